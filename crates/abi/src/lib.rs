@@ -1,1 +1,62 @@
-//! Placeholder.
+//! Every layout that two NetChannel processes share: queue elements, handles, the link between two
+//! programs, the region of one program, the directory of listeners, and the messages of the attach
+//! protocol.
+//!
+//! Never: logic. A type here says where a word lies, who writes it and what it means; what is done
+//! with it stands in `ring`, `shm`, `engine` and `preload`.
+//!
+//! ```text
+//!  program A --- program region ---+                +--- program region --- program B
+//!      |                           v                v                          |
+//!      |                      CoreEngine ---- directory (read-only to all)     |
+//!      +------------------------ link (slots, queues, rings) ------------------+
+//! ```
+//!
+//! Access keys used below: (c) the client side of a link writes, (s) the server side writes,
+//! (o) the side that owns the structure writes, (b) both write by read-modify-write, (i) immutable
+//! after the handshake, (d) only the daemon writes. Whatever the other process writes is untrusted:
+//! it is copied once, the copy is checked, and the copy is used.
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod directory;
+pub mod handle;
+pub mod link;
+pub mod message;
+pub mod nqe;
+pub mod program;
+pub mod reason;
+
+/// Version of all layouts and of the attach protocol. Both ends must agree.
+pub const VERSION: u32 = 1;
+
+/// Hash over the sizes and offsets that two processes must agree on, compared at attach.
+///
+/// It is computed at compile time from the layouts themselves, so that a changed field changes it
+/// even when [`VERSION`] was forgotten.
+pub const LAYOUT_HASH: u64 = {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let words = [
+        VERSION as u64,
+        core::mem::size_of::<nqe::Nqe>() as u64,
+        core::mem::size_of::<link::Slot>() as u64,
+        core::mem::offset_of!(link::Slot, server) as u64,
+        core::mem::offset_of!(link::Slot, meta) as u64,
+        core::mem::offset_of!(link::Side, waiter) as u64,
+        core::mem::size_of::<link::Cell>() as u64,
+        core::mem::size_of::<link::Header>() as u64,
+        core::mem::size_of::<program::SocketEntry>() as u64,
+        core::mem::size_of::<program::Header>() as u64,
+        core::mem::size_of::<directory::Entry>() as u64,
+        core::mem::size_of::<message::Message>() as u64,
+        link::SMALL_RING as u64,
+        link::CELLS as u64,
+        link::QUEUE_CAPACITY as u64,
+    ];
+    let mut index = 0;
+    while index < words.len() {
+        hash = (hash ^ words[index]).wrapping_mul(0x0000_0100_0000_01b3);
+        index += 1;
+    }
+    hash
+};

@@ -1,0 +1,164 @@
+//! The attach protocol: fixed messages of 128 bytes over a `SOCK_SEQPACKET` socket, with
+//! descriptors beside them. One request, one answer, in order; the answer repeats `operation` and
+//! `sequence`, and `status` is 0 or an errno.
+//!
+//! | operation | words of the request | words of the answer | descriptors |
+//! |---|---|---|---|
+//! | Attach | 0 version, 1 layout hash, 2 process id, 3-4 name (16 bytes) | 0 program, 1 entries of the region, 2 tenant | <- program region, directory (read-only) |
+//! | Adopt | 0 listeners in the list, 1-11 their numbers (two 32-bit per word) | | -> the daemon's end of a new attach socket for a child |
+//! | Listen | 0-2 address, 3 socket cookie of the TCP listener, 4 backlog, 5 flags | 0 listener | <- the program's end of the accept channel |
+//! | Unlisten | 0 listener | | |
+//! | Connect | 0 listener, 1-3 destination | 0 link, 1 slots, 2 arena bytes, 3 anchors that follow | <- link, link channel, anchors |
+//! | Reoffer | 0 link, 1 listener, 2 slot | | -> link, link channel, anchor |
+//! | Ports | 0 how many | 0 first port, 1 how many | |
+//! | Deposit | 0 cookie of the anchor, 1 link, 2 slot, 3 role, 4 generation, 5-13 the private state | | -> link |
+//! | Lookup | 0 cookie of the anchor | as deposited, from word 1 on | <- link |
+//!
+//! On an accept channel the daemon sends `Offer`: 0 link, 1 listener, 2 slots, 3 arena bytes,
+//! 4 anchors that follow, 5 program, 6 first slot; descriptors: link, link channel, anchors. No
+//! answer: whoever receives it holds the server's end of the link from then on.
+//!
+//! On a link channel the client sends `Anchors`: 0 first slot, 1 count, 2 anchor generation;
+//! descriptors: the server's ends, for consecutive slots. Any message of one byte is a doorbell.
+
+/// Bytes of a message on the socket.
+pub const MESSAGE_BYTES: usize = 128;
+/// First word of every message.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"NCA1");
+/// Most descriptors beside one message.
+pub const MOST_DESCRIPTORS: usize = 34;
+
+/// What a message asks or announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Operation {
+    /// First message of a program.
+    Attach = 1,
+    /// A child is about to be forked and gets a socket of its own.
+    Adopt = 2,
+    /// A TCP socket began to listen.
+    Listen = 3,
+    /// The program holds a listener no longer.
+    Unlisten = 4,
+    /// Make a link to the program that holds a listener.
+    Connect = 5,
+    /// The daemon offers a link on an accept channel.
+    Offer = 6,
+    /// Hand a connection that was not accepted to another holder of the listener.
+    Reoffer = 7,
+    /// Reserve ephemeral ports.
+    Ports = 8,
+    /// Leave the state of a connection for a process that gets the descriptor.
+    Deposit = 9,
+    /// Fetch what was deposited.
+    Lookup = 10,
+    /// More anchors for a link, from client to server.
+    Anchors = 11,
+}
+
+impl Operation {
+    /// Reads a word.
+    #[must_use]
+    pub const fn from_word(word: u32) -> Option<Self> {
+        Some(match word {
+            1 => Self::Attach,
+            2 => Self::Adopt,
+            3 => Self::Listen,
+            4 => Self::Unlisten,
+            5 => Self::Connect,
+            6 => Self::Offer,
+            7 => Self::Reoffer,
+            8 => Self::Ports,
+            9 => Self::Deposit,
+            10 => Self::Lookup,
+            11 => Self::Anchors,
+            _ => return None,
+        })
+    }
+}
+
+/// Bits of word 5 of `Listen`.
+pub mod listen_flags {
+    /// `IPV6_V6ONLY` is set.
+    pub const V6_ONLY: u64 = 1;
+    /// `SO_REUSEPORT` is set.
+    pub const REUSE_PORT: u64 = 2;
+}
+
+/// One message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// [`Operation`] as a word.
+    pub operation: u32,
+    /// 0 or an errno; 0 in requests.
+    pub status: u32,
+    /// Copied from request to answer.
+    pub sequence: u32,
+    /// See the table above.
+    pub words: [u64; 14],
+}
+
+impl Message {
+    /// A request.
+    #[must_use]
+    pub const fn new(operation: Operation, sequence: u32, words: [u64; 14]) -> Self {
+        Self {
+            operation: operation as u32,
+            status: 0,
+            sequence,
+            words,
+        }
+    }
+
+    /// The bytes on the socket.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; MESSAGE_BYTES] {
+        let mut bytes = [0; MESSAGE_BYTES];
+        let head = [MAGIC, self.operation, self.status, self.sequence];
+        for (chunk, word) in bytes[..16].chunks_exact_mut(4).zip(head) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        for (chunk, word) in bytes[16..].chunks_exact_mut(8).zip(self.words) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads a datagram; `None` unless it has the right size and magic.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().ok()?;
+        let (head, tail) = bytes.split_at(16);
+        let half =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        if half(0) != MAGIC {
+            return None;
+        }
+        let mut words = [0; 14];
+        for (word, chunk) in words.iter_mut().zip(tail.chunks_exact(8)) {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(chunk);
+            *word = u64::from_le_bytes(eight);
+        }
+        Some(Self {
+            operation: half(4),
+            status: half(8),
+            sequence: half(12),
+            words,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_round_trip_and_garbage_is_refused() {
+        let message = Message::new(Operation::Listen, 9, core::array::from_fn(|i| i as u64));
+        assert_eq!(Message::from_bytes(&message.to_bytes()), Some(message));
+        assert_eq!(Message::from_bytes(&[0; 128]), None);
+        assert_eq!(Message::from_bytes(&message.to_bytes()[..127]), None);
+        assert_eq!(Operation::from_word(12), None);
+    }
+}

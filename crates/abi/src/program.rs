@@ -1,0 +1,155 @@
+//! The region of one program: its virtual sockets, shared with its forked children and with the
+//! daemon, which only reads it (for `netchannel ss`) and never trusts it.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
+use crate::address::SharedAddress;
+
+/// First word of a program region.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"NCPROGR1");
+
+/// The head of a program region.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct Header {
+    /// [`MAGIC`]. (i)
+    pub magic: AtomicU64,
+    /// [`crate::LAYOUT_HASH`]. (i)
+    pub layout_hash: AtomicU64,
+    /// Entries in this region. (i)
+    pub entries: AtomicU32,
+    /// Entries ever used: those above were never touched. (o)
+    pub high_water: AtomicU32,
+    /// First free entry plus one, and a tag against ABA in the upper half. (o)
+    pub free: AtomicU64,
+    /// Connections made over shared memory. (o)
+    pub connects: AtomicU64,
+    /// Connections accepted over shared memory. (o)
+    pub accepts: AtomicU64,
+    /// Sockets that fell back to kernel TCP, by [`crate::reason::Reason`]. (o)
+    pub fallbacks: [AtomicU64; 32],
+    /// Tokens written to sleeping peers. (o)
+    pub tokens: AtomicU64,
+    /// Times a thread of the program slept for a socket. (o)
+    pub sleeps: AtomicU64,
+    /// Faults found in what peers wrote. (o)
+    pub faults: AtomicU64,
+}
+
+/// States of a [`SocketEntry`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
+    /// Nobody's.
+    Free = 0,
+    /// Made by `socket`, neither bound nor connected.
+    Fresh = 1,
+    /// Connected over a link.
+    Virtual = 2,
+    /// An ordinary kernel TCP socket.
+    Kernel = 3,
+    /// A listener.
+    Listener = 4,
+}
+
+impl State {
+    /// Reads a word; unknown words are `Free`.
+    #[must_use]
+    pub const fn from_word(word: u32) -> Self {
+        match word {
+            1 => Self::Fresh,
+            2 => Self::Virtual,
+            3 => Self::Kernel,
+            4 => Self::Listener,
+            _ => Self::Free,
+        }
+    }
+}
+
+/// One direction as its owner sees it: private to the program and its forked children.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Direction {
+    /// 0, or the thread that holds the direction.
+    pub lock: AtomicU32,
+    /// Threads that sleep on the anchor for it.
+    pub sleepers: AtomicU32,
+    /// Own index: tail when sending, head when receiving.
+    pub own: AtomicU64,
+    /// Last checked copy of the peer's index.
+    pub peer: AtomicU64,
+    /// Current ring, a [`crate::link::Geometry`] word.
+    pub geometry: AtomicU64,
+    /// The ring before, while the peer still reads from it (sending).
+    pub former_geometry: AtomicU64,
+    /// Last `switch_sequence` that was written (sending) or adopted (receiving).
+    pub switch_sequence: AtomicU64,
+    /// Largest ring allowed, from `SO_SNDBUF` or `SO_RCVBUF`; 0 for automatic.
+    pub limit: AtomicU64,
+    /// Bits of the direction, private to the library.
+    pub flags: AtomicU64,
+}
+
+/// One socket of the program.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct SocketEntry {
+    /// [`State`].
+    pub state: AtomicU32,
+    /// [`crate::reason::Reason`] why it is not virtual.
+    pub reason: AtomicU32,
+    /// Descriptors that name it, in all processes.
+    pub references: AtomicU32,
+    /// Status bits, private to the library (non-blocking, shut directions, pending error ...).
+    pub status: AtomicU32,
+    /// Descriptor number in the process that made it.
+    pub descriptor: AtomicI32,
+    /// Process that made it.
+    pub process: AtomicU32,
+    /// [`crate::link::Role`] of this end.
+    pub role: AtomicU32,
+    /// Slot in the link.
+    pub slot: AtomicU32,
+    /// The daemon's number for the link.
+    pub link: AtomicU64,
+    /// Generation of the connection in its slot.
+    pub generation: AtomicU32,
+    /// The daemon's number for the listener (of a listener, or that it was accepted from).
+    pub listener: AtomicU32,
+    /// Own address.
+    pub local: SharedAddress,
+    /// The other's address.
+    pub peer: SharedAddress,
+    /// Next free entry plus one, while free.
+    pub next_free: AtomicU32,
+    /// `SO_ERROR` to be taken once, an errno.
+    pub error: AtomicI32,
+    /// Peer's tokens taken from the anchor.
+    pub tokens_taken: AtomicU32,
+    /// Boolean options, private to the library.
+    pub options: AtomicU32,
+    /// `SO_RCVTIMEO` in microseconds, 0 for none.
+    pub receive_timeout: AtomicU64,
+    /// `SO_SNDTIMEO` in microseconds, 0 for none.
+    pub send_timeout: AtomicU64,
+    /// `SO_LINGER`: 0 off, otherwise seconds plus one.
+    pub linger: AtomicU32,
+    /// Index plus one of the program's private record of further options.
+    pub extra: AtomicU32,
+    /// Sending.
+    pub transmit: Direction,
+    /// Receiving.
+    pub receive: Direction,
+}
+
+const _: () = assert!(size_of::<Header>() == 4096);
+const _: () = assert!(size_of::<SocketEntry>() <= 384);
+
+/// Where the entries start.
+pub const ENTRIES_OFFSET: usize = size_of::<Header>();
+
+/// Bytes of a region with `entries` sockets.
+#[must_use]
+pub const fn size(entries: usize) -> usize {
+    ENTRIES_OFFSET + entries * size_of::<SocketEntry>()
+}
