@@ -1,1 +1,21 @@
-//! Placeholder.
+//! Index arithmetic of queues and byte rings, their memory orderings, and the sleep/wake protocol.
+//!
+//! Never: maps memory, makes a system call, or believes an index that the other side wrote.
+//!
+//! ```text
+//!  publish:  bytes -> tail (Release) -> fence -> waiter word? --no--> done
+//!                                                   |yes
+//!                            cell: ready bit -> fence -> asleep? --> token on the anchor
+//!  sleep:    waiter/asleep := 1 -> fence -> look again -> sleep on the anchor
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod bytes;
+pub mod cell;
+pub mod queue;
+pub mod sync;
+pub mod waiter;
+
+/// The other side wrote a value it may not write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault;

@@ -1,1 +1,16 @@
-//! Placeholder.
+//! Sealed memfd regions, their mapping, and checked access to memory that a peer writes.
+//!
+//! Never: trusts an offset, or hands out a reference to bytes a peer may write. Words are reached
+//! as atomics ([`Region::at`]), payload only by raw copies ([`Region::copy_in`]).
+//!
+//! ```text
+//!  memfd --seals, size checked--> Region --offset, alignment checked--> &Atomic...
+//!                                    |---- offset, length checked ----> raw copy
+//! ```
+
+pub mod copy;
+pub mod region;
+pub mod shared;
+
+pub use region::{Access, Region, ShmError};
+pub use shared::Shared;

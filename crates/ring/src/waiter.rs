@@ -1,0 +1,85 @@
+//! Who must be woken: the waiter word of one side of a connection.
+//!
+//! The sleeper sets its bits and looks again; the peer publishes and looks at the bits. The two
+//! sequentially consistent fences make sure that at least one of them sees the other (Dekker), so
+//! that no wake-up is lost and none is paid for while both are awake.
+
+use crate::sync::{AtomicU32, Ordering, fence};
+use netchannel_abi::link::waiter::{CELL_MASK, CELL_SHIFT, CELL_SPACE, DATA, SPACE};
+
+/// What the peer of a sleeper has to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wake {
+    /// Write one token to the anchor: a thread sleeps on this very socket.
+    pub token: bool,
+    /// Mark the socket ready in this cell.
+    pub cell: Option<usize>,
+}
+
+/// Declares that the caller is about to sleep for `bits` ([`DATA`], [`SPACE`]). After it the
+/// caller must look once more at what it waits for.
+#[inline]
+pub fn arm(word: &AtomicU32, bits: u32) {
+    word.fetch_or(bits, Ordering::Relaxed);
+    // Pairs with the fence in `announce`.
+    fence(Ordering::SeqCst);
+}
+
+/// Takes `bits` back.
+#[inline]
+pub fn disarm(word: &AtomicU32, bits: u32) {
+    if word.load(Ordering::Relaxed) & bits != 0 {
+        word.fetch_and(!bits, Ordering::Relaxed);
+    }
+}
+
+/// Hands the socket to the event loop of `cell`, or to none.
+pub fn attach_cell(word: &AtomicU32, cell: Option<usize>) {
+    let number = cell
+        .and_then(|index| u32::try_from(index + 1).ok())
+        .unwrap_or(0);
+    word.fetch_and(!CELL_MASK, Ordering::Relaxed);
+    arm(word, number << CELL_SHIFT & CELL_MASK);
+}
+
+/// After bytes, an end or a reset were published to the owner of `word`.
+#[inline]
+pub fn announce_data(word: &AtomicU32) -> Option<Wake> {
+    // Pairs with the fence in `arm`.
+    fence(Ordering::SeqCst);
+    let seen = word.load(Ordering::Relaxed);
+    if seen & (DATA | CELL_MASK) == 0 {
+        return None;
+    }
+    Some(wake(word, seen, DATA))
+}
+
+/// After room was published to the owner of `word`.
+#[inline]
+pub fn announce_space(word: &AtomicU32) -> Option<Wake> {
+    // Pairs with the fence in `arm`.
+    fence(Ordering::SeqCst);
+    let seen = word.load(Ordering::Relaxed);
+    if seen & (SPACE | CELL_SPACE) == 0 {
+        return None;
+    }
+    let mut wake = wake(word, seen, SPACE | CELL_SPACE);
+    if seen & CELL_SPACE == 0 {
+        wake.cell = None;
+    }
+    Some(wake)
+}
+
+#[cold]
+fn wake(word: &AtomicU32, seen: u32, bits: u32) -> Wake {
+    let taken = if seen & bits == 0 {
+        seen
+    } else {
+        word.fetch_and(!bits, Ordering::AcqRel)
+    };
+    let number = (taken & CELL_MASK) >> CELL_SHIFT;
+    Wake {
+        token: taken & bits & (DATA | SPACE) != 0,
+        cell: (number != 0).then(|| number as usize - 1),
+    }
+}

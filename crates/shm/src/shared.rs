@@ -1,0 +1,35 @@
+//! Which types may be reached in memory that another process writes.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use netchannel_abi::{directory, link, program};
+
+/// Types that stay valid whatever bytes another process writes into them at any time.
+///
+/// # Safety
+/// Only for types made of atomics (and padding words that nobody reads): every bit pattern is
+/// valid and concurrent writes are no data race.
+pub unsafe trait Shared {}
+
+macro_rules! shared {
+    ($($type:ty),* $(,)?) => {
+        $(
+            // SAFETY: atomics, and structures of atomics with unread padding words.
+            unsafe impl Shared for $type {}
+        )*
+    };
+}
+
+shared!(
+    AtomicI32,
+    AtomicU32,
+    AtomicU64,
+    [AtomicU64; 4],
+    link::Header,
+    link::QueueIndices,
+    link::Cell,
+    link::Slot,
+    program::Header,
+    program::SocketEntry,
+    directory::Header,
+    directory::Entry,
+);
