@@ -1,0 +1,78 @@
+//! `cargo xtask demo`: from a fresh checkout to a table and a picture, in one command.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::workspace::{Workspace, find_program};
+
+/// Builds the program and the library, runs the comparison, and says what to try next.
+pub fn run(workspace: &Workspace) -> Result<bool> {
+    println!("Building NetChannel (release; the first time takes a minute or two) ...");
+    // Cargo shows its own progress: its output is left to the terminal.
+    let built = workspace
+        .cargo()
+        .args([
+            "build",
+            "--release",
+            "--package",
+            "netchannel-cli",
+            "--package",
+        ])
+        .arg("netchannel-preload")
+        .status()
+        .context("can not run cargo")?;
+    if !built.success() {
+        return Ok(false);
+    }
+
+    let with_redis = ["redis-server", "redis-benchmark"]
+        .iter()
+        .all(|name| find_program(name).is_some());
+    let mut experiments = vec!["stream", "pingpong", "connections"];
+    if with_redis {
+        experiments.push("redis");
+    }
+    println!(
+        "\nThe same unmodified programs, in turns over kernel TCP and over NetChannel: {}\n",
+        experiments.join(", ")
+    );
+    let picture = workspace.target.join("netchannel-demo.svg");
+    let started = Instant::now();
+    let compared = Command::new(workspace.program())
+        .arg("bench")
+        .args(&experiments)
+        .arg("--plot")
+        .arg(&picture)
+        .current_dir(&workspace.root)
+        .status()
+        .context("can not run netchannel bench")?;
+    if !compared.success() {
+        println!("The comparison failed. `netchannel doctor` says what this host lacks:\n");
+        // Whatever it answers, the demo has failed.
+        let _ = Command::new(workspace.program()).arg("doctor").status();
+        return Ok(false);
+    }
+
+    let program = workspace.program();
+    let program = program.display();
+    println!("\nMeasured in {:.0} s.", started.elapsed().as_secs_f64());
+    if picture.is_file() {
+        println!("The picture: {}", picture.display());
+    }
+    if !with_redis {
+        println!(
+            "Redis is not installed: `apt-get install redis-server redis-tools` adds it to the demo."
+        );
+    }
+    println!(
+        "\nWhat to try next:\n  \
+         {program} run -- PROGRAM ARGUMENTS     your own programs, both ends on this host\n  \
+         {program} ss                           their connections, and which path each took\n  \
+         {program} doctor                       what this host could do better\n  \
+         cargo xtask test                       all tests\n  \
+         cargo xtask install                    put it into your PATH"
+    );
+    Ok(true)
+}

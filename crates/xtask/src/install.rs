@@ -1,0 +1,128 @@
+//! `cargo xtask install`: the program, the library, man pages and completions, below one prefix.
+//!
+//! ```text
+//!   PREFIX/bin/netchannel
+//!   PREFIX/lib/netchannel/libnetchannel.so
+//!   PREFIX/share/man/man1/netchannel*.1
+//!   PREFIX/share/bash-completion/completions/netchannel, zsh/site-functions/_netchannel, fish/vendor_completions.d/...
+//! ```
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::{Workspace, is_root};
+
+/// A shell, and where below the prefix it looks for completions.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "share/bash-completion/completions/netchannel"),
+    ("zsh", "share/zsh/site-functions/_netchannel"),
+    ("fish", "share/fish/vendor_completions.d/netchannel.fish"),
+];
+
+/// Builds and installs.
+pub fn run(workspace: &Workspace, prefix: Option<&Path>) -> Result<bool> {
+    let prefix = match prefix {
+        Some(prefix) => env::current_dir()
+            .context("no current folder")?
+            .join(prefix),
+        None => default_prefix()?,
+    };
+    let built = workspace
+        .cargo()
+        .args([
+            "build",
+            "--release",
+            "--package",
+            "netchannel-cli",
+            "--package",
+        ])
+        .arg("netchannel-preload")
+        .status()
+        .context("can not run cargo")?;
+    if !built.success() {
+        return Ok(false);
+    }
+    place(&workspace.program(), &prefix.join("bin/netchannel"), 0o755)?;
+    place(
+        &workspace.library(),
+        &prefix.join("lib/netchannel/libnetchannel.so"),
+        0o644,
+    )?;
+    install_manual(workspace, &prefix)?;
+    for (shell, path) in COMPLETIONS {
+        install_completion(workspace, shell, &prefix.join(path))?;
+    }
+    let folder = prefix.join("bin");
+    let in_path = env::var_os("PATH")
+        .is_some_and(|path| env::split_paths(&path).any(|entry| entry == folder));
+    if !in_path {
+        println!("{} is not in your PATH", folder.display());
+    }
+    Ok(true)
+}
+
+fn default_prefix() -> Result<PathBuf> {
+    if is_root() {
+        return Ok(PathBuf::from("/usr/local"));
+    }
+    let home = env::var_os("HOME").context("HOME is not set; say --prefix DIR")?;
+    Ok(PathBuf::from(home).join(".local"))
+}
+
+/// Copies beside the destination and renames: a running program keeps the file it has, and nobody loads half a library.
+fn place(source: &Path, destination: &Path, mode: u32) -> Result<()> {
+    make_folder_of(destination)?;
+    let beside = destination.with_extension("new");
+    let copied = fs::copy(source, &beside)
+        .and_then(|_| fs::set_permissions(&beside, fs::Permissions::from_mode(mode)))
+        .and_then(|()| fs::rename(&beside, destination));
+    copied.with_context(|| format!("can not install {}", destination.display()))?;
+    println!("installed {}", destination.display());
+    Ok(())
+}
+
+fn make_folder_of(file: &Path) -> Result<()> {
+    let folder = file.parent().context("a file without a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("can not make {}", folder.display()))
+}
+
+fn install_manual(workspace: &Workspace, prefix: &Path) -> Result<()> {
+    let scratch = workspace.target.join("manual");
+    // Pages of commands that no longer exist must not be installed.
+    let _ = fs::remove_dir_all(&scratch);
+    fs::create_dir_all(&scratch).with_context(|| format!("can not make {}", scratch.display()))?;
+    let made = Command::new(workspace.program())
+        .args(["generate", "man"])
+        .arg(&scratch)
+        .output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        bail!("netchannel generate man failed");
+    }
+    for entry in fs::read_dir(&scratch).context("no manual pages")?.flatten() {
+        place(
+            &entry.path(),
+            &prefix.join("share/man/man1").join(entry.file_name()),
+            0o644,
+        )?;
+    }
+    Ok(())
+}
+
+fn install_completion(workspace: &Workspace, shell: &str, path: &Path) -> Result<()> {
+    let output = Command::new(workspace.program())
+        .args(["generate", "completions", shell])
+        .output()
+        .context("can not run netchannel")?;
+    if !output.status.success() {
+        bail!("netchannel generate completions {shell} failed");
+    }
+    make_folder_of(path)?;
+    fs::write(path, output.stdout).with_context(|| format!("can not write {}", path.display()))?;
+    println!("installed {}", path.display());
+    Ok(())
+}

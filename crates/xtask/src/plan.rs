@@ -1,0 +1,190 @@
+//! The steps of `cargo xtask test`, in the order in which a fault is cheapest to find.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::workspace::{Workspace, find_program};
+
+/// One thing to run, and to time.
+pub struct Step {
+    /// What it is called on the screen and by `cargo xtask test NAME`.
+    pub name: String,
+    /// What it does.
+    pub action: Action,
+    /// How long it may take.
+    pub limit: Duration,
+    /// Whether `--quick` leaves it out.
+    pub slow: bool,
+}
+
+/// What a step does.
+pub enum Action {
+    /// Run a child; exit code 77 means that it could not try, any other but 0 that it failed.
+    Run(Box<Command>),
+    /// Nothing, because something is missing.
+    Skip(String),
+}
+
+/// Scripts of tests/programs that are no tests.
+const NO_TESTS: [&str; 2] = ["common.sh", "acceptance.sh"];
+
+const MINUTE: u64 = 60;
+
+/// All steps.
+pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
+    let mut steps = vec![
+        quick("format", 1, cargo(workspace, &["fmt", "--all", "--check"])),
+        quick("licences", 2, deny(workspace)?),
+        cargo_deny(workspace),
+        quick("clippy", 10, {
+            let arguments = [
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ];
+            cargo(workspace, &arguments)
+        }),
+        quick("documentation", 10, {
+            let mut command = cargo(workspace, &["doc", "--workspace", "--no-deps"]);
+            command.env("RUSTDOCFLAGS", "-D warnings");
+            command
+        }),
+        quick(
+            "release build",
+            15,
+            cargo(workspace, &["build", "--release", "--workspace"]),
+        ),
+        quick("unit and integration tests", 15, {
+            let mut command = cargo(workspace, &["test", "--workspace", "--no-fail-fast"]);
+            with_release_build(&mut command, workspace);
+            command
+        }),
+        slow("loom models", 15, loom(workspace)),
+    ];
+    for script in scripts(&workspace.programs())? {
+        let name = script
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let mut command = Command::new("bash");
+        command.arg(&script).current_dir(workspace.programs());
+        with_release_build(&mut command, workspace);
+        let minutes = if name == "cpython" { 20 } else { 4 };
+        steps.push(slow(&format!("programs/{name}"), minutes, command));
+    }
+    Ok(steps)
+}
+
+fn quick(name: &str, minutes: u64, command: Command) -> Step {
+    Step {
+        name: name.to_owned(),
+        action: Action::Run(Box::new(command)),
+        limit: Duration::from_secs(minutes * MINUTE),
+        slow: false,
+    }
+}
+
+fn slow(name: &str, minutes: u64, command: Command) -> Step {
+    Step {
+        slow: true,
+        ..quick(name, minutes, command)
+    }
+}
+
+fn cargo(workspace: &Workspace, arguments: &[&str]) -> Command {
+    let mut command = workspace.cargo();
+    command.args(arguments);
+    command
+}
+
+/// Says where the programs under test are.
+fn with_release_build(command: &mut Command, workspace: &Workspace) {
+    command
+        .env("NETCHANNEL_PROGRAM", workspace.program())
+        .env("NETCHANNEL_LIBRARY", workspace.library());
+}
+
+/// This program's own check, in a child so that its output is logged like any other.
+fn deny(workspace: &Workspace) -> Result<Command> {
+    let this = env::current_exe().context("can not find the path of this program")?;
+    let mut command = Command::new(this);
+    command
+        .arg("deny")
+        .arg("--built-in")
+        .current_dir(&workspace.root);
+    Ok(command)
+}
+
+fn cargo_deny(workspace: &Workspace) -> Step {
+    let mut arguments = vec!["deny", "check"];
+    arguments.extend(crate::deny::OFFLINE_CHECKS);
+    let mut step = quick("cargo-deny", 5, cargo(workspace, &arguments));
+    if find_program("cargo-deny").is_none() {
+        let reason = "not installed (`cargo install cargo-deny --locked`)";
+        step.action = Action::Skip(reason.to_owned());
+    }
+    step
+}
+
+/// The models swap atomics for loom's, so they need a build of their own.
+fn loom(workspace: &Workspace) -> Command {
+    let arguments = ["test", "--package", "netchannel-ring", "--release", "--lib"];
+    let mut command = cargo(workspace, &arguments);
+    command
+        .env("CARGO_TARGET_DIR", workspace.target.join("loom"))
+        .env("RUSTFLAGS", "--cfg loom")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS");
+    command
+}
+
+/// The scripts that are tests, by name; CPython's suites, which take longest, last.
+fn scripts(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("no folder {}", folder.display()))?;
+    let mut scripts: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "sh"))
+        .filter(|path| !NO_TESTS.iter().any(|name| path.ends_with(name)))
+        .collect();
+    scripts.sort_by_key(|path| (path.ends_with("cpython.sh"), path.clone()));
+    Ok(scripts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_scripts_and_leaves_out_helpers() {
+        let workspace = Workspace::find().unwrap();
+        let scripts = scripts(&workspace.programs()).unwrap();
+        assert!(
+            scripts.iter().any(|path| path.ends_with("redis.sh")),
+            "{scripts:?}"
+        );
+        assert!(scripts.last().unwrap().ends_with("cpython.sh"));
+        assert!(!scripts.iter().any(|path| path.ends_with("common.sh")));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<String> = steps(&Workspace::find().unwrap())
+            .unwrap()
+            .into_iter()
+            .map(|step| step.name)
+            .collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

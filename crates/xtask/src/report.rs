@@ -1,0 +1,173 @@
+//! What the steps of a test run came to, as lines for people and one closing line for scripts.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How many lines of a failed step's log are shown.
+const LINES_OF_A_FAILURE: usize = 80;
+
+/// The verdict on one step.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It did what it should.
+    Passed,
+    /// It did not, and this is how it ended.
+    Failed(String),
+    /// It could not be tried, and this is why.
+    Skipped(String),
+}
+
+/// Counts steps and remembers what was left out.
+pub struct Report {
+    started: Instant,
+    total: usize,
+    passed: usize,
+    failed: Vec<String>,
+    skipped: Vec<String>,
+    left_out: Vec<String>,
+}
+
+impl Report {
+    /// An empty report on `total` steps to come.
+    pub fn new(total: usize) -> Self {
+        Self {
+            started: Instant::now(),
+            total,
+            passed: 0,
+            failed: Vec::new(),
+            skipped: Vec::new(),
+            left_out: Vec::new(),
+        }
+    }
+
+    /// Announces a step, so that a person sees what is being waited for.
+    pub fn begin(&self, name: &str) {
+        let number = self.passed + self.failed.len() + self.skipped.len() + 1;
+        let width = self.total.to_string().len();
+        print!("[{number:>width$}/{}] {name:<28} ", self.total);
+        // A closed standard output will show at the next line that is printed.
+        let _ = io::stdout().flush();
+    }
+
+    /// Ends the line that `begin` began and counts the verdict.
+    pub fn end(&mut self, name: &str, verdict: Verdict, took: Duration, log: &Path) {
+        let text = fs::read_to_string(log).unwrap_or_default();
+        let seconds = took.as_secs_f64();
+        match verdict {
+            Verdict::Passed => {
+                println!("ok      {seconds:7.1} s  {}", detail(&text));
+                self.passed += 1;
+            }
+            Verdict::Failed(how) => {
+                println!("FAILED  {seconds:7.1} s  {how}");
+                let lines: Vec<&str> = text.lines().collect();
+                let from = lines.len().saturating_sub(LINES_OF_A_FAILURE);
+                for line in &lines[from..] {
+                    println!("    | {line}");
+                }
+                println!("    the whole log: {}", log.display());
+                self.failed
+                    .push(format!("{name}: {how}, {}", log.display()));
+            }
+            Verdict::Skipped(why) => {
+                println!("skipped            {why}");
+                self.skipped.push(format!("{name}: {why}"));
+            }
+        }
+        let inside = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("left out: "));
+        self.left_out
+            .extend(inside.map(|what| format!("{name}: {what}")));
+    }
+
+    /// Prints what was left out and the closing line; true when nothing failed.
+    pub fn close(&self) -> bool {
+        println!("\nAfter {:.0} s:", self.started.elapsed().as_secs_f64());
+        print_list("failed", &self.failed);
+        print_list("left out within steps", &self.left_out);
+        print_list("skipped", &self.skipped);
+        println!("{}", self.closing_line());
+        self.failed.is_empty()
+    }
+
+    fn closing_line(&self) -> String {
+        let (failed, skipped) = (self.failed.len(), self.skipped.len());
+        format!("{} passed, {failed} failed, {skipped} skipped", self.passed)
+    }
+}
+
+fn print_list(title: &str, lines: &[String]) {
+    if !lines.is_empty() {
+        println!("{title}:");
+    }
+    for line in lines {
+        println!("  {line}");
+    }
+}
+
+/// What a passed step says of itself: the tests that cargo counted, or the script's own line `result: ...`.
+fn detail(log: &str) -> String {
+    let mut tests = 0;
+    let mut ignored = 0;
+    for line in log
+        .lines()
+        .filter_map(|line| line.strip_prefix("test result: ok. "))
+    {
+        let count = |word: &str| -> u32 {
+            line.split("; ")
+                .find_map(|part| part.strip_suffix(word)?.trim().parse().ok())
+                .unwrap_or(0)
+        };
+        tests += count(" passed");
+        ignored += count(" ignored");
+    }
+    let result = log
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("result: "));
+    match (tests, ignored) {
+        (0, 0) => result.unwrap_or_default().to_owned(),
+        (tests, 0) => format!("{tests} tests"),
+        (tests, ignored) => format!("{tests} tests, {ignored} ignored"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_the_tests_of_all_binaries() {
+        let log = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
+                   other\n\
+                   test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        assert_eq!(detail(log), "7 tests, 1 ignored");
+        assert_eq!(detail("x\nresult: 4 modes alike\n"), "4 modes alike");
+        assert_eq!(detail(""), "");
+    }
+
+    #[test]
+    fn closes_with_the_count() {
+        let mut report = Report::new(3);
+        let log = Path::new("/nonexistent");
+        report.end("a", Verdict::Passed, Duration::ZERO, log);
+        report.end(
+            "b",
+            Verdict::Skipped("no such program".into()),
+            Duration::ZERO,
+            log,
+        );
+        assert!(report.close());
+        report.end(
+            "c",
+            Verdict::Failed("exit code 1".into()),
+            Duration::ZERO,
+            log,
+        );
+        assert!(!report.close());
+        assert_eq!(report.closing_line(), "1 passed, 1 failed, 1 skipped");
+    }
+}
