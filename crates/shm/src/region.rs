@@ -13,6 +13,20 @@ pub enum ShmError {
     NotSealed,
 }
 
+impl core::fmt::Display for ShmError {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::System(errno) => write!(formatter, "shared memory: system error {errno}"),
+            Self::NotSealed => formatter.write_str(
+                "shared memory: the file is not sealed against a change of size, or has another size",
+            ),
+        }
+    }
+}
+
+// By hand: the library in other people's programs links nothing that is not needed.
+impl core::error::Error for ShmError {}
+
 /// What the mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -39,6 +53,30 @@ fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
+/// An empty memfd that takes seals and, where the kernel knows the flag, can not be executed.
+fn memfd(name: &CStr) -> Result<i32, ShmError> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    for flags in [flags | libc::MFD_NOEXEC_SEAL, flags] {
+        // SAFETY: plain system call with a valid string.
+        let descriptor = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+        if descriptor >= 0 {
+            return Ok(descriptor);
+        }
+        if errno() != libc::EINVAL {
+            break;
+        }
+    }
+    Err(ShmError::System(errno()))
+}
+
+fn seal(descriptor: i32, seals: libc::c_int) -> Result<(), ShmError> {
+    // SAFETY: plain system call.
+    if unsafe { libc::fcntl(descriptor, libc::F_ADD_SEALS, seals) } < 0 {
+        return Err(ShmError::System(errno()));
+    }
+    Ok(())
+}
+
 impl Region {
     /// Makes a memfd of `size` bytes, sealed against any change of size, and maps it. The
     /// descriptor has close-on-exec and belongs to the caller.
@@ -46,25 +84,34 @@ impl Region {
     /// # Errors
     /// The errno of what failed.
     pub fn create(name: &CStr, size: usize) -> Result<(i32, Self), ShmError> {
-        // SAFETY: plain system call with a valid string.
-        let descriptor = unsafe {
-            libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
-        };
-        if descriptor < 0 {
-            return Err(ShmError::System(errno()));
-        }
+        Self::create_sealed(name, size, libc::F_SEAL_SEAL)
+    }
+
+    /// As [`Region::create`], but the mapping that is returned is the only writable one there can
+    /// ever be: whoever gets the descriptor can only read.
+    ///
+    /// # Errors
+    /// The errno of what failed; `EINVAL` where the kernel is older than Linux 5.1.
+    pub fn create_published(name: &CStr, size: usize) -> Result<(i32, Self), ShmError> {
+        Self::create_sealed(name, size, libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)
+    }
+
+    fn create_sealed(
+        name: &CStr,
+        size: usize,
+        last_seals: libc::c_int,
+    ) -> Result<(i32, Self), ShmError> {
+        let descriptor = memfd(name)?;
         let sealed = || {
             let length = i64::try_from(size).map_err(|_| ShmError::System(libc::EFBIG))?;
-            let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-            // SAFETY: plain system calls on our own descriptor.
-            unsafe {
-                if libc::ftruncate(descriptor, length) < 0
-                    || libc::fcntl(descriptor, libc::F_ADD_SEALS, seals) < 0
-                {
-                    return Err(ShmError::System(errno()));
-                }
+            // SAFETY: plain system call on our own descriptor.
+            if unsafe { libc::ftruncate(descriptor, length) } < 0 {
+                return Err(ShmError::System(errno()));
             }
-            Self::map(descriptor, size, Access::ReadWrite)
+            seal(descriptor, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
+            let region = Self::map(descriptor, size, Access::ReadWrite)?;
+            seal(descriptor, last_seals)?;
+            Ok(region)
         };
         match sealed() {
             Ok(region) => Ok((descriptor, region)),
@@ -173,20 +220,33 @@ impl Region {
         unsafe { copy::copy(to, self.base.as_ptr().add(offset), length) }
     }
 
-    /// Gives the pages that lie wholly within a range back to the system; they read as zero.
+    /// Gives the pages that lie wholly within a range back to the system; they read as zero. Does
+    /// nothing where the range does not lie within the region.
     pub fn release_pages(&self, offset: usize, length: usize) {
-        if offset > self.size || self.size - offset < length || !offset.is_multiple_of(4096) {
+        if offset > self.size || self.size - offset < length {
             return;
         }
+        // The kernel would round the end up, into pages that hold something else too.
+        let page = page_size();
+        let end = (offset + length) / page * page;
+        let Some(start) = offset.checked_next_multiple_of(page).filter(|at| *at < end) else {
+            return;
+        };
         // SAFETY: within the mapping; MADV_REMOVE frees the pages of the shared file.
         unsafe {
             libc::madvise(
-                self.base.as_ptr().add(offset).cast(),
-                length,
+                self.base.as_ptr().add(start).cast(),
+                end - start,
                 libc::MADV_REMOVE,
             );
         }
     }
+}
+
+fn page_size() -> usize {
+    // SAFETY: plain library call.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(4096).max(1)
 }
 
 impl Drop for Region {
