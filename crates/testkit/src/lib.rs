@@ -1,1 +1,18 @@
-//! Placeholder.
+//! What the test programs of this workspace share: system calls, sockets, processes, a runner.
+//!
+//! The programs (`conformance`, `torture`) are ordinary socket programs. They call the C library and
+//! nothing else, so that whatever is preloaded under them sees what it would see under anybody's
+//! program. A case is written against kernel TCP and then run over something else.
+//!
+//! Never: knowledge of how NetChannel works, or a case that expects other than kernel TCP does.
+//!
+//! ```text
+//!   conformance compare ──┬─ conformance run CASE                         kernel TCP
+//!        (runner)         └─ netchannel run -- conformance run CASE       NetChannel
+//!                                     │
+//!   case ── support (pairs, children, deadlines) ── sys (one function per libc call) ── libc
+//! ```
+
+pub mod runner;
+pub mod support;
+pub mod sys;

@@ -1,0 +1,190 @@
+//! Corner 2: close and shutdown while a thread sleeps in a call, and the number used again at once.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Errno};
+
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_02_close_while_blocked_recv,
+        corner_02_close_and_reuse_while_blocked_recv,
+        corner_02_shutdown_wakes_blocked_recv,
+        corner_02_shutdown_wakes_blocked_send,
+        corner_02_shutdown_wakes_blocked_poll,
+        corner_02_shutdown_wakes_blocked_accept,
+        corner_02_close_listener_while_blocked_accept,
+        corner_02_close_listener_while_polled,
+        corner_02_close_many_threads_race,
+        corner_02_close_twice,
+        corner_02_close_while_in_epoll_wait,
+    ];
+}
+
+fn corner_02_close_while_blocked_recv(family: Family) {
+    let (client, server) = pair(family);
+    let (thread, task) = start_thread(move || {
+        let mut bytes = [0_u8; 8];
+        (sys::recv(client, &mut bytes, 0), bytes)
+    });
+    await_asleep(task);
+    sys::close(client).unwrap();
+    // The sleeper holds the connection: no end of stream at the other side, and data arrives.
+    expect_quiet(server, libc::POLLIN | libc::POLLRDHUP);
+    send_all(server, b"late");
+    let (size, bytes) = join_thread(thread);
+    assert_eq!((size, &bytes[..4]), (Ok(4), &b"late"[..]));
+    expect_end(server);
+    let mut byte = [0_u8];
+    assert_eq!(sys::recv(client, &mut byte, 0), Err(Errno(libc::EBADF)));
+}
+
+fn corner_02_close_and_reuse_while_blocked_recv(family: Family) {
+    let (client, server) = pair(family);
+    let (listening, address) = listener(family);
+    let (thread, task) = start_thread(move || {
+        let mut bytes = [0_u8; 8];
+        (sys::recv(client, &mut bytes, 0), bytes)
+    });
+    await_asleep(task);
+    sys::close(client).unwrap();
+    let again = tcp(family);
+    assert_eq!(again, client, "the lowest free number");
+    sys::connect(again, address).unwrap();
+    let accepted = sys::accept(listening).unwrap();
+    // What comes for the new connection is not the sleeper's.
+    send_all(accepted, b"new");
+    expect_bytes(again, b"new");
+    expect_quiet(server, libc::POLLIN | libc::POLLRDHUP);
+    send_all(server, b"old");
+    let (size, bytes) = join_thread(thread);
+    assert_eq!((size, &bytes[..3]), (Ok(3), &b"old"[..]));
+    expect_end(server);
+    expect_alive(again, accepted);
+}
+
+fn corner_02_shutdown_wakes_blocked_recv(family: Family) {
+    let (client, server) = pair(family);
+    let (thread, task) = start_thread(move || sys::recv(client, &mut [0_u8; 8], 0));
+    await_asleep(task);
+    sys::shutdown(client, libc::SHUT_RDWR).unwrap();
+    assert_eq!(join_thread(thread), Ok(0));
+    expect_end(server);
+}
+
+fn corner_02_shutdown_wakes_blocked_send(family: Family) {
+    sys::ignore_signal(libc::SIGPIPE).unwrap();
+    let (client, _server) = small_pair(family);
+    let (thread, task) = start_thread(move || {
+        loop {
+            if let Err(errno) = sys::send(client, &[0_u8; 256 * 1024], 0) {
+                return errno;
+            }
+        }
+    });
+    await_asleep(task);
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    assert_eq!(join_thread(thread), Errno(libc::EPIPE));
+}
+
+fn corner_02_shutdown_wakes_blocked_poll(family: Family) {
+    let (client, _server) = pair(family);
+    let (thread, task) = start_thread(move || poll_one(client, libc::POLLIN, 10_000));
+    await_asleep(task);
+    sys::shutdown(client, libc::SHUT_RD).unwrap();
+    assert_eq!(join_thread(thread) & libc::POLLIN, libc::POLLIN);
+}
+
+fn corner_02_shutdown_wakes_blocked_accept(family: Family) {
+    let (listening, address) = listener(family);
+    let (thread, task) = start_thread(move || sys::accept(listening));
+    await_asleep(task);
+    sys::shutdown(listening, libc::SHUT_RD).unwrap();
+    assert_eq!(join_thread(thread), Err(Errno(libc::EINVAL)));
+    // It does not listen any more, and can be told to do so again.
+    assert_eq!(
+        sys::connect(tcp(family), address),
+        Err(Errno(libc::ECONNREFUSED))
+    );
+    assert_eq!(sys::accept(listening), Err(Errno(libc::EINVAL)));
+    sys::listen(listening, 8).unwrap();
+    let address = sys::getsockname(listening).unwrap();
+    let client = connect_to(address);
+    expect_alive(client, sys::accept(listening).unwrap());
+}
+
+fn corner_02_close_listener_while_blocked_accept(family: Family) {
+    let (listening, address) = listener(family);
+    let (thread, task) = start_thread(move || sys::accept(listening));
+    await_asleep(task);
+    sys::close(listening).unwrap();
+    // The sleeper keeps the listener for one more connection.
+    let client = connect_to(address);
+    let accepted = join_thread(thread).expect("accept");
+    expect_alive(client, accepted);
+    eventually("the port refuses", || {
+        let socket = tcp(family);
+        let answer = sys::connect(socket, address);
+        sys::close(socket).unwrap();
+        answer == Err(Errno(libc::ECONNREFUSED))
+    });
+}
+
+fn corner_02_close_listener_while_polled(family: Family) {
+    let (listening, address) = listener(family);
+    let set = sys::epoll_create().unwrap();
+    let events = sys::IN;
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, events, 1).unwrap();
+    sys::close(listening).unwrap();
+    assert_eq!(
+        sys::connect(tcp(family), address),
+        Err(Errno(libc::ECONNREFUSED))
+    );
+    assert_eq!(sys::epoll_wait(set, 4, QUIET_MILLISECONDS), Ok(Vec::new()));
+}
+
+fn corner_02_close_many_threads_race(family: Family) {
+    // Threads read and close connections whose numbers the main thread uses again at once: each
+    // must see its own stream only.
+    let (listening, address) = listener(family);
+    for round in 0..40_u8 {
+        let client = connect_to(address);
+        let server = sys::accept(listening).unwrap();
+        let (thread, _) = start_thread(move || {
+            let bytes = receive_to_end(server);
+            sys::close(server).unwrap();
+            bytes
+        });
+        send_all(client, &[round; 100]);
+        sys::close(client).unwrap();
+        assert_eq!(join_thread(thread), vec![round; 100]);
+    }
+}
+
+fn corner_02_close_twice(family: Family) {
+    let (client, server) = pair(family);
+    sys::close(client).unwrap();
+    assert_eq!(sys::close(client), Err(Errno(libc::EBADF)));
+    assert_eq!(
+        sys::send(client, b"x", libc::MSG_NOSIGNAL),
+        Err(Errno(libc::EBADF))
+    );
+    assert_eq!(poll_one(client, libc::POLLIN, 0), libc::POLLNVAL);
+    expect_end(server);
+}
+
+fn corner_02_close_while_in_epoll_wait(family: Family) {
+    let (client, server) = pair(family);
+    let [reader, writer] = sys::pipe(0).unwrap();
+    let set = sys::epoll_create().unwrap();
+    let events = sys::IN;
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, events, 1).unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, reader, events, 2).unwrap();
+    let (thread, task) = start_thread(move || sys::epoll_wait(set, 4, 10_000));
+    await_asleep(task);
+    sys::close(client).unwrap();
+    expect_end(server);
+    sys::write(writer, b"x").unwrap();
+    let told = join_thread(thread).unwrap();
+    assert_eq!(told.iter().map(|told| told.data).collect::<Vec<_>>(), [2]);
+}

@@ -1,0 +1,250 @@
+//! Corner 3: fork; what the child does to its copies must not harm the parent's connection.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys;
+
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_03_child_exits,
+        corner_03_child_closes,
+        corner_03_child_is_killed,
+        corner_03_child_returns_from_main,
+        corner_03_parent_closes_child_goes_on,
+        corner_03_both_read_one_stream,
+        corner_03_both_write_one_stream,
+        corner_03_child_shutdown_is_for_both,
+        corner_03_child_of_child,
+        corner_03_server_forks_per_connection,
+        corner_03_fork_with_unread_data,
+        corner_03_fork_while_thread_sleeps_in_recv,
+        corner_03_child_makes_its_own_connections,
+        corner_03_both_ends_in_one_process_then_fork,
+    ];
+}
+
+fn corner_03_child_exits(family: Family) {
+    let (client, server) = pair(family);
+    fork_child(|| {}).join();
+    expect_quiet(server, libc::POLLIN | libc::POLLRDHUP);
+    expect_alive(client, server);
+}
+
+fn corner_03_child_closes(family: Family) {
+    let (client, server) = pair(family);
+    let child = fork_child(|| {
+        sys::close(client).unwrap();
+        sys::close(server).unwrap();
+    });
+    child.join();
+    expect_alive(client, server);
+    sys::close(client).unwrap();
+    expect_end(server);
+}
+
+fn corner_03_child_is_killed(family: Family) {
+    let (client, server) = pair(family);
+    let ready = Baton::new();
+    let child = fork_child(|| {
+        expect_bytes(client, b"to the child");
+        ready.pass();
+        let _ = sys::recv(client, &mut [0_u8; 16], 0);
+    });
+    send_all(server, b"to the child");
+    ready.take();
+    child.kill();
+    expect_quiet(server, libc::POLLIN | libc::POLLRDHUP);
+    expect_alive(client, server);
+}
+
+fn corner_03_child_returns_from_main(family: Family) {
+    let (client, server) = pair(family);
+    // exit, not _exit: destructors and atexit handlers run in the child.
+    let child = fork_child(|| std::process::exit(0));
+    child.join();
+    expect_alive(client, server);
+}
+
+fn corner_03_parent_closes_child_goes_on(family: Family) {
+    let (client, server) = pair(family);
+    let child = fork_child(|| {
+        sys::close(server).unwrap();
+        expect_bytes(client, b"question");
+        send_all(client, b"answer");
+    });
+    sys::close(client).unwrap();
+    expect_quiet(server, libc::POLLIN | libc::POLLRDHUP);
+    send_all(server, b"question");
+    assert_eq!(receive_to_end(server), b"answer");
+    child.join();
+}
+
+fn corner_03_both_read_one_stream(family: Family) {
+    let (client, server) = pair(family);
+    let turn = Baton::new();
+    let back = Baton::new();
+    let child = fork_child(|| {
+        for round in 0..50_usize {
+            turn.take();
+            expect_pattern(client, round * 200 + 100, 100);
+            back.pass();
+        }
+    });
+    send_pattern(server, 0, 50 * 200);
+    for round in 0..50_usize {
+        expect_pattern(client, round * 200, 100);
+        turn.pass();
+        back.take();
+    }
+    child.join();
+}
+
+fn corner_03_both_write_one_stream(family: Family) {
+    let (client, server) = pair(family);
+    let start = Baton::new();
+    let write = |letter: u8| {
+        for _ in 0..200 {
+            send_all(client, &[letter; 64]);
+        }
+    };
+    let child = fork_child(|| {
+        start.take();
+        write(b'c');
+    });
+    start.pass();
+    write(b'p');
+    let bytes = receive_exact(server, 2 * 200 * 64);
+    let from_child = bytes.iter().filter(|byte| **byte == b'c').count();
+    assert_eq!(from_child, 200 * 64);
+    // A send that fits is one piece of the stream.
+    assert!(
+        bytes
+            .chunks(64)
+            .all(|piece| piece.iter().all(|byte| *byte == piece[0])),
+        "torn"
+    );
+    child.join();
+}
+
+fn corner_03_child_shutdown_is_for_both(family: Family) {
+    let (client, server) = pair(family);
+    fork_child(|| sys::shutdown(client, libc::SHUT_WR).unwrap()).join();
+    expect_end(server);
+    let sent = sys::send(client, b"x", libc::MSG_NOSIGNAL);
+    assert_eq!(sent, Err(sys::Errno(libc::EPIPE)));
+    send_all(server, b"still this way");
+    expect_bytes(client, b"still this way");
+}
+
+fn corner_03_child_of_child(family: Family) {
+    let (client, server) = pair(family);
+    let child = fork_child(|| {
+        let grandchild = fork_child(|| {
+            expect_bytes(client, b"deep");
+            send_all(client, b"down");
+        });
+        grandchild.join();
+    });
+    send_all(server, b"deep");
+    expect_bytes(server, b"down");
+    child.join();
+    expect_alive(client, server);
+}
+
+fn corner_03_server_forks_per_connection(family: Family) {
+    let ready = Baton::new();
+    let acceptor = fork_child(|| {
+        let (listening, address) = listener(family);
+        ready.send(u64::from(address.port()));
+        let mut children = Vec::new();
+        for _ in 0..10 {
+            let connection = sys::accept(listening).unwrap();
+            children.push(fork_child(|| {
+                sys::close(listening).unwrap();
+                let bytes = receive_exact(connection, 1000);
+                send_all(connection, &bytes);
+                expect_end(connection);
+            }));
+            sys::close(connection).unwrap();
+        }
+        children.iter().for_each(Child::join);
+    });
+    let address = family.loopback(u16::try_from(ready.receive()).unwrap());
+    let clients: Vec<_> = (0..10).map(|_| connect_to(address)).collect();
+    for (index, client) in clients.iter().enumerate() {
+        send_pattern(*client, index, 1000);
+    }
+    for (index, client) in clients.iter().enumerate() {
+        expect_pattern(*client, index, 1000);
+        sys::close(*client).unwrap();
+    }
+    acceptor.join();
+}
+
+fn corner_03_fork_with_unread_data(family: Family) {
+    let (client, server) = pair(family);
+    send_pattern(server, 0, 10_000);
+    await_events(client, libc::POLLIN);
+    expect_pattern(client, 0, 1_000);
+    fork_child(|| expect_pattern(client, 1_000, 4_000)).join();
+    expect_pattern(client, 5_000, 5_000);
+    expect_alive(client, server);
+}
+
+fn corner_03_fork_while_thread_sleeps_in_recv(family: Family) {
+    let (client, server) = pair(family);
+    let (thread, task) = start_thread(move || {
+        let mut bytes = [0_u8; 8];
+        (sys::recv(client, &mut bytes, 0), bytes)
+    });
+    await_asleep(task);
+    // The child has no such thread, and uses the other direction.
+    let child = fork_child(|| send_all(client, b"from the child"));
+    expect_bytes(server, b"from the child");
+    child.join();
+    send_all(server, b"wake");
+    let (size, bytes) = join_thread(thread);
+    assert_eq!((size, &bytes[..4]), (Ok(4), &b"wake"[..]));
+    expect_alive(client, server);
+}
+
+fn corner_03_child_makes_its_own_connections(family: Family) {
+    let (client, server) = pair(family);
+    let (listening, address) = listener(family);
+    let child = fork_child(|| {
+        for _ in 0..5 {
+            let own = connect_to(address);
+            expect_bytes(own, b"hello");
+            sys::close(own).unwrap();
+            let (one, other) = pair(family);
+            expect_alive(one, other);
+            sys::close(one).unwrap();
+            sys::close(other).unwrap();
+        }
+    });
+    for _ in 0..5 {
+        let accepted = sys::accept(listening).unwrap();
+        send_all(accepted, b"hello");
+        expect_end(accepted);
+        sys::close(accepted).unwrap();
+        expect_alive(client, server);
+    }
+    child.join();
+    expect_alive(client, server);
+}
+
+fn corner_03_both_ends_in_one_process_then_fork(family: Family) {
+    let (client, server) = pair(family);
+    let child = fork_child(|| {
+        sys::close(client).unwrap();
+        let bytes = receive_exact(server, 300_000);
+        assert_eq!(pattern_mismatch(0, &bytes), None);
+        send_pattern(server, 7, 300_000);
+    });
+    sys::close(server).unwrap();
+    send_pattern(client, 0, 300_000);
+    expect_pattern(client, 7, 300_000);
+    expect_end(client);
+    child.join();
+}

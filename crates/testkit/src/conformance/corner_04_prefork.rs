@@ -1,0 +1,301 @@
+//! Corner 4: several processes accept from one listener; each connection goes to one of them.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_04_prefork_blocking_accept,
+        corner_04_prefork_epoll_accept,
+        corner_04_prefork_epoll_exclusive,
+        corner_04_prefork_nonblocking_accept_and_poll,
+        corner_04_prefork_one_wakes_for_one_connection,
+        corner_04_prefork_worker_killed,
+        corner_04_prefork_worker_killed_while_accepting,
+        corner_04_prefork_parent_closes_listener,
+        corner_04_threads_accept_from_one_listener,
+        corner_04_reuseport_group_of_two_processes,
+        corner_04_reuseport_member_leaves,
+    ];
+}
+
+const WORKERS: usize = 4;
+const CONNECTIONS: usize = 200;
+
+/// Answers a connection: four bytes of this process's id, after a byte from the client.
+fn answer(connection: Descriptor) {
+    set_blocking(connection);
+    expect_bytes(connection, b"?");
+    send_all(connection, &sys::getpid().to_ne_bytes());
+    sys::close(connection).unwrap();
+}
+
+/// Asks many times, some connections open at once; which processes answered how often.
+fn ask(address: std::net::SocketAddr, times: usize) -> Vec<(libc::pid_t, usize)> {
+    let mut answers: Vec<(libc::pid_t, usize)> = Vec::new();
+    for start in (0..times).step_by(20) {
+        let sockets: Vec<_> = (start..times.min(start + 20))
+            .map(|_| connect_to(address))
+            .collect();
+        sockets.iter().for_each(|socket| send_all(*socket, b"?"));
+        for socket in sockets {
+            let bytes = receive_exact(socket, 4);
+            let process = libc::pid_t::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            expect_end(socket);
+            sys::close(socket).unwrap();
+            match answers.iter_mut().find(|(who, _)| *who == process) {
+                Some((_, count)) => *count += 1,
+                None => answers.push((process, 1)),
+            }
+        }
+    }
+    answers
+}
+
+fn total(answers: &[(libc::pid_t, usize)]) -> usize {
+    answers.iter().map(|(_, count)| count).sum()
+}
+
+fn blocking_worker(listening: Descriptor) -> ! {
+    loop {
+        answer(sys::accept(listening).expect("accept"));
+    }
+}
+
+fn epoll_worker(listening: Descriptor, events: u32) -> ! {
+    let set = sys::epoll_create().unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, events, 0).unwrap();
+    loop {
+        if sys::epoll_wait(set, 1, 1000)
+            .expect("epoll_wait")
+            .is_empty()
+        {
+            continue;
+        }
+        match sys::accept4(listening, libc::SOCK_CLOEXEC) {
+            Ok(connection) => answer(connection),
+            Err(errno) => assert_eq!(errno, Errno(libc::EAGAIN), "somebody else was faster"),
+        }
+    }
+}
+
+fn kill_all(workers: &[Child]) {
+    workers.iter().for_each(Child::kill);
+}
+
+fn corner_04_prefork_blocking_accept(family: Family) {
+    let (listening, address) = listener(family);
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|_| fork_child(|| blocking_worker(listening)))
+        .collect();
+    assert_eq!(total(&ask(address, CONNECTIONS)), CONNECTIONS);
+    kill_all(&workers);
+}
+
+fn corner_04_prefork_epoll_accept(family: Family) {
+    let (listening, address) = listener(family);
+    set_nonblocking(listening);
+    let events = sys::IN;
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|_| fork_child(|| epoll_worker(listening, events)))
+        .collect();
+    assert_eq!(total(&ask(address, CONNECTIONS)), CONNECTIONS);
+    kill_all(&workers);
+}
+
+fn corner_04_prefork_epoll_exclusive(family: Family) {
+    let (listening, address) = listener(family);
+    set_nonblocking(listening);
+    let events = sys::IN | sys::EXCLUSIVE;
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|_| fork_child(|| epoll_worker(listening, events)))
+        .collect();
+    assert_eq!(total(&ask(address, CONNECTIONS)), CONNECTIONS);
+    kill_all(&workers);
+}
+
+fn corner_04_prefork_nonblocking_accept_and_poll(family: Family) {
+    let (listening, address) = listener(family);
+    set_nonblocking(listening);
+    let work = || {
+        loop {
+            match sys::accept(listening) {
+                Ok(connection) => answer(connection),
+                Err(Errno(libc::EAGAIN)) => {
+                    let _ = poll_one(listening, libc::POLLIN, 1000);
+                }
+                Err(errno) => panic!("accept: {errno:?}"),
+            }
+        }
+    };
+    let workers: Vec<_> = (0..WORKERS).map(|_| fork_child(work)).collect();
+    assert_eq!(total(&ask(address, CONNECTIONS)), CONNECTIONS);
+    kill_all(&workers);
+}
+
+fn corner_04_prefork_one_wakes_for_one_connection(family: Family) {
+    let (listening, address) = listener(family);
+    let accepted = Baton::new();
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|_| {
+            fork_child(|| {
+                let connection = sys::accept(listening).expect("accept");
+                accepted.pass();
+                expect_end(connection);
+            })
+        })
+        .collect();
+    workers
+        .iter()
+        .for_each(|worker| await_asleep(worker.process));
+    for _ in 0..WORKERS {
+        let socket = connect_to(address);
+        accepted.take();
+        sys::close(socket).unwrap();
+    }
+    workers.iter().for_each(Child::join);
+}
+
+fn corner_04_prefork_worker_killed(family: Family) {
+    let (listening, address) = listener(family);
+    let mut workers: Vec<_> = (0..WORKERS)
+        .map(|_| fork_child(|| blocking_worker(listening)))
+        .collect();
+    assert_eq!(total(&ask(address, 40)), 40);
+    // One that serves nobody dies; the others take over, and a new one joins.
+    for _ in 0..3 {
+        workers.remove(0).kill();
+        assert_eq!(total(&ask(address, 40)), 40);
+        workers.push(fork_child(|| blocking_worker(listening)));
+        assert_eq!(total(&ask(address, 40)), 40);
+    }
+    kill_all(&workers);
+}
+
+fn corner_04_prefork_worker_killed_while_accepting(family: Family) {
+    // Killed at any moment, also with a connection in its hands: that one may be reset or end, all
+    // others are served.
+    let (listening, address) = listener(family);
+    let mut workers: Vec<_> = (0..WORKERS)
+        .map(|_| fork_child(|| blocking_worker(listening)))
+        .collect();
+    for _ in 0..10 {
+        let sockets: Vec<_> = (0..10).map(|_| connect_to(address)).collect();
+        sockets.iter().for_each(|socket| {
+            let _ = sys::send(*socket, b"?", libc::MSG_NOSIGNAL);
+        });
+        workers.remove(0).kill();
+        workers.push(fork_child(|| blocking_worker(listening)));
+        let mut lost = 0;
+        for socket in sockets {
+            await_events(socket, libc::POLLIN);
+            match sys::recv(socket, &mut [0_u8; 4], libc::MSG_WAITALL) {
+                Ok(4) => {}
+                Ok(0) | Err(Errno(libc::ECONNRESET)) => lost += 1,
+                other => panic!("recv: {other:?}"),
+            }
+            sys::close(socket).unwrap();
+        }
+        assert!(
+            lost <= 1,
+            "{lost} connections lost, the killed worker held one at most"
+        );
+    }
+    kill_all(&workers);
+}
+
+fn corner_04_prefork_parent_closes_listener(family: Family) {
+    let (listening, address) = listener(family);
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|_| fork_child(|| blocking_worker(listening)))
+        .collect();
+    sys::close(listening).unwrap();
+    assert_eq!(total(&ask(address, 100)), 100);
+    kill_all(&workers);
+    assert_eq!(
+        sys::connect(tcp(family), address),
+        Err(Errno(libc::ECONNREFUSED))
+    );
+}
+
+fn corner_04_threads_accept_from_one_listener(family: Family) {
+    let (listening, address) = listener(family);
+    let threads: Vec<_> = (0..WORKERS)
+        .map(|_| {
+            start_thread(move || {
+                let mut served = 0;
+                while let Ok(connection) = sys::accept(listening) {
+                    answer(connection);
+                    served += 1;
+                }
+                served
+            })
+        })
+        .collect();
+    assert_eq!(total(&ask(address, CONNECTIONS)), CONNECTIONS);
+    sys::shutdown(listening, libc::SHUT_RD).unwrap();
+    let served: usize = threads
+        .into_iter()
+        .map(|(thread, _)| join_thread(thread))
+        .sum();
+    assert_eq!(served, CONNECTIONS);
+}
+
+fn reuseport_listener(family: Family, port: u16) -> Descriptor {
+    let socket = tcp(family);
+    set_int(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1);
+    sys::bind(socket, family.loopback(port)).expect("bind of a group");
+    socket
+}
+
+fn reuseport_worker(family: Family, port: u16, ready: Baton) -> Child {
+    fork_child(|| {
+        let listening = reuseport_listener(family, port);
+        sys::listen(listening, 128).unwrap();
+        ready.pass();
+        blocking_worker(listening)
+    })
+}
+
+fn corner_04_reuseport_group_of_two_processes(family: Family) {
+    // Bound, not listening: keeps the port for the group.
+    let holder = reuseport_listener(family, 0);
+    let address = sys::getsockname(holder).unwrap();
+    let ready = Baton::new();
+    let workers: Vec<_> = (0..2)
+        .map(|_| reuseport_worker(family, address.port(), ready))
+        .collect();
+    ready.take();
+    ready.take();
+    let answers = ask(address, CONNECTIONS);
+    assert_eq!(total(&answers), CONNECTIONS);
+    assert_eq!(
+        answers.len(),
+        2,
+        "both members get connections: {answers:?}"
+    );
+    let stranger = tcp(family);
+    assert_eq!(sys::bind(stranger, address), Err(Errno(libc::EADDRINUSE)));
+    kill_all(&workers);
+}
+
+fn corner_04_reuseport_member_leaves(family: Family) {
+    let holder = reuseport_listener(family, 0);
+    let address = sys::getsockname(holder).unwrap();
+    let ready = Baton::new();
+    let first = reuseport_worker(family, address.port(), ready);
+    let second = reuseport_worker(family, address.port(), ready);
+    ready.take();
+    ready.take();
+    assert_eq!(total(&ask(address, 60)), 60);
+    first.kill();
+    let answers = ask(address, 60);
+    assert_eq!(answers, [(second.process, 60)]);
+    second.kill();
+    assert_eq!(
+        sys::connect(tcp(family), address),
+        Err(Errno(libc::ECONNREFUSED))
+    );
+}

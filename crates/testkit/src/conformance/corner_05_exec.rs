@@ -1,0 +1,281 @@
+//! Corner 5: listeners and connections go through `exec`, unless they are CLOEXEC.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_05_exec_listener,
+        corner_05_exec_listener_with_pending_connections,
+        corner_05_exec_listener_as_nginx_upgrades,
+        corner_05_exec_listener_without_library,
+        corner_05_exec_connection,
+        corner_05_exec_connection_with_unread_data,
+        corner_05_exec_connection_several_times,
+        corner_05_exec_connection_into_epoll,
+        corner_05_exec_connection_without_library,
+        corner_05_exec_without_library_with_unread_data,
+        corner_05_exec_cloexec_listener_is_closed,
+        corner_05_exec_cloexec_connection_is_closed,
+        corner_05_exec_parent_keeps_its_end,
+        corner_05_exec_in_place_peer_unharmed,
+        corner_05_exec_nonblocking_flag_survives,
+        corner_05_exec_shell_reads_the_socket,
+    ];
+}
+
+fn exec_child(words: &[&str], descriptor: Descriptor, more: &[&str], library: bool) -> Child {
+    let number = descriptor.to_string();
+    fork_child(|| {
+        let mut arguments: Vec<&str> = words.to_vec();
+        arguments.push(&number);
+        arguments.extend(more);
+        exec_helper(&arguments, library);
+    })
+}
+
+fn ask_echo(socket: Descriptor, text: &[u8]) {
+    send_all(socket, text);
+    expect_bytes(socket, text);
+}
+
+fn corner_05_exec_listener(family: Family) {
+    let (listening, address) = listener(family);
+    let child = exec_child(&["accept-echo"], listening, &["3"], true);
+    sys::close(listening).unwrap();
+    for text in [b"one", b"two", b"six"] {
+        let socket = connect_to(address);
+        ask_echo(socket, text);
+        sys::close(socket).unwrap();
+    }
+    child.join();
+    assert_eq!(
+        sys::connect(tcp(family), address),
+        Err(Errno(libc::ECONNREFUSED))
+    );
+}
+
+fn corner_05_exec_listener_with_pending_connections(family: Family) {
+    let (listening, address) = listener(family);
+    let sockets: Vec<_> = (0..5).map(|_| connect_to(address)).collect();
+    for socket in &sockets {
+        // The program must not hold the clients' ends too, or its streams would never end.
+        sys::fcntl(*socket, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+        send_all(*socket, b"early");
+    }
+    let child = exec_child(&["accept-echo"], listening, &["5"], true);
+    sys::close(listening).unwrap();
+    for socket in sockets {
+        expect_bytes(socket, b"early");
+        sys::close(socket).unwrap();
+    }
+    child.join();
+}
+
+fn corner_05_exec_listener_as_nginx_upgrades(family: Family) {
+    // The old program and the new one both serve the listener for a while; nothing is refused.
+    let (listening, address) = listener(family);
+    let old = fork_child(|| {
+        for _ in 0..2 {
+            let connection = sys::accept(listening).unwrap();
+            let bytes = receive_to_end(connection);
+            send_all(connection, &bytes);
+            sys::close(connection).unwrap();
+        }
+    });
+    let new = exec_child(&["accept-echo"], listening, &["20"], true);
+    sys::close(listening).unwrap();
+    for _ in 0..22 {
+        let socket = connect_to(address);
+        send_all(socket, b"served");
+        sys::shutdown(socket, libc::SHUT_WR).unwrap();
+        assert_eq!(receive_to_end(socket), b"served");
+        sys::close(socket).unwrap();
+    }
+    old.join();
+    new.join();
+}
+
+fn corner_05_exec_listener_without_library(family: Family) {
+    let (listening, address) = listener(family);
+    let child = exec_child(&["accept-echo"], listening, &["3"], false);
+    sys::close(listening).unwrap();
+    for text in [b"one", b"two", b"six"] {
+        let socket = connect_to(address);
+        ask_echo(socket, text);
+        sys::close(socket).unwrap();
+    }
+    child.join();
+}
+
+fn corner_05_exec_connection(family: Family) {
+    let (client, server) = pair(family);
+    let child = exec_child(&["echo"], server, &[], true);
+    sys::close(server).unwrap();
+    ask_echo(client, b"through exec");
+    ask_echo(client, b"and again");
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    child.join();
+    sys::close(client).unwrap();
+}
+
+fn corner_05_exec_connection_with_unread_data(family: Family) {
+    let (client, server) = pair(family);
+    send_pattern(client, 0, 20_000);
+    expect_pattern(server, 0, 5_000);
+    let child = exec_child(&["echo"], server, &[], true);
+    sys::close(server).unwrap();
+    expect_pattern(client, 5_000, 15_000);
+    ask_echo(client, b"later");
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    child.join();
+}
+
+fn corner_05_exec_connection_several_times(family: Family) {
+    let (client, server) = pair(family);
+    let child = exec_child(&["again"], server, &["3"], true);
+    sys::close(server).unwrap();
+    ask_echo(client, b"after four programs");
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    child.join();
+}
+
+fn corner_05_exec_connection_into_epoll(family: Family) {
+    let (client, server) = pair(family);
+    send_all(client, b"before");
+    let child = exec_child(&["epoll-echo"], server, &[], true);
+    sys::close(server).unwrap();
+    expect_bytes(client, b"before");
+    ask_echo(client, b"after");
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    child.join();
+}
+
+fn corner_05_exec_connection_without_library(family: Family) {
+    let (client, server) = pair(family);
+    ask_alive_both_ways(client, server);
+    let child = exec_child(&["read-write"], server, &[], false);
+    sys::close(server).unwrap();
+    ask_echo(client, b"plain");
+    send_pattern(client, 0, 100_000);
+    expect_pattern(client, 0, 100_000);
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    child.join();
+}
+
+fn corner_05_exec_without_library_with_unread_data(family: Family) {
+    let (client, server) = pair(family);
+    send_pattern(client, 0, 50_000);
+    expect_pattern(server, 0, 10_000);
+    send_all(server, b"unread answer");
+    let child = exec_child(&["read-write"], server, &[], false);
+    sys::close(server).unwrap();
+    expect_bytes(client, b"unread answer");
+    expect_pattern(client, 10_000, 40_000);
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    child.join();
+}
+
+fn ask_alive_both_ways(client: Descriptor, server: Descriptor) {
+    expect_alive(client, server);
+    expect_alive(server, client);
+}
+
+fn corner_05_exec_cloexec_listener_is_closed(family: Family) {
+    let (listening, address) = listener(family);
+    sys::fcntl(listening, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+    let child = exec_child(&["expect-closed"], listening, &[], true);
+    child.join();
+    // Still ours.
+    let client = connect_to(address);
+    expect_alive(client, sys::accept(listening).unwrap());
+}
+
+fn corner_05_exec_cloexec_connection_is_closed(family: Family) {
+    let (client, server, child) = {
+        let ready = Baton::new();
+        let (child, client, _) = forked_server(family, |connection| {
+            sys::fcntl(connection, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+            ready.take();
+            exec_helper(&["expect-closed", &connection.to_string()], true);
+        });
+        (client, ready, child)
+    };
+    expect_quiet(client, libc::POLLIN | libc::POLLRDHUP);
+    server.pass();
+    expect_end(client);
+    child.join();
+}
+
+fn corner_05_exec_parent_keeps_its_end(family: Family) {
+    let (client, server) = pair(family);
+    sys::fcntl(client, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+    let child = exec_child(&["echo"], server, &[], true);
+    ask_echo(client, b"by the child");
+    // The end goes to the child only: it stops, and the parent's copy still works.
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    child.join();
+    expect_quiet(client, libc::POLLIN);
+    send_all(server, b"by the parent");
+    expect_bytes(client, b"by the parent");
+}
+
+fn corner_05_exec_in_place_peer_unharmed(family: Family) {
+    let ready = Baton::new();
+    let (child, client, _) = forked_server(family, |connection| {
+        send_all(connection, b"before;");
+        ready.pass();
+        exec_helper(&["echo", &connection.to_string()], true);
+    });
+    ready.take();
+    expect_bytes(client, b"before;");
+    ask_echo(client, b"after");
+    sys::close(client).unwrap();
+    child.join();
+}
+
+fn corner_05_exec_nonblocking_flag_survives(family: Family) {
+    let (client, server) = pair(family);
+    set_nonblocking(server);
+    let child = exec_child(&["epoll-echo"], server, &[], true);
+    ask_echo(client, b"x");
+    let flags = sys::fcntl(server, libc::F_GETFL, 0).unwrap();
+    assert_eq!(flags & libc::O_NONBLOCK, libc::O_NONBLOCK);
+    sys::close(server).unwrap();
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    child.join();
+}
+
+fn corner_05_exec_shell_reads_the_socket(family: Family) {
+    use std::ffi::CString;
+    let (client, server) = pair(family);
+    sys::fcntl(client, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+    let child = fork_child(|| {
+        sys::dup2(server, 0).unwrap();
+        sys::dup2(server, 1).unwrap();
+        let text = |text: &str| CString::new(text).expect("no zero byte");
+        let words = [
+            text("sh"),
+            text("-c"),
+            text("read line; echo \"got $line\"; cat"),
+        ];
+        let pointers: Vec<_> = words
+            .iter()
+            .map(|word| word.as_ptr())
+            .chain([std::ptr::null()])
+            .collect();
+        // SAFETY: path and words are terminated and alive.
+        unsafe { libc::execv(c"/bin/sh".as_ptr(), pointers.as_ptr()) };
+        panic!("execv: {:?}", sys::last_errno());
+    });
+    sys::close(server).unwrap();
+    send_all(client, b"hello\nrest of it");
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&receive_to_end(client)),
+        "got hello\nrest of it"
+    );
+    child.join();
+}

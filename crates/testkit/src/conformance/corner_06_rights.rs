@@ -1,0 +1,243 @@
+//! Corner 6: a socket is passed to another process with `SCM_RIGHTS`.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_06_rights_to_forked_child,
+        corner_06_rights_sender_closes_first,
+        corner_06_rights_to_executed_program,
+        corner_06_rights_to_program_without_library,
+        corner_06_rights_with_unread_data,
+        corner_06_rights_with_unread_data_without_library,
+        corner_06_rights_received_in_same_process,
+        corner_06_rights_listener,
+        corner_06_rights_both_use_it,
+        corner_06_rights_never_received,
+        corner_06_rights_dispatcher,
+        corner_06_rights_sender_exits,
+    ];
+}
+
+fn unix_pair() -> [Descriptor; 2] {
+    sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair")
+}
+
+/// A child made before the sockets, so that it has no copy of them: it receives one and runs.
+fn receiver(body: impl FnOnce(Descriptor)) -> (Child, Descriptor) {
+    let [ours, theirs] = unix_pair();
+    let child = fork_child(|| {
+        sys::close(ours).unwrap();
+        body(sys::recv_descriptor(theirs).expect("recvmsg"));
+    });
+    sys::close(theirs).unwrap();
+    (child, ours)
+}
+
+/// The same as another program.
+fn executed_receiver(with_library: bool) -> (Child, Descriptor) {
+    let [ours, theirs] = unix_pair();
+    let child = fork_child(|| {
+        sys::close(ours).unwrap();
+        exec_helper(&["receive-echo", &theirs.to_string()], with_library);
+    });
+    sys::close(theirs).unwrap();
+    (child, ours)
+}
+
+fn corner_06_rights_to_forked_child(family: Family) {
+    let (child, channel) = receiver(|socket| {
+        expect_bytes(socket, b"ping");
+        send_all(socket, b"pong");
+        expect_end(socket);
+    });
+    let (client, server) = pair(family);
+    sys::send_descriptor(channel, server).unwrap();
+    send_all(client, b"ping");
+    expect_bytes(client, b"pong");
+    sys::close(client).unwrap();
+    child.join();
+}
+
+fn corner_06_rights_sender_closes_first(family: Family) {
+    let go = Baton::new();
+    let [ours, theirs] = unix_pair();
+    let child = fork_child(|| {
+        sys::close(ours).unwrap();
+        go.take();
+        let socket = sys::recv_descriptor(theirs).expect("recvmsg");
+        expect_bytes(socket, b"ping");
+        send_all(socket, b"pong");
+    });
+    let (client, server) = pair(family);
+    sys::send_descriptor(ours, server).unwrap();
+    sys::close(server).unwrap();
+    // In flight: nobody has a number for it, and it is open.
+    expect_quiet(client, libc::POLLIN | libc::POLLRDHUP);
+    send_all(client, b"ping");
+    go.pass();
+    assert_eq!(receive_to_end(client), b"pong");
+    child.join();
+}
+
+fn passes_to_program(family: Family, with_library: bool, unread: usize) {
+    let (child, channel) = executed_receiver(with_library);
+    let (client, server) = pair(family);
+    send_pattern(client, 0, unread);
+    if unread > 0 {
+        expect_pattern(server, 0, unread / 2);
+    }
+    sys::send_descriptor(channel, server).unwrap();
+    sys::close(server).unwrap();
+    expect_pattern(client, unread / 2, unread - unread / 2);
+    send_all(client, b"ping");
+    expect_bytes(client, b"ping");
+    send_pattern(client, 0, 100_000);
+    expect_pattern(client, 0, 100_000);
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    expect_end(client);
+    child.join();
+}
+
+fn corner_06_rights_to_executed_program(family: Family) {
+    passes_to_program(family, true, 0);
+}
+
+fn corner_06_rights_to_program_without_library(family: Family) {
+    passes_to_program(family, false, 0);
+}
+
+fn corner_06_rights_with_unread_data(family: Family) {
+    passes_to_program(family, true, 40_000);
+}
+
+fn corner_06_rights_with_unread_data_without_library(family: Family) {
+    passes_to_program(family, false, 40_000);
+}
+
+fn corner_06_rights_received_in_same_process(family: Family) {
+    let [one, other] = unix_pair();
+    let (client, server) = pair(family);
+    sys::send_descriptor(one, server).unwrap();
+    let copy = sys::recv_descriptor(other).unwrap();
+    assert_ne!(copy, server);
+    expect_alive(client, copy);
+    expect_alive(client, server);
+    sys::close(server).unwrap();
+    expect_alive(client, copy);
+    assert_eq!(sys::getpeername(copy), sys::getsockname(client));
+    sys::close(copy).unwrap();
+    expect_end(client);
+}
+
+fn corner_06_rights_listener(family: Family) {
+    let (child, channel) = receiver(|listening| {
+        for _ in 0..3 {
+            let connection = sys::accept(listening).unwrap();
+            send_all(connection, b"accepted elsewhere");
+            sys::close(connection).unwrap();
+        }
+    });
+    let (listening, address) = listener(family);
+    sys::send_descriptor(channel, listening).unwrap();
+    sys::close(listening).unwrap();
+    for _ in 0..3 {
+        assert_eq!(receive_to_end(connect_to(address)), b"accepted elsewhere");
+    }
+    child.join();
+    assert_eq!(
+        sys::connect(tcp(family), address),
+        Err(Errno(libc::ECONNREFUSED))
+    );
+}
+
+fn corner_06_rights_both_use_it(family: Family) {
+    let turn = Baton::new();
+    let back = Baton::new();
+    let (child, channel) = receiver(|socket| {
+        for round in 0..20_usize {
+            turn.take();
+            expect_pattern(socket, round * 100 + 50, 50);
+            send_all(socket, b"c");
+            back.pass();
+        }
+    });
+    let (client, server) = pair(family);
+    sys::send_descriptor(channel, server).unwrap();
+    send_pattern(client, 0, 2_000);
+    for round in 0..20_usize {
+        expect_pattern(server, round * 100, 50);
+        send_all(server, b"p");
+        turn.pass();
+        back.take();
+    }
+    assert_eq!(receive_exact(client, 40), b"pc".repeat(20));
+    child.join();
+    expect_alive(client, server);
+}
+
+fn corner_06_rights_never_received(family: Family) {
+    let [one, other] = unix_pair();
+    let (client, server) = pair(family);
+    sys::send_descriptor(one, server).unwrap();
+    sys::close(server).unwrap();
+    expect_quiet(client, libc::POLLIN | libc::POLLRDHUP);
+    // Thrown away with the channel that carried it: the connection ends.
+    sys::close(one).unwrap();
+    sys::close(other).unwrap();
+    expect_end(client);
+}
+
+fn corner_06_rights_dispatcher(family: Family) {
+    // One process accepts, others serve: every connection is passed on.
+    let workers: Vec<_> = (0..3)
+        .map(|_| {
+            let [ours, theirs] = unix_pair();
+            let child = fork_child(|| {
+                sys::close(ours).unwrap();
+                for _ in 0..10 {
+                    let socket = sys::recv_descriptor(theirs).expect("recvmsg");
+                    let bytes = receive_exact(socket, 500);
+                    send_all(socket, &bytes);
+                    sys::close(socket).unwrap();
+                }
+            });
+            sys::close(theirs).unwrap();
+            (child, ours)
+        })
+        .collect();
+    let (listening, address) = listener(family);
+    for index in 0..30_usize {
+        let client = connect_to(address);
+        let server = sys::accept(listening).unwrap();
+        send_pattern(client, index, 500);
+        sys::send_descriptor(workers[index % 3].1, server).unwrap();
+        sys::close(server).unwrap();
+        expect_pattern(client, index, 500);
+        expect_end(client);
+        sys::close(client).unwrap();
+    }
+    workers.iter().for_each(|(child, _)| child.join());
+}
+
+fn corner_06_rights_sender_exits(family: Family) {
+    // The process that made the connection is gone before the receiver looks.
+    let [ours, theirs] = unix_pair();
+    let ready = Baton::new();
+    let (child, client, _) = forked_server(family, |connection| {
+        send_all(connection, b"first ");
+        sys::send_descriptor(theirs, connection).unwrap();
+        ready.pass();
+    });
+    ready.take();
+    child.join();
+    let socket = sys::recv_descriptor(ours).unwrap();
+    send_all(socket, b"second");
+    expect_bytes(client, b"first second");
+    expect_alive(client, socket);
+    sys::close(socket).unwrap();
+    expect_end(client);
+}

@@ -1,0 +1,342 @@
+//! Corner 7: one socket in several sets, one set in several threads, a set shared over fork.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN, ONESHOT};
+
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_07_one_socket_in_two_sets,
+        corner_07_two_sets_two_sleepers,
+        corner_07_edge_and_level_in_two_sets,
+        corner_07_one_set_several_threads_oneshot,
+        corner_07_one_set_several_threads_edge,
+        corner_07_one_set_several_threads_each_event_once,
+        corner_07_set_shared_over_fork,
+        corner_07_child_waits_on_inherited_set,
+        corner_07_child_removes_from_inherited_set,
+        corner_07_exclusive_in_two_sets,
+        corner_07_dup_and_original_in_one_set,
+        corner_07_mixed_with_pipes_and_eventfds,
+        corner_07_two_hundred_sockets_in_one_set,
+    ];
+}
+
+fn set_of(entries: &[(Descriptor, u32)]) -> Descriptor {
+    let set = sys::epoll_create().unwrap();
+    for (index, (descriptor, events)) in entries.iter().enumerate() {
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, *descriptor, *events, index as u64).unwrap();
+    }
+    set
+}
+
+fn corner_07_one_socket_in_two_sets(family: Family) {
+    let (client, server) = pair(family);
+    let first = set_of(&[(client, IN)]);
+    let second = set_of(&[(client, IN)]);
+    send_all(server, b"x");
+    for set in [first, second] {
+        assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
+    }
+    expect_bytes(client, b"x");
+    for set in [first, second] {
+        assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
+    }
+    sys::epoll_control(first, libc::EPOLL_CTL_DEL, client, 0, 0).unwrap();
+    send_all(server, b"y");
+    assert_eq!(sys::epoll_wait(second, 4, 10_000).unwrap().len(), 1);
+    assert_eq!(sys::epoll_wait(first, 4, 0), Ok(Vec::new()));
+}
+
+fn corner_07_two_sets_two_sleepers(family: Family) {
+    let (client, server) = pair(family);
+    let sleepers: Vec<_> = (0..2)
+        .map(|_| {
+            let set = set_of(&[(client, IN)]);
+            start_thread(move || sys::epoll_wait(set, 4, 10_000).map(|told| told.len()))
+        })
+        .collect();
+    sleepers.iter().for_each(|(_, task)| await_asleep(*task));
+    send_all(server, b"x");
+    for (thread, _) in sleepers {
+        assert_eq!(join_thread(thread), Ok(1));
+    }
+}
+
+fn corner_07_edge_and_level_in_two_sets(family: Family) {
+    let (client, server) = pair(family);
+    let edge = set_of(&[(client, IN | ET)]);
+    let level = set_of(&[(client, IN)]);
+    send_all(server, b"x");
+    assert_eq!(sys::epoll_wait(edge, 4, 10_000).unwrap().len(), 1);
+    assert_eq!(sys::epoll_wait(edge, 4, 0).unwrap().len(), 0);
+    for _ in 0..3 {
+        assert_eq!(sys::epoll_wait(level, 4, 10_000).unwrap().len(), 1);
+    }
+    send_all(server, b"y");
+    assert_eq!(sys::epoll_wait(edge, 4, 10_000).unwrap().len(), 1);
+    expect_bytes(client, b"xy");
+    assert_eq!(sys::epoll_wait(level, 4, 0).unwrap().len(), 0);
+}
+
+/// Four threads take events of one set, with a re-arm per event, until everything is echoed.
+fn echo_with_threads(family: Family, events: u32, connections: usize, rounds: usize) {
+    let pairs: Vec<_> = (0..connections).map(|_| pair(family)).collect();
+    pairs
+        .iter()
+        .for_each(|(_, server)| set_nonblocking(*server));
+    let entries: Vec<_> = pairs.iter().map(|(_, server)| (*server, events)).collect();
+    let set = set_of(&entries);
+    let left = Arc::new(AtomicUsize::new(connections));
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let left = Arc::clone(&left);
+            let entries = entries.clone();
+            start_thread(move || {
+                while left.load(Ordering::Acquire) > 0 {
+                    for told in sys::epoll_wait(set, 1, 20).unwrap() {
+                        let index = usize::try_from(told.data).unwrap();
+                        let (socket, _) = entries[index];
+                        if echo_available(socket) {
+                            left.fetch_sub(1, Ordering::AcqRel);
+                        } else {
+                            sys::epoll_control(set, libc::EPOLL_CTL_MOD, socket, events, told.data)
+                                .unwrap();
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    for round in 0..rounds {
+        for (client, _) in &pairs {
+            send_pattern(*client, round * 300, 300);
+        }
+        for (client, _) in &pairs {
+            expect_pattern(*client, round * 300, 300);
+        }
+    }
+    pairs
+        .iter()
+        .for_each(|(client, _)| sys::shutdown(*client, libc::SHUT_WR).unwrap());
+    for (thread, _) in threads {
+        join_thread(thread);
+    }
+}
+
+/// Echoes what is there; true at the end of the stream.
+fn echo_available(socket: Descriptor) -> bool {
+    let mut buffer = [0_u8; 1024];
+    loop {
+        match sys::recv(socket, &mut buffer, 0) {
+            Ok(0) => return true,
+            Ok(size) => send_all(socket, &buffer[..size]),
+            Err(Errno(libc::EAGAIN)) => return false,
+            Err(errno) => panic!("recv: {errno:?}"),
+        }
+    }
+}
+
+fn corner_07_one_set_several_threads_oneshot(family: Family) {
+    echo_with_threads(family, IN | ONESHOT, 8, 20);
+}
+
+fn corner_07_one_set_several_threads_edge(family: Family) {
+    echo_with_threads(family, IN | ET | ONESHOT, 8, 20);
+}
+
+fn corner_07_one_set_several_threads_each_event_once(family: Family) {
+    // Edge-triggered: of several sleepers one gets the event, and it is not told twice.
+    let (client, server) = pair(family);
+    let set = set_of(&[(client, IN | ET)]);
+    let threads: Vec<_> = (0..3)
+        .map(|_| start_thread(move || sys::epoll_wait(set, 4, 300).unwrap().len()))
+        .collect();
+    threads.iter().for_each(|(_, task)| await_asleep(*task));
+    send_all(server, b"x");
+    let told: Vec<_> = threads
+        .into_iter()
+        .map(|(thread, _)| join_thread(thread))
+        .collect();
+    assert_eq!(told.iter().sum::<usize>(), 1, "{told:?}");
+}
+
+fn corner_07_set_shared_over_fork(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_of(&[(client, IN)]);
+    let child = fork_child(|| {
+        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+        assert_eq!(told.len(), 1);
+        expect_bytes(client, b"for the child");
+        send_all(client, b"read");
+    });
+    send_all(server, b"for the child");
+    expect_bytes(server, b"read");
+    child.join();
+    assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
+    send_all(server, b"x");
+    assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
+}
+
+fn corner_07_child_waits_on_inherited_set(family: Family) {
+    // The child adds a socket the parent does not have; the parent's wait is told of it too.
+    let (client, server) = pair(family);
+    let set = set_of(&[(client, IN)]);
+    let added = Baton::new();
+    let go = Baton::new();
+    let child = fork_child(|| {
+        let (own, peer) = pair(family);
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, own, IN, 77).unwrap();
+        added.pass();
+        go.take();
+        send_all(peer, b"x");
+        go.take();
+    });
+    added.take();
+    assert_eq!(sys::epoll_wait(set, 4, QUIET_MILLISECONDS), Ok(Vec::new()));
+    go.pass();
+    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+    assert_eq!(told.first().map(|told| told.data), Some(77));
+    go.pass();
+    child.join();
+    // Gone with the child, which held the only reference.
+    assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
+    send_all(server, b"x");
+    assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
+}
+
+fn corner_07_child_removes_from_inherited_set(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_of(&[(client, IN)]);
+    fork_child(|| sys::epoll_control(set, libc::EPOLL_CTL_DEL, client, 0, 0).unwrap()).join();
+    send_all(server, b"x");
+    await_events(client, libc::POLLIN);
+    assert_eq!(sys::epoll_wait(set, 4, QUIET_MILLISECONDS), Ok(Vec::new()));
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 0).unwrap();
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap().len(), 1);
+}
+
+fn corner_07_exclusive_in_two_sets(family: Family) {
+    let (listening, address) = listener(family);
+    let exclusive = IN | sys::EXCLUSIVE;
+    let woken = Arc::new(AtomicUsize::new(0));
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let set = set_of(&[(listening, exclusive)]);
+            let woken = Arc::clone(&woken);
+            start_thread(move || {
+                if !sys::epoll_wait(set, 1, 10_000).unwrap().is_empty() {
+                    woken.fetch_add(1, Ordering::AcqRel);
+                }
+            })
+        })
+        .collect();
+    threads.iter().for_each(|(_, task)| await_asleep(*task));
+    let first = connect_to(address);
+    eventually("one is woken", || woken.load(Ordering::Acquire) >= 1);
+    expect_alive(first, sys::accept(listening).unwrap());
+    let second = connect_to(address);
+    for (thread, _) in threads {
+        join_thread(thread);
+    }
+    assert_eq!(woken.load(Ordering::Acquire), 2);
+    expect_alive(second, sys::accept(listening).unwrap());
+    // EXCLUSIVE can not be changed afterwards.
+    let set = set_of(&[(listening, exclusive)]);
+    let changed = sys::epoll_control(set, libc::EPOLL_CTL_MOD, listening, IN, 0);
+    assert_eq!(changed, Err(Errno(libc::EINVAL)));
+}
+
+fn corner_07_dup_and_original_in_one_set(family: Family) {
+    let (client, server) = pair(family);
+    let copy = sys::dup(client).unwrap();
+    let set = set_of(&[(client, IN), (copy, IN)]);
+    send_all(server, b"x");
+    let mut told: Vec<_> = sys::epoll_wait(set, 4, 10_000)
+        .unwrap()
+        .iter()
+        .map(|told| told.data)
+        .collect();
+    told.sort_unstable();
+    assert_eq!(told, [0, 1]);
+    let again = sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 5);
+    assert_eq!(again, Err(Errno(libc::EEXIST)));
+    expect_bytes(client, b"x");
+    assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
+}
+
+fn corner_07_mixed_with_pipes_and_eventfds(family: Family) {
+    let (client, server) = pair(family);
+    let [reader, writer] = sys::pipe(0).unwrap();
+    let counter = sys::eventfd(0, 0).unwrap();
+    let set = set_of(&[(client, IN), (reader, IN), (counter, IN)]);
+    let told = |expected: &[u64]| {
+        eventually("told", || {
+            let mut told: Vec<_> = sys::epoll_wait(set, 8, 100)
+                .unwrap()
+                .iter()
+                .map(|told| told.data)
+                .collect();
+            told.sort_unstable();
+            told == expected
+        });
+    };
+    send_all(server, b"x");
+    told(&[0]);
+    sys::write(writer, b"x").unwrap();
+    told(&[0, 1]);
+    sys::write(counter, &1_u64.to_ne_bytes()).unwrap();
+    told(&[0, 1, 2]);
+    expect_bytes(client, b"x");
+    told(&[1, 2]);
+    // With room for one event at a time, each of several ready ones has its turn.
+    send_all(server, b"y");
+    await_events(client, libc::POLLIN);
+    let mut seen = [0; 3];
+    for _ in 0..30 {
+        for told in sys::epoll_wait(set, 1, 1000).unwrap() {
+            seen[usize::try_from(told.data).unwrap()] += 1;
+        }
+    }
+    assert!(
+        seen.iter().all(|count| *count >= 5),
+        "one starves: {seen:?}"
+    );
+}
+
+fn corner_07_two_hundred_sockets_in_one_set(family: Family) {
+    let pairs: Vec<_> = (0..200).map(|_| pair(family)).collect();
+    let entries: Vec<_> = pairs.iter().map(|(client, _)| (*client, IN)).collect();
+    let set = set_of(&entries);
+    let mut random = Random::new(7);
+    for _ in 0..20 {
+        let mut expected = Vec::new();
+        for (index, (_, server)) in pairs.iter().enumerate() {
+            if random.once_in(3) {
+                send_all(*server, b"x");
+                expected.push(index as u64);
+            }
+        }
+        let mut told = Vec::new();
+        while told.len() < expected.len() {
+            let more = sys::epoll_wait(set, 64, 10_000).unwrap();
+            assert!(
+                !more.is_empty(),
+                "only {} of {} told",
+                told.len(),
+                expected.len()
+            );
+            for entry in more {
+                expect_bytes(pairs[usize::try_from(entry.data).unwrap()].0, b"x");
+                told.push(entry.data);
+            }
+        }
+        told.sort_unstable();
+        assert_eq!(told, expected);
+        assert_eq!(sys::epoll_wait(set, 64, 0), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,263 @@
+//! Corner 8: sets within sets, poll on a set, changes to a set that somebody waits on.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN, OUT};
+
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_08_nested_set_tells,
+        corner_08_nested_three_deep,
+        corner_08_nested_edge_triggered,
+        corner_08_nested_sleeper_is_woken,
+        corner_08_poll_on_a_set,
+        corner_08_select_on_a_set,
+        corner_08_poll_on_a_set_sleeper_is_woken,
+        corner_08_add_ready_socket_wakes_sleeper,
+        corner_08_add_then_data_wakes_sleeper,
+        corner_08_mod_wakes_sleeper,
+        corner_08_mod_to_nothing_silences,
+        corner_08_del_while_waiting,
+        corner_08_control_errors,
+        corner_08_close_set_while_socket_lives,
+        corner_08_events_zero_tells_errors_only,
+    ];
+}
+
+fn add(set: Descriptor, descriptor: Descriptor, events: u32, data: u64) {
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, descriptor, events, data).expect("add");
+}
+
+fn data_of(told: &[sys::Told]) -> Vec<u64> {
+    told.iter().map(|told| told.data).collect()
+}
+
+fn corner_08_nested_set_tells(family: Family) {
+    let (client, server) = pair(family);
+    let inner = sys::epoll_create().unwrap();
+    let outer = sys::epoll_create().unwrap();
+    add(inner, client, IN, 1);
+    add(outer, inner, IN, 2);
+    assert_eq!(sys::epoll_wait(outer, 4, 0), Ok(Vec::new()));
+    send_all(server, b"x");
+    assert_eq!(data_of(&sys::epoll_wait(outer, 4, 10_000).unwrap()), [2]);
+    assert_eq!(data_of(&sys::epoll_wait(inner, 4, 10_000).unwrap()), [1]);
+    expect_bytes(client, b"x");
+    assert_eq!(sys::epoll_wait(inner, 4, 0), Ok(Vec::new()));
+    assert_eq!(sys::epoll_wait(outer, 4, 0), Ok(Vec::new()));
+}
+
+fn corner_08_nested_three_deep(family: Family) {
+    let (client, server) = pair(family);
+    let sets: Vec<_> = (0..3).map(|_| sys::epoll_create().unwrap()).collect();
+    add(sets[0], client, IN, 10);
+    add(sets[1], sets[0], IN, 11);
+    add(sets[2], sets[1], IN, 12);
+    send_all(server, b"x");
+    assert_eq!(data_of(&sys::epoll_wait(sets[2], 4, 10_000).unwrap()), [12]);
+    assert_eq!(data_of(&sys::epoll_wait(sets[1], 4, 0).unwrap()), [11]);
+    assert_eq!(data_of(&sys::epoll_wait(sets[0], 4, 0).unwrap()), [10]);
+    expect_bytes(client, b"x");
+    assert_eq!(sys::epoll_wait(sets[2], 4, 0), Ok(Vec::new()));
+}
+
+fn corner_08_nested_edge_triggered(family: Family) {
+    let (client, server) = pair(family);
+    let inner = sys::epoll_create().unwrap();
+    let outer = sys::epoll_create().unwrap();
+    add(inner, client, IN, 1);
+    add(outer, inner, IN | ET, 2);
+    send_all(server, b"x");
+    assert_eq!(data_of(&sys::epoll_wait(outer, 4, 10_000).unwrap()), [2]);
+    assert_eq!(sys::epoll_wait(outer, 4, 0), Ok(Vec::new()));
+    assert_eq!(data_of(&sys::epoll_wait(inner, 4, 0).unwrap()), [1]);
+    expect_bytes(client, b"x");
+    assert_eq!(sys::epoll_wait(inner, 4, 0), Ok(Vec::new()));
+    send_all(server, b"y");
+    assert_eq!(data_of(&sys::epoll_wait(outer, 4, 10_000).unwrap()), [2]);
+}
+
+fn corner_08_nested_sleeper_is_woken(family: Family) {
+    let (client, server) = pair(family);
+    let inner = sys::epoll_create().unwrap();
+    let outer = sys::epoll_create().unwrap();
+    add(inner, client, IN, 1);
+    add(outer, inner, IN, 2);
+    for _ in 0..5 {
+        let (thread, task) = start_thread(move || sys::epoll_wait(outer, 4, 10_000).unwrap());
+        await_asleep(task);
+        send_all(server, b"x");
+        assert_eq!(data_of(&join_thread(thread)), [2]);
+        expect_bytes(client, b"x");
+    }
+}
+
+fn corner_08_poll_on_a_set(family: Family) {
+    let (client, server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    add(set, client, IN, 1);
+    assert_eq!(poll_one(set, libc::POLLIN, 0), 0);
+    send_all(server, b"x");
+    assert_eq!(await_events(set, libc::POLLIN), libc::POLLIN);
+    assert_eq!(data_of(&sys::epoll_wait(set, 4, 0).unwrap()), [1]);
+    expect_bytes(client, b"x");
+    assert_eq!(poll_one(set, libc::POLLIN, 0), 0);
+}
+
+fn corner_08_select_on_a_set(family: Family) {
+    let (client, server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    add(set, client, IN, 1);
+    let mut read = sys::Set::of(&[set]);
+    assert_eq!(sys::select(set, Some(&mut read), None, None, 0), Ok(0));
+    send_all(server, b"x");
+    let mut read = sys::Set::of(&[set]);
+    assert_eq!(sys::select(set, Some(&mut read), None, None, 10_000), Ok(1));
+    assert!(read.has(set));
+}
+
+fn corner_08_poll_on_a_set_sleeper_is_woken(family: Family) {
+    let (client, server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    add(set, client, IN, 1);
+    let (thread, task) = start_thread(move || poll_one(set, libc::POLLIN, 10_000));
+    await_asleep(task);
+    send_all(server, b"x");
+    assert_eq!(join_thread(thread), libc::POLLIN);
+}
+
+fn corner_08_add_ready_socket_wakes_sleeper(family: Family) {
+    let (client, server) = pair(family);
+    send_all(server, b"x");
+    await_events(client, libc::POLLIN);
+    let set = sys::epoll_create().unwrap();
+    let (thread, task) = start_thread(move || sys::epoll_wait(set, 4, 10_000).unwrap());
+    await_asleep(task);
+    add(set, client, IN, 5);
+    assert_eq!(data_of(&join_thread(thread)), [5]);
+}
+
+fn corner_08_add_then_data_wakes_sleeper(family: Family) {
+    let (client, server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    let (thread, task) = start_thread(move || sys::epoll_wait(set, 4, 10_000).unwrap());
+    await_asleep(task);
+    add(set, client, IN, 5);
+    send_all(server, b"x");
+    assert_eq!(data_of(&join_thread(thread)), [5]);
+}
+
+fn corner_08_mod_wakes_sleeper(family: Family) {
+    let (client, _server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    add(set, client, IN, 1);
+    let (thread, task) = start_thread(move || sys::epoll_wait(set, 4, 10_000).unwrap());
+    await_asleep(task);
+    sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | OUT, 2).unwrap();
+    assert_eq!(
+        join_thread(thread),
+        [sys::Told {
+            data: 2,
+            events: OUT
+        }]
+    );
+}
+
+fn corner_08_mod_to_nothing_silences(family: Family) {
+    let (client, server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    add(set, client, IN | OUT, 1);
+    assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap()[0].events, OUT);
+    sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, 0, 1).unwrap();
+    send_all(server, b"x");
+    await_events(client, libc::POLLIN);
+    assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
+    sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN, 3).unwrap();
+    assert_eq!(
+        sys::epoll_wait(set, 4, 10_000).unwrap(),
+        [sys::Told {
+            data: 3,
+            events: IN
+        }]
+    );
+}
+
+fn corner_08_del_while_waiting(family: Family) {
+    let (client, server) = pair(family);
+    let (other, other_server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    add(set, client, IN, 1);
+    add(set, other, IN, 2);
+    let (thread, task) = start_thread(move || sys::epoll_wait(set, 4, 10_000).unwrap());
+    await_asleep(task);
+    sys::epoll_control(set, libc::EPOLL_CTL_DEL, client, 0, 0).unwrap();
+    send_all(server, b"x");
+    await_events(client, libc::POLLIN);
+    send_all(other_server, b"y");
+    assert_eq!(data_of(&join_thread(thread)), [2]);
+}
+
+fn corner_08_control_errors(family: Family) {
+    let (client, _server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    let control = |operation, descriptor| sys::epoll_control(set, operation, descriptor, IN, 0);
+    assert_eq!(
+        control(libc::EPOLL_CTL_MOD, client),
+        Err(Errno(libc::ENOENT))
+    );
+    assert_eq!(
+        control(libc::EPOLL_CTL_DEL, client),
+        Err(Errno(libc::ENOENT))
+    );
+    assert_eq!(control(libc::EPOLL_CTL_ADD, client), Ok(()));
+    assert_eq!(
+        control(libc::EPOLL_CTL_ADD, client),
+        Err(Errno(libc::EEXIST))
+    );
+    assert_eq!(
+        control(libc::EPOLL_CTL_ADD, 1_000_000),
+        Err(Errno(libc::EBADF))
+    );
+    assert_eq!(control(libc::EPOLL_CTL_ADD, set), Err(Errno(libc::EINVAL)));
+    assert_eq!(control(99, client), Err(Errno(libc::EINVAL)));
+    let on_socket = sys::epoll_control(client, libc::EPOLL_CTL_ADD, set, IN, 0);
+    assert_eq!(on_socket, Err(Errno(libc::EINVAL)));
+    assert_eq!(sys::epoll_wait(client, 4, 0), Err(Errno(libc::EINVAL)));
+    assert_eq!(sys::epoll_wait(set, 0, 0), Err(Errno(libc::EINVAL)));
+    let other = sys::epoll_create().unwrap();
+    sys::epoll_control(other, libc::EPOLL_CTL_ADD, set, IN, 0).unwrap();
+    assert_eq!(control(libc::EPOLL_CTL_ADD, other), Err(Errno(libc::ELOOP)));
+}
+
+fn corner_08_close_set_while_socket_lives(family: Family) {
+    let (client, server) = pair(family);
+    for _ in 0..20 {
+        let set = sys::epoll_create().unwrap();
+        add(set, client, IN, 1);
+        send_all(server, b"x");
+        assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
+        expect_bytes(client, b"x");
+        sys::close(set).unwrap();
+        assert_eq!(sys::epoll_wait(set, 4, 0), Err(Errno(libc::EBADF)));
+    }
+    expect_alive(client, server);
+}
+
+fn corner_08_events_zero_tells_errors_only(family: Family) {
+    let (client, server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    add(set, client, 0, 1);
+    send_all(server, b"x");
+    await_events(client, libc::POLLIN);
+    assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
+    close_with_reset(server);
+    let expected = sys::ERR | sys::HUP;
+    assert_eq!(
+        sys::epoll_wait(set, 4, 10_000).unwrap(),
+        [sys::Told {
+            data: 1,
+            events: expected
+        }]
+    );
+}

@@ -1,0 +1,386 @@
+//! Corner 9: edge-triggered and one-shot notification, and events of numbers that were closed.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, ET, IN, ONESHOT, OUT, RDHUP, Told};
+
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_09_edge_told_once,
+        corner_09_edge_again_with_new_data_undrained,
+        corner_09_edge_again_on_end_of_stream,
+        corner_09_edge_add_when_ready_tells,
+        corner_09_edge_mod_rearms,
+        corner_09_edge_out_told_once_and_again_after_full,
+        corner_09_edge_in_and_out_together,
+        corner_09_edge_listener,
+        corner_09_edge_drain_loop_large_stream,
+        corner_09_edge_partial_read_then_rest_without_event,
+        corner_09_oneshot_told_once,
+        corner_09_oneshot_rearm_while_ready,
+        corner_09_oneshot_silent_even_for_hangup,
+        corner_09_oneshot_data_between_event_and_rearm,
+        corner_09_stale_event_after_close,
+        corner_09_stale_event_after_close_and_reuse,
+        corner_09_closed_number_reused_and_added_again,
+        corner_09_event_lives_with_the_dup,
+        corner_09_edge_many_small_sends,
+        corner_09_level_told_until_drained,
+    ];
+}
+
+fn set_with(descriptor: Descriptor, events: u32) -> Descriptor {
+    let set = sys::epoll_create().unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, descriptor, events, 1).unwrap();
+    set
+}
+
+/// Exactly one event with exactly these bits, waited for.
+#[track_caller]
+fn expect_told(set: Descriptor, events: u32) {
+    assert_eq!(
+        sys::epoll_wait(set, 8, 10_000).unwrap(),
+        [Told { data: 1, events }]
+    );
+}
+
+#[track_caller]
+fn expect_silence(set: Descriptor) {
+    assert_eq!(sys::epoll_wait(set, 8, QUIET_MILLISECONDS).unwrap(), []);
+}
+
+fn corner_09_edge_told_once(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_with(client, IN | ET);
+    expect_silence(set);
+    send_all(server, b"abc");
+    expect_told(set, IN);
+    expect_silence(set);
+    expect_bytes(client, b"abc");
+    expect_silence(set);
+}
+
+fn corner_09_edge_again_with_new_data_undrained(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_with(client, IN | ET);
+    for round in 0..5_usize {
+        send_pattern(server, round * 10, 10);
+        expect_told(set, IN);
+        // More stays unread with every round: silent until more comes.
+        expect_pattern(client, round * 3, 3);
+        expect_silence(set);
+    }
+    expect_pattern(client, 15, 35);
+    expect_silence(set);
+}
+
+fn corner_09_edge_again_on_end_of_stream(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_with(client, IN | RDHUP | ET);
+    send_all(server, b"x");
+    expect_told(set, IN);
+    sys::shutdown(server, libc::SHUT_WR).unwrap();
+    expect_told(set, IN | RDHUP);
+    expect_silence(set);
+    expect_bytes(client, b"x");
+    expect_end(client);
+    expect_silence(set);
+}
+
+fn corner_09_edge_add_when_ready_tells(family: Family) {
+    let (client, server) = pair(family);
+    send_all(server, b"x");
+    await_events(client, libc::POLLIN);
+    let set = set_with(client, IN | OUT | ET);
+    expect_told(set, IN | OUT);
+    expect_silence(set);
+}
+
+fn corner_09_edge_mod_rearms(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_with(client, IN | ET);
+    send_all(server, b"x");
+    expect_told(set, IN);
+    for _ in 0..3 {
+        expect_silence(set);
+        sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ET, 1).unwrap();
+        expect_told(set, IN);
+    }
+    expect_bytes(client, b"x");
+    sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ET, 1).unwrap();
+    expect_silence(set);
+}
+
+fn corner_09_edge_out_told_once_and_again_after_full(family: Family) {
+    let (client, server) = small_pair(family);
+    let set = set_with(client, OUT | ET);
+    expect_told(set, OUT);
+    expect_silence(set);
+    let mut sent = 0;
+    for _ in 0..3 {
+        let filled = fill_from(client, sent);
+        // Told or not while it was filled: what counts is that it is told after it was full.
+        let _ = sys::epoll_wait(set, 8, 0).unwrap();
+        expect_pattern(server, sent, filled);
+        sent += filled;
+        expect_told(set, OUT);
+    }
+}
+
+fn fill_from(socket: Descriptor, offset: usize) -> usize {
+    set_nonblocking(socket);
+    let mut total = 0;
+    while let Ok(size) = sys::send(socket, &pattern(offset + total, 8192), libc::MSG_NOSIGNAL) {
+        total += size;
+    }
+    total
+}
+
+fn corner_09_edge_in_and_out_together(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_with(client, IN | OUT | ET);
+    expect_told(set, OUT);
+    send_all(server, b"x");
+    // The wake-up by data tells all that is true.
+    expect_told(set, IN | OUT);
+    expect_bytes(client, b"x");
+    expect_silence(set);
+}
+
+fn corner_09_edge_listener(family: Family) {
+    let (listening, address) = listener(family);
+    set_nonblocking(listening);
+    let set = set_with(listening, IN | ET);
+    let first = connect_to(address);
+    expect_told(set, IN);
+    expect_silence(set);
+    // One connection stays in the queue: the next one is told all the same.
+    let second = connect_to(address);
+    expect_told(set, IN);
+    for socket in [first, second] {
+        expect_alive(socket, sys::accept(listening).unwrap());
+    }
+    assert_eq!(sys::accept(listening), Err(sys::Errno(libc::EAGAIN)));
+    expect_silence(set);
+}
+
+fn corner_09_edge_drain_loop_large_stream(family: Family) {
+    const TOTAL: usize = 4 * 1024 * 1024;
+    converse(
+        family,
+        Place::Processes,
+        |connection| {
+            send_pattern(connection, 0, TOTAL);
+            sys::close(connection).unwrap();
+        },
+        |connection| {
+            set_nonblocking(connection);
+            let set = set_with(connection, IN | RDHUP | ET);
+            let mut buffer = vec![0_u8; 10_000];
+            let mut received = 0;
+            'stream: loop {
+                assert!(
+                    !sys::epoll_wait(set, 1, 10_000).unwrap().is_empty(),
+                    "an edge is lost"
+                );
+                loop {
+                    match sys::recv(connection, &mut buffer, 0) {
+                        Ok(0) => break 'stream,
+                        Ok(size) => {
+                            assert_eq!(pattern_mismatch(received, &buffer[..size]), None);
+                            received += size;
+                        }
+                        Err(errno) => {
+                            assert_eq!(errno, sys::Errno(libc::EAGAIN));
+                            break;
+                        }
+                    }
+                }
+            }
+            assert_eq!(received, TOTAL);
+        },
+    );
+}
+
+fn corner_09_edge_partial_read_then_rest_without_event(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_with(client, IN | ET);
+    send_pattern(server, 0, 1000);
+    expect_told(set, IN);
+    expect_pattern(client, 0, 10);
+    expect_silence(set);
+    // No event, and the rest can be read nevertheless.
+    expect_pattern(client, 10, 990);
+    assert_eq!(poll_one(client, libc::POLLIN, 0), 0);
+}
+
+fn corner_09_oneshot_told_once(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_with(client, IN | ONESHOT);
+    send_all(server, b"x");
+    expect_told(set, IN);
+    expect_silence(set);
+    send_all(server, b"y");
+    expect_silence(set);
+    expect_bytes(client, b"xy");
+    sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ONESHOT, 1).unwrap();
+    expect_silence(set);
+    send_all(server, b"z");
+    expect_told(set, IN);
+    expect_silence(set);
+}
+
+fn corner_09_oneshot_rearm_while_ready(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_with(client, IN | ONESHOT);
+    send_all(server, b"x");
+    for _ in 0..5 {
+        expect_told(set, IN);
+        sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ONESHOT, 1).unwrap();
+    }
+    expect_told(set, IN);
+    expect_silence(set);
+}
+
+fn corner_09_oneshot_silent_even_for_hangup(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_with(client, IN | RDHUP | ONESHOT);
+    send_all(server, b"x");
+    expect_told(set, IN);
+    close_with_reset(server);
+    await_events(client, libc::POLLERR);
+    expect_silence(set);
+    sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | RDHUP | ONESHOT, 1).unwrap();
+    let told = sys::epoll_wait(set, 8, 10_000).unwrap();
+    let expected = IN | RDHUP | sys::ERR | sys::HUP;
+    assert_eq!(
+        told,
+        [Told {
+            data: 1,
+            events: expected
+        }]
+    );
+}
+
+fn corner_09_oneshot_data_between_event_and_rearm(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_with(client, IN | ET | ONESHOT);
+    for _ in 0..20 {
+        send_all(server, b"x");
+        expect_told(set, IN);
+        expect_bytes(client, b"x");
+        send_all(server, b"y");
+        await_events(client, libc::POLLIN);
+        sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ET | ONESHOT, 1).unwrap();
+        expect_told(set, IN);
+        expect_bytes(client, b"y");
+        sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ET | ONESHOT, 1).unwrap();
+    }
+}
+
+fn corner_09_stale_event_after_close(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_with(client, IN);
+    send_all(server, b"x");
+    expect_told(set, IN);
+    sys::close(client).unwrap();
+    expect_silence(set);
+}
+
+fn corner_09_stale_event_after_close_and_reuse(family: Family) {
+    let (client, server) = pair(family);
+    let (listening, address) = listener(family);
+    let set = set_with(client, IN);
+    send_all(server, b"x");
+    await_events(client, libc::POLLIN);
+    sys::close(client).unwrap();
+    let again = connect_to(address);
+    assert_eq!(again, client, "the lowest free number");
+    let accepted = sys::accept(listening).unwrap();
+    send_all(accepted, b"y");
+    await_events(again, libc::POLLIN);
+    // The new connection was never added.
+    expect_silence(set);
+    let changed = sys::epoll_control(set, libc::EPOLL_CTL_MOD, again, IN, 1);
+    assert_eq!(changed, Err(sys::Errno(libc::ENOENT)));
+}
+
+fn corner_09_closed_number_reused_and_added_again(family: Family) {
+    let set = sys::epoll_create().unwrap();
+    let (listening, address) = listener(family);
+    for round in 0..50 {
+        let client = connect_to(address);
+        let server = sys::accept(listening).unwrap();
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN | ET, round).unwrap();
+        send_all(server, b"x");
+        let told = sys::epoll_wait(set, 8, 10_000).unwrap();
+        assert_eq!(
+            told,
+            [Told {
+                data: round,
+                events: IN
+            }]
+        );
+        if round % 2 == 0 {
+            send_all(server, b"unread and untold");
+        }
+        sys::close(client).unwrap();
+        sys::close(server).unwrap();
+    }
+    expect_silence(set);
+}
+
+fn corner_09_event_lives_with_the_dup(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_with(client, IN);
+    let copy = sys::dup(client).unwrap();
+    sys::close(client).unwrap();
+    // The entry belongs to the open file, which the duplicate keeps.
+    send_all(server, b"x");
+    expect_told(set, IN);
+    expect_bytes(copy, b"x");
+    expect_silence(set);
+    sys::close(copy).unwrap();
+    expect_silence(set);
+    expect_end(server);
+}
+
+fn corner_09_edge_many_small_sends(family: Family) {
+    let (client, server) = pair(family);
+    set_nonblocking(client);
+    let set = set_with(client, IN | ET);
+    let (thread, _) = start_thread(move || {
+        for index in 0..2000_usize {
+            send_pattern(server, index * 3, 3);
+            if index % 100 == 0 {
+                std::thread::yield_now();
+            }
+        }
+    });
+    let mut received = 0;
+    while received < 6000 {
+        assert!(
+            !sys::epoll_wait(set, 1, 10_000).unwrap().is_empty(),
+            "an edge is lost"
+        );
+        let mut buffer = [0_u8; 64];
+        while let Ok(size) = sys::recv(client, &mut buffer, 0) {
+            assert_eq!(pattern_mismatch(received, &buffer[..size]), None);
+            received += size;
+        }
+    }
+    join_thread(thread);
+}
+
+fn corner_09_level_told_until_drained(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_with(client, IN);
+    send_all(server, b"abc");
+    for letter in [b"a", b"b", b"c"] {
+        expect_told(set, IN);
+        expect_told(set, IN);
+        expect_bytes(client, letter);
+    }
+    expect_silence(set);
+}

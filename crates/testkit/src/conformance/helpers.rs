@@ -1,0 +1,86 @@
+//! What this program does when a case executes it again, with descriptors that came over `exec`.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor};
+
+/// Runs `helper NAME ARGUMENTS`.
+pub fn run(arguments: &[String]) {
+    prepare_process();
+    let number = |index: usize| -> Descriptor {
+        let text = arguments.get(index).expect("an argument");
+        text.parse().expect("a number")
+    };
+    match arguments[0].as_str() {
+        // Sends back what comes until the end of the stream.
+        "echo" => echo(number(1)),
+        // Accepts so many connections, one after the other, and echoes each.
+        "accept-echo" => {
+            for _ in 0..number(2) {
+                let connection = sys::accept(number(1)).expect("accept");
+                echo(connection);
+                sys::close(connection).expect("close");
+            }
+        }
+        // Receives a descriptor over an AF_UNIX socket and echoes on it.
+        "receive-echo" => {
+            let passed = sys::recv_descriptor(number(1)).expect("recvmsg");
+            echo(passed);
+        }
+        // Uses nothing but read and write, as a program that knows no sockets.
+        "read-write" => read_write(number(1)),
+        // The descriptor must be closed.
+        "expect-closed" => {
+            let answer = sys::fcntl(number(1), libc::F_GETFD, 0);
+            assert_eq!(answer, Err(sys::Errno(libc::EBADF)), "closed by exec");
+        }
+        // Waits in epoll for data and echoes.
+        "epoll-echo" => epoll_echo(number(1)),
+        // Executes itself again, so often, and echoes then.
+        "again" if number(2) > 0 => {
+            let left = (number(2) - 1).to_string();
+            exec_helper(&["again", arguments[1].as_str(), left.as_str()], true);
+        }
+        "again" => echo(number(1)),
+        other => panic!("no helper is named {other}"),
+    }
+}
+
+fn echo(socket: Descriptor) {
+    let mut buffer = vec![0_u8; 16 * 1024];
+    loop {
+        match sys::recv(socket, &mut buffer, 0).expect("recv") {
+            0 => return,
+            size => send_all(socket, &buffer[..size]),
+        }
+    }
+}
+
+fn read_write(descriptor: Descriptor) {
+    let mut buffer = vec![0_u8; 16 * 1024];
+    loop {
+        let size = sys::read(descriptor, &mut buffer).expect("read");
+        if size == 0 {
+            return;
+        }
+        let mut rest = &buffer[..size];
+        while !rest.is_empty() {
+            let written = sys::write(descriptor, rest).expect("write");
+            rest = &rest[written..];
+        }
+    }
+}
+
+fn epoll_echo(socket: Descriptor) {
+    let set = sys::epoll_create().expect("epoll_create");
+    let events = sys::IN;
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, socket, events, 9).expect("epoll_ctl");
+    let mut buffer = vec![0_u8; 16 * 1024];
+    loop {
+        let told = sys::epoll_wait(set, 4, PATIENCE_MILLISECONDS).expect("epoll_wait");
+        assert_eq!(told.first().map(|told| told.data), Some(9), "told in time");
+        match sys::recv(socket, &mut buffer, libc::MSG_DONTWAIT).expect("recv") {
+            0 => return,
+            size => send_all(socket, &buffer[..size]),
+        }
+    }
+}

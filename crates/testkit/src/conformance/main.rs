@@ -1,0 +1,61 @@
+//! `conformance`: what TCP sockets do, as cases that say so or fail.
+//!
+//! An ordinary socket program: it knows nothing of NetChannel. Each case asserts what kernel TCP
+//! does; running it over something else shows where that differs.
+
+mod compare;
+mod helpers;
+mod registry;
+
+mod corner_01_dup2;
+mod corner_02_close;
+mod corner_03_fork;
+mod corner_04_prefork;
+mod corner_05_exec;
+mod corner_06_rights;
+mod corner_07_epoll_sets;
+mod corner_08_nested;
+mod corner_09_edges;
+
+use netchannel_testkit::support;
+
+const USAGE: &str = "usage:
+  conformance list [WORD...]
+  conformance run CASE...                 exit status: 0 pass, 1 fail, 77 skipped
+  conformance repeat TIMES [WORD...]      over kernel TCP, to find unsteady cases
+  conformance compare --netchannel PROGRAM [--jobs N] [--limit SECONDS] [--only] [WORD...]
+                                          both ways, with a table of the differences;
+                                          --only leaves out the run over kernel TCP
+A WORD selects the cases whose names contain it.";
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let rest = arguments.get(1..).unwrap_or_default();
+    match arguments.first().map(String::as_str) {
+        Some("list") => {
+            for case in registry::select(rest) {
+                println!("{}", case.name);
+            }
+        }
+        Some("run") if !rest.is_empty() => run(rest),
+        Some("helper") if !rest.is_empty() => helpers::run(rest),
+        Some("repeat") => std::process::exit(compare::repeat(rest)),
+        Some("compare") => std::process::exit(compare::compare(rest)),
+        _ => {
+            eprintln!("{USAGE}");
+            std::process::exit(2);
+        }
+    }
+}
+
+fn run(names: &[String]) {
+    for name in names {
+        let Some(case) = registry::find(name) else {
+            eprintln!("no case is named {name}");
+            std::process::exit(2);
+        };
+        support::prepare_process();
+        (case.run)();
+        println!("PASS {name}");
+    }
+}

@@ -1,0 +1,97 @@
+//! The list of all cases.
+
+/// A named case.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// Its name, unique.
+    pub name: &'static str,
+    /// Returns if it passes; panics or exits if not.
+    pub run: fn(),
+}
+
+/// Makes the list of cases of a file. A case under `families` takes a `Family` and is named with
+/// `_v4` and `_v6`; one under `places` takes a `Place` too and runs with two processes and with
+/// two threads.
+macro_rules! cases {
+    (
+        $(plain: [$($plain:ident),* $(,)?];)?
+        $(families: [$($family:ident),* $(,)?];)?
+        $(places: [$($place:ident),* $(,)?];)?
+    ) => {
+        /// The cases of this file.
+        pub const CASES: &[$crate::registry::Case] = &[
+            $($($crate::registry::Case { name: stringify!($plain), run: $plain },)*)?
+            $($(
+                $crate::registry::Case {
+                    name: concat!(stringify!($family), "_v4"),
+                    run: || $family(netchannel_testkit::support::Family::V4),
+                },
+                $crate::registry::Case {
+                    name: concat!(stringify!($family), "_v6"),
+                    run: || $family(netchannel_testkit::support::Family::V6),
+                },
+            )*)?
+            $($(
+                $crate::registry::Case {
+                    name: concat!(stringify!($place), "_v4_processes"),
+                    run: || $place(
+                        netchannel_testkit::support::Family::V4,
+                        netchannel_testkit::support::Place::Processes,
+                    ),
+                },
+                $crate::registry::Case {
+                    name: concat!(stringify!($place), "_v4_threads"),
+                    run: || $place(
+                        netchannel_testkit::support::Family::V4,
+                        netchannel_testkit::support::Place::Threads,
+                    ),
+                },
+                $crate::registry::Case {
+                    name: concat!(stringify!($place), "_v6_processes"),
+                    run: || $place(
+                        netchannel_testkit::support::Family::V6,
+                        netchannel_testkit::support::Place::Processes,
+                    ),
+                },
+                $crate::registry::Case {
+                    name: concat!(stringify!($place), "_v6_threads"),
+                    run: || $place(
+                        netchannel_testkit::support::Family::V6,
+                        netchannel_testkit::support::Place::Threads,
+                    ),
+                },
+            )*)?
+        ];
+    };
+}
+pub(crate) use cases;
+
+const FILES: &[&[Case]] = &[
+    crate::corner_01_dup2::CASES,
+    crate::corner_02_close::CASES,
+    crate::corner_03_fork::CASES,
+    crate::corner_04_prefork::CASES,
+    crate::corner_05_exec::CASES,
+    crate::corner_06_rights::CASES,
+    crate::corner_07_epoll_sets::CASES,
+    crate::corner_08_nested::CASES,
+    crate::corner_09_edges::CASES,
+];
+
+/// All cases in order.
+pub fn all() -> impl Iterator<Item = &'static Case> {
+    FILES.iter().flat_map(|file| file.iter())
+}
+
+/// The case of a name.
+pub fn find(name: &str) -> Option<&'static Case> {
+    all().find(|case| case.name == name)
+}
+
+/// The cases whose names contain one of the words; all if there is no word.
+pub fn select(words: &[String]) -> Vec<&'static Case> {
+    let wanted = |case: &&Case| {
+        words.is_empty() || words.iter().any(|word| case.name.contains(word.as_str()))
+    };
+    all().filter(wanted).collect()
+}

@@ -1,0 +1,259 @@
+//! Runs cases as processes of their own, over kernel TCP or under `netchannel run`.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// What carries the connections of a case.
+#[derive(Clone, Debug)]
+pub enum Transport {
+    /// The program as it is.
+    Kernel,
+    /// Under `netchannel run --require`, with the daemon at a socket path.
+    NetChannel {
+        /// The `netchannel` program.
+        program: PathBuf,
+        /// Where its daemon serves.
+        socket: PathBuf,
+    },
+}
+
+/// How a case went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Exit status 0.
+    Passed,
+    /// Exit status 77.
+    Skipped,
+    /// Anything else, with what it said.
+    Failed(String),
+    /// It ran past the limit and was killed.
+    TimedOut(String),
+}
+
+impl Verdict {
+    /// One word for tables.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Verdict::Passed => "pass",
+            Verdict::Skipped => "skip",
+            Verdict::Failed(_) => "FAIL",
+            Verdict::TimedOut(_) => "TIME",
+        }
+    }
+
+    /// What it said when it did not pass.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        match self {
+            Verdict::Failed(text) | Verdict::TimedOut(text) => text,
+            Verdict::Passed | Verdict::Skipped => "",
+        }
+    }
+}
+
+/// A case, its verdict and how long it took.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The case's name.
+    pub case: String,
+    /// How it went.
+    pub verdict: Verdict,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// Runs one case in its own process and session, which is killed as a whole at the limit.
+#[must_use]
+pub fn run_case(conformance: &Path, transport: &Transport, case: &str, limit: Duration) -> Report {
+    let start = Instant::now();
+    let verdict = match start_case(conformance, transport, case) {
+        Ok(child) => finish_case(child, limit),
+        Err(error) => Verdict::Failed(format!("can not be started: {error}")),
+    };
+    Report {
+        case: case.to_owned(),
+        verdict,
+        elapsed: start.elapsed(),
+    }
+}
+
+fn start_case(
+    conformance: &Path,
+    transport: &Transport,
+    case: &str,
+) -> std::io::Result<(Child, tempfile::NamedTempFile)> {
+    // A file and not a pipe: a daemon started by the case may keep its output open.
+    let output = tempfile::NamedTempFile::new()?;
+    let mut command = match transport {
+        Transport::Kernel => Command::new(conformance),
+        Transport::NetChannel { program, socket } => {
+            let mut command = Command::new(program);
+            command
+                .arg("run")
+                .arg("--require")
+                .arg("--socket")
+                .arg(socket)
+                .arg("--");
+            command.arg(conformance);
+            command
+        }
+    };
+    command.arg("run").arg(case).stdin(Stdio::null());
+    command.stdout(output.reopen()?).stderr(output.reopen()?);
+    command.process_group(0);
+    Ok((command.spawn()?, output))
+}
+
+fn finish_case(
+    (mut child, mut output): (Child, tempfile::NamedTempFile),
+    limit: Duration,
+) -> Verdict {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if start.elapsed() > limit => break None,
+            Ok(None) => std::thread::sleep(pause),
+            Err(error) => return Verdict::Failed(format!("can not be waited for: {error}")),
+        }
+        pause = (pause * 2).min(Duration::from_millis(10));
+    };
+    kill_group(&child);
+    if status.is_none() {
+        let _ = child.wait();
+    }
+    let mut text = Vec::new();
+    let _ = output.read_to_end(&mut text);
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    match status {
+        None => Verdict::TimedOut(format!("{text} (killed after {} s)", limit.as_secs())),
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(0), _) => Verdict::Passed,
+            (Some(crate::support::SKIPPED), _) => Verdict::Skipped,
+            (Some(1), _) => Verdict::Failed(text),
+            (Some(code), _) => Verdict::Failed(format!("{text} (exit status {code})")),
+            (None, signal) => {
+                Verdict::Failed(format!("{text} (signal {})", signal.unwrap_or_default()))
+            }
+        },
+    }
+}
+
+fn kill_group(child: &Child) {
+    if let Ok(process) = libc::pid_t::try_from(child.id()) {
+        // SAFETY: takes integers; the group is the one this runner made for the case.
+        unsafe { libc::killpg(process, libc::SIGKILL) };
+    }
+}
+
+/// Runs cases, so many at a time; the reports come in the order of the cases. `progress` is called
+/// after each one.
+pub fn run_cases(
+    conformance: &Path,
+    transport: &Transport,
+    cases: &[String],
+    parallel: usize,
+    limit: Duration,
+    progress: impl Fn(&Report) + Sync,
+) -> Vec<Report> {
+    let queue: Mutex<VecDeque<usize>> = Mutex::new((0..cases.len()).collect());
+    let reports: Mutex<Vec<Option<Report>>> = Mutex::new(vec![None; cases.len()]);
+    let work = || {
+        loop {
+            let next = queue.lock().ok().and_then(|mut queue| queue.pop_front());
+            let Some(index) = next else { return };
+            let report = run_case(conformance, transport, &cases[index], limit);
+            progress(&report);
+            if let Ok(mut reports) = reports.lock() {
+                reports[index] = Some(report);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..parallel.max(1) {
+            scope.spawn(work);
+        }
+    });
+    reports
+        .into_inner()
+        .map(|reports| reports.into_iter().flatten().collect())
+        .unwrap_or_default()
+}
+
+/// A daemon at a socket path in a private folder, ended with the value.
+pub struct PrivateDaemon {
+    child: Option<Child>,
+    folder: tempfile::TempDir,
+}
+
+impl PrivateDaemon {
+    /// Starts `netchannel daemon` and waits until it serves. Should it not come up, the cases'
+    /// own `netchannel run` will say why.
+    ///
+    /// # Errors
+    /// If the folder can not be made or the program can not be started.
+    pub fn start(program: &Path) -> std::io::Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("netchannel-conformance-")
+            .tempdir()?;
+        let socket = folder.path().join("daemon.sock");
+        let log = std::fs::File::create(folder.path().join("daemon.log"))?;
+        let mut command = Command::new(program);
+        command
+            .arg("daemon")
+            .arg("--socket")
+            .arg(&socket)
+            .stdin(Stdio::null());
+        command
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0);
+        let mut child = command.spawn()?;
+        let start = Instant::now();
+        while !socket.exists() && start.elapsed() < Duration::from_secs(5) {
+            if child.try_wait()?.is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Self {
+            child: Some(child),
+            folder,
+        })
+    }
+
+    /// Where it serves.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("daemon.sock")
+    }
+
+    /// What it wrote so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("daemon.log")).unwrap_or_default()
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child
+            .as_mut()
+            .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+}
+
+impl Drop for PrivateDaemon {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

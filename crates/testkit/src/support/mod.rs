@@ -1,0 +1,90 @@
+//! What cases are written with: pairs of sockets, children, batons, deadlines.
+//!
+//! Whatever fails panics; the panic hook of the program prints one line and ends the process with
+//! status 1, in a child and in a thread just as well.
+
+mod process;
+mod sockets;
+mod wait;
+
+pub use process::*;
+pub use sockets::*;
+pub use wait::*;
+
+use std::time::Duration;
+
+/// How long anything that must happen may take on a slow machine.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same for `poll`.
+pub const PATIENCE_MILLISECONDS: libc::c_int = 10_000;
+
+/// How long a case looks at something that must not happen.
+pub const QUIET_MILLISECONDS: libc::c_int = 40;
+
+/// The exit status of a case that can not run here.
+pub const SKIPPED: libc::c_int = 77;
+
+/// Ends the process as skipped.
+pub fn skip(reason: &str) -> ! {
+    println!("SKIP {reason}");
+    std::process::exit(SKIPPED)
+}
+
+/// Bytes that differ at each position of a stream: what stands at `offset` for `length` bytes.
+#[must_use]
+pub fn pattern(offset: usize, length: usize) -> Vec<u8> {
+    (offset..offset + length).map(pattern_byte).collect()
+}
+
+/// The byte of the pattern at one position.
+#[must_use]
+pub fn pattern_byte(position: usize) -> u8 {
+    // A multiplication spreads the position, so that shifted or swapped blocks do not match.
+    let mixed = (position as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed.to_be_bytes()[1]
+}
+
+/// Where `bytes` first differs from the pattern at `offset`.
+#[must_use]
+pub fn pattern_mismatch(offset: usize, bytes: &[u8]) -> Option<usize> {
+    let differs = |(index, byte): (usize, &u8)| *byte != pattern_byte(offset + index);
+    bytes.iter().enumerate().position(differs)
+}
+
+/// A small deterministic generator (splitmix64).
+#[derive(Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `limit`, which is not zero.
+    pub fn below(&mut self, limit: usize) -> usize {
+        let limit = u64::try_from(limit).expect("usize fits into 64 bits");
+        usize::try_from(self.number() % limit).expect("smaller than a usize")
+    }
+
+    /// A number from `low` to `high`, both included.
+    pub fn between(&mut self, low: usize, high: usize) -> usize {
+        low + self.below(high - low + 1)
+    }
+
+    /// True once in `times`.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+}

@@ -1,0 +1,301 @@
+//! Sockets by family, connected pairs, whole transfers.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::{await_events, pattern_mismatch};
+use crate::sys::{self, Descriptor, Errno};
+
+/// The families every case runs with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4
+    V4,
+    /// IPv6
+    V6,
+}
+
+impl Family {
+    /// `AF_INET` or `AF_INET6`
+    #[must_use]
+    pub fn domain(self) -> libc::c_int {
+        match self {
+            Family::V4 => libc::AF_INET,
+            Family::V6 => libc::AF_INET6,
+        }
+    }
+
+    /// The loopback address with a port.
+    #[must_use]
+    pub fn loopback(self, port: u16) -> SocketAddr {
+        match self {
+            Family::V4 => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port),
+            Family::V6 => SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), port),
+        }
+    }
+
+    /// The address of all interfaces with a port.
+    #[must_use]
+    pub fn any(self, port: u16) -> SocketAddr {
+        match self {
+            Family::V4 => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port),
+            Family::V6 => SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port),
+        }
+    }
+}
+
+/// A blocking TCP socket.
+#[must_use]
+pub fn tcp(family: Family) -> Descriptor {
+    sys::socket(family.domain(), libc::SOCK_STREAM, 0).expect("socket")
+}
+
+/// A non-blocking TCP socket.
+#[must_use]
+pub fn tcp_nonblocking(family: Family) -> Descriptor {
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
+    sys::socket(family.domain(), kind, 0).expect("socket")
+}
+
+/// A listener on a free port of the loopback address.
+#[must_use]
+pub fn listener(family: Family) -> (Descriptor, SocketAddr) {
+    listener_with(family, 128)
+}
+
+/// A listener on a free port with a backlog.
+#[must_use]
+pub fn listener_with(family: Family, backlog: libc::c_int) -> (Descriptor, SocketAddr) {
+    let socket = tcp(family);
+    sys::bind(socket, family.loopback(0)).expect("bind");
+    sys::listen(socket, backlog).expect("listen");
+    (socket, sys::getsockname(socket).expect("getsockname"))
+}
+
+/// A socket connected to a listener.
+#[must_use]
+pub fn connect_to(address: SocketAddr) -> Descriptor {
+    let family = if address.is_ipv4() {
+        Family::V4
+    } else {
+        Family::V6
+    };
+    let socket = tcp(family);
+    sys::connect(socket, address).expect("connect");
+    socket
+}
+
+/// An address of the family on which nobody listens.
+#[must_use]
+pub fn unused_address(family: Family) -> SocketAddr {
+    // Bound and not listening: nobody else can take the port while the process lives.
+    let socket = tcp(family);
+    sys::bind(socket, family.loopback(0)).expect("bind");
+    sys::getsockname(socket).expect("getsockname")
+}
+
+/// A connected pair in this process: the client's end and the server's.
+#[must_use]
+pub fn pair(family: Family) -> (Descriptor, Descriptor) {
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    let server = sys::accept(listening).expect("accept");
+    sys::close(listening).expect("close");
+    (client, server)
+}
+
+/// A connected pair with small buffers, for cases that fill them.
+#[must_use]
+pub fn small_pair(family: Family) -> (Descriptor, Descriptor) {
+    let listening = tcp(family);
+    set_int(listening, libc::SOL_SOCKET, libc::SO_RCVBUF, 16 * 1024);
+    set_int(listening, libc::SOL_SOCKET, libc::SO_SNDBUF, 16 * 1024);
+    sys::bind(listening, family.loopback(0)).expect("bind");
+    sys::listen(listening, 8).expect("listen");
+    let client = tcp(family);
+    set_int(client, libc::SOL_SOCKET, libc::SO_RCVBUF, 16 * 1024);
+    set_int(client, libc::SOL_SOCKET, libc::SO_SNDBUF, 16 * 1024);
+    sys::connect(client, sys::getsockname(listening).expect("getsockname")).expect("connect");
+    let server = sys::accept(listening).expect("accept");
+    sys::close(listening).expect("close");
+    (client, server)
+}
+
+/// Sets an option that is an integer.
+pub fn set_int(socket: Descriptor, level: libc::c_int, name: libc::c_int, value: libc::c_int) {
+    if let Err(errno) = sys::set_option(socket, level, name, value) {
+        panic!("setsockopt({level}, {name}, {value}): {errno:?}");
+    }
+}
+
+/// Makes it non-blocking.
+pub fn set_nonblocking(socket: Descriptor) {
+    let flags = sys::fcntl(socket, libc::F_GETFL, 0).expect("F_GETFL");
+    sys::fcntl(socket, libc::F_SETFL, flags | libc::O_NONBLOCK).expect("F_SETFL");
+}
+
+/// Makes it blocking.
+pub fn set_blocking(socket: Descriptor) {
+    let flags = sys::fcntl(socket, libc::F_GETFL, 0).expect("F_GETFL");
+    sys::fcntl(socket, libc::F_SETFL, flags & !libc::O_NONBLOCK).expect("F_SETFL");
+}
+
+/// Sets `SO_LINGER`.
+pub fn set_linger(socket: Descriptor, seconds: libc::c_int) {
+    let value = libc::linger {
+        l_onoff: 1,
+        l_linger: seconds,
+    };
+    sys::set_option(socket, libc::SOL_SOCKET, libc::SO_LINGER, value).expect("SO_LINGER");
+}
+
+/// Closes with a reset.
+pub fn close_with_reset(socket: Descriptor) {
+    set_linger(socket, 0);
+    sys::close(socket).expect("close");
+}
+
+/// Reads and thereby clears `SO_ERROR`.
+#[must_use]
+pub fn socket_error(socket: Descriptor) -> Errno {
+    let level = libc::SOL_SOCKET;
+    Errno(sys::option_int(socket, level, libc::SO_ERROR).expect("SO_ERROR"))
+}
+
+/// Sends all of it, waiting where the socket does not block.
+pub fn send_all(socket: Descriptor, bytes: &[u8]) {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match sys::send(socket, rest, libc::MSG_NOSIGNAL) {
+            Ok(size) => rest = &rest[size..],
+            Err(Errno(libc::EAGAIN)) => {
+                await_events(socket, libc::POLLOUT);
+            }
+            Err(errno) => panic!(
+                "send with {} of {} left: {errno:?}",
+                rest.len(),
+                bytes.len()
+            ),
+        }
+    }
+}
+
+/// Receives exactly so many bytes, waiting where the socket does not block.
+#[must_use]
+pub fn receive_exact(socket: Descriptor, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0_u8; length];
+    let mut filled = 0;
+    while filled < length {
+        match sys::recv(socket, &mut bytes[filled..], 0) {
+            Ok(0) => panic!("end of stream after {filled} of {length} bytes"),
+            Ok(size) => filled += size,
+            Err(Errno(libc::EAGAIN)) => {
+                await_events(socket, libc::POLLIN);
+            }
+            Err(errno) => panic!("recv after {filled} of {length} bytes: {errno:?}"),
+        }
+    }
+    bytes
+}
+
+/// Receives until the end of the stream, waiting where the socket does not block.
+#[must_use]
+pub fn receive_to_end(socket: Descriptor) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut buffer = vec![0_u8; 64 * 1024];
+    loop {
+        match sys::recv(socket, &mut buffer, 0) {
+            Ok(0) => return bytes,
+            Ok(size) => bytes.extend_from_slice(&buffer[..size]),
+            Err(Errno(libc::EAGAIN)) => {
+                await_events(socket, libc::POLLIN);
+            }
+            Err(errno) => panic!("recv after {} bytes: {errno:?}", bytes.len()),
+        }
+    }
+}
+
+/// Receives the text, no more and no less, and compares it.
+#[track_caller]
+pub fn expect_bytes(socket: Descriptor, expected: &[u8]) {
+    let received = receive_exact(socket, expected.len());
+    assert_eq!(
+        String::from_utf8_lossy(&received),
+        String::from_utf8_lossy(expected),
+        "other bytes than were sent"
+    );
+}
+
+/// The stream has ended: `recv` answers 0 (waits for it).
+#[track_caller]
+pub fn expect_end(socket: Descriptor) {
+    await_events(socket, libc::POLLIN);
+    let mut byte = [0_u8];
+    assert_eq!(
+        sys::recv(socket, &mut byte, 0),
+        Ok(0),
+        "end of stream expected"
+    );
+}
+
+/// A byte goes each way: the connection works.
+#[track_caller]
+pub fn expect_alive(one: Descriptor, other: Descriptor) {
+    send_all(one, b">");
+    expect_bytes(other, b">");
+    send_all(other, b"<");
+    expect_bytes(one, b"<");
+}
+
+/// Sends so many bytes of the pattern, from `offset` on.
+pub fn send_pattern(socket: Descriptor, offset: usize, length: usize) {
+    let mut sent = 0;
+    while sent < length {
+        let chunk = (length - sent).min(64 * 1024);
+        send_all(socket, &super::pattern(offset + sent, chunk));
+        sent += chunk;
+    }
+}
+
+/// Receives so many bytes of the pattern, from `offset` on.
+#[track_caller]
+pub fn expect_pattern(socket: Descriptor, offset: usize, length: usize) {
+    let mut received = 0;
+    while received < length {
+        let chunk = (length - received).min(64 * 1024);
+        let bytes = receive_exact(socket, chunk);
+        let mismatch = pattern_mismatch(offset + received, &bytes);
+        assert_eq!(
+            mismatch,
+            None,
+            "wrong byte in the block at {}",
+            offset + received
+        );
+        received += chunk;
+    }
+}
+
+/// Sends until the socket takes no more; answers how many bytes of the pattern it took.
+/// It stays non-blocking.
+#[must_use]
+pub fn fill(socket: Descriptor) -> usize {
+    set_nonblocking(socket);
+    let mut total = 0;
+    loop {
+        match sys::send(
+            socket,
+            &super::pattern(total, 16 * 1024),
+            libc::MSG_NOSIGNAL,
+        ) {
+            Ok(size) => total += size,
+            Err(Errno(libc::EAGAIN)) => {
+                // What is still under way to the peer may make room once more.
+                if super::poll_one(socket, libc::POLLOUT, QUIET_FILL_MILLISECONDS) == 0 {
+                    return total;
+                }
+            }
+            Err(errno) => panic!("send after {total} bytes: {errno:?}"),
+        }
+    }
+}
+
+const QUIET_FILL_MILLISECONDS: libc::c_int = 20;

@@ -1,0 +1,161 @@
+//! Waiting with a deadline, and watching that nothing happens.
+
+use std::time::{Duration, Instant};
+
+use super::{PATIENCE, PATIENCE_MILLISECONDS, QUIET_MILLISECONDS};
+use crate::sys::{self, Descriptor, Errno};
+
+/// `poll` on one descriptor; what it answers for it.
+#[track_caller]
+pub fn poll_one(
+    descriptor: Descriptor,
+    events: libc::c_short,
+    timeout: libc::c_int,
+) -> libc::c_short {
+    let mut entries = [libc::pollfd {
+        fd: descriptor,
+        events,
+        revents: 0,
+    }];
+    match sys::poll(&mut entries, timeout) {
+        Ok(_) => entries[0].revents,
+        Err(errno) => panic!("poll: {errno:?}"),
+    }
+}
+
+/// Waits until `poll` tells one of the events (or an error or hang-up); what it told.
+#[track_caller]
+pub fn await_events(descriptor: Descriptor, events: libc::c_short) -> libc::c_short {
+    let told = poll_one(descriptor, events, PATIENCE_MILLISECONDS);
+    assert!(
+        told != 0,
+        "poll for {events:#x} told nothing for {PATIENCE_MILLISECONDS} ms"
+    );
+    told
+}
+
+/// Waits until `poll` tells exactly these, when asked for `asked`.
+#[track_caller]
+pub fn await_exactly(descriptor: Descriptor, asked: libc::c_short, expected: libc::c_short) {
+    let start = Instant::now();
+    loop {
+        let told = poll_one(descriptor, asked, 0);
+        if told == expected {
+            return;
+        }
+        assert!(
+            start.elapsed() < PATIENCE,
+            "poll for {asked:#x} tells {told:#x}, not {expected:#x}"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Nothing is told for a while.
+#[track_caller]
+pub fn expect_quiet(descriptor: Descriptor, events: libc::c_short) {
+    let told = poll_one(descriptor, events, QUIET_MILLISECONDS);
+    assert_eq!(told, 0, "poll for {events:#x} told {told:#x}");
+}
+
+/// Waits until it is true.
+#[track_caller]
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until a thread of this process (or a process) sleeps in the kernel and goes on sleeping.
+#[track_caller]
+pub fn await_asleep(task: libc::pid_t) {
+    let mut calm = 0;
+    eventually("the thread sleeps", || {
+        calm = if is_asleep(task) { calm + 1 } else { 0 };
+        calm >= 15
+    });
+}
+
+fn is_asleep(task: libc::pid_t) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{task}/stat")) else {
+        return false;
+    };
+    // The state follows the name, which is in parentheses and may hold anything.
+    stat.rsplit(')')
+        .next()
+        .is_some_and(|rest| rest.trim_start().starts_with('S'))
+}
+
+/// How many descriptors this process has, without the one that reads the folder.
+#[must_use]
+pub fn count_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd")
+        .map(|entries| entries.count() - 1)
+        .unwrap_or(0)
+}
+
+/// A pipe through which threads and processes let each other go on.
+#[derive(Clone, Copy)]
+pub struct Baton {
+    reader: Descriptor,
+    writer: Descriptor,
+}
+
+impl Default for Baton {
+    fn default() -> Self {
+        let [reader, writer] = sys::pipe(libc::O_CLOEXEC).expect("pipe");
+        Self { reader, writer }
+    }
+}
+
+impl Baton {
+    /// A new one; children inherit it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets one waiter go on.
+    pub fn pass(&self) {
+        self.send(0);
+    }
+
+    /// Waits for one `pass`.
+    #[track_caller]
+    pub fn take(&self) {
+        let _ = self.receive();
+    }
+
+    /// Passes a number.
+    pub fn send(&self, value: u64) {
+        assert_eq!(
+            sys::write(self.writer, &value.to_ne_bytes()),
+            Ok(8),
+            "baton"
+        );
+    }
+
+    /// Waits for a number.
+    #[track_caller]
+    pub fn receive(&self) -> u64 {
+        await_events(self.reader, libc::POLLIN);
+        let mut bytes = [0_u8; 8];
+        loop {
+            match sys::read(self.reader, &mut bytes) {
+                Err(Errno(libc::EINTR)) => {}
+                answer => {
+                    assert_eq!(answer, Ok(8), "baton");
+                    return u64::from_ne_bytes(bytes);
+                }
+            }
+        }
+    }
+
+    /// Closes this process's ends.
+    pub fn close(self) {
+        sys::close(self.reader).expect("close");
+        sys::close(self.writer).expect("close");
+    }
+}

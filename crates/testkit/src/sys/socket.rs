@@ -1,0 +1,284 @@
+//! Making, naming, connecting and configuring sockets.
+
+use std::mem::{MaybeUninit, zeroed};
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Descriptor, Outcome, check, check_unit, length_of};
+
+/// An address as the C library wants it.
+#[derive(Clone, Copy)]
+pub struct RawAddress {
+    /// Room for any family.
+    pub storage: libc::sockaddr_storage,
+    /// How much of it counts.
+    pub length: libc::socklen_t,
+}
+
+impl RawAddress {
+    /// Room for an answer.
+    #[must_use]
+    pub fn empty() -> Self {
+        // SAFETY: a sockaddr_storage of zeroes is a valid value of it.
+        let storage = unsafe { zeroed() };
+        Self {
+            storage,
+            length: length_of::<libc::sockaddr_storage>(),
+        }
+    }
+
+    /// The address in Rust's form, or `None` for another family.
+    #[must_use]
+    pub fn decode(&self) -> Option<SocketAddr> {
+        let storage = (&raw const self.storage).cast::<u8>();
+        match libc::c_int::from(self.storage.ss_family) {
+            libc::AF_INET => {
+                // SAFETY: storage is larger than and aligned for a sockaddr_in, all bytes initialised.
+                let address = unsafe { storage.cast::<libc::sockaddr_in>().read() };
+                let octets = address.sin_addr.s_addr.to_ne_bytes();
+                Some(SocketAddr::new(
+                    IpAddr::from(octets),
+                    u16::from_be(address.sin_port),
+                ))
+            }
+            libc::AF_INET6 => {
+                // SAFETY: storage is larger than and aligned for a sockaddr_in6, all bytes initialised.
+                let address = unsafe { storage.cast::<libc::sockaddr_in6>().read() };
+                let octets = address.sin6_addr.s6_addr;
+                Some(SocketAddr::new(
+                    IpAddr::from(octets),
+                    u16::from_be(address.sin6_port),
+                ))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<SocketAddr> for RawAddress {
+    fn from(address: SocketAddr) -> Self {
+        let mut raw = Self::empty();
+        let storage = &raw mut raw.storage;
+        match address {
+            SocketAddr::V4(address) => {
+                let value = libc::sockaddr_in {
+                    sin_family: libc::sa_family_t::try_from(libc::AF_INET).unwrap_or_default(),
+                    sin_port: address.port().to_be(),
+                    sin_addr: libc::in_addr {
+                        s_addr: u32::from_ne_bytes(address.ip().octets()),
+                    },
+                    sin_zero: [0; 8],
+                };
+                // SAFETY: storage is larger than and aligned for a sockaddr_in.
+                unsafe { storage.cast::<libc::sockaddr_in>().write(value) };
+                raw.length = length_of::<libc::sockaddr_in>();
+            }
+            SocketAddr::V6(address) => {
+                let value = libc::sockaddr_in6 {
+                    sin6_family: libc::sa_family_t::try_from(libc::AF_INET6).unwrap_or_default(),
+                    sin6_port: address.port().to_be(),
+                    sin6_flowinfo: 0,
+                    sin6_addr: libc::in6_addr {
+                        s6_addr: address.ip().octets(),
+                    },
+                    sin6_scope_id: address.scope_id(),
+                };
+                // SAFETY: storage is larger than and aligned for a sockaddr_in6.
+                unsafe { storage.cast::<libc::sockaddr_in6>().write(value) };
+                raw.length = length_of::<libc::sockaddr_in6>();
+            }
+        }
+        raw
+    }
+}
+
+/// `socket`
+pub fn socket(
+    domain: libc::c_int,
+    kind: libc::c_int,
+    protocol: libc::c_int,
+) -> Outcome<Descriptor> {
+    // SAFETY: takes integers.
+    check(unsafe { libc::socket(domain, kind, protocol) })
+}
+
+/// `socketpair`
+pub fn socketpair(domain: libc::c_int, kind: libc::c_int) -> Outcome<[Descriptor; 2]> {
+    let mut ends = [0; 2];
+    // SAFETY: ends has room for the two descriptors.
+    check_unit(unsafe { libc::socketpair(domain, kind, 0, ends.as_mut_ptr()) })?;
+    Ok(ends)
+}
+
+/// `bind`
+pub fn bind(descriptor: Descriptor, address: SocketAddr) -> Outcome<()> {
+    let raw = RawAddress::from(address);
+    // SAFETY: raw holds an address of the length given.
+    check_unit(unsafe { libc::bind(descriptor, (&raw const raw.storage).cast(), raw.length) })
+}
+
+/// `listen`
+pub fn listen(descriptor: Descriptor, backlog: libc::c_int) -> Outcome<()> {
+    // SAFETY: takes integers.
+    check_unit(unsafe { libc::listen(descriptor, backlog) })
+}
+
+/// `connect`
+pub fn connect(descriptor: Descriptor, address: SocketAddr) -> Outcome<()> {
+    connect_raw(descriptor, &RawAddress::from(address))
+}
+
+/// `connect` with an address of any family and length
+pub fn connect_raw(descriptor: Descriptor, raw: &RawAddress) -> Outcome<()> {
+    // SAFETY: raw holds an address of the length given.
+    check_unit(unsafe { libc::connect(descriptor, (&raw const raw.storage).cast(), raw.length) })
+}
+
+/// `accept` without asking who it is
+pub fn accept(listener: Descriptor) -> Outcome<Descriptor> {
+    // SAFETY: null for both means that no address is wanted.
+    check(unsafe { libc::accept(listener, std::ptr::null_mut(), std::ptr::null_mut()) })
+}
+
+/// `accept` with the peer's address
+pub fn accept_from(listener: Descriptor) -> Outcome<(Descriptor, SocketAddr)> {
+    let mut raw = RawAddress::empty();
+    // SAFETY: raw has room for the length given.
+    let descriptor = check(unsafe {
+        libc::accept(listener, (&raw mut raw.storage).cast(), &raw mut raw.length)
+    })?;
+    Ok((
+        descriptor,
+        raw.decode().expect("accept answered with an IP address"),
+    ))
+}
+
+/// `accept4` without asking who it is
+pub fn accept4(listener: Descriptor, flags: libc::c_int) -> Outcome<Descriptor> {
+    // SAFETY: null for both means that no address is wanted.
+    check(unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) })
+}
+
+/// `shutdown`
+pub fn shutdown(descriptor: Descriptor, how: libc::c_int) -> Outcome<()> {
+    // SAFETY: takes integers.
+    check_unit(unsafe { libc::shutdown(descriptor, how) })
+}
+
+/// `getsockname`
+pub fn getsockname(descriptor: Descriptor) -> Outcome<SocketAddr> {
+    let mut raw = RawAddress::empty();
+    // SAFETY: raw has room for the length given.
+    check_unit(unsafe {
+        libc::getsockname(
+            descriptor,
+            (&raw mut raw.storage).cast(),
+            &raw mut raw.length,
+        )
+    })?;
+    Ok(raw
+        .decode()
+        .expect("getsockname answered with an IP address"))
+}
+
+/// `getpeername`
+pub fn getpeername(descriptor: Descriptor) -> Outcome<SocketAddr> {
+    let mut raw = RawAddress::empty();
+    // SAFETY: raw has room for the length given.
+    check_unit(unsafe {
+        libc::getpeername(
+            descriptor,
+            (&raw mut raw.storage).cast(),
+            &raw mut raw.length,
+        )
+    })?;
+    Ok(raw
+        .decode()
+        .expect("getpeername answered with an IP address"))
+}
+
+/// `setsockopt` with a plain value (an integer, `linger`, `timeval`)
+pub fn set_option<T: Copy>(
+    descriptor: Descriptor,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: T,
+) -> Outcome<()> {
+    let pointer = (&raw const value).cast();
+    // SAFETY: value is alive and of the length given.
+    check_unit(unsafe { libc::setsockopt(descriptor, level, name, pointer, length_of::<T>()) })
+}
+
+/// `setsockopt` with bytes
+pub fn set_option_bytes(
+    descriptor: Descriptor,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &[u8],
+) -> Outcome<()> {
+    let length = libc::socklen_t::try_from(value.len()).expect("options are short");
+    // SAFETY: value is alive and of the length given.
+    check_unit(unsafe { libc::setsockopt(descriptor, level, name, value.as_ptr().cast(), length) })
+}
+
+/// `getsockopt` with a plain value; the caller names a type for which all bit patterns are valid
+pub fn option<T: Copy>(
+    descriptor: Descriptor,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> Outcome<T> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let mut length = length_of::<T>();
+    // SAFETY: value has room for the length given.
+    check_unit(unsafe {
+        libc::getsockopt(
+            descriptor,
+            level,
+            name,
+            value.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    })?;
+    // SAFETY: zeroed, then filled by the call; T is a C structure or integer without invalid values.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// `getsockopt` with an integer
+pub fn option_int(
+    descriptor: Descriptor,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> Outcome<libc::c_int> {
+    option(descriptor, level, name)
+}
+
+/// `getsockopt` into bytes; answers what was filled
+pub fn option_bytes(
+    descriptor: Descriptor,
+    level: libc::c_int,
+    name: libc::c_int,
+    room: usize,
+) -> Outcome<Vec<u8>> {
+    let mut value = vec![0_u8; room];
+    let mut length = libc::socklen_t::try_from(room).expect("options are short");
+    // SAFETY: value has room for the length given.
+    check_unit(unsafe {
+        libc::getsockopt(
+            descriptor,
+            level,
+            name,
+            value.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    })?;
+    value.truncate(usize::try_from(length).unwrap_or(room));
+    Ok(value)
+}
+
+/// `sockatmark`
+pub fn at_mark(descriptor: Descriptor) -> Outcome<bool> {
+    unsafe extern "C" {
+        fn sockatmark(descriptor: libc::c_int) -> libc::c_int;
+    }
+    // SAFETY: takes an integer.
+    check(unsafe { sockatmark(descriptor) }).map(|answer| answer != 0)
+}
