@@ -1,0 +1,161 @@
+//! The command line of `netchannel bench`, shared by whoever offers it.
+
+use crate::error::BenchError;
+use crate::options::{Experiment, Launcher, Options, Transport, WorkerCommand};
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Everything that went wrong ends with this status.
+const FAILED: u8 = 1;
+/// After Ctrl-C, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+/// What can be asked for.
+#[derive(Debug, Clone, Args)]
+pub struct Arguments {
+    /// Experiments to run; all of them when none is named
+    #[arg(value_enum)]
+    pub experiments: Vec<Experiment>,
+
+    /// Seconds of each run
+    #[arg(long, default_value_t = 0.8, value_name = "SECONDS")]
+    pub seconds: f64,
+
+    /// Runs of each transport, interleaved, in alternating order
+    #[arg(long, default_value_t = 5, value_name = "NUMBER")]
+    pub pairs: usize,
+
+    /// Measure AF_UNIX too, where it applies
+    #[arg(
+        long,
+        value_name = "BOOL",
+        default_value_t = true,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        action = clap::ArgAction::Set
+    )]
+    pub unix: bool,
+
+    /// Print JSON instead of the table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw the result into FILE, which ends in .png or .svg
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+
+    /// No progress on stderr
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+impl Arguments {
+    /// The options they stand for.
+    pub fn options(&self, launcher: Launcher, worker: WorkerCommand) -> Options {
+        // In their own order, each once, however they were named.
+        let named = |experiment: &Experiment| {
+            self.experiments.is_empty() || self.experiments.contains(experiment)
+        };
+        let transports = Transport::ALL.into_iter();
+        Options {
+            experiments: Experiment::ALL.into_iter().filter(named).collect(),
+            transports: transports
+                .filter(|over| self.unix || *over != Transport::Unix)
+                .collect(),
+            seconds: self.seconds,
+            pairs: self.pairs,
+            launcher,
+            worker,
+            progress: !self.quiet,
+        }
+    }
+
+    /// Runs the experiments and prints and draws the report.
+    ///
+    /// True when every run that could be made gave figures.
+    pub fn execute(&self, launcher: Launcher, worker: WorkerCommand) -> Result<bool, BenchError> {
+        if let Some(path) = &self.plot {
+            // Not after two minutes.
+            crate::plot::Format::of(path)?;
+        }
+        let report = crate::run(&self.options(launcher, worker))?;
+        if self.json {
+            println!("{}", report.json());
+        } else {
+            print!("{}", report.table());
+        }
+        if let Some(path) = &self.plot {
+            report.plot(path)?;
+            if !self.json {
+                println!("\npicture: {}", path.display());
+            }
+        }
+        Ok(report.is_complete())
+    }
+}
+
+/// The status to end with, after [`Arguments::execute`]; says on stderr what went wrong.
+pub fn exit_code(result: &Result<bool, BenchError>) -> ExitCode {
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(FAILED),
+        Err(error) => {
+            eprintln!("netchannel bench: {error}");
+            let interrupted = matches!(error, BenchError::Interrupted);
+            ExitCode::from(if interrupted { INTERRUPTED } else { FAILED })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, FromArgMatches, Parser};
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn options(words: &[&str]) -> Options {
+        let words = std::iter::once("bench").chain(words.iter().copied());
+        let matches = Program::command().try_get_matches_from(words).unwrap();
+        let program = Program::from_arg_matches(&matches).unwrap();
+        program.arguments.options(
+            Launcher {
+                netchannel: "netchannel".into(),
+                socket: None,
+            },
+            WorkerCommand {
+                program: "netchannel".into(),
+                arguments: Vec::new(),
+            },
+        )
+    }
+
+    #[test]
+    fn without_words_everything_is_run() {
+        let options = options(&[]);
+        assert_eq!(options.experiments, Experiment::ALL);
+        assert_eq!(options.transports, Transport::ALL);
+        assert_eq!((options.seconds, options.pairs), (0.8, 5));
+    }
+
+    #[test]
+    fn experiments_run_once_and_in_their_own_order() {
+        let options = options(&["redis", "stream", "redis", "--unix=false", "--pairs", "2"]);
+        assert_eq!(options.experiments, [Experiment::Stream, Experiment::Redis]);
+        assert_eq!(options.transports, [Transport::Tcp, Transport::Netchannel]);
+        assert_eq!(options.pairs, 2);
+    }
+
+    #[test]
+    fn unix_may_be_said_without_a_value() {
+        let options = options(&["--unix", "stream"]);
+        assert_eq!(options.experiments, [Experiment::Stream]);
+        assert!(options.transports.contains(&Transport::Unix));
+    }
+}

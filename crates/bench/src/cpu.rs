@@ -1,0 +1,104 @@
+//! CPU time of other processes, to the nanosecond.
+
+use std::collections::HashSet;
+use std::fs;
+use std::time::Duration;
+
+/// CPU time that a living process and its living descendants have used; zero if it is gone.
+pub fn of_tree(process: libc::pid_t) -> Duration {
+    tree(process).into_iter().map(of_process).sum()
+}
+
+/// The process and its descendants.
+pub fn tree(process: libc::pid_t) -> Vec<libc::pid_t> {
+    let mut known = HashSet::from([process]);
+    let mut found = vec![process];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        next += 1;
+        for child in children(parent) {
+            if known.insert(child) {
+                found.push(child);
+            }
+        }
+    }
+    found
+}
+
+fn children(process: libc::pid_t) -> Vec<libc::pid_t> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {
+        return Vec::new();
+    };
+    let lists = threads.flatten().filter_map(|thread| {
+        let list = fs::read_to_string(thread.path().join("children")).ok()?;
+        Some(
+            list.split_whitespace()
+                .filter_map(|word| word.parse().ok())
+                .collect::<Vec<_>>(),
+        )
+    });
+    lists.flatten().collect()
+}
+
+fn of_process(process: libc::pid_t) -> Duration {
+    let mut clock = 0;
+    // SAFETY: `clock` is a live output.
+    if unsafe { libc::clock_getcpuclockid(process, &raw mut clock) } != 0 {
+        return Duration::ZERO;
+    }
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a live output.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return Duration::ZERO;
+    }
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// User and system time of a `wait4` result, descendants that were waited for included.
+pub fn of_usage(usage: &libc::rusage) -> Duration {
+    let part = |time: libc::timeval| {
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        Duration::from_secs(seconds)
+            + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
+    };
+    part(usage.ru_utime) + part(usage.ru_stime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn own_pid() -> libc::pid_t {
+        libc::pid_t::try_from(std::process::id()).unwrap()
+    }
+
+    #[test]
+    fn work_shows_up_in_the_clock_of_a_process() {
+        let before = of_tree(own_pid());
+        let begin = Instant::now();
+        let mut value = 1_u64;
+        while begin.elapsed() < Duration::from_millis(20) {
+            value = std::hint::black_box(value.wrapping_mul(3));
+        }
+        let used = of_tree(own_pid()).saturating_sub(before);
+        assert!(used > Duration::from_millis(1), "{used:?}");
+    }
+
+    #[test]
+    fn children_belong_to_the_tree() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("10")
+            .spawn()
+            .unwrap();
+        let pid = libc::pid_t::try_from(child.id()).unwrap();
+        assert!(tree(own_pid()).contains(&pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(of_tree(pid), Duration::ZERO);
+    }
+}

@@ -1,0 +1,83 @@
+//! Why an experiment has no figure, and why there is no report at all.
+
+use std::io;
+
+/// One run came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A program that the experiment needs is not on this machine.
+    #[error("{0} is not installed")]
+    NotInstalled(&'static str),
+    /// The transport makes no sense for this experiment.
+    #[error("{0}")]
+    NotApplicable(&'static str),
+    /// A program could not be started.
+    #[error("can not start {program}: {source}")]
+    Start {
+        /// Which one.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program ended when it should have gone on, or without success.
+    #[error("{program} ended ({status}): {complaint}")]
+    Ended {
+        /// Which one.
+        program: String,
+        /// How.
+        status: String,
+        /// Its last line.
+        complaint: String,
+    },
+    /// A program took too long.
+    #[error("{program} was not done after {seconds} s: {complaint}")]
+    TooLate {
+        /// Which one.
+        program: String,
+        /// The limit.
+        seconds: u64,
+        /// Its last line.
+        complaint: String,
+    },
+    /// A program printed something that can not be understood.
+    #[error("can not read what {program} printed: {text:?}")]
+    Output {
+        /// Which one.
+        program: String,
+        /// The text in question.
+        text: String,
+    },
+    /// The figures contradict each other, or a program counted errors.
+    #[error("{0}")]
+    Wrong(String),
+    /// Temporary files, sockets or the wait for a child failed.
+    #[error("{0}")]
+    Files(#[source] io::Error),
+    /// Somebody pressed Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl RunError {
+    /// Whether it was known beforehand that there is nothing to measure.
+    pub fn is_absence(&self) -> bool {
+        matches!(self, RunError::NotInstalled(_) | RunError::NotApplicable(_))
+    }
+}
+
+/// There is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The options leave nothing to do.
+    #[error("{0}")]
+    Options(String),
+    /// No directory for sockets and outputs.
+    #[error("can not make a temporary directory: {0}; set TMPDIR to one that is writable")]
+    Directory(#[source] io::Error),
+    /// Somebody pressed Ctrl-C; all programs have been ended.
+    #[error("interrupted; all programs were ended")]
+    Interrupted,
+    /// The picture could not be written.
+    #[error(transparent)]
+    Plot(#[from] crate::plot::PlotError),
+}

@@ -1,0 +1,214 @@
+//! What to measure: experiments, their cases, transports, and where the programs are.
+
+use clap::ValueEnum;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+/// A group of cases measured by the same programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Experiment {
+    /// One writer, one reader, 128 KiB calls
+    Stream,
+    /// 64-byte round trips, one at a time
+    Pingpong,
+    /// 8 client processes, 1 server: connect, 64 bytes each way, close
+    Connections,
+    /// redis-server and redis-benchmark, 4 KiB values, 50 connections
+    Redis,
+    /// nginx and wrk, 50 connections, keep-alive and close
+    Http,
+}
+
+impl Experiment {
+    /// All of them, in the order they are run and shown.
+    pub const ALL: [Experiment; 5] = [
+        Experiment::Stream,
+        Experiment::Pingpong,
+        Experiment::Connections,
+        Experiment::Redis,
+        Experiment::Http,
+    ];
+
+    /// The word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Experiment::Stream => "stream",
+            Experiment::Pingpong => "pingpong",
+            Experiment::Connections => "connections",
+            Experiment::Redis => "redis",
+            Experiment::Http => "http",
+        }
+    }
+
+    /// The cases it yields.
+    pub fn cases(self) -> &'static [Case] {
+        match self {
+            Experiment::Stream => &[Case::Stream],
+            Experiment::Pingpong => &[Case::Pingpong],
+            Experiment::Connections => &[Case::Connections],
+            Experiment::Redis => &[Case::RedisSet, Case::RedisGet],
+            Experiment::Http => &[Case::HttpKeepAlive, Case::HttpClose],
+        }
+    }
+}
+
+impl fmt::Display for Experiment {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// One line of work whose speed is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Case {
+    /// Throughput of one connection.
+    Stream,
+    /// Latency one way.
+    Pingpong,
+    /// Connection set-up.
+    Connections,
+    /// Redis, SET of 4 KiB.
+    RedisSet,
+    /// Redis, GET of 4 KiB.
+    RedisGet,
+    /// nginx, one connection for many requests.
+    HttpKeepAlive,
+    /// nginx, one connection for each request.
+    HttpClose,
+}
+
+impl Case {
+    /// A short name for tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Case::Stream => "stream",
+            Case::Pingpong => "pingpong",
+            Case::Connections => "connections",
+            Case::RedisSet => "redis set",
+            Case::RedisGet => "redis get",
+            Case::HttpKeepAlive => "http keep-alive",
+            Case::HttpClose => "http close",
+        }
+    }
+
+    /// What is done, for a reader who sees only the picture.
+    pub fn title(self) -> &'static str {
+        match self {
+            Case::Stream => "One stream, 128 KiB calls",
+            Case::Pingpong => "Ping-pong, 64 bytes",
+            Case::Connections => "Connect, 64 bytes each way, close (8 clients)",
+            Case::RedisSet => "Redis SET, 4 KiB values, 50 connections",
+            Case::RedisGet => "Redis GET, 4 KiB values, 50 connections",
+            Case::HttpKeepAlive => "nginx, 1 KiB file, 50 connections, keep-alive",
+            Case::HttpClose => "nginx, 1 KiB file, a connection per request",
+        }
+    }
+
+    /// The unit of the rate.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Case::Stream => "Gbit/s",
+            Case::Pingpong => "round trips/s",
+            Case::Connections => "connections/s",
+            Case::RedisSet | Case::RedisGet | Case::HttpKeepAlive | Case::HttpClose => "requests/s",
+        }
+    }
+
+    /// What the latency is of.
+    pub fn latency_of(self) -> Option<&'static str> {
+        match self {
+            Case::Stream => None,
+            Case::Pingpong => Some("one way (round trip / 2)"),
+            Case::Connections => Some("whole cycle"),
+            Case::RedisSet | Case::RedisGet | Case::HttpKeepAlive | Case::HttpClose => {
+                Some("request")
+            }
+        }
+    }
+
+    /// What must be known to judge the figures.
+    pub fn note(self) -> Option<&'static str> {
+        match self {
+            Case::Connections => Some(
+                "each client has its own destination, 127.0.0.1 to 127.0.0.8, so that TCP does \
+                 not run out of ports in TIME_WAIT",
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Who carries the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// The kernel's TCP over the loopback device
+    Tcp,
+    /// AF_UNIX stream sockets
+    Unix,
+    /// The same programs as over TCP, under `netchannel run`
+    Netchannel,
+}
+
+impl Transport {
+    /// All of them, in the order they are shown.
+    pub const ALL: [Transport; 3] = [Transport::Tcp, Transport::Unix, Transport::Netchannel];
+
+    /// The name people read.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "kernel TCP",
+            Transport::Unix => "AF_UNIX",
+            Transport::Netchannel => "NetChannel",
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// How programs are put under NetChannel, and which daemon serves them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launcher {
+    /// The program `netchannel`.
+    pub netchannel: PathBuf,
+    /// A daemon's socket; without it the experiments start a daemon of their own.
+    pub socket: Option<PathBuf>,
+}
+
+/// How the built-in workloads are started: a program and the words before a workload's own.
+///
+/// It must lead to [`crate::worker::main`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerCommand {
+    /// The program, as a rule this one.
+    pub program: PathBuf,
+    /// Words before the workload's, as a rule the hidden subcommand.
+    pub arguments: Vec<OsString>,
+}
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Which experiments.
+    pub experiments: Vec<Experiment>,
+    /// Which transports.
+    pub transports: Vec<Transport>,
+    /// Seconds of each run.
+    pub seconds: f64,
+    /// Runs of each transport, interleaved.
+    pub pairs: usize,
+    /// How programs get under NetChannel.
+    pub launcher: Launcher,
+    /// How the built-in workloads are started.
+    pub worker: WorkerCommand,
+    /// Whether progress goes to stderr.
+    pub progress: bool,
+}

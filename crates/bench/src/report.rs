@@ -1,0 +1,358 @@
+//! The report: medians and ratios per case and transport, and what is missing.
+
+use crate::error::{BenchError, RunError};
+use crate::host::Host;
+use crate::measurement::Measurement;
+use crate::options::{Case, Experiment, Options, Transport};
+use crate::{plot, table};
+use serde::Serialize;
+use std::path::Path;
+
+/// All that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// The machine.
+    pub host: Host,
+    /// Seconds of each run.
+    pub seconds: f64,
+    /// Runs of each transport.
+    pub pairs: usize,
+    /// The figures.
+    pub cases: Vec<CaseReport>,
+    /// What could not be measured here, known beforehand.
+    pub absent: Vec<Absence>,
+    /// What went wrong.
+    pub failures: Vec<Failure>,
+}
+
+/// One case over several transports.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CaseReport {
+    /// Which one.
+    pub case: Case,
+    /// What is done.
+    pub title: &'static str,
+    /// The unit of the rates.
+    pub unit: &'static str,
+    /// What the latency is of; it is in nanoseconds.
+    pub latency_of: Option<&'static str>,
+    /// What must be known to judge the figures.
+    pub note: Option<&'static str>,
+    /// A row for each transport that has figures.
+    pub rows: Vec<Row>,
+}
+
+/// One case over one transport.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Which one.
+    pub transport: Transport,
+    /// The median of each figure.
+    pub median: Measurement,
+    /// The median, figure by figure, of the ratios to the TCP run of the same pair.
+    pub ratio_to_tcp: Option<Measurement>,
+    /// Every run, in the order of the pairs.
+    pub runs: Vec<Measurement>,
+}
+
+/// Something that is not measured, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Absence {
+    /// An experiment, a transport, or one over the other.
+    pub what: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Something that was tried and failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// Which experiment.
+    pub experiment: Experiment,
+    /// Over which transport.
+    pub transport: Transport,
+    /// Why.
+    pub reason: String,
+}
+
+impl Report {
+    /// Whether every run that could be made gave figures.
+    pub fn is_complete(&self) -> bool {
+        self.failures.is_empty() && !self.cases.is_empty()
+    }
+
+    /// The report for a terminal.
+    pub fn table(&self) -> String {
+        table::render(self)
+    }
+
+    /// The report for programs.
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self)
+            .unwrap_or_else(|_| unreachable!("a report has nothing that JSON has not"))
+    }
+
+    /// Draws the report into a file whose name ends in `.png` or `.svg`.
+    pub fn plot(&self, path: &Path) -> Result<(), BenchError> {
+        Ok(plot::write(self, path)?)
+    }
+}
+
+/// Gathers the runs.
+pub struct Collector {
+    runs: Vec<(Case, Transport, Measurement)>,
+    given_up: Vec<(Option<Experiment>, Transport)>,
+    absent: Vec<Absence>,
+    failures: Vec<Failure>,
+    single_transport: bool,
+}
+
+impl Collector {
+    pub fn new(options: &Options) -> Self {
+        Collector {
+            runs: Vec::new(),
+            given_up: Vec::new(),
+            absent: Vec::new(),
+            failures: Vec::new(),
+            single_transport: options.transports.len() == 1,
+        }
+    }
+
+    /// A transport that no experiment can use.
+    pub fn absent_everywhere(&mut self, transport: Transport, reason: &str) {
+        self.given_up.push((None, transport));
+        self.note_absence(transport.name().to_owned(), reason.to_owned());
+    }
+
+    /// Whether another run would only fail again.
+    pub fn is_given_up(&self, experiment: Experiment, transport: Transport) -> bool {
+        self.given_up.iter().any(|(which, over)| {
+            *over == transport && which.is_none_or(|which| which == experiment)
+        })
+    }
+
+    pub fn add(
+        &mut self,
+        experiment: Experiment,
+        transport: Transport,
+        result: Result<Vec<(Case, Measurement)>, RunError>,
+    ) {
+        let error = match result {
+            Ok(figures) => {
+                let runs = figures
+                    .into_iter()
+                    .map(|(case, measured)| (case, transport, measured));
+                self.runs.extend(runs);
+                return;
+            }
+            Err(error) => error,
+        };
+        self.given_up.push((Some(experiment), transport));
+        let reason = error.to_string();
+        match error {
+            RunError::NotInstalled(_) => self.note_absence(experiment.to_string(), reason),
+            error if error.is_absence() => {
+                let what = if self.single_transport {
+                    experiment.to_string()
+                } else {
+                    format!("{experiment} over {transport}")
+                };
+                self.note_absence(what, reason);
+            }
+            _ => self.failures.push(Failure {
+                experiment,
+                transport,
+                reason,
+            }),
+        }
+    }
+
+    fn note_absence(&mut self, what: String, reason: String) {
+        let absence = Absence { what, reason };
+        if !self.absent.contains(&absence) {
+            self.absent.push(absence);
+        }
+    }
+
+    pub fn report(self, options: &Options) -> Report {
+        let cases = options
+            .experiments
+            .iter()
+            .flat_map(|experiment| experiment.cases());
+        let cases = cases.map(|&case| self.case_report(case, options));
+        Report {
+            host: Host::this(),
+            seconds: options.seconds,
+            pairs: options.pairs,
+            cases: cases.filter(|case| !case.rows.is_empty()).collect(),
+            absent: self.absent,
+            failures: self.failures,
+        }
+    }
+
+    fn case_report(&self, case: Case, options: &Options) -> CaseReport {
+        let tcp = self.runs_of(case, Transport::Tcp);
+        let rows = options.transports.iter().filter_map(|&transport| {
+            let runs = self.runs_of(case, transport);
+            let median = Measurement::median(&runs)?;
+            // A transport that fails is given up, so equal places are of the same pair.
+            let ratios: Vec<Measurement> = runs
+                .iter()
+                .zip(&tcp)
+                .map(|(run, base)| run.ratio(base))
+                .collect();
+            let ratio_to_tcp = Measurement::median(&ratios);
+            Some(Row {
+                transport,
+                median,
+                ratio_to_tcp,
+                runs,
+            })
+        });
+        CaseReport {
+            case,
+            title: case.title(),
+            unit: case.unit(),
+            latency_of: case.latency_of(),
+            note: case.note(),
+            rows: rows.collect(),
+        }
+    }
+
+    fn runs_of(&self, case: Case, transport: Transport) -> Vec<Measurement> {
+        let runs = self
+            .runs
+            .iter()
+            .filter(|(of, over, _)| *of == case && *over == transport);
+        runs.map(|(_, _, measured)| *measured).collect()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::measurement::Latency;
+    use crate::options::{Launcher, WorkerCommand};
+
+    pub fn options(experiments: &[Experiment]) -> Options {
+        Options {
+            experiments: experiments.to_vec(),
+            transports: Transport::ALL.to_vec(),
+            seconds: 0.5,
+            pairs: 2,
+            launcher: Launcher {
+                netchannel: "netchannel".into(),
+                socket: None,
+            },
+            worker: WorkerCommand {
+                program: "netchannel".into(),
+                arguments: Vec::new(),
+            },
+            progress: false,
+        }
+    }
+
+    fn latency(p50: f64) -> Option<Latency> {
+        Some(Latency {
+            p50,
+            p99: p50 * 2.0,
+            p999: p50 * 10.0,
+        })
+    }
+
+    /// A report with figures for a stream and ping-pong, an absence and a failure.
+    pub fn sample() -> Report {
+        let options = options(&[Experiment::Stream, Experiment::Pingpong, Experiment::Redis]);
+        let mut collector = Collector::new(&options);
+        for (transport, rate, p50) in [
+            (Transport::Tcp, 20.0, 9_876.0),
+            (Transport::Unix, 50.0, 7_000.0),
+            (Transport::Netchannel, 100.0, 654.0),
+        ] {
+            for drift in [1.0, 1.1] {
+                let stream = Measurement::new(rate * drift, 1.0, None, 1.5);
+                let pingpong = Measurement::new(rate * 1234.0, 1.0, latency(p50 * drift), 0.75);
+                collector.add(
+                    Experiment::Stream,
+                    transport,
+                    Ok(vec![(Case::Stream, stream)]),
+                );
+                let figures = vec![(Case::Pingpong, pingpong)];
+                collector.add(Experiment::Pingpong, transport, Ok(figures));
+            }
+            let missing = Err(RunError::NotInstalled("redis-server"));
+            collector.add(Experiment::Redis, transport, missing);
+        }
+        let wrong = Err(RunError::Wrong("wrong byte in a reply".to_owned()));
+        collector.add(Experiment::Connections, Transport::Unix, wrong);
+        let mut report = collector.report(&options);
+        report.host = Host {
+            kernel: "6.1.0".into(),
+            processor: "Some CPU".into(),
+            processors: 2,
+        };
+        report
+    }
+
+    #[test]
+    fn ratios_are_medians_over_the_pairs() {
+        let options = options(&[Experiment::Stream]);
+        let mut collector = Collector::new(&options);
+        let run = |rate| Ok(vec![(Case::Stream, Measurement::new(rate, 1.0, None, 1.0))]);
+        // The machine is four times slower in the second and third pair.
+        for (tcp, netchannel) in [(40.0, 120.0), (10.0, 40.0), (10.0, 50.0)] {
+            collector.add(Experiment::Stream, Transport::Tcp, run(tcp));
+            collector.add(Experiment::Stream, Transport::Netchannel, run(netchannel));
+        }
+        let report = collector.report(&options);
+        let row = &report.cases[0].rows[1];
+        assert_eq!(row.transport, Transport::Netchannel);
+        assert_eq!(row.median.rate, 50.0);
+        assert_eq!(row.ratio_to_tcp.unwrap().rate, 4.0);
+    }
+
+    #[test]
+    fn what_is_missing_is_said_once_and_what_failed_is_not_tried_again() {
+        let report = sample();
+        assert_eq!(report.absent.len(), 1);
+        assert_eq!(report.absent[0].what, "redis");
+        assert_eq!(report.absent[0].reason, "redis-server is not installed");
+        assert!(!report.is_complete());
+
+        let mut collector = Collector::new(&options(&[Experiment::Stream]));
+        assert!(!collector.is_given_up(Experiment::Stream, Transport::Tcp));
+        collector.add(
+            Experiment::Stream,
+            Transport::Tcp,
+            Err(RunError::Wrong("x".to_owned())),
+        );
+        assert!(collector.is_given_up(Experiment::Stream, Transport::Tcp));
+        assert!(!collector.is_given_up(Experiment::Stream, Transport::Unix));
+        assert!(!collector.is_given_up(Experiment::Pingpong, Transport::Tcp));
+        collector.absent_everywhere(Transport::Netchannel, "no program");
+        assert!(collector.is_given_up(Experiment::Http, Transport::Netchannel));
+    }
+
+    #[test]
+    fn a_report_without_any_figure_is_not_complete() {
+        let options = options(&[Experiment::Redis]);
+        assert!(!Collector::new(&options).report(&options).is_complete());
+    }
+
+    #[test]
+    fn json_has_medians_ratios_and_every_run() {
+        let value: serde_json::Value = serde_json::from_str(&sample().json()).unwrap();
+        let row = &value["cases"][1]["rows"][2];
+        assert_eq!(value["cases"][1]["case"], "pingpong");
+        assert_eq!(row["transport"], "netchannel");
+        assert_eq!(row["median"]["rate"], 123_400.0);
+        assert_eq!(row["ratio_to_tcp"]["rate"], 5.0);
+        assert_eq!(row["runs"].as_array().unwrap().len(), 2);
+        assert_eq!(
+            value["cases"][0]["rows"][0]["median"]["latency"],
+            serde_json::Value::Null
+        );
+        assert_eq!(value["failures"][0]["reason"], "wrong byte in a reply");
+        assert_eq!(value["absent"][0]["what"], "redis");
+    }
+}

@@ -1,0 +1,146 @@
+//! The few system calls of an event loop that `std` does not offer, through libc's symbols, as
+//! an ordinary C program would make them.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// A level-triggered epoll set.
+pub struct Epoll {
+    descriptor: OwnedFd,
+    events: Vec<libc::epoll_event>,
+}
+
+impl Epoll {
+    /// An empty set that reports up to `capacity` events at a time.
+    pub fn new(capacity: usize) -> io::Result<Self> {
+        // SAFETY: no pointers; the result is checked before it is owned.
+        let descriptor = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor just made, owned by nobody else.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        Ok(Epoll {
+            descriptor,
+            events: vec![libc::epoll_event { events: 0, u64: 0 }; capacity],
+        })
+    }
+
+    /// Reports `descriptor` under `token` whenever it can be read.
+    pub fn add(&self, descriptor: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN.cast_unsigned(),
+            u64: token,
+        };
+        // SAFETY: both descriptors are open and `event` lives through the call.
+        let result = unsafe {
+            libc::epoll_ctl(
+                self.descriptor.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                descriptor.as_raw_fd(),
+                &raw mut event,
+            )
+        };
+        if result < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Waits, then puts the tokens that can be read into `ready`.
+    pub fn wait(&mut self, ready: &mut Vec<u64>) -> io::Result<()> {
+        let capacity = i32::try_from(self.events.len()).unwrap_or(i32::MAX);
+        // SAFETY: `events` has room for `capacity` elements.
+        let count = unsafe {
+            libc::epoll_wait(
+                self.descriptor.as_raw_fd(),
+                self.events.as_mut_ptr(),
+                capacity,
+                -1,
+            )
+        };
+        ready.clear();
+        if count < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::Interrupted {
+                Ok(())
+            } else {
+                Err(error)
+            };
+        }
+        let count = usize::try_from(count).unwrap_or(0);
+        ready.extend(self.events[..count].iter().map(|event| event.u64));
+        Ok(())
+    }
+}
+
+/// Takes one connection, non-blocking; nothing when there is none.
+pub fn accept_nonblocking(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    loop {
+        // SAFETY: null address pointers are allowed and mean "not wanted".
+        let descriptor = unsafe {
+            libc::accept4(
+                listener.as_raw_fd(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
+            )
+        };
+        if descriptor >= 0 {
+            // SAFETY: a descriptor just made, owned by nobody else.
+            return Ok(Some(unsafe { OwnedFd::from_raw_fd(descriptor) }));
+        }
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            io::ErrorKind::WouldBlock => return Ok(None),
+            // A connection that died in the queue, or a signal: ask again.
+            io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Reads what there is; nothing when that would block.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    // SAFETY: pointer and length are of one live buffer.
+    let result = unsafe {
+        libc::recv(
+            socket.as_raw_fd(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            0,
+        )
+    };
+    transferred(result)
+}
+
+/// Writes what fits; nothing when that would block.
+pub fn send(socket: BorrowedFd<'_>, buffer: &[u8]) -> io::Result<Option<usize>> {
+    // SAFETY: pointer and length are of one live buffer.
+    let result = unsafe {
+        libc::send(
+            socket.as_raw_fd(),
+            buffer.as_ptr().cast(),
+            buffer.len(),
+            libc::MSG_NOSIGNAL,
+        )
+    };
+    transferred(result)
+}
+
+fn transferred(result: isize) -> io::Result<Option<usize>> {
+    if let Ok(count) = usize::try_from(result) {
+        return Ok(Some(count));
+    }
+    let error = io::Error::last_os_error();
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+        _ => Err(error),
+    }
+}
+
+/// The token under which a descriptor is registered: its own number.
+pub fn token(descriptor: RawFd) -> u64 {
+    u64::try_from(descriptor).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,156 @@
+//! The built-in workloads: ordinary socket programs that know nothing of NetChannel.
+//!
+//! ```text
+//! serve WORKLOAD ADDRESS                 prints "ready ADDRESS", then serves
+//! drive WORKLOAD ADDRESS SECONDS [N]     connects, prints "ready", waits for a line on stdin,
+//!                                        works, prints one JSON line
+//! probe                                  does nothing, successfully
+//! ```
+//!
+//! They use `std::net` and libc's symbols only, so that they are to a preloaded library what any
+//! other program is.
+
+pub mod address;
+mod connections;
+mod epoll;
+mod payload;
+mod pingpong;
+mod stream;
+
+pub use connections::CLIENTS;
+
+use address::{Address, AddressError};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Why a workload program ended without a result.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// The command line is not one of ours.
+    #[error("usage: serve WORKLOAD ADDRESS | drive WORKLOAD ADDRESS SECONDS [N] | probe")]
+    Usage,
+    /// An address can not be read.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// A socket call failed.
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+    /// A byte was lost, doubled or changed.
+    #[error("verification failed: {0}")]
+    Verification(String),
+}
+
+/// What a workload program prints at its end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Bytes, round trips or cycles.
+    pub count: u64,
+    /// Seconds they took.
+    pub seconds: f64,
+    /// Recorded times as pairs of nanoseconds and number; empty when none were taken.
+    pub histogram: Vec<(u64, u64)>,
+}
+
+/// The program's `main`: `arguments` are those after the (hidden) subcommand's name.
+pub fn main<I>(arguments: I) -> ExitCode
+where
+    I: IntoIterator<Item = String>,
+{
+    let arguments: Vec<String> = arguments.into_iter().collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match dispatch(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench-worker {}: {error}", words.join(" "));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
+    match words {
+        ["probe"] => Ok(()),
+        ["serve", workload, address] => {
+            let address = address.parse()?;
+            match *workload {
+                "stream" => stream::serve(&address),
+                "pingpong" => pingpong::serve(&address),
+                "connections" => connections::serve(&address),
+                _ => Err(WorkerError::Usage),
+            }
+        }
+        ["drive", workload, address, seconds, index @ ..] => {
+            let address = address.parse()?;
+            let duration = seconds
+                .parse()
+                .ok()
+                .and_then(|s| Duration::try_from_secs_f64(s).ok());
+            let duration = duration.ok_or(WorkerError::Usage)?;
+            let outcome = match (*workload, index) {
+                ("stream", []) => stream::drive(&address, duration)?,
+                ("pingpong", []) => pingpong::drive(&address, duration)?,
+                ("connections", [index]) => {
+                    let index = index.parse().ok().filter(|index| *index < CLIENTS);
+                    connections::drive(&address, duration, index.ok_or(WorkerError::Usage)?)?
+                }
+                _ => return Err(WorkerError::Usage),
+            };
+            report(&outcome)
+        }
+        _ => Err(WorkerError::Usage),
+    }
+}
+
+/// Says that the server listens, and where.
+fn announce(address: &Address) -> Result<(), WorkerError> {
+    line(&format!("ready {address}"))
+}
+
+/// Says that all is set up, then waits until the experiment begins.
+fn start_signal() -> Result<(), WorkerError> {
+    line("ready")?;
+    let mut text = String::new();
+    io::stdin().read_line(&mut text)?;
+    if text.is_empty() {
+        // The experiment is gone.
+        return Err(WorkerError::Socket(io::ErrorKind::UnexpectedEof.into()));
+    }
+    Ok(())
+}
+
+fn report(outcome: &Outcome) -> Result<(), WorkerError> {
+    line(&serde_json::to_string(outcome).map_err(io::Error::from)?)
+}
+
+fn line(text: &str) -> Result<(), WorkerError> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{text}")?;
+    output.flush()?;
+    Ok(())
+}
+
+/// A histogram of nanoseconds: three digits, grown as needed.
+fn latency_histogram() -> Histogram<u64> {
+    crate::measurement::latency_histogram()
+}
+
+fn finished(count: u64, elapsed: Duration, histogram: Option<&Histogram<u64>>) -> Outcome {
+    let pairs = histogram.map(|histogram| {
+        let values = histogram.iter_recorded();
+        values
+            .map(|value| (value.value_iterated_to(), value.count_at_value()))
+            .collect()
+    });
+    Outcome {
+        count,
+        seconds: elapsed.as_secs_f64(),
+        histogram: pairs.unwrap_or_default(),
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
