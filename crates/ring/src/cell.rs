@@ -4,7 +4,9 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Marks `slot` ready. True when the loop sleeps and the caller now owes it a token.
 ///
-/// `summary` and `ready` are the maps of a cell; a slot beyond them is not marked.
+/// `summary` and `ready` are the maps of a cell; a slot beyond them is not marked. The caller comes
+/// from `waiter::announce_*`, whose fence orders what it published before the look at the bit: who
+/// finds the bit set does not write it again, so nothing else would order it.
 #[inline]
 pub fn mark(asleep: &AtomicU32, summary: &[AtomicU64], ready: &[AtomicU64], slot: usize) -> bool {
     let word = slot / 64;
@@ -31,7 +33,8 @@ pub fn any(summary: &[AtomicU64]) -> bool {
     summary.iter().any(|word| word.load(Ordering::Relaxed) != 0)
 }
 
-/// Takes all marks, calling `each` with every slot that had one.
+/// Takes all marks, calling `each` with every slot that had one. The maps are the peer's to write:
+/// `each` must expect slots that the link does not have, and slots without news.
 pub fn take(summary: &[AtomicU64], ready: &[AtomicU64], mut each: impl FnMut(usize)) {
     for (high, above) in summary.iter().enumerate() {
         if above.load(Ordering::Relaxed) == 0 {

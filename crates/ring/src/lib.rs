@@ -13,8 +13,12 @@
 pub mod bytes;
 pub mod cell;
 pub mod queue;
+pub mod switch;
 pub mod sync;
 pub mod waiter;
+
+#[cfg(all(test, loom))]
+mod models;
 
 /// The other side wrote a value it may not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

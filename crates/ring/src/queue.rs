@@ -1,7 +1,14 @@
 //! The single-producer single-consumer queue of 32-byte elements.
 //!
 //! Each side keeps its own index privately and only publishes it; the other's index is checked on
-//! every look. A batch costs one index write.
+//! every look: it lies between its last value and what this side makes possible. A batch costs one
+//! index write.
+//!
+//! ```text
+//!            head            tail
+//!  ..........|###############|..........   [head, tail) is full; head runs to at most tail,
+//!            consumer ->     producer ->   tail to at most head + capacity
+//! ```
 
 use crate::Fault;
 use crate::sync::{AtomicU64, Ordering};
@@ -9,6 +16,21 @@ use netchannel_abi::nqe::Nqe;
 
 /// An element in shared memory.
 pub type Element = [AtomicU64; 4];
+
+/// Both runs of a ring of `elements` from index `from` on: up to its end, and again from its start.
+#[inline]
+fn runs(elements: &[Element], from: u64) -> impl Iterator<Item = &Element> {
+    let mask = (elements.len() as u64).wrapping_sub(1);
+    let start = usize::try_from(from & mask).unwrap_or(usize::MAX);
+    let (second, first) = elements.split_at_checked(start).unwrap_or((elements, &[]));
+    first.iter().chain(second)
+}
+
+/// How many of `wanted` items `room` allows.
+#[inline]
+fn least(wanted: usize, room: u64) -> usize {
+    usize::try_from(room).map_or(wanted, |room| room.min(wanted))
+}
 
 /// The producer's private state.
 #[derive(Debug, Default)]
@@ -51,28 +73,20 @@ impl Producer {
         if self.tail.wrapping_sub(self.head) + items.len() as u64 > capacity {
             // Acquire: pairs with the release in `pop`, the elements are free again.
             let claimed = head.load(Ordering::Acquire);
-            if self.tail.wrapping_sub(claimed) > capacity {
+            if claimed.wrapping_sub(self.head) > self.tail.wrapping_sub(self.head) {
                 return Err(Fault);
             }
             self.head = claimed;
         }
-        let free = capacity - self.tail.wrapping_sub(self.head);
-        let mut pushed = 0;
-        for item in items
-            .iter()
-            .take(usize::try_from(free).unwrap_or(usize::MAX))
-        {
-            let index = self.tail & (capacity - 1);
-            let Some(element) = elements.get(usize::try_from(index).unwrap_or(0)) else {
-                break;
-            };
+        let free = capacity.saturating_sub(self.tail.wrapping_sub(self.head));
+        let pushed = least(items.len(), free);
+        for (element, item) in runs(elements, self.tail).zip(items.iter().take(pushed)) {
             for (word, value) in element.iter().zip(item.to_words()) {
                 word.store(value, Ordering::Relaxed);
             }
-            self.tail = self.tail.wrapping_add(1);
-            pushed += 1;
         }
         if pushed > 0 {
+            self.tail = self.tail.wrapping_add(pushed as u64);
             // Release: pairs with the acquire in `pop`, the elements are complete.
             tail.store(self.tail, Ordering::Release);
         }
@@ -113,28 +127,20 @@ impl Consumer {
         if self.tail.wrapping_sub(self.head) < out.len() as u64 {
             // Acquire: pairs with the release in `push`.
             let claimed = tail.load(Ordering::Acquire);
-            if claimed.wrapping_sub(self.head) > capacity {
+            let length = claimed.wrapping_sub(self.head);
+            if length > capacity || length < self.tail.wrapping_sub(self.head) {
                 return Err(Fault);
             }
             self.tail = claimed;
         }
-        let available = self.tail.wrapping_sub(self.head);
-        let mut popped = 0;
-        for item in out
-            .iter_mut()
-            .take(usize::try_from(available).unwrap_or(usize::MAX))
-        {
-            let index = self.head & (capacity - 1);
-            let Some(element) = elements.get(usize::try_from(index).unwrap_or(0)) else {
-                break;
-            };
+        let popped = least(out.len(), self.tail.wrapping_sub(self.head));
+        for (element, item) in runs(elements, self.head).zip(out.iter_mut().take(popped)) {
             let [a, b, c, d] = element;
             *item = Nqe::from_words([a, b, c, d].map(|word| word.load(Ordering::Relaxed)));
-            self.head = self.head.wrapping_add(1);
-            popped += 1;
         }
         if popped > 0 {
-            // Release: pairs with the acquire in `push`.
+            self.head = self.head.wrapping_add(popped as u64);
+            // Release: pairs with the acquire in `push`, the elements are free again.
             head.store(self.head, Ordering::Release);
         }
         Ok(popped)

@@ -33,10 +33,11 @@ pub fn disarm(word: &AtomicU32, bits: u32) {
     }
 }
 
-/// Hands the socket to the event loop of `cell`, or to none.
+/// Hands the socket to the event loop of `cell`, or to none. After it the caller must look once
+/// more: what was announced meanwhile went to the loop before, or to none.
 pub fn attach_cell(word: &AtomicU32, cell: Option<usize>) {
     let number = cell
-        .and_then(|index| u32::try_from(index + 1).ok())
+        .and_then(|index| u32::try_from(index).ok()?.checked_add(1))
         .unwrap_or(0);
     word.fetch_and(!CELL_MASK, Ordering::Relaxed);
     arm(word, number << CELL_SHIFT & CELL_MASK);
@@ -63,23 +64,23 @@ pub fn announce_space(word: &AtomicU32) -> Option<Wake> {
     if seen & (SPACE | CELL_SPACE) == 0 {
         return None;
     }
-    let mut wake = wake(word, seen, SPACE | CELL_SPACE);
-    if seen & CELL_SPACE == 0 {
-        wake.cell = None;
-    }
-    Some(wake)
+    Some(wake(word, seen, SPACE | CELL_SPACE))
 }
 
+/// Takes `bits` away and says what they ask for. What was taken counts, not what was seen before:
+/// a bit that was armed in between is taken too.
 #[cold]
 fn wake(word: &AtomicU32, seen: u32, bits: u32) -> Wake {
     let taken = if seen & bits == 0 {
         seen
     } else {
+        // Acquire: what the sleeper did before it armed is seen. Release: pairs with its next arm.
         word.fetch_and(!bits, Ordering::AcqRel)
     };
     let number = (taken & CELL_MASK) >> CELL_SHIFT;
+    let wants_cell = bits & DATA != 0 || taken & CELL_SPACE != 0;
     Wake {
         token: taken & bits & (DATA | SPACE) != 0,
-        cell: (number != 0).then(|| number as usize - 1),
+        cell: (wants_cell && number != 0).then(|| number as usize - 1),
     }
 }

@@ -1,0 +1,121 @@
+//! Marks, and the sleep of an event loop, with two peers that mark.
+
+use crate::cell::{any, mark, sleep, take, wake};
+use crate::waiter::announce_data;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use loom::thread;
+use netchannel_abi::link::waiter::CELL_SHIFT;
+
+struct Shared {
+    asleep: AtomicU32,
+    summary: [AtomicU64; 1],
+    ready: [AtomicU64; 1],
+    /// What is published of each slot, and its waiter word.
+    sockets: [(AtomicU64, AtomicU32); 2],
+}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        let socket = || (AtomicU64::new(0), AtomicU32::new(1 << CELL_SHIFT));
+        Arc::new(Self {
+            asleep: AtomicU32::new(0),
+            summary: [AtomicU64::new(0)],
+            ready: [AtomicU64::new(0)],
+            sockets: [socket(), socket()],
+        })
+    }
+
+    /// As a peer does it: publish, announce, mark. Returns the tokens it owes.
+    fn publish(&self, slot: usize, value: u64) -> u32 {
+        let (index, waiter) = &self.sockets[slot];
+        index.store(value, Ordering::Release);
+        let cell = announce_data(waiter).and_then(|wake| wake.cell);
+        assert_eq!(cell, Some(0));
+        u32::from(mark(&self.asleep, &self.summary, &self.ready, slot))
+    }
+
+    fn take(&self, seen: &mut [u64; 2]) {
+        take(&self.summary, &self.ready, |slot| {
+            seen[slot] = self.sockets[slot].0.load(Ordering::Relaxed);
+        });
+    }
+
+    /// As an event loop does it: take, and when there is nothing, sleep and look again.
+    fn serve(&self, turns: usize, seen: &mut [u64; 2]) -> bool {
+        for _ in 0..turns {
+            self.take(seen);
+            sleep(&self.asleep);
+            if !any(&self.summary) {
+                return true;
+            }
+            wake(&self.asleep);
+        }
+        false
+    }
+
+    /// Nothing of what was published may be lost: it was seen, or its mark is still there, and
+    /// then the loop does not sleep without a token.
+    fn settle(&self, wanted: [u64; 2], mut seen: [u64; 2], asleep: bool, tokens: u32) {
+        assert!(
+            seen == wanted || !asleep || tokens > 0,
+            "asleep with {seen:?} of {wanted:?}, and no token on its way"
+        );
+        self.take(&mut seen);
+        assert_eq!(seen, wanted, "a mark was lost");
+    }
+}
+
+/// Guards: the fence in `mark` with the fence in `sleep`, and that the summary is taken before the
+/// bits. Two peers and two slots of one word, so that the second finds the summary already set.
+#[test]
+fn two_peers_mark_two_slots() {
+    super::bounded(3, || {
+        let shared = Shared::new();
+        let peers = [0, 1].map(|slot| {
+            let theirs = Arc::clone(&shared);
+            thread::spawn(move || theirs.publish(slot, 1))
+        });
+        let mut seen = [0; 2];
+        let asleep = shared.serve(1, &mut seen);
+        let tokens = peers.map(|peer| peer.join().unwrap()).iter().sum();
+        shared.settle([1, 1], seen, asleep, tokens);
+    });
+}
+
+/// Guards: the fence in `take` with the fence in `announce_data`. The peer marks a slot that it
+/// marked before, finds the bit set and writes nothing; whoever then takes the bit must see the
+/// second value.
+#[test]
+fn a_bit_that_is_already_set_is_enough() {
+    loom::model(|| {
+        let shared = Shared::new();
+        let theirs = Arc::clone(&shared);
+        let peer = thread::spawn(move || theirs.publish(0, 1) + theirs.publish(0, 2));
+        let mut seen = [0; 2];
+        let asleep = shared.serve(1, &mut seen);
+        let tokens = peer.join().unwrap();
+        shared.settle([2, 0], seen, asleep, tokens);
+    });
+}
+
+/// Guards: the same between two peers that share a slot (both ends of a socket after fork).
+#[test]
+fn two_peers_mark_one_slot() {
+    super::bounded(3, || {
+        let shared = Shared::new();
+        let peers = [1, 1].map(|_| {
+            let theirs = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (index, waiter) = &theirs.sockets[0];
+                index.fetch_add(1, Ordering::Release);
+                announce_data(waiter);
+                u32::from(mark(&theirs.asleep, &theirs.summary, &theirs.ready, 0))
+            })
+        });
+        let mut seen = [0; 2];
+        let asleep = shared.serve(1, &mut seen);
+        let tokens = peers.map(|peer| peer.join().unwrap()).iter().sum();
+        shared.settle([2, 0], seen, asleep, tokens);
+    });
+}
