@@ -182,6 +182,7 @@ pub fn ratio_text(ratio: f64) -> String {
 
 fn three_digits(value: f64) -> String {
     match value {
+        value if value < 0.099_95 => format!("{value:.4}"),
         value if value < 0.9995 => format!("{value:.3}"),
         value if value < 9.995 => format!("{value:.2}"),
         value if value < 99.95 => format!("{value:.1}"),
@@ -203,7 +204,7 @@ mod tests {
         );
         assert_eq!(
             [0.0662, 0.9996, 4.0, 17.53].map(ratio_text),
-            ["0.066", "1.00", "4.00", "17.5"]
+            ["0.0662", "1.00", "4.00", "17.5"]
         );
     }
 
@@ -228,10 +229,10 @@ One stream, 128 KiB calls
   NetChannel   105.0   5.00  1.50 s  115 ms  0.200
 
 Ping-pong, 64 bytes; latency: one way (round trip / 2)
-  pingpong    round trips/s  x TCP      P50  x TCP      P99  x TCP    P99.9  x TCP     CPU   CPU/op  x TCP
-  kernel TCP         24,680   1.00  10.4 µs   1.00  20.7 µs   1.00   104 µs   1.00  0.75 s  30.4 µs   1.00
-  AF_UNIX            61,700   2.50  7.35 µs  0.709  14.7 µs  0.709  73.5 µs  0.709  0.75 s  12.2 µs  0.400
-  NetChannel        123,400   5.00   687 ns  0.066  1.37 µs  0.066  6.87 µs  0.066  0.75 s  6.08 µs  0.200
+  pingpong    round trips/s  x TCP      P50   x TCP      P99   x TCP    P99.9   x TCP     CPU   CPU/op  x TCP
+  kernel TCP         24,680   1.00  10.4 µs    1.00  20.7 µs    1.00   104 µs    1.00  0.75 s  30.4 µs   1.00
+  AF_UNIX            61,700   2.50  7.35 µs   0.709  14.7 µs   0.709  73.5 µs   0.709  0.75 s  12.2 µs  0.400
+  NetChannel        123,400   5.00   687 ns  0.0662  1.37 µs  0.0662  6.87 µs  0.0662  0.75 s  6.08 µs  0.200
 
 not measured:
   redis: redis-server is not installed

@@ -1,35 +1,82 @@
-//! The built-in experiments, for a moment, over the transports every Linux machine has.
+//! The built-in experiments, for a moment each, and what happens when something goes wrong.
 //!
-//! It has no test harness: the workloads are this program itself, started again.
+//! It has no test harness: started again with other words, this program is the workloads, a
+//! stand-in for `netchannel`, a server that answers wrongly, and a benchmark to be interrupted.
 
-use netchannel_bench::{Experiment, Launcher, Options, Transport, WorkerCommand, run, worker};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use netchannel_bench::{
+    BenchError, Experiment, Launcher, Options, Report, Transport, WorkerCommand, run, worker,
+};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
 const WORKER: &str = "bench-worker";
+const WRONG_WORKER: &str = "wrong-worker";
+const INTERRUPTED: &str = "to-be-interrupted";
 
 fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1).peekable();
-    if words.next_if(|word| word == WORKER).is_some() {
-        return worker::main(words);
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.first().map(String::as_str) {
+        Some(WORKER) => worker::main(words.into_iter().skip(1)),
+        Some(WRONG_WORKER) => wrong_worker(words.into_iter().skip(1)),
+        Some(INTERRUPTED) => to_be_interrupted(),
+        Some("daemon") => stand_in_daemon(&words),
+        Some("run") => stand_in_run(&words),
+        Some("--list") => {
+            println!("transports: test");
+            ExitCode::SUCCESS
+        }
+        _ => tests(),
     }
-    if std::env::args().any(|word| word == "--list") {
-        println!("transports: test");
-        return ExitCode::SUCCESS;
+}
+
+fn tests() -> ExitCode {
+    // A directory of our own, so that what is left behind is ours.
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    // SAFETY: no other thread exists yet.
+    unsafe { std::env::set_var("TMPDIR", directory.path()) };
+    let tests: [(&str, fn()); 5] = [
+        (
+            "built_in_experiments_give_figures",
+            built_in_experiments_give_figures,
+        ),
+        (
+            "programs_are_run_under_netchannel",
+            programs_are_run_under_netchannel,
+        ),
+        (
+            "a_wrong_byte_fails_the_experiment",
+            a_wrong_byte_fails_the_experiment,
+        ),
+        (
+            "a_program_that_fails_is_named",
+            a_program_that_fails_is_named,
+        ),
+        (
+            "an_interrupt_ends_all_programs",
+            an_interrupt_ends_all_programs,
+        ),
+    ];
+    for (name, test) in tests {
+        test();
+        let left: Vec<_> = fs::read_dir(directory.path()).expect("a listing").collect();
+        assert!(left.is_empty(), "{name} left {left:?}");
+        assert_eq!(children_of(std::process::id()), "", "{name} left processes");
+        println!("test {name} ... ok");
     }
-    let before = leftovers();
-    built_in_experiments_give_figures();
-    a_failing_workload_fails_the_report();
-    assert_eq!(
-        leftovers(),
-        before,
-        "temporary directories were left behind"
-    );
-    println!("test transports ... ok");
     ExitCode::SUCCESS
 }
 
-fn options(worker: PathBuf) -> Options {
+fn own_path() -> PathBuf {
+    std::env::current_exe().expect("own path")
+}
+
+fn options() -> Options {
     Options {
         experiments: vec![
             Experiment::Stream,
@@ -44,26 +91,19 @@ fn options(worker: PathBuf) -> Options {
             socket: None,
         },
         worker: WorkerCommand {
-            program: worker,
+            program: own_path(),
             arguments: vec![WORKER.into()],
         },
         progress: false,
     }
 }
 
-fn built_in_experiments_give_figures() {
-    let own = std::env::current_exe().expect("own path");
-    let report = run(&options(own)).expect("a report");
+fn check_figures(report: &Report, transports: &[Transport]) {
     assert!(report.is_complete(), "{}", report.table());
     assert_eq!(report.cases.len(), 3);
     for case in &report.cases {
-        let transports: Vec<Transport> = case.rows.iter().map(|row| row.transport).collect();
-        assert_eq!(
-            transports,
-            [Transport::Tcp, Transport::Unix],
-            "{}",
-            case.title
-        );
+        let measured: Vec<Transport> = case.rows.iter().map(|row| row.transport).collect();
+        assert_eq!(measured, transports, "{}", case.title);
         for row in &case.rows {
             assert!(
                 row.median.rate > 0.0 && row.median.rate.is_finite(),
@@ -77,22 +117,27 @@ fn built_in_experiments_give_figures() {
                 "{row:?}"
             );
             if let Some(latency) = row.median.latency {
-                // A socket call takes longer than this, and no cycle longer than the run.
+                // No system call is faster, and none of these runs is longer.
                 assert!(latency.p50 > 100.0, "{latency:?}");
                 assert!(
                     latency.p50 <= latency.p99 && latency.p99 <= latency.p999,
                     "{latency:?}"
                 );
-                assert!(latency.p999 < 1e9, "{latency:?}");
+                assert!(latency.p999 < 10e9, "{latency:?}");
             }
         }
     }
+}
+
+fn built_in_experiments_give_figures() {
+    let report = run(&options()).expect("a report");
+    check_figures(&report, &[Transport::Tcp, Transport::Unix]);
     let absent: Vec<&str> = report
         .absent
         .iter()
         .map(|absence| absence.what.as_str())
         .collect();
-    assert_eq!(absent, ["NetChannel"], "{:?}", report.absent);
+    assert_eq!(absent, ["NetChannel"]);
     assert!(
         report.absent[0].reason.contains("/nonexistent/netchannel"),
         "{:?}",
@@ -100,19 +145,144 @@ fn built_in_experiments_give_figures() {
     );
 }
 
-fn a_failing_workload_fails_the_report() {
-    let report = run(&options(PathBuf::from("/bin/false"))).expect("a report");
-    assert!(!report.is_complete());
-    assert_eq!(report.failures.len(), 6, "{:?}", report.failures);
-    assert!(report.cases.is_empty());
+/// The stand-in counts in a file how often it ran a program.
+fn programs_are_run_under_netchannel() {
+    let directory = tempfile::tempdir_in("/tmp").expect("a temporary directory");
+    let socket = directory.path().join("nc.sock");
+    let launcher = Launcher {
+        netchannel: own_path(),
+        socket: Some(socket.clone()),
+    };
+    let report = run(&Options {
+        launcher,
+        ..options()
+    })
+    .expect("a report");
+    check_figures(&report, &Transport::ALL);
+    let runs = fs::read_to_string(runs_of(&socket)).expect("the stand-in's file");
+    // The probe, then two programs, two programs, and one server with eight clients.
+    assert_eq!(runs.lines().count(), 1 + 2 + 2 + 9, "{runs}");
 }
 
-/// Directories of this process's experiments would have its children's sockets in them.
-fn leftovers() -> usize {
-    let entries = std::fs::read_dir(std::env::temp_dir()).expect("the temporary directory");
-    let ours = |name: &str| name.starts_with("netchannel-bench-");
-    entries
-        .flatten()
-        .filter(|entry| entry.file_name().to_str().is_some_and(ours))
-        .count()
+fn a_wrong_byte_fails_the_experiment() {
+    let mut options = options();
+    options.experiments = vec![Experiment::Pingpong];
+    options.transports = vec![Transport::Tcp];
+    options.worker.arguments = vec![WRONG_WORKER.into()];
+    let report = run(&options).expect("a report");
+    assert!(!report.is_complete());
+    let reason = &report.failures[0].reason;
+    assert!(reason.contains("wrong byte in a reply"), "{reason}");
+}
+
+fn a_program_that_fails_is_named() {
+    let mut options = options();
+    options.worker.program = PathBuf::from("/bin/false");
+    let report = run(&options).expect("a report");
+    assert!(report.cases.is_empty());
+    assert_eq!(report.failures.len(), 6, "{:?}", report.failures);
+    let reason = &report.failures[0].reason;
+    assert!(
+        reason.contains("serve stream ended (exit status: 1)"),
+        "{reason}"
+    );
+}
+
+fn an_interrupt_ends_all_programs() {
+    let mut child = Command::new(own_path())
+        .arg(INTERRUPTED)
+        .spawn()
+        .expect("ourselves");
+    let pid = child.id();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    // A server and eight clients.
+    let mut programs = String::new();
+    while programs.split_whitespace().count() < 9 {
+        assert!(
+            Instant::now() < deadline,
+            "the programs were not started: {programs:?}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+        programs = children_of(pid);
+    }
+    // SAFETY: no pointers; a child that has not been waited for.
+    unsafe { libc::kill(i32::try_from(pid).expect("a process id"), libc::SIGINT) };
+    let status = child.wait().expect("its status");
+    assert_eq!(status.code(), Some(130));
+    for program in programs.split_whitespace() {
+        assert!(
+            !Path::new("/proc").join(program).exists(),
+            "{program} lives on"
+        );
+    }
+}
+
+fn to_be_interrupted() -> ExitCode {
+    let mut options = options();
+    options.experiments = vec![Experiment::Connections];
+    options.transports = vec![Transport::Tcp];
+    options.seconds = 60.0;
+    match run(&options) {
+        Err(BenchError::Interrupted) => ExitCode::from(130),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn children_of(process: u32) -> String {
+    fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default()
+}
+
+/// Answers zeros where the complement of the request is due.
+fn wrong_worker(words: impl Iterator<Item = String>) -> ExitCode {
+    let words: Vec<String> = words.collect();
+    if words[0] == "drive" {
+        return worker::main(words);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    println!("ready tcp:{}", listener.local_addr().expect("an address"));
+    let (mut stream, _) = listener.accept().expect("a connection");
+    let mut message = [0; 64];
+    while stream.read_exact(&mut message).is_ok() && stream.write_all(&[0; 64]).is_ok() {}
+    ExitCode::SUCCESS
+}
+
+fn after<'a>(words: &'a [String], name: &str) -> &'a str {
+    let place = words
+        .iter()
+        .position(|word| word == name)
+        .expect("the option");
+    &words[place + 1]
+}
+
+fn runs_of(socket: &Path) -> PathBuf {
+    socket.with_extension("runs")
+}
+
+fn stand_in_daemon(words: &[String]) -> ExitCode {
+    let control = format!("{}.control", after(words, "--socket"));
+    let listener = UnixListener::bind(control).expect("the control socket");
+    while listener.accept().is_ok() {}
+    ExitCode::FAILURE
+}
+
+fn stand_in_run(words: &[String]) -> ExitCode {
+    assert!(words.contains(&"--require".to_owned()), "{words:?}");
+    let runs = runs_of(Path::new(after(words, "--socket")));
+    let mut file = fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(runs)
+        .expect("a file");
+    let place = words
+        .iter()
+        .position(|word| word == "--")
+        .expect("a program");
+    file.write_all(format!("{}\n", words[place + 1..].join(" ")).as_bytes())
+        .expect("a line");
+    panic!(
+        "{}",
+        Command::new(&words[place + 1])
+            .args(&words[place + 2..])
+            .exec()
+    );
 }

@@ -1,35 +1,55 @@
 //! One stream: a writer and a reader, 128 KiB calls.
+//!
+//! The first [`VERIFIED_WHOLE`] bytes are sent before the start and compared byte by byte; they
+//! also give the transport time to find its buffer sizes.
 
 use super::address::{Address, Connection, Listener};
-use super::payload::{CALL, StreamCheck, StreamSource};
+use super::payload::{CALL, StreamCheck, StreamSource, VERIFIED_WHOLE};
 use super::{Outcome, WorkerError, announce, finished, report, start_signal};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-/// Reads one connection to its end; says how many bytes and how long from the first to the last.
+/// Reads one connection to its end; says how many bytes came after the start and how long from
+/// the first of them to the end.
 pub fn serve(address: &Address) -> Result<(), WorkerError> {
     let (listener, bound) = Listener::bind(address)?;
     announce(&bound)?;
     let mut connection = listener.accept()?;
     let mut buffer = vec![0; CALL];
-    let mut check = StreamCheck::default();
+    let mut check = StreamCheck::new();
     let mut begin = None;
     loop {
         let count = connection.read(&mut buffer)?;
-        let begin = *begin.get_or_insert_with(Instant::now);
+        if check.position() >= VERIFIED_WHOLE {
+            begin.get_or_insert_with(Instant::now);
+        }
         if count == 0 {
-            return report(&finished(check.position(), begin.elapsed(), None));
+            break;
         }
         check
             .accept(&buffer[..count])
             .map_err(|error| WorkerError::Verification(error.to_string()))?;
     }
+    let Some(begin) = begin else {
+        let position = check.position();
+        return Err(WorkerError::Verification(format!(
+            "the stream ended after {position} bytes"
+        )));
+    };
+    report(&finished(
+        check.position() - VERIFIED_WHOLE,
+        begin.elapsed(),
+        None,
+    ))
 }
 
 /// Writes for `duration`.
 pub fn drive(address: &Address, duration: Duration) -> Result<Outcome, WorkerError> {
     let mut connection = Connection::connect(address)?;
     let mut source = StreamSource::new();
+    for _ in 0..VERIFIED_WHOLE / CALL as u64 {
+        connection.write_all(source.next_call())?;
+    }
     start_signal()?;
     let begin = Instant::now();
     let mut written = 0;
