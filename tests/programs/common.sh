@@ -71,6 +71,12 @@ start() {
     STARTED+=("$LAST_STARTED")
 }
 
+# adopt PID: treats a daemon that made a session of its own as if `start` had started it.
+adopt() {
+    LAST_STARTED=$1
+    STARTED+=("$1")
+}
+
 alive() {
     [ -d "/proc/$1" ] && ! grep -q '^State:[[:space:]]Z' "/proc/$1/status" 2>/dev/null
 }

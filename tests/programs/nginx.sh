@@ -7,9 +7,9 @@ need nginx curl ab wrk openssl
 configure() {
     local user=$1
     cat >"$FOLDER/nginx.conf" <<CONFIGURATION
-$([ "$(id -u)" != 0 ] || echo "user $user;")
+$([ "$(id -u)" != 0 ] || echo "user $user $(id -gn "$user");")
 worker_processes 2;
-daemon off;
+daemon on;
 pid $FOLDER/nginx.pid;
 error_log $FOLDER/error.log warn;
 events { worker_connections 1024; }
@@ -51,12 +51,15 @@ start_nginx() {
     free_port BEHIND
     free_port SECURE
     configure "$1"
-    # By its path: with this name nginx executes itself again at an upgrade.
-    start nginx "${SERVER[@]}" "$(command -v nginx)" -c "$FOLDER/nginx.conf" -e "$FOLDER/error.log"
-    MASTER=$LAST_STARTED
+    # By its path: with this name nginx executes itself again at an upgrade. As a daemon: it refuses to upgrade while
+    # the process that started it lives.
+    limited 10 "${SERVER[@]}" "$(command -v nginx)" -c "$FOLDER/nginx.conf" -e "$FOLDER/error.log" \
+        >"$TMP/nginx.log" 2>&1 || fail "nginx: $(tail -n 3 "$TMP/nginx.log" "$FOLDER/error.log")"
+    until_true 5 "nginx's pid file" test -s "$FOLDER/nginx.pid"
+    MASTER=$(cat "$FOLDER/nginx.pid")
+    adopt "$MASTER"
     wait_port "$PORT" nginx
     wait_port "$SECURE" nginx
-    until_true 5 "nginx's pid file" test -s "$FOLDER/nginx.pid"
 }
 
 # fetch NAME OPTIONS... ADDRESS
@@ -87,7 +90,7 @@ blow() {
 }
 
 workers() {
-    cat "/proc/$1/task/$1/children" 2>/dev/null
+    cat "/proc/$1/task/$1/children" 2>/dev/null || true
 }
 
 plain_use() {
@@ -97,7 +100,8 @@ plain_use() {
     fetch "small" "$address/small"
     fetch "range" -r 1000000-1999999 "$address/large"
     fetch "missing" "$address/none"
-    fetch "many on one connection" "$address/small" "$address/hello" "$address/small" "$address/hello"
+    fetch "several on one connection" "$address/small" -o "$TMP/second" "$address/hello" -o "$TMP/third" "$address/large"
+    observe "several on one connection: $(checksum "$TMP/second" "$TMP/third" | xargs)"
     fetch "upload" -T "$TMP/large" "$address/upload/large"
     observe "uploaded: $(checksum "$FOLDER/upload/large")"
     fetch "proxied" "$address/proxy/large"
@@ -111,12 +115,14 @@ plain_use() {
     blow "wrk, close" -t 2 -c 50 -H 'Connection: close' "$address/hello"
     observe "errors: $(grep -vc 'notice' "$FOLDER/error.log" | head -n 1)"
     kill -QUIT "$MASTER"
-    wait_end "$MASTER" 10 && observe "quit: exit 0"
+    until_true 10 "the end of nginx" eval "! alive $MASTER"
+    observe "listens after the end: $(listening "$PORT" && echo yes || echo no)"
 }
 
 # Requests by ab, round after round, from here until `end_load`. ab gives up at the first error.
 begin_load() {
     touch "$TMP/load"
+    : >"$TMP/rounds"
     (
         trap - EXIT INT TERM
         while [ -e "$TMP/load" ]; do
@@ -127,7 +133,6 @@ begin_load() {
         done
     ) &
     LOAD=$!
-    : >"$TMP/rounds"
     rounds 1
 }
 
@@ -173,9 +178,10 @@ upgrade_under_load() {
     until_true 10 "the end of the old workers" eval "[ \"\$(workers $MASTER)\" = '$new ' ]"
     rounds 2
     kill -QUIT "$MASTER"
-    wait_end "$MASTER" 10
+    until_true 10 "the end of the old master" eval "! alive $MASTER"
     rounds 2
     end_load upgrade
+    # The new master was started by the old one; it stays in its session.
     alive "$new" || fail "the new master is gone"
     fetch "after upgrade" "http://127.0.0.1:$PORT/large"
     kill -QUIT "$new"
