@@ -1,1 +1,17 @@
-//! Placeholder.
+//! The control protocol: what `netchannel status`, `ss` and `doctor` ask a daemon, what it answers,
+//! where its sockets lie, and a client.
+//!
+//! Never: any byte of a connection. A request is one line of JSON, and so is the answer.
+//!
+//! ```text
+//!  netchannel status --Request--> PATH.control --> daemon
+//!                    <--Response--
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod path;
+pub mod types;
+
+pub use client::{ClientError, request};
+pub use types::{Request, Response};

@@ -1,0 +1,200 @@
+//! `netchannel daemon`, in the foreground, and in the background for `netchannel run`.
+
+use crate::arguments::Daemon as Arguments;
+use crate::log;
+use netchannel_control::path;
+use netchannel_engine::{Daemon, Limits, Options, ServeError};
+use rustix::fs::{Mode, OFlags};
+use std::ffi::{OsString, c_int};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// It ended in good order.
+pub const ENDED: c_int = 0;
+/// It could not serve.
+pub const FAILED: c_int = 1;
+/// Another daemon serves at the path.
+pub const ALREADY_SERVED: c_int = 3;
+/// What the daemon says once it serves.
+const READY: &str = "ready";
+
+/// Why no daemon could be started in the background.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The program could not be started.
+    #[error("cannot start the daemon ({0})")]
+    Spawn(#[from] io::Error),
+    /// It said why it does not serve.
+    #[error("the daemon does not serve: {0}")]
+    Refused(String),
+}
+
+/// Runs the command.
+pub fn daemon(arguments: &Arguments) -> c_int {
+    let socket = match crate::run::socket_path(arguments.socket.as_deref()) {
+        Ok(socket) => socket,
+        Err(error) => return complain(&error.to_string(), arguments.announce),
+    };
+    if arguments.background {
+        return match spawn(&socket, arguments.idle_exit, arguments.log.as_deref()) {
+            Ok(code) => code,
+            Err(error) => complain(&error.to_string(), false),
+        };
+    }
+    log::start(arguments.log.as_deref(), arguments.log_level);
+    match serve(socket, arguments) {
+        Ok(()) => ENDED,
+        Err(error) => {
+            let code = complain(&error.to_string(), arguments.announce);
+            match error {
+                ServeError::AlreadyServed(_) => ALREADY_SERVED,
+                _ => code,
+            }
+        }
+    }
+}
+
+fn serve(socket: PathBuf, arguments: &Arguments) -> Result<(), ServeError> {
+    let limits = Limits {
+        slots: arguments.slots,
+        arena: arguments.arena.saturating_mul(1 << 20),
+        links_per_program: arguments.links_per_program,
+        listeners_per_program: arguments.listeners_per_program,
+        ..Limits::default()
+    };
+    let shown = socket.display().to_string();
+    let daemon = Daemon::bind(Options {
+        socket,
+        idle_exit: arguments.idle_exit.map(Duration::from_secs),
+        limits,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    })?;
+    end_on_signals(&daemon)?;
+    if arguments.announce {
+        announce();
+    }
+    tracing::info!(process = std::process::id(), "serves at {shown}");
+    daemon.serve()
+}
+
+/// SIGTERM and SIGINT end the daemon in good order; a closed log or terminal does not end it.
+fn end_on_signals(daemon: &Daemon) -> Result<(), ServeError> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        let stopper = daemon.stopper()?.into_inner();
+        if let Err(error) = signal_hook::low_level::pipe::register(signal, stopper) {
+            tracing::warn!("signal {signal} will end the daemon at once ({error})");
+        }
+    }
+    let ignored = std::sync::Arc::default();
+    if let Err(error) = signal_hook::flag::register(SIGPIPE, ignored) {
+        tracing::warn!("a closed log will end the daemon ({error})");
+    }
+    Ok(())
+}
+
+/// Leaves the session of whoever started it, and says that it serves.
+fn announce() {
+    // It fails where this process leads a session already.
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::chdir("/");
+    let mut output = io::stdout();
+    let _ = writeln!(output, "{READY}").and_then(|()| output.flush());
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    if let Ok(null) = null {
+        let _ = rustix::stdio::dup2_stdout(&null);
+    }
+}
+
+/// Says why the command failed, on standard output where a waiting parent reads it there.
+fn complain(sentence: &str, announce: bool) -> c_int {
+    if announce {
+        let _ = writeln!(io::stdout(), "{sentence}");
+    } else {
+        let _ = writeln!(io::stderr(), "netchannel: {sentence}");
+    }
+    FAILED
+}
+
+/// Starts a daemon and waits until it serves. It is no child of this process's child afterwards
+/// only where this process ends: use [`start_detached`] otherwise.
+fn spawn(socket: &Path, idle_exit: Option<u64>, log: Option<&Path>) -> Result<c_int, StartError> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["daemon", "--announce", "--log-level", "warn", "--socket"]);
+    command.arg(std::path::absolute(socket)?);
+    if let Some(seconds) = idle_exit {
+        command.args(["--idle-exit", &seconds.to_string()]);
+    }
+    let default_log = path::log_file(socket);
+    command
+        .arg("--log")
+        .arg(std::path::absolute(log.unwrap_or(&default_log))?);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    if line.trim_end() == READY {
+        return Ok(ENDED);
+    }
+    let status = child.wait()?;
+    if status.code() == Some(ALREADY_SERVED) {
+        return Ok(ALREADY_SERVED);
+    }
+    let said = line.trim_end();
+    let said = if said.is_empty() {
+        "it ended without a word"
+    } else {
+        said
+    };
+    Err(StartError::Refused(said.to_owned()))
+}
+
+/// Starts a daemon that is nobody's child, and waits until it serves: a program that is executed
+/// by this process must not find a child it did not make.
+///
+/// # Errors
+/// When it does not serve in the end.
+pub fn start_detached(socket: &Path, idle_exit: u64) -> Result<(), StartError> {
+    let output = Command::new(std::env::current_exe()?)
+        .args([
+            "daemon",
+            "--background",
+            "--idle-exit",
+            &idle_exit.to_string(),
+            "--socket",
+        ])
+        .arg(socket)
+        .env("LD_PRELOAD", without_library())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()?;
+    match output.status.code() {
+        // Two that start at the same time make one daemon: it is there for both.
+        Some(ENDED | ALREADY_SERVED) => Ok(()),
+        _ => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let said = said.trim().trim_start_matches("netchannel: ").to_owned();
+            Err(StartError::Refused(said))
+        }
+    }
+}
+
+/// `LD_PRELOAD` of this process without our library, which the daemon has no use for.
+fn without_library() -> OsString {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let value = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    let others = value
+        .as_bytes()
+        .split(|byte| matches!(byte, b':' | b' '))
+        .filter(|name| !name.ends_with(crate::library::NAME.as_bytes()))
+        .collect::<Vec<_>>();
+    OsString::from_vec(others.join(&b':'))
+}

@@ -1,0 +1,180 @@
+//! `netchannel run`: makes everything ready, and becomes the program.
+
+use crate::arguments::Run;
+use crate::daemon::start_detached;
+use crate::executable::{self, Obstacle};
+use crate::library;
+use netchannel_control::client::ClientError;
+use netchannel_control::path::{PathError, SOCKET_VARIABLE, default_socket, prepare_directory};
+use netchannel_control::types::{Request, Response};
+use std::ffi::{CString, OsStr, OsString, c_int};
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// NetChannel's own failure, or `--require` could not be met.
+pub const FAILED: c_int = 125;
+/// The program can not be executed.
+pub const NOT_EXECUTABLE: c_int = 126;
+/// The program does not exist.
+pub const NOT_FOUND: c_int = 127;
+/// A daemon that `run` started ends after this many seconds without a program.
+const IDLE_EXIT: u64 = 30;
+/// How long a daemon may take to say who it is.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The attach socket, absolute: the program may change its folder.
+///
+/// # Errors
+/// When the default can not be told.
+pub fn socket_path(given: Option<&Path>) -> Result<PathBuf, PathError> {
+    let path = match given {
+        Some(path) => path.to_owned(),
+        None => default_socket()?,
+    };
+    Ok(std::path::absolute(&path).unwrap_or(path))
+}
+
+/// Runs the command. Returns only where the program can not be executed.
+pub fn run(arguments: &Run) -> c_int {
+    let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    match prepare(arguments, &mut environment) {
+        Ok(()) => {}
+        Err(sentence) if arguments.require => {
+            complain(&format!("{sentence}; not run, as --require was given"));
+            return FAILED;
+        }
+        Err(sentence) => complain(&format!("{sentence}; running over kernel TCP")),
+    }
+    execute(&arguments.program, &environment)
+}
+
+/// Makes the program use NetChannel, or says in a sentence why it can not.
+fn prepare(arguments: &Run, environment: &mut Vec<(OsString, OsString)>) -> Result<(), String> {
+    let library = library::find().map_err(|error| error.to_string())?;
+    let socket = socket_path(arguments.socket.as_deref()).map_err(|error| error.to_string())?;
+    let served = ensure_daemon(&socket, arguments.no_daemon);
+    let program = arguments.program.first().map(OsString::as_os_str);
+    let obstacle = program.and_then(executable::obstacle);
+    if obstacle != Some(Obstacle::OtherLinker) {
+        // Set even where the program itself can not load it: its children may.
+        preload(environment, &library);
+        set(environment, SOCKET_VARIABLE, socket.into_os_string());
+        if arguments.require {
+            set(environment, "NETCHANNEL_REQUIRE", OsString::from("1"));
+        }
+    }
+    served?;
+    match (obstacle, program) {
+        (Some(obstacle), Some(program)) => {
+            Err(format!("{} {obstacle}", Path::new(program).display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sees that a daemon of this version serves at `socket`.
+fn ensure_daemon(socket: &Path, no_daemon: bool) -> Result<(), String> {
+    let hello = |patience| netchannel_control::request(socket, Request::Hello, patience);
+    let answer = match hello(PATIENCE) {
+        Err(ClientError::NoDaemon(_)) if !no_daemon => {
+            prepare_directory(socket).map_err(|error| error.to_string())?;
+            start_detached(socket, IDLE_EXIT).map_err(|error| error.to_string())?;
+            hello(PATIENCE)
+        }
+        answer => answer,
+    };
+    match answer {
+        Ok(Response::Hello(hello)) if hello.layout == netchannel_abi::LAYOUT_HASH => Ok(()),
+        Ok(_) => Err(format!(
+            "the daemon at {} is of another version than this program; restart it",
+            socket.display()
+        )),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn set(environment: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
+    environment.retain(|(known, _)| known != name);
+    environment.push((OsString::from(name), value));
+}
+
+/// Appends the library to what is preloaded already.
+fn preload(environment: &mut Vec<(OsString, OsString)>, library: &Path) {
+    let before = environment
+        .iter()
+        .find(|(name, _)| name == "LD_PRELOAD")
+        .map(|(_, value)| value.clone())
+        .unwrap_or_default();
+    let mut value = before.into_vec();
+    let ours = library.as_os_str().as_bytes();
+    let mut names = value.split(|byte| matches!(byte, b':' | b' '));
+    if names.any(|name| name == ours) {
+        return;
+    }
+    if !value.is_empty() {
+        value.push(b':');
+    }
+    value.extend_from_slice(ours);
+    set(environment, "LD_PRELOAD", OsString::from_vec(value));
+}
+
+fn execute(program: &[OsString], environment: &[(OsString, OsString)]) -> c_int {
+    let Some(name) = program.first() else {
+        return FAILED;
+    };
+    let string = |bytes: &OsStr| CString::new(bytes.as_bytes());
+    let arguments: Result<Vec<CString>, _> = program.iter().map(|one| string(one)).collect();
+    let environment: Result<Vec<CString>, _> = environment
+        .iter()
+        .map(|(name, value)| {
+            let mut pair = name.clone();
+            pair.push("=");
+            pair.push(value);
+            string(&pair)
+        })
+        .collect();
+    let (Ok(arguments), Ok(environment), Ok(file)) = (arguments, environment, string(name)) else {
+        complain("an argument has a zero byte");
+        return FAILED;
+    };
+    let Err(errno) = nix::unistd::execvpe(&file, &arguments, &environment);
+    let error = io::Error::from(errno);
+    complain(&format!(
+        "cannot execute {} ({error})",
+        Path::new(name).display()
+    ));
+    match error.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    }
+}
+
+fn complain(sentence: &str) {
+    // Where standard error is closed there is nobody to tell.
+    let _ = writeln!(io::stderr(), "netchannel: {sentence}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preloaded(before: Option<&str>) -> OsString {
+        let mut environment = Vec::new();
+        if let Some(before) = before {
+            set(&mut environment, "LD_PRELOAD", OsString::from(before));
+        }
+        preload(&mut environment, Path::new("/x/libnetchannel.so"));
+        assert_eq!(environment.len(), 1);
+        environment.remove(0).1
+    }
+
+    #[test]
+    fn what_is_preloaded_already_stays() {
+        assert_eq!(preloaded(None), "/x/libnetchannel.so");
+        assert_eq!(preloaded(Some("/a.so")), "/a.so:/x/libnetchannel.so");
+        let twice = "/x/libnetchannel.so:/a.so";
+        assert_eq!(preloaded(Some(twice)), twice);
+    }
+}

@@ -1,0 +1,146 @@
+//! Where the sockets of a daemon lie.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The environment variable that names the attach socket.
+pub const SOCKET_VARIABLE: &str = "NETCHANNEL_SOCKET";
+
+/// Why no socket path could be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathError {
+    /// The network namespace could not be told.
+    #[error("cannot tell the network namespace from /proc/self/ns/net ({0}); is /proc mounted?")]
+    Namespace(io::Error),
+    /// The folder could not be made.
+    #[error("cannot make the folder {0} ({1}); name another place with --socket PATH")]
+    Directory(PathBuf, io::Error),
+    /// The folder belongs to somebody else, who could put a socket of theirs there.
+    #[error("the folder {0} belongs to user {1}; name another place with --socket PATH")]
+    Foreign(PathBuf, u32),
+}
+
+/// The inode of the network namespace this process is in.
+///
+/// # Errors
+/// When `/proc` does not tell.
+pub fn network_namespace() -> Result<u64, PathError> {
+    std::fs::metadata("/proc/self/ns/net")
+        .map(|metadata| metadata.ino())
+        .map_err(PathError::Namespace)
+}
+
+/// The attach socket a program or command uses unless told otherwise: `$NETCHANNEL_SOCKET`, else
+/// one per user and network namespace.
+///
+/// # Errors
+/// When the network namespace can not be told.
+pub fn default_socket() -> Result<PathBuf, PathError> {
+    if let Some(path) = variable(SOCKET_VARIABLE) {
+        return Ok(path);
+    }
+    let name = format!("{}.sock", network_namespace()?);
+    Ok(default_directory().join(name))
+}
+
+fn default_directory() -> PathBuf {
+    if let Some(directory) = variable("XDG_RUNTIME_DIR") {
+        return directory.join("netchannel");
+    }
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return PathBuf::from("/run/netchannel");
+    }
+    PathBuf::from(format!("/tmp/netchannel-{}", user.as_raw()))
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
+
+/// The control socket beside an attach socket.
+#[must_use]
+pub fn control_socket(attach: &Path) -> PathBuf {
+    suffixed(attach, ".control")
+}
+
+/// The lock that makes a daemon the only one at its path.
+#[must_use]
+pub fn lock_file(attach: &Path) -> PathBuf {
+    suffixed(attach, ".lock")
+}
+
+/// Where a daemon in the background logs.
+#[must_use]
+pub fn log_file(attach: &Path) -> PathBuf {
+    suffixed(attach, ".log")
+}
+
+fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Makes the folder of an attach socket where it does not exist: open to all when root makes it,
+/// so that programs of every user can attach, closed to others otherwise. A folder in a place
+/// that everybody may write must belong to this user or root.
+///
+/// # Errors
+/// When it can not be made, or belongs to somebody else.
+pub fn prepare_directory(attach: &Path) -> Result<(), PathError> {
+    let directory = match attach.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let user = rustix::process::geteuid();
+    let mode = if user.is_root() { 0o755 } else { 0o700 };
+    let fail = |error| PathError::Directory(directory.to_owned(), error);
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(directory)
+        .map_err(fail)?;
+    let metadata = std::fs::metadata(directory).map_err(fail)?;
+    if metadata.uid() != user.as_raw() && metadata.uid() != 0 {
+        return Err(PathError::Foreign(directory.to_owned(), metadata.uid()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn companions_stand_beside_the_socket() {
+        let attach = Path::new("/run/x/1.sock");
+        assert_eq!(control_socket(attach), Path::new("/run/x/1.sock.control"));
+        assert_eq!(lock_file(attach), Path::new("/run/x/1.sock.lock"));
+        assert_eq!(log_file(attach), Path::new("/run/x/1.sock.log"));
+    }
+
+    #[test]
+    fn the_folder_is_made_with_the_mode_of_its_user() {
+        let place = tempfile::tempdir().unwrap();
+        let attach = place.path().join("deep/er/a.sock");
+        prepare_directory(&attach).unwrap();
+        let mode = std::fs::metadata(attach.parent().unwrap())
+            .unwrap()
+            .permissions()
+            .mode();
+        let wanted = if rustix::process::geteuid().is_root() {
+            0o755
+        } else {
+            0o700
+        };
+        assert_eq!(mode & 0o777, wanted);
+        prepare_directory(&attach).unwrap();
+    }
+}

@@ -1,0 +1,201 @@
+//! Requests and answers.
+
+use serde::{Deserialize, Serialize};
+
+/// Longest request line a daemon reads.
+pub const LONGEST_REQUEST: usize = 4096;
+
+/// What a command asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Who serves there, with which layout.
+    Hello,
+    /// How the daemon fares.
+    Status,
+    /// Every socket of every program.
+    Sockets,
+    /// End in good order.
+    Shutdown,
+}
+
+/// What a daemon answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Response {
+    /// To [`Request::Hello`].
+    Hello(Hello),
+    /// To [`Request::Status`].
+    Status(Box<Status>),
+    /// To [`Request::Sockets`].
+    Sockets(Vec<Socket>),
+    /// To [`Request::Shutdown`].
+    Ended,
+    /// The request was not understood or not allowed.
+    Error(String),
+}
+
+/// Who serves at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Version of the program `netchannel`.
+    pub version: String,
+    /// Process of the daemon.
+    pub process: u32,
+    /// Hash of the layouts it serves; a library with another hash can not attach.
+    pub layout: u64,
+}
+
+/// How a daemon fares.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the program `netchannel`.
+    pub version: String,
+    /// Process of the daemon.
+    pub process: u32,
+    /// Hash of the layouts it serves.
+    pub layout: u64,
+    /// Where it serves.
+    pub socket: String,
+    /// Seconds since it started.
+    pub uptime_seconds: u64,
+    /// Inode of its network namespace.
+    pub network_namespace: u64,
+    /// Programs attached now.
+    pub programs: Vec<Program>,
+    /// Listeners in the directory.
+    pub listeners: u64,
+    /// Links between programs.
+    pub links: u64,
+    /// Addresses of this host besides loopback.
+    pub local_addresses: Vec<String>,
+    /// States of connections left for another process.
+    pub deposits: u64,
+    /// What programs did wrong since the start.
+    pub faults: u64,
+    /// Bytes of memory that regions and links really occupy.
+    pub memory_bytes: u64,
+    /// Descriptors the daemon may open.
+    pub descriptor_limit: u64,
+}
+
+/// One attached program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The daemon's number for it.
+    pub program: u32,
+    /// Process identifier.
+    pub process: u32,
+    /// Name as the program gave it.
+    pub name: String,
+    /// User that runs it.
+    pub user: u32,
+    /// Listeners it holds.
+    pub listeners: u64,
+    /// Links it made.
+    pub links: u64,
+    /// Connections it made over shared memory.
+    pub connects: u64,
+    /// Connections it accepted over shared memory.
+    pub accepts: u64,
+    /// Its sockets that fell back to kernel TCP, by reason; reasons that never occurred are left
+    /// out.
+    pub fallbacks: Vec<Fallback>,
+    /// Wake-ups it wrote to sleeping peers.
+    pub tokens: u64,
+    /// Times it slept for a socket.
+    pub sleeps: u64,
+    /// Faults it found in what its peers wrote.
+    pub faults: u64,
+    /// Bytes of memory that its region really occupies.
+    pub memory_bytes: u64,
+}
+
+/// How often sockets fell back for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fallback {
+    /// The reason's name.
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// Which path the bytes of a socket take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Path {
+    /// Memory to memory.
+    Virtual,
+    /// Kernel TCP.
+    Kernel,
+    /// A listener, which accepts both.
+    Listener,
+    /// Neither bound nor connected yet.
+    Fresh,
+}
+
+impl Path {
+    /// The name shown.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Virtual => "virtual",
+            Self::Kernel => "kernel",
+            Self::Listener => "listener",
+            Self::Fresh => "fresh",
+        }
+    }
+}
+
+/// One socket of a program, as its region and its link show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Socket {
+    /// The daemon's number of the program.
+    pub program: u32,
+    /// Process identifier of the program.
+    pub process: u32,
+    /// Name of the program.
+    pub name: String,
+    /// Descriptor number in the process that made it.
+    pub descriptor: i32,
+    /// Which path its bytes take.
+    pub path: Path,
+    /// State in TCP's words, such as `ESTAB`, `FIN-WAIT` or `LISTEN`.
+    pub state: String,
+    /// Own address.
+    pub local: String,
+    /// The other's address.
+    pub peer: String,
+    /// Why it is not virtual; `-` where it is.
+    pub reason: String,
+    /// Bytes written that the other has not read.
+    pub send_queue: u64,
+    /// Bytes that came and were not read.
+    pub receive_queue: u64,
+    /// Bytes written in all.
+    pub sent: u64,
+    /// Bytes read in all.
+    pub received: u64,
+    /// Connections offered to a listener that it has not taken yet.
+    pub pending: u64,
+    /// The daemon's number of the link, 0 where there is none.
+    pub link: u64,
+    /// Slot in the link.
+    pub slot: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_short_words() {
+        let line = serde_json::to_string(&Request::Sockets).unwrap();
+        assert_eq!(line, "\"sockets\"");
+        assert_eq!(
+            serde_json::from_str::<Request>(&line).unwrap(),
+            Request::Sockets
+        );
+        assert!(serde_json::from_str::<Request>("\"reboot\"").is_err());
+    }
+}

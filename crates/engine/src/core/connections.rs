@@ -1,0 +1,198 @@
+//! Links between two programs: made on request, offered to whoever accepts.
+
+use super::{Answer, CoreEngine, Refusal};
+use crate::limits::FIRST_ANCHORS;
+use crate::{memory, packet};
+use netchannel_abi::message::{Message, Operation};
+use netchannel_abi::program::{ENTRIES_OFFSET, Header, SocketEntry, State};
+use netchannel_shm::{Access, Region};
+use rustix::io::Errno;
+use rustix::net::SocketType;
+use std::collections::HashSet;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+/// A link that the daemon made. The programs' own mappings live on whatever becomes of it.
+#[derive(Debug)]
+pub struct Link {
+    /// Program that asked for it.
+    pub client: u32,
+    /// Listener whose program got the other end.
+    pub listener: u32,
+    /// The memory.
+    pub memory: Rc<OwnedFd>,
+}
+
+impl CoreEngine {
+    pub(super) fn connect(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+        let listener = self
+            .listener_word(words[0])
+            .map_err(|_| Refusal::Errno(Errno::CONNREFUSED))?;
+        self.admit_link(number, listener)?;
+        let layout = self.limits.layout();
+        let (client_end, server_end) = packet::pair(SocketType::SEQPACKET)?;
+        self.last_link += 1;
+        let link = self.last_link;
+        let memory = Rc::new(memory::link(layout, link)?);
+        let mut given = vec![Rc::clone(&memory), client_end];
+        let mut offered = vec![Rc::clone(&memory), server_end];
+        let anchors = FIRST_ANCHORS.min(layout.slots);
+        for _ in 0..anchors {
+            let (one, other) = packet::pair(SocketType::STREAM)?;
+            given.push(one);
+            offered.push(other);
+        }
+        let sizes = [layout.slots, layout.arena, anchors].map(|size| size as u64);
+        let [slots, arena, anchors] = sizes;
+        let mut offer = [0; 14];
+        offer[..6].copy_from_slice(&[
+            link,
+            u64::from(listener),
+            slots,
+            arena,
+            anchors,
+            u64::from(number),
+        ]);
+        self.offer(listener, offer, &offered)?;
+        self.links.insert(
+            link,
+            Link {
+                client: number,
+                listener,
+                memory,
+            },
+        );
+        let estate = self.estate(number)?;
+        estate.links.set(estate.links.get() + 1);
+        let mut answer = Answer {
+            descriptors: given,
+            ..Answer::default()
+        };
+        answer.words[..4].copy_from_slice(&[link, slots, arena, anchors]);
+        Ok(answer)
+    }
+
+    /// A connection that one holder of a listener did not accept goes to another.
+    pub(super) fn reoffer(
+        &mut self,
+        number: u32,
+        words: &[u64; 14],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, Refusal> {
+        let (link, slot) = (words[0], words[2]);
+        let listener = self.listener_word(words[1])?;
+        let holders = &self.listeners.get(&listener).ok_or(Errno::NOENT)?.holders;
+        let layout = self.limits.layout();
+        let [slots, arena] = [layout.slots, layout.arena].map(|size| size as u64);
+        if !holders.iter().any(|holder| *holder != number) {
+            return Err(Refusal::Errno(Errno::NOENT));
+        }
+        if slot >= slots {
+            return Err(Refusal::Errno(Errno::INVAL));
+        }
+        let client = self.links.get(&link).map_or(0, |known| known.client);
+        let mut offer = [0; 14];
+        offer[..7].copy_from_slice(&[
+            link,
+            u64::from(listener),
+            slots,
+            arena,
+            1,
+            u64::from(client),
+            slot,
+        ]);
+        let offered: Vec<_> = descriptors.into_iter().map(Rc::new).collect();
+        self.offer(listener, offer, &offered)?;
+        Ok(Answer::default())
+    }
+
+    /// Puts an offer into the accept channel of `listener`. A full channel is a full backlog, and
+    /// so is the kernel's bound on descriptors in flight.
+    fn offer(
+        &mut self,
+        listener: u32,
+        words: [u64; 14],
+        descriptors: &[Rc<OwnedFd>],
+    ) -> Result<(), Refusal> {
+        let known = self
+            .listeners
+            .get_mut(&listener)
+            .ok_or(Errno::CONNREFUSED)?;
+        let message = Message::new(Operation::Offer, 0, words);
+        packet::send(&known.offers, &message, descriptors)
+            .map_err(|_| Refusal::Errno(Errno::AGAIN))?;
+        known.offered += 1;
+        Ok(())
+    }
+
+    /// Whether `number` may make one more link.
+    fn admit_link(&mut self, number: u32, listener: u32) -> Result<(), Refusal> {
+        let bytes = self.limits.layout().size() as u64;
+        let affordable = self.limits.reserved_per_program / bytes;
+        let most = usize::try_from(affordable)
+            .unwrap_or(usize::MAX)
+            .min(self.limits.links_per_program);
+        let mine = |link: &&Link| link.client == number;
+        let same = self
+            .links
+            .values()
+            .filter(|link| mine(link) && link.listener == listener);
+        // Servers that come and go behind one listener leave links that nobody uses any more.
+        if same.count() >= 8 || self.estate(number)?.links.get() >= most {
+            self.forget_unused(number)?;
+        }
+        if self.estate(number)?.links.get() >= most {
+            return Err(Refusal::Errno(Errno::NOBUFS));
+        }
+        Ok(())
+    }
+
+    /// Drops the records of links that no socket of program `number` uses, but for the newest.
+    fn forget_unused(&mut self, number: u32) -> Result<(), Refusal> {
+        let estate = Rc::clone(self.estate(number)?);
+        let raw = estate.region.as_raw_fd();
+        let region = Region::map(raw, estate.size, Access::ReadOnly).map_err(memory::errno)?;
+        let header: &Header = region.at(0).ok_or(Errno::INVAL)?;
+        let used = header
+            .high_water
+            .load(Ordering::Relaxed)
+            .min(estate.entries);
+        let mut named = HashSet::new();
+        for index in 0..usize::try_from(used).unwrap_or(0) {
+            let offset = ENTRIES_OFFSET + index * size_of::<SocketEntry>();
+            let Some(entry) = region.at::<SocketEntry>(offset) else {
+                break;
+            };
+            if entry.state.load(Ordering::Relaxed) == State::Virtual as u32 {
+                named.insert(entry.link.load(Ordering::Relaxed));
+            }
+        }
+        let mine = self.links.iter().filter(|(_, link)| link.client == number);
+        named.extend(mine.map(|(link, _)| *link).next_back());
+        let unused: HashSet<u64> = self
+            .links
+            .iter()
+            .filter(|(link, known)| known.client == number && !named.contains(link))
+            .map(|(link, _)| *link)
+            .collect();
+        self.links.retain(|link, _| !unused.contains(link));
+        let left = estate.links.get().saturating_sub(unused.len());
+        estate.links.set(left);
+        Ok(())
+    }
+
+    pub(super) fn forget_links(&mut self, which: impl Fn(&Link) -> bool) {
+        let programs = &self.programs;
+        self.links.retain(|_, link| {
+            let gone = which(link);
+            let owner = programs
+                .get(&link.client)
+                .and_then(|one| one.estate.as_ref());
+            if let (true, Some(estate)) = (gone, owner) {
+                estate.links.set(estate.links.get().saturating_sub(1));
+            }
+            !gone
+        });
+    }
+}

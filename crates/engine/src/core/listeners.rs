@@ -1,0 +1,145 @@
+//! Listeners: who holds them, and the channel on which their connections are offered.
+
+use super::{Answer, CoreEngine, Refusal};
+use crate::directory::Row;
+use crate::packet;
+use netchannel_abi::address::{Address, INET, INET6};
+use netchannel_abi::directory::entry_flags;
+use netchannel_abi::message::listen_flags;
+use rustix::io::Errno;
+use rustix::net::SocketType;
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// One listening TCP socket, however many processes hold it.
+#[derive(Debug)]
+pub struct Listener {
+    /// Where it listens.
+    pub address: Address,
+    /// Its socket cookie: the kernel's name for the TCP socket.
+    pub cookie: u64,
+    /// User of the program that announced it first.
+    pub user: u32,
+    /// Programs that hold it.
+    pub holders: BTreeSet<u32>,
+    /// Our end of the accept channel.
+    pub offers: Rc<OwnedFd>,
+    /// The programs' end of the accept channel.
+    pub accepts: Rc<OwnedFd>,
+    /// Links offered on it so far.
+    pub offered: u64,
+}
+
+impl CoreEngine {
+    pub(super) fn listen(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+        let address = Address::from_words([words[0], words[1], words[2]]);
+        let (cookie, flags) = (words[3], words[5]);
+        if !matches!(address.family, INET | INET6) || address.port == 0 || cookie == 0 {
+            return Err(Refusal::Errno(Errno::INVAL));
+        }
+        let program = self.program(number)?;
+        let user = program.credentials.user;
+        if program.listeners.len() >= self.limits.listeners_per_program {
+            return Err(Refusal::Errno(Errno::NOBUFS));
+        }
+        if let Some(&known) = self.cookies.get(&cookie) {
+            return self.hold_again(number, known, user);
+        }
+        let (offers, accepts) = packet::pair(SocketType::SEQPACKET)?;
+        let listener = self.next_listener();
+        let v6_only = address.family == INET6 && flags & listen_flags::V6_ONLY != 0;
+        self.directory.insert(Row {
+            listener,
+            flags: if v6_only { entry_flags::V6_ONLY } else { 0 },
+            address,
+            program: number,
+        })?;
+        self.cookies.insert(cookie, listener);
+        let handed = Rc::clone(&accepts);
+        self.listeners.insert(
+            listener,
+            Listener {
+                address,
+                cookie,
+                user,
+                holders: BTreeSet::new(),
+                offers,
+                accepts,
+                offered: 0,
+            },
+        );
+        self.add_holder(listener, number);
+        Ok(answer(listener, handed))
+    }
+
+    /// Another process, or the same one after `exec`, holds a listener that is known. Somebody of
+    /// another user could guess a cookie, and is refused.
+    fn hold_again(&mut self, number: u32, listener: u32, user: u32) -> Result<Answer, Refusal> {
+        let known = self.listeners.get(&listener).ok_or(Errno::NOENT)?;
+        if !known.holders.contains(&number) && user != known.user && user != 0 {
+            return Err(Refusal::Errno(Errno::PERM));
+        }
+        let handed = Rc::clone(&known.accepts);
+        self.add_holder(listener, number);
+        Ok(answer(listener, handed))
+    }
+
+    pub(super) fn unlisten(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+        let listener = self.listener_word(words[0])?;
+        if !self.program(number)?.listeners.contains(&listener) {
+            return Err(Refusal::Errno(Errno::NOENT));
+        }
+        self.remove_holder(listener, number);
+        Ok(Answer::default())
+    }
+
+    pub(super) fn add_holder(&mut self, listener: u32, number: u32) {
+        if let (Some(known), Some(program)) = (
+            self.listeners.get_mut(&listener),
+            self.programs.get_mut(&number),
+        ) {
+            known.holders.insert(number);
+            program.listeners.insert(listener);
+        }
+    }
+
+    /// `number` holds `listener` no longer. With its last holder the listener goes, and with it
+    /// the accept channel and every offer still in it.
+    pub(super) fn remove_holder(&mut self, listener: u32, number: u32) {
+        if let Some(program) = self.programs.get_mut(&number) {
+            program.listeners.remove(&listener);
+        }
+        let Some(known) = self.listeners.get_mut(&listener) else {
+            return;
+        };
+        known.holders.remove(&number);
+        if let Some(other) = known.holders.first() {
+            self.directory.assign(listener, *other);
+            return;
+        }
+        let cookie = known.cookie;
+        self.directory.remove(listener);
+        self.listeners.remove(&listener);
+        self.cookies.remove(&cookie);
+        self.forget_links(|link| link.listener == listener);
+    }
+
+    fn next_listener(&mut self) -> u32 {
+        loop {
+            self.last_listener = self.last_listener.wrapping_add(1).max(1);
+            if !self.listeners.contains_key(&self.last_listener) {
+                return self.last_listener;
+            }
+        }
+    }
+}
+
+fn answer(listener: u32, accepts: Rc<OwnedFd>) -> Answer {
+    let mut answer = Answer {
+        descriptors: vec![accepts],
+        ..Answer::default()
+    };
+    answer.words[0] = u64::from(listener);
+    answer
+}

@@ -1,0 +1,188 @@
+//! CoreEngine: programs, listeners, links, ports and deposits, and what each request does to them.
+//!
+//! It does no waiting; answers that do not fit into a socket are the caller's to judge. Whatever a
+//! program says is checked against what that program was given.
+
+mod connections;
+mod listeners;
+mod registry;
+mod reservations;
+
+pub use connections::Link;
+pub use listeners::Listener;
+
+use crate::deposits::Deposits;
+use crate::directory::Directory;
+use crate::limits::Limits;
+use crate::ports::Ports;
+use crate::program::Program;
+use netchannel_abi::message::{Message, Operation};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// An answer with its descriptors.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// Words of the answer.
+    pub words: [u64; 14],
+    /// Descriptors of the answer.
+    pub descriptors: Vec<Rc<OwnedFd>>,
+    /// A child that was adopted: its socket is to be watched.
+    pub adopted: Option<u32>,
+}
+
+/// Why a request is not met.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The answer carries this errno.
+    Errno(Errno),
+    /// The program broke the protocol and is to be detached.
+    Fault(&'static str),
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+/// The state of the daemon.
+#[derive(Debug)]
+pub struct CoreEngine {
+    limits: Limits,
+    directory: Directory,
+    programs: HashMap<u32, Program>,
+    listeners: HashMap<u32, Listener>,
+    cookies: HashMap<u64, u32>,
+    links: BTreeMap<u64, Link>,
+    ports: Ports,
+    deposits: Deposits,
+    last_program: u32,
+    last_listener: u32,
+    last_link: u64,
+    mismatches: HashSet<(u64, u64)>,
+}
+
+impl CoreEngine {
+    /// A daemon without programs.
+    ///
+    /// # Errors
+    /// When the directory can not be made.
+    pub fn new(limits: Limits) -> Result<Self, Errno> {
+        Ok(Self {
+            limits,
+            directory: Directory::create()?,
+            programs: HashMap::new(),
+            listeners: HashMap::new(),
+            cookies: HashMap::new(),
+            links: BTreeMap::new(),
+            ports: Ports::outside(&Ports::kernel_range()),
+            deposits: Deposits::new(limits.deposits),
+            last_program: 0,
+            last_listener: 0,
+            last_link: 0,
+            mismatches: HashSet::new(),
+        })
+    }
+
+    /// Handles one request of program `number`. `lost` says that descriptors beside it were lost.
+    ///
+    /// # Errors
+    /// An errno for the answer, or the fault for which the program is to be detached.
+    pub fn handle_request(
+        &mut self,
+        number: u32,
+        message: &Message,
+        descriptors: Vec<OwnedFd>,
+        lost: bool,
+    ) -> Result<Answer, Refusal> {
+        let operation = Operation::from_word(message.operation);
+        let operation = operation.ok_or(Refusal::Fault("an operation that does not exist"))?;
+        let wanted = match operation {
+            Operation::Adopt | Operation::Deposit => 1,
+            Operation::Reoffer => 3,
+            _ => 0,
+        };
+        if lost {
+            return Err(Refusal::Errno(Errno::MFILE));
+        }
+        if descriptors.len() != wanted {
+            return Err(Refusal::Fault("a wrong number of descriptors"));
+        }
+        let attached = self.program(number)?.estate.is_some();
+        let words = &message.words;
+        match operation {
+            Operation::Attach if !attached => self.attach(number, words),
+            Operation::Attach => Err(Refusal::Fault("a second Attach")),
+            _ if !attached => Err(Refusal::Fault("a request before Attach")),
+            Operation::Adopt => self.adopt(number, words, descriptors),
+            Operation::Listen => self.listen(number, words),
+            Operation::Unlisten => self.unlisten(number, words),
+            Operation::Connect => self.connect(number, words),
+            Operation::Reoffer => self.reoffer(number, words, descriptors),
+            Operation::Ports => self.reserve_ports(number, words),
+            Operation::Deposit => self.deposit(number, words, descriptors),
+            Operation::Lookup => self.look_up(number, words),
+            Operation::Offer | Operation::Anchors => {
+                Err(Refusal::Fault("a message that belongs to another socket"))
+            }
+        }
+    }
+
+    /// The limits in force.
+    #[must_use]
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The directory.
+    #[must_use]
+    pub const fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The directory, to be changed.
+    pub const fn directory_mut(&mut self) -> &mut Directory {
+        &mut self.directory
+    }
+
+    /// The deposits.
+    pub const fn deposits_mut(&mut self) -> &mut Deposits {
+        &mut self.deposits
+    }
+
+    /// All programs and connections by number.
+    #[must_use]
+    pub const fn programs(&self) -> &HashMap<u32, Program> {
+        &self.programs
+    }
+
+    /// All listeners by number.
+    #[must_use]
+    pub const fn listeners(&self) -> &HashMap<u32, Listener> {
+        &self.listeners
+    }
+
+    /// All links by number.
+    #[must_use]
+    pub const fn links(&self) -> &BTreeMap<u64, Link> {
+        &self.links
+    }
+
+    fn program(&self, number: u32) -> Result<&Program, Refusal> {
+        let missing = Refusal::Fault("a program that does not exist");
+        self.programs.get(&number).ok_or(missing)
+    }
+
+    fn program_mut(&mut self, number: u32) -> Result<&mut Program, Refusal> {
+        let missing = Refusal::Fault("a program that does not exist");
+        self.programs.get_mut(&number).ok_or(missing)
+    }
+}
+
+/// The low half of a word that must fit into it.
+fn narrow(word: u64) -> Result<u32, Refusal> {
+    u32::try_from(word).map_err(|_| Refusal::Errno(Errno::INVAL))
+}

@@ -1,0 +1,206 @@
+//! States of connections that wait for the process which gets their descriptor.
+
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
+
+/// How long a deposit outlives the program that left it: long enough for an `exec`.
+pub const LIFE_AFTER_DEPOSITOR: Duration = Duration::from_secs(300);
+
+/// One deposit.
+#[derive(Clone, Debug)]
+pub struct Deposit {
+    /// The words as deposited.
+    pub words: [u64; 14],
+    /// The link.
+    pub link: Rc<OwnedFd>,
+    /// User who left it; nobody else but root takes it.
+    pub user: u32,
+    /// Program that left it.
+    pub depositor: u32,
+    expires: Option<Instant>,
+    age: u64,
+}
+
+/// All deposits, by the cookie of the anchor. Bounded: the oldest makes room.
+#[derive(Debug, Default)]
+pub struct Deposits {
+    bound: usize,
+    next_age: u64,
+    by_cookie: HashMap<u64, Deposit>,
+    by_age: std::collections::BTreeMap<u64, u64>,
+    links: HashMap<(u64, u64), Weak<OwnedFd>>,
+}
+
+impl Deposits {
+    /// None yet, and never more than `bound`.
+    #[must_use]
+    pub fn new(bound: usize) -> Self {
+        Self {
+            bound,
+            ..Self::default()
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_cookie.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_cookie.is_empty()
+    }
+
+    /// Keeps the state of the connection whose anchor has `cookie`, in place of an older one.
+    ///
+    /// # Errors
+    /// When the descriptor can not be told from others.
+    pub fn leave(
+        &mut self,
+        cookie: u64,
+        words: [u64; 14],
+        link: OwnedFd,
+        user: u32,
+        depositor: u32,
+    ) -> Result<(), Errno> {
+        // Thousands of connections may share one link: one descriptor serves them all.
+        let stat = rustix::fs::fstat(&link)?;
+        let identity = (stat.st_dev, stat.st_ino);
+        let known = self.links.get(&identity).and_then(Weak::upgrade);
+        let link = known.unwrap_or_else(|| Rc::new(link));
+        self.links.insert(identity, Rc::downgrade(&link));
+        self.remove(cookie);
+        while self.by_cookie.len() >= self.bound {
+            let Some((_, oldest)) = self.by_age.first_key_value() else {
+                break;
+            };
+            self.remove(*oldest);
+        }
+        self.next_age += 1;
+        let deposit = Deposit {
+            words,
+            link,
+            user,
+            depositor,
+            expires: None,
+            age: self.next_age,
+        };
+        self.by_age.insert(deposit.age, cookie);
+        self.by_cookie.insert(cookie, deposit);
+        Ok(())
+    }
+
+    /// Takes what was left for `cookie`, if `user` may.
+    pub fn take(&mut self, cookie: u64, user: u32) -> Option<Deposit> {
+        let allowed = self.by_cookie.get(&cookie)?.user;
+        if allowed != user && user != 0 {
+            return None;
+        }
+        self.remove(cookie)
+    }
+
+    /// The program that left some is gone: they do not stay for ever.
+    pub fn on_gone(&mut self, depositor: u32, now: Instant) {
+        let expires = now + LIFE_AFTER_DEPOSITOR;
+        for deposit in self.by_cookie.values_mut() {
+            if deposit.depositor == depositor {
+                deposit.expires.get_or_insert(expires);
+            }
+        }
+    }
+
+    /// Drops what has expired. Returns when to come again.
+    pub fn expire(&mut self, now: Instant) -> Option<Instant> {
+        let due: Vec<u64> = self
+            .by_cookie
+            .iter()
+            .filter(|(_, deposit)| deposit.expires.is_some_and(|at| at <= now))
+            .map(|(cookie, _)| *cookie)
+            .collect();
+        for cookie in due {
+            self.remove(cookie);
+        }
+        self.by_cookie
+            .values()
+            .filter_map(|deposit| deposit.expires)
+            .min()
+    }
+
+    fn remove(&mut self, cookie: u64) -> Option<Deposit> {
+        let deposit = self.by_cookie.remove(&cookie)?;
+        self.by_age.remove(&deposit.age);
+        if Rc::strong_count(&deposit.link) == 1 {
+            let gone = Rc::downgrade(&deposit.link);
+            self.links.retain(|_, link| !link.ptr_eq(&gone));
+        }
+        Some(deposit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memfd() -> OwnedFd {
+        rustix::fs::memfd_create(c"test", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
+    }
+
+    fn leave(deposits: &mut Deposits, cookie: u64) {
+        let words = [cookie; 14];
+        deposits.leave(cookie, words, memfd(), 1000, 7).unwrap();
+    }
+
+    #[test]
+    fn what_is_left_is_taken_once_and_by_its_user() {
+        let mut deposits = Deposits::new(4);
+        leave(&mut deposits, 5);
+        assert!(deposits.take(5, 1001).is_none());
+        assert_eq!(deposits.take(5, 1000).unwrap().words, [5; 14]);
+        assert!(deposits.take(5, 1000).is_none());
+        leave(&mut deposits, 6);
+        assert!(deposits.take(6, 0).is_some());
+        assert!(deposits.links.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_makes_room() {
+        let mut deposits = Deposits::new(2);
+        for cookie in 1..=3 {
+            leave(&mut deposits, cookie);
+        }
+        assert_eq!(deposits.len(), 2);
+        assert!(deposits.take(1, 1000).is_none());
+        assert!(deposits.take(3, 1000).is_some());
+    }
+
+    #[test]
+    fn one_link_costs_one_descriptor() {
+        let mut deposits = Deposits::new(10);
+        let link = memfd();
+        for cookie in 1..=3 {
+            let again = link.try_clone().unwrap();
+            deposits.leave(cookie, [0; 14], again, 1, 1).unwrap();
+        }
+        let one = deposits.take(1, 1).unwrap();
+        let other = deposits.take(2, 1).unwrap();
+        assert!(Rc::ptr_eq(&one.link, &other.link));
+    }
+
+    #[test]
+    fn they_outlive_their_program_for_a_while_only() {
+        let mut deposits = Deposits::new(10);
+        leave(&mut deposits, 1);
+        let now = Instant::now();
+        assert_eq!(deposits.expire(now), None);
+        deposits.on_gone(7, now);
+        let due = deposits.expire(now).unwrap();
+        assert_eq!(deposits.len(), 1);
+        assert_eq!(deposits.expire(due), None);
+        assert!(deposits.is_empty());
+    }
+}

@@ -1,0 +1,249 @@
+//! The writer of the directory that every program reads.
+
+use crate::limits::MOST_LISTENERS;
+use crate::memory;
+use netchannel_abi::address::Address;
+use netchannel_abi::directory::{
+    ENTRIES, ENTRIES_OFFSET, Entry, Header, LOCAL_ADDRESSES, MAGIC, SIZE, bucket,
+};
+use netchannel_shm::Region;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::atomic::{Ordering, fence};
+
+/// What an entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The listener's number, never 0.
+    pub listener: u32,
+    /// `entry_flags`.
+    pub flags: u32,
+    /// Where it listens.
+    pub address: Address,
+    /// A program that holds it.
+    pub program: u32,
+}
+
+/// The directory. Nothing is ever read back from it: `rows` is what it says.
+#[derive(Debug)]
+pub struct Directory {
+    descriptor: Rc<OwnedFd>,
+    region: Region,
+    rows: Vec<Row>,
+    taken: Vec<bool>,
+    sequence: u64,
+    locals: Vec<Address>,
+}
+
+impl Directory {
+    /// An empty directory.
+    ///
+    /// # Errors
+    /// When the memory can not be had.
+    pub fn create() -> Result<Self, Errno> {
+        let (descriptor, region) = memory::published(c"netchannel-directory", SIZE)?;
+        let directory = Self {
+            descriptor: Rc::new(descriptor),
+            region,
+            rows: Vec::new(),
+            taken: vec![false; ENTRIES],
+            sequence: 0,
+            locals: Vec::new(),
+        };
+        if let Some(header) = directory.header() {
+            header.magic.store(MAGIC, Ordering::Release);
+        }
+        Ok(directory)
+    }
+
+    /// What programs map, read-only.
+    #[must_use]
+    pub fn descriptor(&self) -> Rc<OwnedFd> {
+        Rc::clone(&self.descriptor)
+    }
+
+    /// Local addresses it shows.
+    #[must_use]
+    pub fn locals(&self) -> &[Address] {
+        &self.locals
+    }
+
+    /// Adds a listener.
+    ///
+    /// # Errors
+    /// `NOBUFS` when it is full.
+    pub fn insert(&mut self, row: Row) -> Result<(), Errno> {
+        if self.rows.len() >= MOST_LISTENERS {
+            return Err(Errno::NOBUFS);
+        }
+        self.begin();
+        self.place(&row);
+        self.commit();
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Takes a listener out. The table is written anew, so that no probe ends early.
+    pub fn remove(&mut self, listener: u32) {
+        let before = self.rows.len();
+        self.rows.retain(|row| row.listener != listener);
+        if self.rows.len() != before {
+            self.rewrite();
+        }
+    }
+
+    /// Names another program as the holder of a listener.
+    pub fn assign(&mut self, listener: u32, program: u32) {
+        if let Some(row) = self.rows.iter_mut().find(|row| row.listener == listener) {
+            row.program = program;
+            self.rewrite();
+        }
+    }
+
+    /// Replaces the host's own addresses. Those that do not fit are left out: programs then treat
+    /// them as remote, which is slower and correct.
+    pub fn set_locals(&mut self, mut locals: Vec<Address>) {
+        locals.truncate(LOCAL_ADDRESSES);
+        if locals == self.locals {
+            return;
+        }
+        self.begin();
+        if let Some(header) = self.header() {
+            for (shared, address) in header.local.iter().zip(&locals) {
+                shared.store(address);
+            }
+            let count = u32::try_from(locals.len()).unwrap_or(0);
+            header.locals.store(count, Ordering::Relaxed);
+        }
+        self.commit();
+        self.locals = locals;
+    }
+
+    /// Tells every program that this daemon has ended in good order.
+    pub fn end(&mut self) {
+        self.rows.clear();
+        self.rewrite();
+        if let Some(header) = self.header() {
+            header.ended.store(1, Ordering::Release);
+        }
+    }
+
+    fn rewrite(&mut self) {
+        self.begin();
+        for index in 0..ENTRIES {
+            if let (Some(true), Some(entry)) = (self.taken.get(index), self.entry(index)) {
+                entry.listener.store(0, Ordering::Relaxed);
+            }
+        }
+        self.taken.fill(false);
+        for row in std::mem::take(&mut self.rows) {
+            self.place(&row);
+            self.rows.push(row);
+        }
+        self.commit();
+    }
+
+    fn place(&mut self, row: &Row) {
+        let start = bucket(row.address.port);
+        let free = (0..ENTRIES)
+            .map(|step| (start + step) & (ENTRIES - 1))
+            .find(|index| !self.taken.get(*index).copied().unwrap_or(true));
+        let Some(index) = free else { return };
+        if let Some(entry) = self.entry(index) {
+            entry.flags.store(row.flags, Ordering::Relaxed);
+            entry.address.store(&row.address);
+            entry.program.store(row.program, Ordering::Relaxed);
+            entry.listener.store(row.listener, Ordering::Relaxed);
+        }
+        if let Some(taken) = self.taken.get_mut(index) {
+            *taken = true;
+        }
+    }
+
+    /// Makes the sequence odd before any later write of this thread can be seen: pairs with the
+    /// reader's acquire fence before it looks at the sequence again.
+    fn begin(&mut self) {
+        self.sequence += 1;
+        if let Some(header) = self.header() {
+            header.sequence.store(self.sequence, Ordering::Relaxed);
+        }
+        fence(Ordering::Release);
+    }
+
+    /// Makes the sequence even: pairs with the reader's acquire load of it.
+    fn commit(&mut self) {
+        self.sequence += 1;
+        if let Some(header) = self.header() {
+            header.sequence.store(self.sequence, Ordering::Release);
+        }
+    }
+
+    fn header(&self) -> Option<&Header> {
+        self.region.at(0)
+    }
+
+    fn entry(&self, index: usize) -> Option<&Entry> {
+        self.region.at(ENTRIES_OFFSET + index * size_of::<Entry>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(listener: u32, port: u16) -> Row {
+        Row {
+            listener,
+            flags: 0,
+            address: Address::v4([127, 0, 0, 1], port),
+            program: 1,
+        }
+    }
+
+    /// What a program sees: every listener on a port, by probing until an empty entry.
+    fn probe(directory: &Directory, port: u16) -> Vec<u32> {
+        let mut found = Vec::new();
+        for step in 0..ENTRIES {
+            let entry = directory
+                .entry((bucket(port) + step) & (ENTRIES - 1))
+                .unwrap();
+            let listener = entry.listener.load(Ordering::Relaxed);
+            if listener == 0 {
+                break;
+            }
+            if entry.address.load().port == port {
+                found.push(listener);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn listeners_of_one_port_are_all_found_and_survive_each_others_removal() {
+        let mut directory = Directory::create().unwrap();
+        for listener in 1..=4 {
+            directory.insert(row(listener, 80)).unwrap();
+        }
+        // 8272 = 80 + 8192 falls into the same bucket.
+        directory.insert(row(9, 8272)).unwrap();
+        directory.remove(2);
+        assert_eq!(probe(&directory, 80), [1, 3, 4]);
+        assert_eq!(probe(&directory, 8272), [9]);
+        assert_eq!(directory.sequence % 2, 0);
+    }
+
+    #[test]
+    fn it_is_never_more_than_half_full() {
+        let mut directory = Directory::create().unwrap();
+        for listener in 1..=u32::try_from(MOST_LISTENERS).unwrap() {
+            let port = u16::try_from(listener % 60000).unwrap();
+            directory.insert(row(listener, port)).unwrap();
+        }
+        assert_eq!(directory.insert(row(9999, 1)), Err(Errno::NOBUFS));
+        directory.end();
+        assert_eq!(probe(&directory, 5), []);
+        let header = directory.header().unwrap();
+        assert_eq!(header.ended.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,61 @@
+//! What one program may use.
+
+use netchannel_abi::{directory, link};
+
+/// Quotas and sizes. The defaults suit a host with a few hundred programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Programs attached at once.
+    pub programs: usize,
+    /// Connections to the attach socket that have not attached yet.
+    pub half_open: usize,
+    /// Sockets in the region of a program.
+    pub entries: u32,
+    /// Listeners one program holds.
+    pub listeners_per_program: usize,
+    /// Links one program made.
+    pub links_per_program: usize,
+    /// Slots of a link.
+    pub slots: usize,
+    /// Bytes of each arena of a link.
+    pub arena: usize,
+    /// Bytes of links and region that one program may occupy if it touches every page.
+    pub reserved_per_program: u64,
+    /// States of connections left for other processes.
+    pub deposits: usize,
+    /// Ephemeral ports one program holds.
+    pub ports_per_program: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            programs: 4096,
+            half_open: 256,
+            entries: 65536,
+            listeners_per_program: 1024,
+            links_per_program: 1024,
+            slots: link::MOST_SLOTS,
+            arena: 256 << 20,
+            reserved_per_program: 1 << 40,
+            deposits: 16384,
+            ports_per_program: 16384,
+        }
+    }
+}
+
+impl Limits {
+    /// The layout of every link this daemon makes.
+    #[must_use]
+    pub const fn layout(&self) -> link::Layout {
+        link::Layout {
+            slots: self.slots,
+            arena: self.arena,
+        }
+    }
+}
+
+/// Listeners that fit into the directory: its table is kept at most half full.
+pub const MOST_LISTENERS: usize = directory::ENTRIES / 2;
+/// Anchors sent along with a new link.
+pub const FIRST_ANCHORS: usize = 16;

@@ -1,0 +1,185 @@
+//! Ephemeral ports that programs may give to their virtual sockets without asking again.
+//!
+//! They lie outside the range from which the kernel picks, so that an address shown by
+//! `getsockname` is never that of a kernel socket which did not bind explicitly.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// The least port given out.
+const LEAST: u16 = 1024;
+/// Ports below this one are given out last: servers live there.
+const SERVERS: u16 = 10000;
+
+/// A run of ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The first.
+    pub first: u16,
+    /// How many.
+    pub count: u16,
+}
+
+/// Which ports are free.
+#[derive(Debug)]
+pub struct Ports {
+    /// Free runs by first port; never adjacent, never across a border of preference.
+    free: BTreeMap<u16, u16>,
+    borders: Vec<u16>,
+}
+
+impl Ports {
+    /// All ports besides those of the kernel's own range.
+    #[must_use]
+    pub fn outside(kernel: &RangeInclusive<u16>) -> Self {
+        let mut free = BTreeMap::new();
+        let mut add = |first: u16, last: u16| {
+            if first <= last && last != 0 {
+                free.insert(first, last - first + 1);
+            }
+        };
+        if kernel.is_empty() {
+            add(LEAST, SERVERS - 1);
+            add(SERVERS, u16::MAX - 1);
+        } else {
+            let (start, end) = (*kernel.start(), *kernel.end());
+            let below = start.saturating_sub(1);
+            let above = end.saturating_add(1);
+            add(LEAST, below.min(SERVERS - 1));
+            add(SERVERS, below);
+            if end < u16::MAX {
+                add(above.max(LEAST), SERVERS - 1);
+                add(above.max(SERVERS), u16::MAX - 1);
+            }
+        }
+        let borders = free.keys().copied().collect();
+        Self { free, borders }
+    }
+
+    /// The kernel's own range, `/proc/sys/net/ipv4/ip_local_port_range`.
+    #[must_use]
+    pub fn kernel_range() -> RangeInclusive<u16> {
+        let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+        let text = text.unwrap_or_default();
+        let mut words = text.split_whitespace().filter_map(|word| word.parse().ok());
+        match (words.next(), words.next()) {
+            (Some(first), Some(last)) => first..=last,
+            // Linux' own default.
+            _ => 32768..=60999,
+        }
+    }
+
+    /// Takes up to `count` consecutive ports; fewer where no run is long enough.
+    pub fn take(&mut self, count: u16) -> Option<Block> {
+        if count == 0 {
+            return None;
+        }
+        let preferred = |first: &u16| (*first < SERVERS, *first);
+        let fits = self
+            .free
+            .iter()
+            .filter(|(_, length)| **length >= count)
+            .min_by_key(|(first, _)| preferred(first));
+        let longest = || self.free.iter().max_by_key(|(_, length)| **length);
+        let (first, length) = fits.or_else(longest).map(|(a, b)| (*a, *b))?;
+        self.free.remove(&first);
+        let count = count.min(length);
+        if length > count {
+            self.free.insert(first + count, length - count);
+        }
+        Some(Block { first, count })
+    }
+
+    /// Gives a block back.
+    pub fn give(&mut self, block: Block) {
+        let (mut first, mut count) = (block.first, block.count);
+        if let Some((&before, &length)) = self.free.range(..first).next_back()
+            && before.checked_add(length) == Some(first)
+            && !self.borders.contains(&first)
+        {
+            self.free.remove(&before);
+            first = before;
+            count += length;
+        }
+        if let Some(next) = first.checked_add(count)
+            && !self.borders.contains(&next)
+            && let Some(length) = self.free.remove(&next)
+        {
+            count += length;
+        }
+        self.free.insert(first, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn servers_ports_come_last_and_the_kernels_never() {
+        let mut ports = Ports::outside(&(32768..=60999));
+        assert_eq!(
+            ports.take(1024),
+            Some(Block {
+                first: 10000,
+                count: 1024
+            })
+        );
+        let mut seen = Vec::new();
+        while let Some(block) = ports.take(1024) {
+            seen.push(block.first);
+            let last = block.first + (block.count - 1);
+            assert!(last < 32768 || block.first > 60999, "{block:?}");
+            assert!(block.first >= 1024);
+        }
+        let low = seen.iter().position(|first| *first < 10000).unwrap();
+        assert!(
+            seen.iter()
+                .skip(low)
+                .filter(|first| **first > 61000)
+                .count()
+                <= 2
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_port_is_given_twice_and_all_come_back(
+            steps in proptest::collection::vec((any::<bool>(), 1u16..3000), 1..200),
+            start in 1u16..65535, length in 0u16..40000,
+        ) {
+            let kernel = start..=start.saturating_add(length);
+            let mut ports = Ports::outside(&kernel);
+            let whole: u32 = ports.free.values().map(|count| u32::from(*count)).sum();
+            let before = ports.free.clone();
+            let mut held: Vec<Block> = Vec::new();
+            let mut used = HashSet::new();
+            for (take, amount) in steps {
+                if take {
+                    if let Some(block) = ports.take(amount) {
+                        prop_assert!(block.count >= 1 && block.count <= amount);
+                        for port in block.first..=block.first + (block.count - 1) {
+                            prop_assert!(used.insert(port));
+                            prop_assert!(!kernel.contains(&port));
+                        }
+                        held.push(block);
+                    }
+                } else if !held.is_empty() {
+                    let block = held.swap_remove(usize::from(amount) % held.len());
+                    for port in block.first..=block.first + (block.count - 1) {
+                        used.remove(&port);
+                    }
+                    ports.give(block);
+                }
+            }
+            for block in held {
+                ports.give(block);
+            }
+            let after: u32 = ports.free.values().map(|count| u32::from(*count)).sum();
+            prop_assert_eq!(whole, after);
+            prop_assert_eq!(before, ports.free);
+        }
+    }
+}

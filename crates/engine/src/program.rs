@@ -1,0 +1,129 @@
+//! What the daemon knows of a program.
+
+use crate::ports::Block;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// How many generations of forking parents a program inherits from.
+const MOST_ANCESTORS: usize = 16;
+
+/// Whom the kernel says a socket belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Process.
+    pub process: u32,
+    /// User, which is also the tenant.
+    pub user: u32,
+}
+
+/// What a program was given and a forked child of it goes on using: it lives as long as one of
+/// them does.
+#[derive(Debug)]
+pub struct Estate {
+    /// Number of the program it was made for.
+    pub program: u32,
+    /// The program's region.
+    pub region: OwnedFd,
+    /// Bytes of the region.
+    pub size: usize,
+    /// Sockets in the region.
+    pub entries: u32,
+    /// Ports it may give to virtual sockets.
+    pub ports: RefCell<Vec<Block>>,
+    /// Links the program made that are still known.
+    pub links: Cell<usize>,
+}
+
+/// One attached program, or a connection that has not attached yet.
+#[derive(Debug)]
+pub struct Program {
+    /// Its attach socket.
+    pub socket: Rc<OwnedFd>,
+    /// Who it is.
+    pub credentials: Credentials,
+    /// Process identifier as shown.
+    pub process: u32,
+    /// Name as shown.
+    pub name: String,
+    /// Its own region, once attached.
+    pub estate: Option<Rc<Estate>>,
+    /// What it uses of its forking parents.
+    pub inherited: Vec<Rc<Estate>>,
+    /// Whether a parent announced it by `Adopt`.
+    pub adopted: bool,
+    /// Listeners it holds.
+    pub listeners: BTreeSet<u32>,
+}
+
+impl Program {
+    /// A connection that says nothing yet.
+    #[must_use]
+    pub fn new(socket: Rc<OwnedFd>, credentials: Credentials) -> Self {
+        Self {
+            socket,
+            credentials,
+            process: credentials.process,
+            name: String::new(),
+            estate: None,
+            inherited: Vec::new(),
+            adopted: false,
+            listeners: BTreeSet::new(),
+        }
+    }
+
+    /// A child that `self` is about to fork, which will hold `listeners` too.
+    #[must_use]
+    pub fn child(&self, socket: Rc<OwnedFd>, listeners: BTreeSet<u32>) -> Self {
+        let mut inherited = self.inherited.clone();
+        inherited.extend(self.estate.clone());
+        if inherited.len() > MOST_ANCESTORS {
+            inherited.remove(0);
+        }
+        Self {
+            socket,
+            credentials: self.credentials,
+            process: 0,
+            name: self.name.clone(),
+            estate: None,
+            inherited,
+            adopted: true,
+            listeners,
+        }
+    }
+
+    /// Whether it counts as a program rather than a half-open connection.
+    #[must_use]
+    pub const fn is_attached(&self) -> bool {
+        self.estate.is_some() || self.adopted
+    }
+}
+
+/// A name of at most 16 bytes in two words, made fit to be shown.
+#[must_use]
+pub fn shown_name(words: [u64; 2]) -> String {
+    let [low, high] = words.map(u64::to_le_bytes);
+    let bytes: Vec<u8> = low.into_iter().chain(high).collect();
+    let end = bytes.iter().position(|byte| *byte == 0);
+    let bytes = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
+    String::from_utf8_lossy(bytes)
+        .chars()
+        .map(|letter| if letter.is_control() { '?' } else { letter })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_fit_to_be_shown() {
+        let word = u64::from_le_bytes(*b"redis-se");
+        let end = u64::from_le_bytes(*b"rver\0xyz");
+        assert_eq!(shown_name([word, end]), "redis-server");
+        assert_eq!(shown_name([0x1b, 0]), "?");
+        assert_eq!(shown_name([0, 5]), "");
+        assert_eq!(shown_name([u64::MAX, u64::MAX]).chars().count(), 16);
+    }
+}
