@@ -4,9 +4,11 @@ use std::collections::HashSet;
 use std::fs;
 use std::time::Duration;
 
-/// CPU time that a living process and its living descendants have used; zero if it is gone.
+/// CPU time that a living process and its descendants have used, those it waited for included;
+/// zero if it is gone.
 pub fn of_tree(process: libc::pid_t) -> Duration {
-    tree(process).into_iter().map(of_process).sum()
+    let both = |process| of_process(process) + of_waited_for(process);
+    tree(process).into_iter().map(both).sum()
 }
 
 /// The process and its descendants.
@@ -58,6 +60,26 @@ fn of_process(process: libc::pid_t) -> Duration {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// CPU time of descendants that a living process has waited for, in the kernel's ticks.
+fn of_waited_for(process: libc::pid_t) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // SAFETY: no pointers.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    let per_second = u32::try_from(per_second).unwrap_or(0).max(1);
+    Duration::from_secs(waited_for_ticks(&stat)) / per_second
+}
+
+/// The fields cutime and cstime, counted from the end of the name, which may hold anything.
+fn waited_for_ticks(stat: &str) -> u64 {
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields
+        .split_whitespace()
+        .skip(13)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum()
+}
+
 /// User and system time of a `wait4` result, descendants that were waited for included.
 pub fn of_usage(usage: &libc::rusage) -> Duration {
     let part = |time: libc::timeval| {
@@ -87,6 +109,13 @@ mod tests {
         }
         let used = of_tree(own_pid()).saturating_sub(before);
         assert!(used > Duration::from_millis(1), "{used:?}");
+    }
+
+    #[test]
+    fn ticks_of_waited_for_children_are_found_behind_any_name() {
+        let stat = "42 (a) 1 2) S 1 42 42 0 -1 4194560 107 9000 0 11 3 5 70 8 20 0 1 0 100 2 3";
+        assert_eq!(waited_for_ticks(stat), 78);
+        assert_eq!(waited_for_ticks(""), 0);
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub fn draw<DB: DrawingBackend>(report: &Report, canvas: &Canvas<DB>) -> Result<
 }
 
 fn heading<DB: DrawingBackend>(report: &Report, canvas: &Canvas<DB>) -> Result<(), PlotError> {
-    let title = "The same programs, one host, different transports";
+    let title = "The same programs on one host, over different transports";
     canvas.text(title, (MARGIN, 38), Letters::new(27.0, INK).bold())?;
     let Report { pairs, seconds, .. } = report;
     let how = format!("medians of {pairs} interleaved runs of {seconds} s");
