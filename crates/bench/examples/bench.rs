@@ -5,11 +5,11 @@
 //! ```
 
 use clap::Parser;
-use netchannel_bench::{Arguments, Launcher, WorkerCommand, exit_code, worker};
+use netchannel_bench::{
+    Arguments, Launcher, WORKER_SUBCOMMAND, WorkerCommand, exit_status, worker,
+};
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-const WORKER: &str = "bench-worker";
 
 /// Kernel TCP, AF_UNIX and NetChannel in one run
 #[derive(Parser)]
@@ -28,12 +28,12 @@ struct Program {
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1).peekable();
-    if words.next_if(|word| word == WORKER).is_some() {
-        return worker::main(words);
+    if words.next_if(|word| word == WORKER_SUBCOMMAND).is_some() {
+        return worker::main(words).into();
     }
     let program = Program::parse();
-    let own = match std::env::current_exe() {
-        Ok(path) => path,
+    let worker = match WorkerCommand::this_program() {
+        Ok(worker) => worker,
         Err(error) => {
             eprintln!("can not find this program's own path: {error}");
             return ExitCode::FAILURE;
@@ -43,9 +43,5 @@ fn main() -> ExitCode {
         netchannel: program.netchannel,
         socket: program.socket,
     };
-    let worker = WorkerCommand {
-        program: own,
-        arguments: vec![WORKER.into()],
-    };
-    exit_code(&program.arguments.execute(launcher, worker))
+    exit_status(&program.arguments.execute(launcher, worker)).into()
 }

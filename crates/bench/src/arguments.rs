@@ -3,8 +3,8 @@
 use crate::error::BenchError;
 use crate::options::{Experiment, Launcher, Options, Transport, WorkerCommand};
 use clap::Args;
+use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Everything that went wrong ends with this status.
 const FAILED: u8 = 1;
@@ -81,30 +81,33 @@ impl Arguments {
             crate::plot::Format::of(path)?;
         }
         let report = crate::run(&self.options(launcher, worker))?;
-        if self.json {
-            println!("{}", report.json());
+        let mut text = if self.json {
+            report.json() + "\n"
         } else {
-            print!("{}", report.table());
-        }
+            report.table()
+        };
         if let Some(path) = &self.plot {
             report.plot(path)?;
             if !self.json {
-                println!("\npicture: {}", path.display());
+                text.push_str(&format!("\npicture: {}\n", path.display()));
             }
         }
+        io::stdout()
+            .write_all(text.as_bytes())
+            .map_err(BenchError::Print)?;
         Ok(report.is_complete())
     }
 }
 
 /// The status to end with, after [`Arguments::execute`]; says on stderr what went wrong.
-pub fn exit_code(result: &Result<bool, BenchError>) -> ExitCode {
+pub fn exit_status(result: &Result<bool, BenchError>) -> u8 {
     match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(FAILED),
+        Ok(true) => 0,
+        Ok(false) => FAILED,
         Err(error) => {
             eprintln!("netchannel bench: {error}");
             let interrupted = matches!(error, BenchError::Interrupted);
-            ExitCode::from(if interrupted { INTERRUPTED } else { FAILED })
+            if interrupted { INTERRUPTED } else { FAILED }
         }
     }
 }

@@ -77,6 +77,9 @@ pub enum BenchError {
     /// Somebody pressed Ctrl-C; all programs have been ended.
     #[error("interrupted; all programs were ended")]
     Interrupted,
+    /// The report could not be printed.
+    #[error("can not print the report: {0}")]
+    Print(#[source] io::Error),
     /// The picture could not be written.
     #[error(transparent)]
     Plot(#[from] crate::plot::PlotError),

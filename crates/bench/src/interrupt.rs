@@ -1,4 +1,7 @@
 //! Ctrl-C and SIGTERM end the experiments in order, so that no process and no file stays behind.
+//!
+//! SIGPIPE is ignored meanwhile: a child that died is found out by waiting for it, not by dying
+//! of a write to it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,6 +17,7 @@ pub fn requested() -> bool {
 /// Listens for the signals until it is dropped.
 pub struct Listening {
     previous: [libc::sigaction; SIGNALS.len()],
+    previous_pipe: libc::sighandler_t,
 }
 
 impl Listening {
@@ -32,12 +36,19 @@ impl Listening {
             // atomic, which is async-signal-safe.
             unsafe { libc::sigaction(*signal, &raw const action, &raw mut *previous) };
         }
-        Listening { previous }
+        // SAFETY: no handler is installed.
+        let previous_pipe = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        Listening {
+            previous,
+            previous_pipe,
+        }
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
+        // SAFETY: restores what the kernel handed out before.
+        unsafe { libc::signal(libc::SIGPIPE, self.previous_pipe) };
         for (signal, previous) in SIGNALS.iter().zip(&self.previous) {
             // SAFETY: restores what the kernel handed out before.
             unsafe { libc::sigaction(*signal, &raw const *previous, std::ptr::null_mut()) };

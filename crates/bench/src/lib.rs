@@ -36,11 +36,13 @@ mod session;
 mod table;
 pub mod worker;
 
-pub use arguments::{Arguments, exit_code};
+pub use arguments::{Arguments, exit_status};
 pub use error::BenchError;
 pub use host::Host;
 pub use measurement::{Latency, Measurement, median};
-pub use options::{Case, Experiment, Launcher, Options, Transport, WorkerCommand};
+pub use options::{
+    Case, Experiment, Launcher, Options, Transport, WORKER_SUBCOMMAND, WorkerCommand,
+};
 pub use plot::PlotError;
 pub use report::{Absence, CaseReport, Failure, Report, Row};
 

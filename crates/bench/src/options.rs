@@ -2,9 +2,14 @@
 
 use clap::ValueEnum;
 use serde::Serialize;
+use std::env;
 use std::ffi::OsString;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
+
+/// The hidden subcommand under which a program offers the workloads.
+pub const WORKER_SUBCOMMAND: &str = "bench-worker";
 
 /// A group of cases measured by the same programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ValueEnum)]
@@ -192,6 +197,16 @@ pub struct WorkerCommand {
     pub program: PathBuf,
     /// Words before the workload's, as a rule the hidden subcommand.
     pub arguments: Vec<OsString>,
+}
+
+impl WorkerCommand {
+    /// This program itself, which hands what follows [`WORKER_SUBCOMMAND`] to the workloads.
+    pub fn this_program() -> io::Result<Self> {
+        Ok(WorkerCommand {
+            program: env::current_exe()?,
+            arguments: vec![WORKER_SUBCOMMAND.into()],
+        })
+    }
 }
 
 /// What to run.

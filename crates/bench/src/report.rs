@@ -81,6 +81,15 @@ impl Report {
         self.failures.is_empty() && !self.cases.is_empty()
     }
 
+    /// How the figures came about.
+    pub fn method(&self) -> String {
+        let Report { pairs, seconds, .. } = self;
+        match pairs {
+            1 => format!("one run of {seconds} s each"),
+            _ => format!("medians of {pairs} interleaved runs of {seconds} s"),
+        }
+    }
+
     /// The report for a terminal.
     pub fn table(&self) -> String {
         table::render(self)

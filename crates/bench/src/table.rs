@@ -11,13 +11,12 @@ const NONE: &str = "-";
 /// The whole report.
 pub fn render(report: &Report) -> String {
     let mut text = String::new();
-    let Report { seconds, pairs, .. } = report;
     // Writing to a String can not fail.
     let _ = writeln!(text, "{}", report.host.line());
+    let method = report.method();
     let _ = writeln!(
         text,
-        "medians of {pairs} interleaved runs of {seconds} s; \"x TCP\" is the median ratio within \
-         a pair"
+        "{method}; \"x TCP\" is the median ratio within a pair"
     );
     for case in &report.cases {
         text.push('\n');

@@ -22,7 +22,7 @@ const INTERRUPTED: &str = "to-be-interrupted";
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.first().map(String::as_str) {
-        Some(WORKER) => worker::main(words.into_iter().skip(1)),
+        Some(WORKER) => worker::main(words.into_iter().skip(1)).into(),
         Some(WRONG_WORKER) => wrong_worker(words.into_iter().skip(1)),
         Some(INTERRUPTED) => to_be_interrupted(),
         Some("daemon") => stand_in_daemon(&words),
@@ -236,7 +236,7 @@ fn children_of(process: u32) -> String {
 fn wrong_worker(words: impl Iterator<Item = String>) -> ExitCode {
     let words: Vec<String> = words.collect();
     if words[0] == "drive" {
-        return worker::main(words);
+        return worker::main(words).into();
     }
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     println!("ready tcp:{}", listener.local_addr().expect("an address"));

@@ -138,8 +138,10 @@ impl<DB: DrawingBackend> Canvas<DB> {
         };
         let position = Pos::new(horizontal, VPos::Center);
         let style = TextStyle::from(font).color(&look.color).pos(position);
+        // The box of a line has less room above the letters than below.
+        let lowered = (y + 2) * self.scale;
         self.area
-            .draw_text(text, &style, (x * self.scale, y * self.scale))
+            .draw_text(text, &style, (x * self.scale, lowered))
             .map_err(drawing)
     }
 

@@ -82,8 +82,7 @@ pub fn draw<DB: DrawingBackend>(report: &Report, canvas: &Canvas<DB>) -> Result<
 fn heading<DB: DrawingBackend>(report: &Report, canvas: &Canvas<DB>) -> Result<(), PlotError> {
     let title = "The same programs on one host, over different transports";
     canvas.text(title, (MARGIN, 38), Letters::new(27.0, INK).bold())?;
-    let Report { pairs, seconds, .. } = report;
-    let how = format!("medians of {pairs} interleaved runs of {seconds} s");
+    let how = report.method();
     canvas.text(&how, (MARGIN, 68), Letters::new(15.0, FAINT))
 }
 
@@ -121,12 +120,12 @@ fn card<DB: DrawingBackend>(
     rates(case, first, canvas)?;
     match case.latency_of {
         Some(what) => {
-            let label = format!("latency, {what}: P50, P99, P99.9 (log scale)");
+            let label = format!("latency, {what}: P50, P99, P99.9 (log scale, left is better)");
             canvas.text(&label, (STRIP_LEFT, top + 25), Letters::new(13.0, FAINT))?;
             latencies(case, first, canvas)
         }
         None => {
-            let label = "CPU seconds per gigabyte, all processes";
+            let label = "CPU time per gigabyte, all processes (shorter is better)";
             canvas.text(label, (STRIP_LEFT, top + 25), Letters::new(13.0, FAINT))?;
             costs(case, first, canvas)
         }
@@ -217,6 +216,12 @@ fn latencies<DB: DrawingBackend>(
             (STRIP_LEFT + STRIP_WIDTH + 12, y),
             Letters::new(13.0, INK),
         )?;
+        if let Some(ratio) = row.ratio_to_tcp.and_then(|ratio| ratio.latency)
+            && row.transport != Transport::Tcp
+        {
+            let text = format!("{}×", ratio_text(ratio.p50));
+            badge(&text, row, (CARD_RIGHT - 18, y), canvas)?;
+        }
     }
     Ok(())
 }

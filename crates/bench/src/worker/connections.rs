@@ -5,8 +5,8 @@
 //! 127.0.0.0/8, so that a short experiment does not run out of ports.
 
 use super::address::{Address, Connection, Listener};
-use super::epoll::{Epoll, accept_nonblocking, receive, send, token};
 use super::payload::{MESSAGE, is_request, reply, request};
+use super::system::{Epoll, accept_nonblocking, receive, send, token};
 use super::{Outcome, WorkerError, announce, finished, latency_histogram, start_signal};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr};

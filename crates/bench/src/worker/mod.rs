@@ -12,10 +12,10 @@
 
 pub mod address;
 mod connections;
-mod epoll;
 mod payload;
 mod pingpong;
 mod stream;
+mod system;
 
 pub use connections::CLIENTS;
 
@@ -23,7 +23,6 @@ use address::{Address, AddressError};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// Why a workload program ended without a result.
@@ -54,18 +53,20 @@ pub struct Outcome {
     pub histogram: Vec<(u64, u64)>,
 }
 
-/// The program's `main`: `arguments` are those after the (hidden) subcommand's name.
-pub fn main<I>(arguments: I) -> ExitCode
+/// The program's `main`: `arguments` are those after the (hidden) subcommand's name. Returns the
+/// exit status.
+pub fn main<I>(arguments: I) -> u8
 where
     I: IntoIterator<Item = String>,
 {
+    system::ignore_broken_pipes();
     let arguments: Vec<String> = arguments.into_iter().collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match dispatch(&words) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => {
             eprintln!("bench-worker {}: {error}", words.join(" "));
-            ExitCode::FAILURE
+            1
         }
     }
 }

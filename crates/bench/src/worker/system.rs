@@ -1,4 +1,4 @@
-//! The few system calls of an event loop that `std` does not offer, through libc's symbols, as
+//! The few system calls that `std` does not offer, most for an event loop, through libc's symbols, as
 //! an ordinary C program would make them.
 
 use std::io;
@@ -138,6 +138,12 @@ fn transferred(result: isize) -> io::Result<Option<usize>> {
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
         _ => Err(error),
     }
+}
+
+/// A closed connection becomes an error of the call, and a message that says so.
+pub fn ignore_broken_pipes() {
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
 /// The token under which a descriptor is registered: its own number.
