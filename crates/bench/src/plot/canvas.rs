@@ -56,10 +56,17 @@ impl Letters {
 pub struct Canvas<DB: DrawingBackend> {
     area: DrawingArea<DB, Shift>,
     scale: i32,
+    lower_text: i32,
 }
 
 impl<DB: DrawingBackend> Canvas<DB> {
-    pub fn new(area: DrawingArea<DB, Shift>, scale: u32) -> Result<Self, PlotError> {
+    /// Texts are drawn `lower_text` points lower: what is below may center a line's box, in which
+    /// letters stand high, or the letters.
+    pub fn new(
+        area: DrawingArea<DB, Shift>,
+        scale: u32,
+        lower_text: i32,
+    ) -> Result<Self, PlotError> {
         let mut registered = true;
         FONTS.call_once(|| {
             registered = register_font(FAMILY, FontStyle::Normal, REGULAR).is_ok()
@@ -73,6 +80,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         Ok(Canvas {
             area,
             scale: i32::try_from(scale).unwrap_or(1),
+            lower_text,
         })
     }
 
@@ -138,8 +146,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         };
         let position = Pos::new(horizontal, VPos::Center);
         let style = TextStyle::from(font).color(&look.color).pos(position);
-        // The box of a line has less room above the letters than below.
-        let lowered = (y + 2) * self.scale;
+        let lowered = (y + self.lower_text) * self.scale;
         self.area
             .draw_text(text, &style, (x * self.scale, lowered))
             .map_err(drawing)

@@ -67,7 +67,7 @@ fn svg(report: &Report) -> Result<String, PlotError> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, (width, height)).into_drawing_area();
-        chart::draw(report, &Canvas::new(area, 1)?)?;
+        chart::draw(report, &Canvas::new(area, 1, 0)?)?;
     }
     Ok(text)
 }
@@ -81,7 +81,7 @@ fn png(report: &Report) -> Result<Vec<u8>, PlotError> {
         let backend = BitMapBackend::with_buffer(&mut buffer, (width, height));
         chart::draw(
             report,
-            &Canvas::new(backend.into_drawing_area(), BITMAP_SCALE)?,
+            &Canvas::new(backend.into_drawing_area(), BITMAP_SCALE, 2)?,
         )?;
     }
     encode(&buffer, width, height).map_err(|error| PlotError::Drawing(error.to_string()))
