@@ -22,11 +22,7 @@ use crate::sync::{AtomicU64, Ordering};
 #[inline]
 #[must_use]
 pub const fn may_move(last: u64, tail: u64, head: u64) -> bool {
-    if last == 0 {
-        tail != 0
-    } else {
-        tail.wrapping_sub(head) < tail.wrapping_sub(last)
-    }
+    tail != 0 && (last == 0 || tail.wrapping_sub(head) < tail.wrapping_sub(last))
 }
 
 /// Names the ring that holds the bytes from `tail` on. The store of the next tail publishes it.

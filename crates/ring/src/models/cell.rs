@@ -1,4 +1,9 @@
 //! Marks, and the sleep of an event loop, with two peers that mark.
+//!
+//! Loom looks for races with the last access to an atomic only, so that a thread's own load before
+//! its read-modify-write hides the race with an earlier load of another thread. Every party
+//! therefore also touches a gate between its steps, relaxed: that orders nothing in the model, but
+//! makes loom try every order of the steps.
 
 use crate::cell::{any, mark, sleep, take, wake};
 use crate::waiter::announce_data;
@@ -13,6 +18,7 @@ struct Shared {
     ready: [AtomicU64; 1],
     /// What is published of each slot, and its waiter word.
     sockets: [(AtomicU64, AtomicU32); 2],
+    gate: AtomicU32,
 }
 
 impl Shared {
@@ -23,7 +29,12 @@ impl Shared {
             summary: [AtomicU64::new(0)],
             ready: [AtomicU64::new(0)],
             sockets: [socket(), socket()],
+            gate: AtomicU32::new(0),
         })
+    }
+
+    fn step(&self) {
+        self.gate.fetch_add(1, Ordering::Relaxed);
     }
 
     /// As a peer does it: publish, announce, mark. Returns the tokens it owes.
@@ -32,6 +43,7 @@ impl Shared {
         index.store(value, Ordering::Release);
         let cell = announce_data(waiter).and_then(|wake| wake.cell);
         assert_eq!(cell, Some(0));
+        self.step();
         u32::from(mark(&self.asleep, &self.summary, &self.ready, slot))
     }
 
@@ -44,7 +56,9 @@ impl Shared {
     /// As an event loop does it: take, and when there is nothing, sleep and look again.
     fn serve(&self, turns: usize, seen: &mut [u64; 2]) -> bool {
         for _ in 0..turns {
+            self.step();
             self.take(seen);
+            self.step();
             sleep(&self.asleep);
             if !any(&self.summary) {
                 return true;
@@ -91,7 +105,11 @@ fn a_bit_that_is_already_set_is_enough() {
     loom::model(|| {
         let shared = Shared::new();
         let theirs = Arc::clone(&shared);
-        let peer = thread::spawn(move || theirs.publish(0, 1) + theirs.publish(0, 2));
+        let peer = thread::spawn(move || {
+            let first = theirs.publish(0, 1);
+            theirs.step();
+            first + theirs.publish(0, 2)
+        });
         let mut seen = [0; 2];
         let asleep = shared.serve(1, &mut seen);
         let tokens = peer.join().unwrap();
@@ -110,6 +128,7 @@ fn two_peers_mark_one_slot() {
                 let (index, waiter) = &theirs.sockets[0];
                 index.fetch_add(1, Ordering::Release);
                 announce_data(waiter);
+                theirs.step();
                 u32::from(mark(&theirs.asleep, &theirs.summary, &theirs.ready, 0))
             })
         });

@@ -4,10 +4,27 @@
 //! A sleeper that goes to sleep is a model that ends with `asleep` set; that nobody then owes it a
 //! token is the failure. So no model has to block, and a lost wake-up is an assertion, not a hang.
 //!
-//! Each model names the orderings it guards. Every one of them was weakened by hand, one at a time,
-//! and the model named beside it in this table then fails:
+//! What the models can see was tried by weakening the code, one line at a time (a fence removed, an
+//! ordering made relaxed). Then fail:
 //!
-//! MUTATIONS
+//! | weakened | model that fails |
+//! |---|---|
+//! | `queue`: release of the tail, acquire of the tail | `queue` |
+//! | `bytes`: release of the tail, acquire of the tail | `bytes` |
+//! | `switch`: release or acquire of the tail; a move when the head is *at* the last one; adopting a move of which no byte is published | `switch` |
+//! | `waiter`: fence in `arm` | three of `waiter` |
+//! | `waiter`: fence in `announce_data` | `data_never_meets_a_sleeper_unannounced`, `attaching_to_a_cell_misses_nothing` |
+//! | `waiter`: fence in `announce_space` | `space_never_meets_a_sleeper_unannounced` |
+//! | `waiter`: a cell bit taken but not acted upon | `a_taken_bit_is_always_acted_upon` |
+//! | `cell`: fence in `mark`, fence in `sleep` | all of `cell` |
+//! | `cell`: fence in `take` | `a_bit_that_is_already_set_is_enough`, `two_peers_mark_one_slot` |
+//! | `cell`: ordering of either read-modify-write of `ready` | `two_peers_mark_two_slots` |
+//! | `cell`: summary not set | all of `cell` |
+//!
+//! What loom can not see, since it runs each thread in program order and lets every
+//! read-modify-write read the last value: the pair on the *head* of a queue or a byte ring (a read
+//! of an element delayed behind the store that frees it), and the orderings on `summary` and the
+//! swap of `asleep`. They are argued for where they stand.
 
 mod bytes;
 mod cell;
