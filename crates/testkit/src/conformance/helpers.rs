@@ -84,3 +84,17 @@ fn epoll_echo(socket: Descriptor) {
         }
     }
 }
+
+/// A file without a name that holds these bytes, its position at the start.
+pub fn file_of(bytes: &[u8]) -> Descriptor {
+    // SAFETY: the name is terminated.
+    let file = unsafe { libc::memfd_create(c"case".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(file >= 0, "memfd_create: {:?}", sys::last_errno());
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let written = sys::write(file, rest).expect("write to a file");
+        rest = &rest[written..];
+    }
+    assert_eq!(sys::lseek(file, 0, libc::SEEK_SET), Ok(0));
+    file
+}

@@ -16,6 +16,11 @@ mod corner_06_rights;
 mod corner_07_epoll_sets;
 mod corner_08_nested;
 mod corner_09_edges;
+mod corner_10_half_close;
+mod corner_11_linger;
+mod corner_12_connect;
+mod corner_13_signals;
+mod corner_14_calls;
 
 use netchannel_testkit::support;
 

@@ -76,6 +76,11 @@ const FILES: &[&[Case]] = &[
     crate::corner_07_epoll_sets::CASES,
     crate::corner_08_nested::CASES,
     crate::corner_09_edges::CASES,
+    crate::corner_10_half_close::CASES,
+    crate::corner_11_linger::CASES,
+    crate::corner_12_connect::CASES,
+    crate::corner_13_signals::CASES,
+    crate::corner_14_calls::CASES,
 ];
 
 /// All cases in order.

@@ -274,28 +274,30 @@ pub fn expect_pattern(socket: Descriptor, offset: usize, length: usize) {
     }
 }
 
-/// Sends until the socket takes no more; answers how many bytes of the pattern it took.
-/// It stays non-blocking.
+/// Sends until the socket takes no more, and has not for a while; answers how many bytes of the
+/// pattern it took. It stays non-blocking.
 #[must_use]
 pub fn fill(socket: Descriptor) -> usize {
     set_nonblocking(socket);
     let mut total = 0;
-    loop {
+    let mut refused = 0;
+    // What is still under way to the peer may make room once more.
+    while refused < 4 {
         match sys::send(
             socket,
             &super::pattern(total, 16 * 1024),
             libc::MSG_NOSIGNAL,
         ) {
-            Ok(size) => total += size,
+            Ok(size) => {
+                total += size;
+                refused = 0;
+            }
             Err(Errno(libc::EAGAIN)) => {
-                // What is still under way to the peer may make room once more.
-                if super::poll_one(socket, libc::POLLOUT, QUIET_FILL_MILLISECONDS) == 0 {
-                    return total;
-                }
+                refused += 1;
+                std::thread::sleep(std::time::Duration::from_millis(10));
             }
             Err(errno) => panic!("send after {total} bytes: {errno:?}"),
         }
     }
+    total
 }
-
-const QUIET_FILL_MILLISECONDS: libc::c_int = 20;
