@@ -1,6 +1,15 @@
 //! Why an experiment has no figure, and why there is no report at all.
 
 use std::io;
+use std::ops::RangeInclusive;
+use std::process::ExitStatus;
+
+/// Exit statuses of `netchannel run` itself.
+const NETCHANNEL_RUN_FAILED: RangeInclusive<i32> = 125..=127;
+
+fn described(status: Option<ExitStatus>) -> String {
+    status.map_or_else(|| "unknown how".to_owned(), |status| status.to_string())
+}
 
 /// One run came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -20,12 +29,12 @@ pub enum RunError {
         source: io::Error,
     },
     /// A program ended when it should have gone on, or without success.
-    #[error("{program} ended ({status}): {complaint}")]
+    #[error("{program} ended ({}): {complaint}", described(*.status))]
     Ended {
         /// Which one.
         program: String,
-        /// How.
-        status: String,
+        /// How, if that is known.
+        status: Option<ExitStatus>,
         /// Its last line.
         complaint: String,
     },
@@ -47,6 +56,12 @@ pub enum RunError {
         /// The text in question.
         text: String,
     },
+    /// Programs under `netchannel run` used the kernel's TCP.
+    #[error(
+        "{0} ends of connections were of kernel TCP although the programs ran under \
+         `netchannel run`"
+    )]
+    KernelTcp(usize),
     /// The figures contradict each other, or a program counted errors.
     #[error("{0}")]
     Wrong(String),
@@ -59,6 +74,19 @@ pub enum RunError {
 }
 
 impl RunError {
+    /// Whether `netchannel run` could not do its part; programs that it started and that failed
+    /// then are another matter.
+    pub fn is_netchannel_missing(&self) -> bool {
+        match self {
+            RunError::KernelTcp(_) => true,
+            RunError::Ended { status, .. } => {
+                let code = status.and_then(|status| status.code());
+                code.is_some_and(|code| NETCHANNEL_RUN_FAILED.contains(&code))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether it was known beforehand that there is nothing to measure.
     pub fn is_absence(&self) -> bool {
         matches!(self, RunError::NotInstalled(_) | RunError::NotApplicable(_))

@@ -26,6 +26,7 @@ mod error;
 mod experiment;
 mod host;
 mod interrupt;
+mod kernel_tcp;
 mod measurement;
 mod options;
 mod plot;
@@ -46,6 +47,7 @@ pub use options::{
 pub use plot::PlotError;
 pub use report::{Absence, CaseReport, Failure, Report, Row};
 
+use error::RunError;
 use progress::Progress;
 use report::Collector;
 use session::Session;
@@ -59,12 +61,13 @@ pub fn run(options: &Options) -> Result<Report, BenchError> {
     check(options)?;
     let _listening = interrupt::Listening::start();
     let directory = temporary_directory()?;
-    let session = Session::start(options, directory.path());
+    let mut session = Session::start(options, directory.path());
     let mut collector = Collector::new(options);
-    if options.transports.contains(&Transport::Netchannel)
-        && let Some(problem) = session.netchannel_problem()
-    {
-        collector.absent_everywhere(Transport::Netchannel, problem);
+    if options.transports.contains(&Transport::Netchannel) {
+        check_netchannel(&mut session)?;
+        if let Some(problem) = session.netchannel_problem() {
+            collector.absent_everywhere(Transport::Netchannel, problem);
+        }
     }
     let mut progress = Progress::new(options);
     for &experiment in &options.experiments {
@@ -79,7 +82,7 @@ pub fn run(options: &Options) -> Result<Report, BenchError> {
                 }
                 progress.begin(experiment, transport, pair);
                 let result = experiment::run(experiment, &session, transport);
-                if matches!(result, Err(error::RunError::Interrupted)) || interrupt::requested() {
+                if matches!(result, Err(RunError::Interrupted)) || interrupt::requested() {
                     return Err(BenchError::Interrupted);
                 }
                 progress.end(&result);
@@ -88,6 +91,22 @@ pub fn run(options: &Options) -> Result<Report, BenchError> {
         }
     }
     Ok(collector.report(options))
+}
+
+/// Withdraws NetChannel if programs can not be run under it. Anything else that goes wrong is for
+/// the experiments to report.
+fn check_netchannel(session: &mut Session<'_>) -> Result<(), BenchError> {
+    if session.netchannel_problem().is_some() {
+        return Ok(());
+    }
+    match experiment::check_netchannel(session) {
+        Err(RunError::Interrupted) => Err(BenchError::Interrupted),
+        Err(error) if error.is_netchannel_missing() => {
+            session.withdraw_netchannel(error.to_string());
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Every other pair runs the other way round, so that a drift of the machine favours nobody.

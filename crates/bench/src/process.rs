@@ -175,6 +175,14 @@ impl Process {
         Ok(self.exit)
     }
 
+    /// Whether it ends within this time; uses no CPU meanwhile.
+    pub fn ends_within(&mut self, time: Duration) -> Result<bool, RunError> {
+        if self.try_wait()?.is_none() {
+            sleep_until_exit(self.pid, time);
+        }
+        Ok(self.try_wait()?.is_some())
+    }
+
     /// Waits for the end, without using CPU meanwhile, and requires that it was a good one.
     pub fn wait(&mut self, limit: Duration) -> Result<Exit, RunError> {
         let deadline = Instant::now() + limit;
@@ -230,13 +238,9 @@ impl Process {
     }
 
     fn ended_early(&self) -> RunError {
-        let status = self
-            .exit
-            .map(|exit| exit.status.to_string())
-            .unwrap_or_default();
         RunError::Ended {
             program: self.name.clone(),
-            status,
+            status: self.exit.map(|exit| exit.status),
             complaint: self.complaint(),
         }
     }

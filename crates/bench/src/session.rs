@@ -30,7 +30,7 @@ impl<'a> Session<'a> {
     /// Starts a daemon if NetChannel is among the transports; its absence is not an error.
     pub fn start(options: &'a Options, directory: &'a Path) -> Session<'a> {
         let netchannel = if options.transports.contains(&Transport::Netchannel) {
-            NetChannel::start(&options.launcher, &options.worker, directory)
+            NetChannel::start(&options.launcher, directory)
         } else {
             Err("not asked for".to_owned())
         };
@@ -45,6 +45,11 @@ impl<'a> Session<'a> {
     /// Why NetChannel can not be measured, if so.
     pub fn netchannel_problem(&self) -> Option<&str> {
         self.netchannel.as_ref().err().map(String::as_str)
+    }
+
+    /// From now on NetChannel is not there.
+    pub fn withdraw_netchannel(&mut self, problem: String) {
+        self.netchannel = Err(problem);
     }
 
     /// The directory for sockets, configurations and outputs.
@@ -106,11 +111,7 @@ struct NetChannel {
 }
 
 impl NetChannel {
-    fn start(
-        launcher: &Launcher,
-        worker: &WorkerCommand,
-        directory: &Path,
-    ) -> Result<Self, String> {
+    fn start(launcher: &Launcher, directory: &Path) -> Result<Self, String> {
         let program = launcher.netchannel.clone();
         if !program.is_file() {
             return Err(format!("no program at {}", program.display()));
@@ -139,17 +140,7 @@ impl NetChannel {
             daemon_pid,
             _daemon: daemon,
         };
-        netchannel.probe(worker, directory)?;
         Ok(netchannel)
-    }
-
-    /// Runs a program that does nothing, to learn now whether any can be run.
-    fn probe(&self, worker: &WorkerCommand, directory: &Path) -> Result<(), String> {
-        let arguments = worker_arguments(worker, &["probe"]);
-        let command = self.command(worker.program.as_os_str(), &arguments);
-        let result = Process::start("netchannel run", command, directory)
-            .and_then(|mut process| process.wait(READY_LIMIT));
-        result.map(drop).map_err(|error| error.to_string())
     }
 
     /// `--require`: what can not go over NetChannel must fail, not be measured as TCP.

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 const WORKER: &str = "bench-worker";
 const WRONG_WORKER: &str = "wrong-worker";
+/// The stand-in for `netchannel run` leaves programs with TCP if the daemon's socket has this name.
+const TCP_AFTER_ALL: &str = "tcp.sock";
 const INTERRUPTED: &str = "to-be-interrupted";
 
 fn main() -> ExitCode {
@@ -40,7 +42,7 @@ fn tests() -> ExitCode {
     let directory = tempfile::tempdir().expect("a temporary directory");
     // SAFETY: no other thread exists yet.
     unsafe { std::env::set_var("TMPDIR", directory.path()) };
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         (
             "built_in_experiments_give_figures",
             built_in_experiments_give_figures,
@@ -48,6 +50,10 @@ fn tests() -> ExitCode {
         (
             "programs_are_run_under_netchannel",
             programs_are_run_under_netchannel,
+        ),
+        (
+            "kernel_tcp_is_not_taken_for_netchannel",
+            kernel_tcp_is_not_taken_for_netchannel,
         ),
         (
             "a_wrong_byte_fails_the_experiment",
@@ -145,23 +151,36 @@ fn built_in_experiments_give_figures() {
     );
 }
 
-/// The stand-in counts in a file how often it ran a program.
+/// The stand-in puts AF_UNIX in the place of NetChannel and notes each program that it ran.
 fn programs_are_run_under_netchannel() {
     let directory = tempfile::tempdir_in("/tmp").expect("a temporary directory");
     let socket = directory.path().join("nc.sock");
-    let launcher = Launcher {
-        netchannel: own_path(),
-        socket: Some(socket.clone()),
-    };
-    let report = run(&Options {
-        launcher,
-        ..options()
-    })
-    .expect("a report");
+    let report = run(&options_with_stand_in(&socket)).expect("a report");
     check_figures(&report, &Transport::ALL);
     let runs = fs::read_to_string(runs_of(&socket)).expect("the stand-in's file");
-    // The probe, then two programs, two programs, and one server with eight clients.
-    assert_eq!(runs.lines().count(), 1 + 2 + 2 + 9, "{runs}");
+    // Two for the check, two, two, and one server with eight clients.
+    assert_eq!(runs.lines().count(), 2 + 2 + 2 + 9, "{runs}");
+}
+
+fn kernel_tcp_is_not_taken_for_netchannel() {
+    let directory = tempfile::tempdir_in("/tmp").expect("a temporary directory");
+    let socket = directory.path().join(TCP_AFTER_ALL);
+    let report = run(&options_with_stand_in(&socket)).expect("a report");
+    check_figures(&report, &[Transport::Tcp, Transport::Unix]);
+    assert_eq!(report.absent[0].what, "NetChannel");
+    let reason = &report.absent[0].reason;
+    assert!(reason.contains("of kernel TCP"), "{reason}");
+}
+
+fn options_with_stand_in(socket: &Path) -> Options {
+    let launcher = Launcher {
+        netchannel: own_path(),
+        socket: Some(socket.to_owned()),
+    };
+    Options {
+        launcher,
+        ..options()
+    }
 }
 
 fn a_wrong_byte_fails_the_experiment() {
@@ -267,22 +286,24 @@ fn stand_in_daemon(words: &[String]) -> ExitCode {
 
 fn stand_in_run(words: &[String]) -> ExitCode {
     assert!(words.contains(&"--require".to_owned()), "{words:?}");
-    let runs = runs_of(Path::new(after(words, "--socket")));
-    let mut file = fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(runs)
-        .expect("a file");
+    let socket = Path::new(after(words, "--socket"));
     let place = words
         .iter()
         .position(|word| word == "--")
         .expect("a program");
-    file.write_all(format!("{}\n", words[place + 1..].join(" ")).as_bytes())
+    let mut program = words[place + 1..].to_vec();
+    let mut runs = fs::OpenOptions::new();
+    let mut file = runs
+        .append(true)
+        .create(true)
+        .open(runs_of(socket))
+        .expect("a file");
+    file.write_all(format!("{}\n", program.join(" ")).as_bytes())
         .expect("a line");
-    panic!(
-        "{}",
-        Command::new(&words[place + 1])
-            .args(&words[place + 2..])
-            .exec()
-    );
+    if !socket.ends_with(TCP_AFTER_ALL) {
+        for word in program.iter_mut().filter(|word| *word == "tcp:127.0.0.1:0") {
+            *word = format!("unix:{}.{}", socket.display(), std::process::id());
+        }
+    }
+    panic!("{}", Command::new(&program[0]).args(&program[1..]).exec());
 }

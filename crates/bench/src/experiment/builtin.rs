@@ -2,15 +2,22 @@
 
 use super::CpuSince;
 use crate::error::RunError;
+use crate::kernel_tcp;
 use crate::measurement::{Latency, Measurement, latency_histogram, to_float};
 use crate::options::{Case, Transport};
 use crate::process::Process;
 use crate::session::{READY_LIMIT, Session};
+use crate::worker::address::Address;
 use crate::worker::{CLIENTS, Outcome};
 use hdrhistogram::Histogram;
 use std::path::PathBuf;
 
 type Figures = Result<Vec<(Case, Measurement)>, RunError>;
+
+/// Connects two programs under NetChannel, to learn now whether any can be measured.
+pub fn check_netchannel(session: &Session<'_>) -> Result<(), RunError> {
+    Programs::start(session, Transport::Netchannel, "pingpong", 1).map(drop)
+}
 
 /// Throughput as the reader sees it: from its first byte to the end.
 pub fn stream(session: &Session<'_>, transport: Transport) -> Figures {
@@ -108,6 +115,12 @@ impl<'a> Programs<'a> {
             if let Err(error) = client.await_line("ready", READY_LIMIT) {
                 return Err(blame(&mut server, error));
             }
+        }
+        // Every client holds a connection now.
+        if transport == Transport::Netchannel
+            && let Ok(Address::Tcp(address)) = address.parse()
+        {
+            kernel_tcp::none_established(address.port())?;
         }
         let cpu = {
             let all: Vec<&Process> = std::iter::once(&server).chain(&started).collect();

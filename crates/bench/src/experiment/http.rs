@@ -1,6 +1,6 @@
 //! The real nginx, one worker, and wrk.
 
-use super::{CpuSince, free_port, installed};
+use super::{CpuSince, free_port, installed, wait_watching};
 use crate::error::RunError;
 use crate::measurement::{Latency, Measurement};
 use crate::options::{Case, Transport};
@@ -149,7 +149,7 @@ fn drive(
 
     let cpu = CpuSince::now(session, transport, &[server]);
     let mut client = session.start_program(transport, "wrk", wrk.as_os_str(), &arguments)?;
-    client.wait(session.run_limit())?;
+    wait_watching(session, transport, &mut client, Some(site.port))?;
     let cpu = cpu.seconds(&[server, &client]);
     let printed = client.output()?;
     let figures = parse(&printed).ok_or_else(|| client.unreadable(&printed))?;

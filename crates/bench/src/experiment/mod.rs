@@ -5,7 +5,10 @@ mod builtin;
 mod http;
 mod redis;
 
+pub use builtin::check_netchannel;
+
 use crate::error::RunError;
+use crate::kernel_tcp;
 use crate::measurement::Measurement;
 use crate::options::{Case, Experiment, Transport};
 use crate::process::Process;
@@ -45,6 +48,27 @@ fn installed(name: &'static str) -> Result<PathBuf, RunError> {
 fn free_port() -> Result<u16, RunError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(RunError::Files)?;
     Ok(listener.local_addr().map_err(RunError::Files)?.port())
+}
+
+/// Waits for the client of a real server. Early in the run it looks who carries the bytes, over
+/// every transport alike, so that none is at a disadvantage.
+fn wait_watching(
+    session: &Session<'_>,
+    transport: Transport,
+    client: &mut Process,
+    port: Option<u16>,
+) -> Result<(), RunError> {
+    let early = Duration::from_secs_f64((session.seconds / 4.0).min(0.1));
+    if !client.ends_within(early)?
+        && let Some(port) = port
+    {
+        let carried = kernel_tcp::none_established(port);
+        if transport == Transport::Netchannel {
+            carried?;
+        }
+    }
+    client.wait(session.run_limit())?;
+    Ok(())
 }
 
 /// CPU time of a set of processes and the daemon from one moment on.

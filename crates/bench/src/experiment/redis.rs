@@ -2,7 +2,7 @@
 //!
 //! redis-benchmark counts requests, not seconds: a short run sets its number.
 
-use super::{CpuSince, free_port, installed};
+use super::{CpuSince, free_port, installed, wait_watching};
 use crate::error::RunError;
 use crate::measurement::{Latency, Measurement};
 use crate::options::{Case, Transport};
@@ -96,6 +96,13 @@ impl Endpoint {
         arguments
     }
 
+    fn port(&self) -> Option<u16> {
+        match self {
+            Endpoint::Tcp(port) => Some(*port),
+            Endpoint::Unix(_) => None,
+        }
+    }
+
     fn client_arguments(&self) -> Vec<OsString> {
         match self {
             Endpoint::Tcp(port) => {
@@ -168,7 +175,8 @@ impl Client<'_> {
             self.program.as_os_str(),
             &arguments,
         )?;
-        client.wait(self.session.run_limit())?;
+        let port = self.endpoint.port();
+        wait_watching(self.session, self.transport, &mut client, port)?;
         let seconds = cpu.seconds(&[server, &client]);
         let printed = client.output()?;
         let figures = parse(&printed).ok_or_else(|| client.unreadable(&tail(&printed)))?;

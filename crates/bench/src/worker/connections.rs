@@ -133,15 +133,17 @@ pub fn drive(address: &Address, duration: Duration, index: u8) -> Result<Outcome
     let address = destination(address, index);
     let sender = u64::from(index);
     let mut sequence = 0;
-    cycle(&address, sender, sequence)?;
+    // Held until the start, so that who looks can see what it is made of.
+    let first = exchange(&address, sender, sequence)?;
     start_signal()?;
+    drop(first);
 
     let mut histogram = latency_histogram();
     let begin = Instant::now();
     let mut now = begin;
     while now.duration_since(begin) < duration {
         sequence += 1;
-        cycle(&address, sender, sequence)?;
+        drop(exchange(&address, sender, sequence)?);
         let after = Instant::now();
         histogram.saturating_record(super::nanoseconds(after.duration_since(now)));
         now = after;
@@ -149,17 +151,17 @@ pub fn drive(address: &Address, duration: Duration, index: u8) -> Result<Outcome
     Ok(finished(sequence, begin.elapsed(), Some(&histogram)))
 }
 
-fn cycle(address: &Address, sender: u64, sequence: u64) -> Result<(), WorkerError> {
+/// A cycle but for the close.
+fn exchange(address: &Address, sender: u64, sequence: u64) -> Result<Connection, WorkerError> {
     let message = request(sender, sequence);
     let mut answer = [0; MESSAGE];
     let mut connection = Connection::connect(address)?;
     connection.write_all(&message)?;
     connection.read_exact(&mut answer)?;
-    drop(connection);
     if answer != reply(&message) {
         return Err(WorkerError::Verification(
             "wrong byte in a reply".to_owned(),
         ));
     }
-    Ok(())
+    Ok(connection)
 }

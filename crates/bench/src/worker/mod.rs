@@ -4,7 +4,6 @@
 //! serve WORKLOAD ADDRESS                 prints "ready ADDRESS", then serves
 //! drive WORKLOAD ADDRESS SECONDS [N]     connects, prints "ready", waits for a line on stdin,
 //!                                        works, prints one JSON line
-//! probe                                  does nothing, successfully
 //! ```
 //!
 //! They use `std::net` and libc's symbols only, so that they are to a preloaded library what any
@@ -29,7 +28,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// The command line is not one of ours.
-    #[error("usage: serve WORKLOAD ADDRESS | drive WORKLOAD ADDRESS SECONDS [N] | probe")]
+    #[error("usage: serve WORKLOAD ADDRESS | drive WORKLOAD ADDRESS SECONDS [N]")]
     Usage,
     /// An address can not be read.
     #[error(transparent)]
@@ -73,7 +72,6 @@ where
 
 fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
     match words {
-        ["probe"] => Ok(()),
         ["serve", workload, address] => {
             let address = address.parse()?;
             match *workload {

@@ -1,0 +1,66 @@
+//! Looks into the kernel's own table of TCP connections, to know that what is reported as
+//! NetChannel's was not carried by TCP after all. It believes the kernel, not NetChannel.
+
+use crate::error::RunError;
+use std::fs;
+
+const ESTABLISHED: &str = "01";
+
+/// Established kernel TCP connections with this port at either end, in our network namespace.
+pub fn established(port: u16) -> usize {
+    let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
+    // Without IPv6 in the kernel there is no second table.
+    let texts = tables.map(|table| fs::read_to_string(table).unwrap_or_default());
+    texts.iter().map(|text| count(text, port)).sum()
+}
+
+/// An error if there are any.
+pub fn none_established(port: u16) -> Result<(), RunError> {
+    match established(port) {
+        0 => Ok(()),
+        count => Err(RunError::KernelTcp(count)),
+    }
+}
+
+fn count(table: &str, port: u16) -> usize {
+    let port = format!("{port:04X}");
+    let has_port = |address: &str| address.rsplit_once(':').is_some_and(|(_, of)| of == port);
+    let matches = |line: &&str| {
+        let mut words = line.split_whitespace().skip(1);
+        let (local, remote, state) = (words.next(), words.next(), words.next());
+        state == Some(ESTABLISHED) && (local.is_some_and(has_port) || remote.is_some_and(has_port))
+    };
+    table.lines().skip(1).filter(matches).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn only_established_connections_with_the_port_count() {
+        let table = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:9C40 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1
+   1: 0100007F:9C40 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 2
+   2: 0100007F:D431 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 3
+   3: 0100007F:D432 0100007F:9C40 06 00000000:00000000 03:00000000 00000000     0        0 0
+   4: 9C400000:D433 0100007F:9C41 01 00000000:00000000 00:00000000 00000000     0        0 4
+";
+        assert_eq!(count(table, 40_000), 2);
+        assert_eq!(count(table, 40_001), 1);
+        assert_eq!(count(table, 1), 0);
+        assert_eq!(count("", 40_000), 0);
+    }
+
+    #[test]
+    fn a_connection_of_our_own_is_seen_while_it_lives() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(none_established(port).is_ok());
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        assert!(none_established(port).is_err());
+        drop(stream);
+    }
+}
