@@ -77,26 +77,31 @@ impl Arguments {
     /// True when every run that could be made gave figures.
     pub fn execute(&self, launcher: Launcher, worker: WorkerCommand) -> Result<bool, BenchError> {
         if let Some(path) = &self.plot {
-            // Not after two minutes.
-            crate::plot::Format::of(path)?;
+            // Said now, and not after two minutes.
+            crate::plot::check(path)?;
         }
         let report = crate::run(&self.options(launcher, worker))?;
-        let mut text = if self.json {
+        // Before the picture, which may fail: these figures took their time.
+        let text = if self.json {
             report.json() + "\n"
         } else {
             report.table()
         };
+        print(&text)?;
         if let Some(path) = &self.plot {
             report.plot(path)?;
             if !self.json {
-                text.push_str(&format!("\npicture: {}\n", path.display()));
+                print(&format!("\npicture: {}\n", path.display()))?;
             }
         }
-        io::stdout()
-            .write_all(text.as_bytes())
-            .map_err(BenchError::Print)?;
         Ok(report.is_complete())
     }
+}
+
+fn print(text: &str) -> Result<(), BenchError> {
+    io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(BenchError::Print)
 }
 
 /// The status to end with, after [`Arguments::execute`]; says on stderr what went wrong.

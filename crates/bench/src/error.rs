@@ -58,8 +58,8 @@ pub enum RunError {
     },
     /// Programs under `netchannel run` used the kernel's TCP.
     #[error(
-        "{0} ends of connections were of kernel TCP although the programs ran under \
-         `netchannel run`"
+        "kernel TCP carried programs under `netchannel run` ({0} ends of connections seen); \
+         is libnetchannel.so beside the program netchannel?"
     )]
     KernelTcp(usize),
     /// The figures contradict each other, or a program counted errors.

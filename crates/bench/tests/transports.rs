@@ -169,7 +169,7 @@ fn kernel_tcp_is_not_taken_for_netchannel() {
     check_figures(&report, &[Transport::Tcp, Transport::Unix]);
     assert_eq!(report.absent[0].what, "NetChannel");
     let reason = &report.absent[0].reason;
-    assert!(reason.contains("of kernel TCP"), "{reason}");
+    assert!(reason.contains("kernel TCP carried"), "{reason}");
 }
 
 fn options_with_stand_in(socket: &Path) -> Options {

@@ -21,7 +21,7 @@ const LINE: i32 = 30;
 const BAR: i32 = 16;
 
 const BARS_LEFT: i32 = 138;
-const BARS_WIDTH: i32 = 250;
+const BARS_WIDTH: i32 = 230;
 const RATIO_RIGHT: i32 = 598;
 const STRIP_LEFT: i32 = 644;
 const STRIP_WIDTH: i32 = 250;

@@ -53,6 +53,20 @@ impl Format {
     }
 }
 
+/// Whether a picture could be written there, as far as that can be known without writing it.
+pub fn check(path: &Path) -> Result<(), PlotError> {
+    Format::of(path)?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let found = fs::metadata(folder).and_then(|found| match found.is_dir() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    });
+    found.map_err(|error| PlotError::File(path.to_owned(), error))
+}
+
 /// Draws `report` into a file.
 pub fn write(report: &Report, path: &Path) -> Result<(), PlotError> {
     let bytes = match Format::of(path)? {
@@ -109,6 +123,19 @@ mod tests {
         assert_eq!(Format::of(Path::new("b.svg")).unwrap(), Format::Svg);
         for other in ["b", "b.jpg", "png", ".svg"] {
             assert!(Format::of(Path::new(other)).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_picture_that_can_not_be_written_is_known_beforehand() {
+        assert!(check(Path::new("picture.png")).is_ok());
+        assert!(check(Path::new("/tmp/picture.svg")).is_ok());
+        for bad in [
+            "/nonexistent/picture.png",
+            "/dev/null/picture.png",
+            "picture.gif",
+        ] {
+            assert!(check(Path::new(bad)).is_err(), "{bad}");
         }
     }
 
