@@ -21,6 +21,7 @@ mod corner_11_linger;
 mod corner_12_connect;
 mod corner_13_signals;
 mod corner_14_calls;
+mod corner_15_limits;
 
 use netchannel_testkit::support;
 

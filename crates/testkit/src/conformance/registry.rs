@@ -81,6 +81,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_12_connect::CASES,
     crate::corner_13_signals::CASES,
     crate::corner_14_calls::CASES,
+    crate::corner_15_limits::CASES,
 ];
 
 /// All cases in order.

@@ -1,0 +1,135 @@
+//! Every case of the conformance suite, over kernel TCP and under NetChannel, with the same result.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use netchannel_testkit::runner::{PrivateDaemon, Report, Transport, Verdict, run_cases};
+
+const CONFORMANCE: &str = env!("CARGO_BIN_EXE_conformance");
+
+/// Beyond the watchdog of the cases themselves.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn cases() -> Vec<String> {
+    let output = Command::new(CONFORMANCE)
+        .arg("list")
+        .output()
+        .expect("conformance list");
+    assert!(output.status.success());
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(str::to_owned)
+        .collect()
+}
+
+fn run(transport: &Transport) -> Vec<Report> {
+    let cases = cases();
+    assert!(
+        cases.len() > 400,
+        "only {} cases: the list is broken",
+        cases.len()
+    );
+    let reports = run_cases(Path::new(CONFORMANCE), transport, &cases, 4, LIMIT, |_| {});
+    assert_eq!(reports.len(), cases.len());
+    reports
+}
+
+/// A table of what did not pass, empty if all did.
+fn failures(reports: &[Report]) -> String {
+    let mut table = String::new();
+    for report in reports {
+        if matches!(report.verdict, Verdict::Failed(_) | Verdict::TimedOut(_)) {
+            let message = report.verdict.message().replace('\n', " | ");
+            let seconds = report.elapsed.as_secs_f64();
+            let word = report.verdict.word();
+            let _ = writeln!(
+                table,
+                "{word} {:<58} {seconds:6.2} s  {message}",
+                report.case
+            );
+        }
+    }
+    table
+}
+
+/// `NETCHANNEL_PROGRAM`, or the program in the target folder of this test.
+fn netchannel_program() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("NETCHANNEL_PROGRAM") {
+        let path = PathBuf::from(path);
+        assert!(
+            path.is_file(),
+            "NETCHANNEL_PROGRAM names no file: {}",
+            path.display()
+        );
+        return Some(path);
+    }
+    let target = Path::new(CONFORMANCE).parent()?.parent()?;
+    let candidates = ["release", "debug"].map(|profile| target.join(profile).join("netchannel"));
+    let newest = candidates.into_iter().filter(|path| path.is_file());
+    newest.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok())
+}
+
+#[test]
+fn kernel_tcp_passes_every_case() {
+    let table = failures(&run(&Transport::Kernel));
+    assert!(table.is_empty(), "over kernel TCP:\n{table}");
+}
+
+#[test]
+fn netchannel_passes_every_case() {
+    let Some(program) = netchannel_program() else {
+        println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
+        return;
+    };
+    let mut daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
+    let transport = Transport::NetChannel {
+        program,
+        socket: daemon.socket(),
+    };
+    let table = failures(&run(&transport));
+    assert!(
+        table.is_empty(),
+        "under NetChannel:\n{table}\ndaemon:\n{}",
+        daemon.log()
+    );
+    assert!(
+        daemon.is_running(),
+        "the daemon ended meanwhile:\n{}",
+        daemon.log()
+    );
+}
+
+#[test]
+fn a_case_that_fails_is_told() {
+    // The runner itself: a name that does not exist is a failure, and so is a case cut short.
+    let limit = Duration::from_secs(30);
+    let missing = ["no_such_case".to_owned()];
+    let reports = run_cases(
+        Path::new(CONFORMANCE),
+        &Transport::Kernel,
+        &missing,
+        1,
+        limit,
+        |_| {},
+    );
+    assert!(
+        matches!(reports[0].verdict, Verdict::Failed(_)),
+        "{reports:?}"
+    );
+    let slow = ["corner_11_linger_positive_gives_up_in_time_v4".to_owned()];
+    let limit = Duration::from_millis(200);
+    let reports = run_cases(
+        Path::new(CONFORMANCE),
+        &Transport::Kernel,
+        &slow,
+        1,
+        limit,
+        |_| {},
+    );
+    assert!(
+        matches!(reports[0].verdict, Verdict::TimedOut(_)),
+        "{reports:?}"
+    );
+}
