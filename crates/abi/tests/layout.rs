@@ -203,7 +203,7 @@ fn tables() -> Vec<(&'static str, Vec<[&'static str; 3]>)> {
             let mut cells = line.split('|').skip(1).map(str::trim);
             let mut cell = || cells.next().unwrap_or_default();
             let row = [cell(), cell(), cell()];
-            if row[2].starts_with('`') && row[0] != "offset" {
+            if row[0].parse::<usize>().is_ok() && row[2].starts_with('`') {
                 rows.push(row);
             }
         }
