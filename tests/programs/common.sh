@@ -59,6 +59,7 @@ LAST_STARTED=
 MODE=
 SERVER=()
 CLIENT=()
+DAEMON=
 
 # ---- children ------------------------------------------------------------------------------------------------------
 
@@ -84,6 +85,7 @@ alive() {
 # stop PID [SIGNAL]: asks a started program to end, and insists after five seconds; its whole session goes with it.
 stop() {
     local pid=$1 signal=${2:-TERM} i
+    count_virtual
     kill "-$signal" "$pid" 2>/dev/null || true
     for ((i = 0; i < 250; i++)); do
         alive "$pid" || break
@@ -135,6 +137,7 @@ finish() {
     local code=$?
     trap - EXIT INT TERM
     set +e
+    DAEMON=
     kill "$WATCHDOG" 2>/dev/null
     stop_all
     if [ -e "$TMP/timed-out" ]; then
@@ -227,21 +230,30 @@ observe() {
     printf '%s\n' "$*" >>"$TMP/observed.$MODE"
 }
 
-# How many connections took the way through memory since the daemon began.
-virtual_connections() {
-    "$NETCHANNEL_PROGRAM" status --json --socket "$SOCKET" |
-        "$PYTHON" "$HERE/virtual_connections.py"
+# The most connections through memory that the programs attached at one time had accepted. A program that has ended is
+# no longer listed, so this is asked before one is stopped.
+VIRTUAL=0
+
+count_virtual() {
+    local now
+    [ "$MODE" = both ] && [ -n "$DAEMON" ] || return 0
+    now=$("$NETCHANNEL_PROGRAM" status --json --socket "$SOCKET" | "$PYTHON" "$HERE/helpers/virtual_connections.py") ||
+        fail "netchannel status does not answer"
+    if [ "$now" -gt "$VIRTUAL" ]; then VIRTUAL=$now; fi
 }
 
 start_daemon() {
     start daemon "$NETCHANNEL_PROGRAM" daemon --socket "$SOCKET"
     DAEMON=$LAST_STARTED
+    VIRTUAL=0
     until_true 10 "the daemon's socket" test -S "$SOCKET"
 }
 
 stop_daemon() {
     alive "$DAEMON" || fail "the daemon ended by itself: $(tail -n 5 "$TMP/daemon.log")"
-    stop "$DAEMON"
+    local daemon=$DAEMON
+    DAEMON=
+    stop "$daemon"
     rm -f "$SOCKET" "$SOCKET.control"
 }
 
@@ -263,7 +275,7 @@ enter() {
 leave() {
     if [ "$MODE" != kernel ]; then
         # With both ends under the library, a scenario that stayed on kernel TCP has tested nothing.
-        if [ "$MODE" = both ] && [ "${EXPECT_VIRTUAL:-yes}" = yes ] && [ "$(virtual_connections)" = 0 ]; then
+        if [ "$MODE" = both ] && [ "${EXPECT_VIRTUAL:-yes}" = yes ] && [ "$VIRTUAL" = 0 ]; then
             fail "no connection took the way through memory"
         fi
         stop_daemon
@@ -282,6 +294,7 @@ compare_modes() {
         : >"$TMP/observed.$mode"
         "$@"
         [ -s "$TMP/observed.$mode" ] || fail "$1 observed nothing"
+        count_virtual
         stop_scenario
         leave
         if ! diff -u --label kernel --label "$mode" "$TMP/observed.kernel" "$TMP/observed.$mode"; then
@@ -296,8 +309,8 @@ compare_modes() {
 stop_scenario() {
     local pid
     for pid in "${STARTED[@]}"; do
-        if [ "$pid" != "${DAEMON:-}" ]; then stop "$pid"; fi
+        if [ "$pid" != "$DAEMON" ]; then stop "$pid"; fi
     done
     STARTED=()
-    if [ -n "${DAEMON:-}" ] && alive "$DAEMON"; then STARTED=("$DAEMON"); fi
+    if [ -n "$DAEMON" ] && alive "$DAEMON"; then STARTED=("$DAEMON"); fi
 }
