@@ -55,6 +55,8 @@ pub struct Header {
     pub link: AtomicU64,
 }
 
+const _: () = assert!(size_of::<QueueIndices>() == 256);
+
 /// Both index words of a queue, each on lines of its own.
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -64,7 +66,10 @@ pub struct QueueIndices {
     _gap: [u64; 15],
     /// Elements popped so far; the consumer writes.
     pub head: AtomicU64,
-    _tail_gap: [u64; 15],
+    /// (b) 1 while nobody of the consumer looks at the queue: the producer takes it away and
+    /// writes one byte on the link channel.
+    pub asleep: AtomicU32,
+    _tail_gap: [u32; 29],
 }
 
 /// Bytes of one queue: its indices, then its elements.

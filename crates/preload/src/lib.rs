@@ -1,1 +1,62 @@
-//! Placeholder.
+//! `libnetchannel.so`: the POSIX face of the virtual socket. Loaded before the C library, it takes
+//! the place of the socket calls; what is not ours goes on to the C library untouched.
+//!
+//! Never: panics, aborts, or uses the program's allocator. A failure of ours is an errno, or kernel
+//! TCP.
+//!
+//! ```text
+//!  hooks --> table (what is this descriptor?) --foreign--> the C library
+//!              |virtual            |listener        |epoll set
+//!              v                   v                v
+//!           transfer            accepting         epoll, poll --> wait (spin, sleep)
+//!              |                   |                |
+//!              v                   v                v
+//!             lane <---- link (slots, anchors, queues) ----> attach (the daemon, seldom)
+//! ```
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "lengths within a ring or a buffer fit usize, which is 64 bits on every target"
+)]
+
+mod accepting;
+mod arena;
+mod attach;
+mod clock;
+mod connection;
+mod epoll;
+mod fork;
+mod heap;
+pub mod hooks;
+mod lane;
+mod link;
+mod listener;
+mod lock;
+mod names;
+mod options;
+mod poll;
+mod ports;
+mod real;
+mod rights;
+mod signals;
+mod socket;
+mod sys;
+mod table;
+mod transfer;
+mod wait;
+
+#[global_allocator]
+static HEAP: heap::Heap = heap::Heap::new();
+
+/// Runs when the library is loaded, before the program's own start.
+extern "C" fn start() {
+    attach::renew_process();
+    attach::choose_high();
+    if table::initialise() {
+        wait::initialise();
+        fork::initialise();
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;

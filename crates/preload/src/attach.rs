@@ -1,0 +1,299 @@
+//! The connection to the daemon: made when first needed, asked seldom, and done without when it is
+//! not there.
+
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
+use netchannel_abi::{LAYOUT_HASH, VERSION, directory, program};
+use netchannel_shm::{Access, Region};
+
+use crate::lock::Lock;
+use crate::table::{self, Kind, Word};
+use crate::{clock, socket, sys};
+
+/// What the daemon gave this program.
+pub struct Attachment {
+    /// The program's own region.
+    pub region: Region,
+    /// Entries it has.
+    pub entries: usize,
+    /// The listeners of all programs.
+    pub directory: Region,
+}
+
+static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
+static CONTROL: AtomicI32 = AtomicI32::new(-1);
+/// Whether the process itself has said Attach on its control socket.
+static ATTACHED: AtomicBool = AtomicBool::new(false);
+static SEQUENCE: AtomicU32 = AtomicU32::new(1);
+static RETRY_AT: AtomicU64 = AtomicU64::new(0);
+static TALK: Lock<()> = Lock::new(());
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// First descriptor number the library uses for itself.
+static HIGH: AtomicI32 = AtomicI32::new(256);
+
+/// Number of this process, kept so that it costs no call.
+#[inline]
+pub fn process() -> u32 {
+    PROCESS.load(Ordering::Relaxed)
+}
+
+/// Called at start and in a forked child.
+pub fn renew_process() {
+    PROCESS.store(sys::process(), Ordering::Relaxed);
+}
+
+/// Descriptors of the library start here, out of the way of the program's.
+pub fn high() -> i32 {
+    HIGH.load(Ordering::Relaxed)
+}
+
+/// Chooses where the library's own descriptors go: the upper half of what the program may have.
+pub fn choose_high() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the limit is a local.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    let half = limit.rlim_cur.min(1 << 20) / 2;
+    HIGH.store(
+        i32::try_from(half).unwrap_or(256).max(16),
+        Ordering::Relaxed,
+    );
+}
+
+/// Moves a descriptor of the library out of the program's way and marks it.
+pub fn keep(fd: i32) -> i32 {
+    let kept = match sys::duplicate(fd, high(), true) {
+        Ok(moved) => {
+            sys::close(fd);
+            moved
+        }
+        Err(_) => fd,
+    };
+    table::set(kept, Word::new(Kind::Internal, 0, 0));
+    kept
+}
+
+/// Closes a descriptor of the library.
+pub fn drop_kept(fd: i32) {
+    if fd >= 0 {
+        table::set(fd, Word::FOREIGN);
+        sys::close(fd);
+    }
+}
+
+/// The attachment, when there is one.
+#[inline]
+pub fn current() -> Option<&'static Attachment> {
+    // SAFETY: set once from a leaked box, never freed.
+    unsafe { ATTACHMENT.load(Ordering::Acquire).as_ref() }
+}
+
+/// The attachment, made now if need be. `None` where no daemon serves.
+pub fn ensure() -> Option<&'static Attachment> {
+    if let Some(attachment) = current() {
+        return Some(attachment);
+    }
+    let _guard = TALK.lock()?;
+    if current().is_none() && clock::now() >= RETRY_AT.load(Ordering::Relaxed) && !connect() {
+        RETRY_AT.store(
+            clock::now().saturating_add(clock::SECOND),
+            Ordering::Relaxed,
+        );
+    }
+    current()
+}
+
+fn socket_path() -> Option<&'static [u8]> {
+    // SAFETY: getenv returns null or a C string that lives on.
+    unsafe {
+        let value = libc::getenv(c"NETCHANNEL_SOCKET".as_ptr());
+        (!value.is_null()).then(|| core::ffi::CStr::from_ptr(value).to_bytes())
+    }
+}
+
+fn dial() -> Option<i32> {
+    let path = socket_path()?;
+    // SAFETY: all zero is a valid address.
+    let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
+    if path.is_empty() || path.len() >= address.sun_path.len() {
+        return None;
+    }
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    for (to, from) in address.sun_path.iter_mut().zip(path) {
+        *to = from.cast_signed();
+    }
+    let fd = sys::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0).ok()?;
+    let length = size_of::<libc::sockaddr_un>();
+    // SAFETY: the address is a local of that length.
+    let connected = unsafe {
+        sys::raw(
+            libc::SYS_connect,
+            [sys::int(fd), (&raw const address).addr(), length, 0, 0, 0],
+        )
+    };
+    if connected.is_err() {
+        sys::close(fd);
+        return None;
+    }
+    Some(keep(fd))
+}
+
+/// The daemon is given this long to answer before programs go on without it.
+const PATIENCE: i64 = 2_000_000_000;
+
+fn exchange(
+    fd: i32,
+    operation: Operation,
+    words: [u64; 14],
+    send: &[i32],
+    received: &mut [i32; sys::MOST],
+) -> Result<(Message, usize), i32> {
+    let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
+    let request = Message::new(operation, sequence, words);
+    sys::send_message(fd, &request.to_bytes(), send, 0)?;
+    loop {
+        let mut ready = [libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        match sys::poll(&mut ready, PATIENCE, core::ptr::null()) {
+            Ok(0) => return Err(libc::ETIMEDOUT),
+            Ok(_) => {}
+            Err(libc::EINTR) => continue,
+            Err(error) => return Err(error),
+        }
+        let mut bytes = [0; MESSAGE_BYTES];
+        let (length, count) = sys::receive_message(fd, &mut bytes, received, libc::MSG_DONTWAIT)?;
+        let answer = bytes
+            .get(..length)
+            .and_then(Message::from_bytes)
+            .ok_or(libc::EPROTO)?;
+        if answer.sequence == sequence {
+            return Ok((answer, count));
+        }
+        received.iter().take(count).for_each(|fd| sys::close(*fd));
+    }
+}
+
+fn attach_words() -> [u64; 14] {
+    let mut name = [0u8; 16];
+    // SAFETY: PR_GET_NAME writes at most 16 bytes.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    let word = |at: usize| {
+        let mut eight = [0; 8];
+        eight.copy_from_slice(&name[at..at + 8]);
+        u64::from_le_bytes(eight)
+    };
+    let mut words = [0; 14];
+    words[0] = u64::from(VERSION);
+    words[1] = LAYOUT_HASH;
+    words[2] = u64::from(process());
+    words[3] = word(0);
+    words[4] = word(8);
+    words
+}
+
+/// Attaches; the caller holds `TALK`.
+fn connect() -> bool {
+    let Some(fd) = dial() else { return false };
+    let mut received = [-1; sys::MOST];
+    let answer = exchange(fd, Operation::Attach, attach_words(), &[], &mut received);
+    let made = match answer {
+        Ok((message, 2)) if message.status == 0 => {
+            let entries = usize::try_from(message.words[1]).unwrap_or(0).min(1 << 22);
+            let region = Region::map(received[0], program::size(entries), Access::ReadWrite);
+            let directory = Region::map(received[1], directory::SIZE, Access::ReadOnly);
+            received.iter().take(2).for_each(|fd| sys::close(*fd));
+            match (region, directory) {
+                (Ok(region), Ok(directory)) => Some(Attachment {
+                    region,
+                    entries,
+                    directory,
+                }),
+                _ => None,
+            }
+        }
+        Ok((_, count)) => {
+            received.iter().take(count).for_each(|fd| sys::close(*fd));
+            None
+        }
+        Err(_) => None,
+    };
+    let Some(made) = made else {
+        drop_kept(fd);
+        return false;
+    };
+    if !socket::initialise(made.entries) {
+        drop_kept(fd);
+        return false;
+    }
+    CONTROL.store(fd, Ordering::Release);
+    ATTACHED.store(true, Ordering::Release);
+    ATTACHMENT.store(Box::into_raw(Box::new(made)), Ordering::Release);
+    true
+}
+
+/// Asks the daemon. Descriptors that came are the caller's.
+///
+/// # Errors
+/// The daemon's refusal, or why it could not be asked.
+pub fn request(
+    operation: Operation,
+    words: [u64; 14],
+    send: &[i32],
+    received: &mut [i32; sys::MOST],
+) -> Result<(Message, usize), i32> {
+    let _guard = TALK.lock().ok_or(libc::EDEADLK)?;
+    let mut fd = CONTROL.load(Ordering::Acquire);
+    if fd < 0 {
+        if clock::now() < RETRY_AT.load(Ordering::Relaxed) {
+            return Err(libc::ENOTCONN);
+        }
+        RETRY_AT.store(
+            clock::now().saturating_add(clock::SECOND),
+            Ordering::Relaxed,
+        );
+        fd = dial().ok_or(libc::ENOTCONN)?;
+        CONTROL.store(fd, Ordering::Release);
+        ATTACHED.store(false, Ordering::Release);
+    }
+    if !ATTACHED.load(Ordering::Acquire) && operation != Operation::Adopt {
+        let mut own = [-1; sys::MOST];
+        let (answer, count) = exchange(fd, Operation::Attach, attach_words(), &[], &mut own)
+            .inspect_err(|_| forget_control())?;
+        // A child keeps the sockets of the region it shares with its parent.
+        own.iter().take(count).for_each(|fd| sys::close(*fd));
+        if answer.status != 0 {
+            forget_control();
+            return Err(i32::try_from(answer.status).unwrap_or(libc::EPROTO));
+        }
+        ATTACHED.store(true, Ordering::Release);
+    }
+    let (answer, count) =
+        exchange(fd, operation, words, send, received).inspect_err(|_| forget_control())?;
+    if answer.status != 0 {
+        received.iter().take(count).for_each(|fd| sys::close(*fd));
+        return Err(i32::try_from(answer.status).unwrap_or(libc::EPROTO));
+    }
+    Ok((answer, count))
+}
+
+fn forget_control() {
+    drop_kept(CONTROL.swap(-1, Ordering::AcqRel));
+}
+
+/// The control socket of this process, or -1.
+pub fn control() -> i32 {
+    CONTROL.load(Ordering::Acquire)
+}
+
+/// In a forked child: `adopted` is its own control socket, or -1 when it has none.
+pub fn adopt_in_child(adopted: i32) {
+    TALK.reset();
+    drop_kept(CONTROL.swap(adopted, Ordering::AcqRel));
+    ATTACHED.store(false, Ordering::Release);
+}

@@ -1,0 +1,70 @@
+//! Forking: the child shares the sockets, not the links, and gets a connection to the daemon of its
+//! own before it exists, so that nothing is lost when the parent ends at once.
+
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use netchannel_abi::message::Operation;
+
+use crate::lock;
+use crate::socket;
+use crate::table::{self, Kind};
+use crate::{HEAP, attach, epoll, listener, ports, sys};
+
+static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
+
+/// Registers the three handlers.
+pub fn initialise() {
+    // SAFETY: plain functions that live as long as the library.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
+}
+
+unsafe extern "C" fn prepare() {
+    if attach::current().is_none() {
+        return;
+    }
+    table::for_each(|_, word| match word.kind() {
+        Kind::Fresh | Kind::Virtual | Kind::Kernel | Kind::Listener => {
+            if let Some(socket) = socket::of_word(word) {
+                socket.add_reference();
+            }
+        }
+        _ => {}
+    });
+    if attach::control() < 0 {
+        return;
+    }
+    let Ok((daemons, childs)) = sys::socket_pair(libc::SOCK_SEQPACKET) else {
+        return;
+    };
+    let mut words = [0; 14];
+    let numbers = listener::numbers();
+    words[0] = numbers.len().min(22) as u64;
+    for (index, number) in numbers.iter().enumerate().take(22) {
+        words[1 + index / 2] |= u64::from(*number) << (32 * (index % 2));
+    }
+    let mut none = [-1; sys::MOST];
+    let adopted = attach::request(Operation::Adopt, words, &[daemons], &mut none).is_ok();
+    sys::close(daemons);
+    if adopted {
+        FOR_CHILD.store(attach::keep(childs), Ordering::Release);
+    } else {
+        sys::close(childs);
+    }
+}
+
+unsafe extern "C" fn in_parent() {
+    attach::drop_kept(FOR_CHILD.swap(-1, Ordering::AcqRel));
+}
+
+unsafe extern "C" fn in_child() {
+    HEAP.reset();
+    lock::forget_thread();
+    attach::renew_process();
+    if attach::current().is_none() {
+        return;
+    }
+    attach::adopt_in_child(FOR_CHILD.swap(-1, Ordering::AcqRel));
+    ports::reset();
+    epoll::reset_in_child();
+    listener::reset_in_child();
+}

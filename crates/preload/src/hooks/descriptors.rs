@@ -1,0 +1,253 @@
+//! Closing, duplicating and asking about descriptors; forking.
+
+use libc::{c_int, c_uint, c_ulong};
+
+use super::lane;
+use crate::socket::{self, status};
+use crate::table::{self, Kind, Word};
+use crate::{connection, epoll, real, sys};
+
+/// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
+/// all of it.
+fn close_ours(fd: c_int) -> Option<Result<(), i32>> {
+    let word = table::get(fd);
+    match word.kind() {
+        Kind::Foreign => None,
+        // The library's own: to the program it is not open.
+        Kind::Internal => Some(Err(libc::EBADF)),
+        Kind::Epoll => {
+            epoll::closed(fd, word);
+            None
+        }
+        _ => Some(match socket::of_word(word) {
+            Some(socket) => connection::close(fd, &socket),
+            None => Err(libc::EBADF),
+        }),
+    }
+}
+
+/// `to` has become a duplicate of `from`.
+fn duplicated(from: c_int, to: c_int) {
+    let word = table::get(from);
+    match word.kind() {
+        Kind::Foreign | Kind::Internal => {}
+        Kind::Epoll => {
+            table::set(to, word);
+        }
+        _ => {
+            if let Some(socket) = socket::of_word(word) {
+                socket.add_reference();
+                table::set(to, word);
+            }
+        }
+    }
+}
+
+fn before_duplicate(fd: c_int) {
+    // Duplicates of a fresh socket must share one file.
+    if table::get(fd).kind() == Kind::Fresh {
+        connection::before_kernel_use(fd);
+    }
+}
+
+fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    before_duplicate(from);
+    if from != to && sys::fcntl(from, libc::F_GETFD, 0).is_ok() {
+        let _ = close_ours(to);
+    }
+    let result = call();
+    if result >= 0 && from != to {
+        duplicated(from, to);
+    }
+    result
+}
+
+fn set_nonblocking(fd: c_int, on: bool) {
+    if let Some(socket) = socket::of(fd) {
+        if on {
+            socket.mark(status::NONBLOCKING);
+        } else {
+            socket.unmark(status::NONBLOCKING);
+        }
+    }
+}
+
+unsafe fn control(
+    fd: c_int,
+    command: c_int,
+    argument: usize,
+    call: unsafe extern "C" fn(c_int, c_int, usize) -> c_int,
+) -> c_int {
+    let word = table::get(fd);
+    if word == Word::FOREIGN {
+        // SAFETY: the program's arguments.
+        return unsafe { call(fd, command, argument) };
+    }
+    if word.kind() == Kind::Internal {
+        return real::fail(libc::EBADF);
+    }
+    let nonblocking = argument & sys::int(libc::O_NONBLOCK) != 0;
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            before_duplicate(fd);
+            // SAFETY: the program's arguments.
+            let made = unsafe { call(fd, command, argument) };
+            if made >= 0 {
+                duplicated(fd, made);
+            }
+            made
+        }
+        libc::F_SETFL if word.kind() == Kind::Fresh => {
+            // The kernel's file is shared by all fresh sockets.
+            set_nonblocking(fd, nonblocking);
+            0
+        }
+        libc::F_GETFL if word.kind() == Kind::Fresh => {
+            let on = socket::of(fd).is_some_and(|socket| socket.has(status::NONBLOCKING));
+            libc::O_RDWR | if on { libc::O_NONBLOCK } else { 0 }
+        }
+        libc::F_SETFL => {
+            // SAFETY: the program's arguments.
+            let result = unsafe { call(fd, command, argument) };
+            if result == 0 {
+                set_nonblocking(fd, nonblocking);
+            }
+            result
+        }
+        // SAFETY: the program's arguments.
+        _ => unsafe { call(fd, command, argument) },
+    }
+}
+
+unsafe extern "C" fn plain_fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { real::fcntl(fd, command, argument) }
+}
+
+unsafe extern "C" fn plain_fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { real::fcntl64(fd, command, argument) }
+}
+
+hook! {
+    fn close(fd: c_int) -> c_int {
+        match close_ours(fd) {
+            None => real::close(fd),
+            Some(Ok(())) => 0,
+            Some(Err(error)) => real::fail(error),
+        }
+    }
+
+    fn __close(fd: c_int) -> c_int {
+        close(fd)
+    }
+
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        if first > last || flags & !0x6 != 0 {
+            return real::close_range(first, last, flags);
+        }
+        let only_mark = flags & 4 != 0;
+        let mut own = Vec::new();
+        table::for_each(|fd, word| {
+            if let Ok(number) = c_uint::try_from(fd)
+                && (first..=last).contains(&number)
+            {
+                own.push((number, fd, word.kind()));
+            }
+        });
+        // Between the library's own descriptors, the kernel does it.
+        let mut start = first;
+        for (number, fd, kind) in own {
+            if kind == Kind::Internal {
+                if number > start && real::close_range(start, number - 1, flags) < 0 {
+                    return -1;
+                }
+                start = number + 1;
+            } else if !only_mark {
+                let _ = close(fd);
+            }
+        }
+        if start <= last { real::close_range(start, last, flags) } else { 0 }
+    }
+
+    fn closefrom(first: c_int) {
+        let _ = close_range(c_uint::try_from(first).unwrap_or(0), c_uint::MAX, 0);
+    }
+
+    fn dup(fd: c_int) -> c_int {
+        if table::get(fd).kind() == Kind::Internal {
+            return real::fail(libc::EBADF);
+        }
+        before_duplicate(fd);
+        let made = real::dup(fd);
+        if made >= 0 {
+            duplicated(fd, made);
+        }
+        made
+    }
+
+    fn dup2(from: c_int, to: c_int) -> c_int {
+        replace(from, to, || real::dup2(from, to))
+    }
+
+    fn __dup2(from: c_int, to: c_int) -> c_int {
+        dup2(from, to)
+    }
+
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+        if from == to || flags & !libc::O_CLOEXEC != 0 {
+            return real::dup3(from, to, flags);
+        }
+        replace(from, to, || real::dup3(from, to, flags))
+    }
+
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+        control(fd, command, argument, plain_fcntl)
+    }
+
+    fn __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+        fcntl(fd, command, argument)
+    }
+
+    fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+        control(fd, command, argument, plain_fcntl64)
+    }
+
+    fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+        let word = table::get(fd);
+        if word == Word::FOREIGN {
+            return real::ioctl(fd, request, argument);
+        }
+        let value: *mut c_int = core::ptr::with_exposed_provenance_mut(argument);
+        if request == libc::FIONBIO {
+            if value.is_null() {
+                return real::fail(libc::EFAULT);
+            }
+            let on = value.read_unaligned() != 0;
+            let result =
+                if word.kind() == Kind::Fresh { 0 } else { real::ioctl(fd, request, argument) };
+            if result == 0 {
+                set_nonblocking(fd, on);
+            }
+            return result;
+        }
+        let Some(lane) = lane(fd) else { return real::ioctl(fd, request, argument) };
+        let answer = match request {
+            libc::FIONREAD => lane.readable(),
+            libc::TIOCOUTQ => lane.unread_by_peer(),
+            libc::FIOCLEX | libc::FIONCLEX => return real::ioctl(fd, request, argument),
+            0x8905 => 0, // SIOCATMARK
+            _ => return real::ioctl(fd, request, argument),
+        };
+        if value.is_null() {
+            return real::fail(libc::EFAULT);
+        }
+        value.write_unaligned(c_int::try_from(answer).unwrap_or(c_int::MAX));
+        0
+    }
+
+    fn vfork() -> libc::pid_t {
+        // A child that shares this process's memory would close its parent's sockets.
+        libc::fork()
+    }
+}

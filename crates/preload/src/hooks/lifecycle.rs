@@ -1,0 +1,180 @@
+//! Making, connecting, accepting, shutting.
+
+use libc::{c_int, c_void, sockaddr, socklen_t};
+
+use super::lane;
+use crate::connection::{self, Connected};
+use crate::socket::{self, status};
+use crate::table::{self, Kind};
+use crate::{names, options, real};
+
+/// Result of a call that gives 0 or an errno.
+fn done(result: Result<(), i32>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => real::fail(error),
+    }
+}
+
+hook! {
+    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+        let plain = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+        if (domain == libc::AF_INET || domain == libc::AF_INET6)
+            && plain == libc::SOCK_STREAM
+            && (protocol == 0 || protocol == libc::IPPROTO_TCP)
+            && let Some(fd) = connection::open(domain, kind)
+        {
+            return fd;
+        }
+        real::socket(domain, kind, protocol)
+    }
+
+    fn __socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+        socket(domain, kind, protocol)
+    }
+
+    fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        let socket = connection::before_kernel_use(fd);
+        if lane(fd).is_some() {
+            return real::fail(libc::EINVAL);
+        }
+        let result = real::bind(fd, address, length);
+        if let (0, Some(socket)) = (result, socket) {
+            socket.mark(status::BOUND);
+        }
+        result
+    }
+
+    fn listen(fd: c_int, backlog: c_int) -> c_int {
+        let socket = connection::before_kernel_use(fd);
+        if lane(fd).is_some() {
+            return real::fail(libc::EINVAL);
+        }
+        let result = real::listen(fd, backlog);
+        if let (0, Some(socket)) = (result, socket)
+            && socket.word.kind() == Kind::Kernel
+        {
+            connection::listen(fd, Some(socket), backlog);
+        }
+        result
+    }
+
+    fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        let Some(socket) = socket::of(fd) else { return real::connect(fd, address, length) };
+        let target = names::read(address, length);
+        match connection::connect(fd, &socket, target) {
+            Connected::Virtual(result) => done(result),
+            Connected::Kernel => real::connect(fd, address, length),
+        }
+    }
+
+    fn __connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        connect(fd, address, length)
+    }
+
+    fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        accept4(fd, address, length, 0)
+    }
+
+    fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
+        match table::get(fd).kind() {
+            Kind::Listener => {}
+            Kind::Foreign => connection::recognise_listener(fd),
+            Kind::Virtual => return real::fail(libc::EINVAL),
+            _ => {}
+        }
+        let Some(socket) = socket::of(fd).filter(|s| s.word.kind() == Kind::Listener) else {
+            return real::accept4(fd, address, length, flags);
+        };
+        if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+            return real::fail(libc::EINVAL);
+        }
+        match crate::accepting::accept(fd, &socket, flags) {
+            Ok(crate::accepting::Accepted::Virtual(made, peer)) => {
+                names::write(&peer, address, length);
+                made
+            }
+            Ok(crate::accepting::Accepted::Kernel) => {
+                let made = real::accept4(fd, address, length, flags);
+                if made >= 0 {
+                    connection::note_kernel_accept(made, flags & libc::SOCK_NONBLOCK != 0);
+                }
+                made
+            }
+            Err(error) => real::fail(error),
+        }
+    }
+
+    fn shutdown(fd: c_int, how: c_int) -> c_int {
+        match lane(fd) {
+            None => real::shutdown(fd, how),
+            Some(_) if !(0..=2).contains(&how) => real::fail(libc::EINVAL),
+            Some(lane) => done(connection::shutdown(&lane, how)),
+        }
+    }
+
+    fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        match lane(fd) {
+            None => real::getsockname(fd, address, length),
+            Some(_) if address.is_null() || length.is_null() => real::fail(libc::EFAULT),
+            Some(lane) => {
+                names::write(&lane.socket.entry.local.load(), address, length);
+                0
+            }
+        }
+    }
+
+    fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        match lane(fd) {
+            None => real::getpeername(fd, address, length),
+            Some(_) if address.is_null() || length.is_null() => real::fail(libc::EFAULT),
+            Some(lane) if lane.socket.has(status::RESET) => real::fail(libc::ENOTCONN),
+            Some(lane) => {
+                names::write(&lane.socket.entry.peer.load(), address, length);
+                0
+            }
+        }
+    }
+
+    fn setsockopt(
+        fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t,
+    ) -> c_int {
+        let Some(socket) = socket::of(fd) else {
+            return real::setsockopt(fd, level, name, value, length);
+        };
+        match socket.word.kind() {
+            Kind::Fresh | Kind::Virtual => {
+                done(options::set(&socket, fd, level, name, value, length))
+            }
+            kind => {
+                let result = real::setsockopt(fd, level, name, value, length);
+                if result == 0 && kind == Kind::Listener || !socket.has(status::KERNEL_CONNECTED) {
+                    options::note(&socket, fd, level, name, value, length);
+                }
+                result
+            }
+        }
+    }
+
+    fn getsockopt(
+        fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t,
+    ) -> c_int {
+        match socket::of(fd) {
+            Some(socket) if matches!(socket.word.kind(), Kind::Fresh | Kind::Virtual) => {
+                done(options::get(&socket, fd, level, name, value, length))
+            }
+            _ => real::getsockopt(fd, level, name, value, length),
+        }
+    }
+
+    fn sockatmark(fd: c_int) -> c_int {
+        match lane(fd) {
+            None => real::sockatmark(fd),
+            Some(_) => 0,
+        }
+    }
+
+    fn isfdtype(fd: c_int, kind: c_int) -> c_int {
+        real::isfdtype(fd, kind)
+    }
+}

@@ -1,0 +1,680 @@
+//! The data path of a virtual socket: copies between the program's buffers and the two rings, and
+//! what the other side is told about it. No system call unless the other side sleeps.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::{
+    Cell, Geometry, LEAST_RING_LOG2, MOST_RING_LOG2, Role, SMALL_RING_LOG2, Side, Slot, side_flags,
+    waiter as bits,
+};
+use netchannel_ring::waiter::Wake;
+use netchannel_ring::{bytes, cell, waiter};
+
+use crate::link::LinkEnd;
+use crate::socket::{Socket, header, status};
+use crate::{clock, lock, sys};
+
+/// A connected virtual socket with everything its data path needs, resolved once per call.
+#[derive(Clone, Copy)]
+pub struct Lane {
+    /// The socket.
+    pub socket: Socket,
+    /// Its anchor: the program's descriptor.
+    pub fd: i32,
+    /// Its link.
+    pub link: &'static LinkEnd,
+    slot: &'static Slot,
+    index: u32,
+    generation: u32,
+}
+
+/// What stops a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The ring is empty (receiving) or full (sending).
+    Wait,
+    /// No byte will follow.
+    End,
+    /// The call fails with this errno.
+    Error(i32),
+}
+
+/// The largest run that is copied before it is published, so that the other side can begin.
+const STRIDE: u64 = 64 * 1024;
+/// Automatic growth stops here while the reader keeps up.
+const CALM_RING_LOG2: u32 = 18;
+
+impl Lane {
+    /// Resolves a virtual socket.
+    #[inline]
+    pub fn of(socket: Socket, fd: i32) -> Option<Self> {
+        let link = socket.link()?;
+        let index = socket.entry.slot.load(Ordering::Relaxed);
+        let slot = link.slot(index)?;
+        let generation = socket.entry.generation.load(Ordering::Relaxed);
+        Some(Self {
+            socket,
+            fd,
+            link,
+            slot,
+            index,
+            generation,
+        })
+    }
+
+    /// Slot and generation.
+    pub const fn handle(&self) -> Handle {
+        Handle {
+            index: self.index,
+            generation: self.generation,
+        }
+    }
+
+    /// The shared slot.
+    pub const fn slot(&self) -> &'static Slot {
+        self.slot
+    }
+
+    /// This side's words.
+    #[inline]
+    pub fn own(&self) -> &'static Side {
+        self.link.sides(self.slot).0
+    }
+
+    #[inline]
+    fn peer(&self) -> &'static Side {
+        self.link.sides(self.slot).1
+    }
+
+    /// The peer's flags; none while it has not taken up this connection yet.
+    #[inline]
+    pub fn peer_flags(&self) -> u32 {
+        let peer = self.peer();
+        // Acquire: pairs with the releases in `reset_side` and of the flags themselves.
+        if peer.generation.load(Ordering::Acquire) != self.generation {
+            return 0;
+        }
+        peer.flags.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn peer_tail(&self) -> u64 {
+        let peer = self.peer();
+        // Acquire: pairs with the release in `send`, the bytes up to it are there.
+        let tail = peer.tail.load(Ordering::Acquire);
+        if peer.generation.load(Ordering::Acquire) == self.generation {
+            tail
+        } else {
+            0
+        }
+    }
+
+    #[inline]
+    fn peer_head(&self) -> u64 {
+        let peer = self.peer();
+        // Acquire: pairs with the release in `receive`, the bytes up to it may be overwritten.
+        let head = peer.head.load(Ordering::Acquire);
+        if peer.generation.load(Ordering::Acquire) == self.generation {
+            head
+        } else {
+            0
+        }
+    }
+
+    /// Whether bytes wait to be read. Only a look.
+    #[inline]
+    pub fn has_bytes(&self) -> bool {
+        self.peer_tail() != self.socket.entry.receive.own.load(Ordering::Relaxed)
+    }
+
+    /// Bytes the peer has ever sent, by its own word. Only to notice a change.
+    pub fn arrived(&self) -> u64 {
+        self.peer_tail()
+    }
+
+    /// Bytes that wait to be read.
+    pub fn readable(&self) -> u64 {
+        let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
+        self.peer_tail()
+            .wrapping_sub(own)
+            .min(1 << (MOST_RING_LOG2 + 1))
+    }
+
+    /// Whether more than `count` bytes wait, or no more will come.
+    pub fn has_more_than(&self, count: u64) -> bool {
+        self.readable() > count
+            || self.peer_flags() & (side_flags::FIN | side_flags::RESET) != 0
+            || self
+                .socket
+                .has(status::SHUT_READ | status::RESET | status::PEER_GONE)
+    }
+
+    /// Bytes sent that the other has not read yet.
+    pub fn unread_by_peer(&self) -> u64 {
+        let own = self.socket.entry.transmit.own.load(Ordering::Relaxed);
+        own.wrapping_sub(self.peer_head())
+            .min(1 << (MOST_RING_LOG2 + 1))
+    }
+
+    /// Whether a reader would not wait: bytes, an end, or an error.
+    #[inline]
+    pub fn is_readable(&self) -> bool {
+        self.has_bytes()
+            || self.peer_flags() & (side_flags::FIN | side_flags::RESET) != 0
+            || self
+                .socket
+                .has(status::SHUT_READ | status::RESET | status::PEER_GONE | status::FAULT)
+    }
+
+    /// Whether a writer would not wait: a third of the ring is free, or it would fail.
+    pub fn is_writable(&self) -> bool {
+        if self.peer_flags() & (side_flags::RESET | side_flags::CLOSED) != 0
+            || self
+                .socket
+                .has(status::SHUT_WRITE | status::RESET | status::PEER_GONE | status::FAULT)
+        {
+            return true;
+        }
+        let ring = Geometry::from_word(self.transmit_geometry());
+        let size = ring.size();
+        let used = self.unread_by_peer();
+        used == 0 || size.saturating_sub(used) >= size / 3 || self.may_grow(ring)
+    }
+
+    fn may_grow(&self, ring: Geometry) -> bool {
+        let limit = self.socket.entry.transmit.limit.load(Ordering::Relaxed);
+        ring.log2 < CALM_RING_LOG2
+            && !self.socket.has(status::NO_GROWTH)
+            && (limit == 0 || limit.ilog2() > ring.log2)
+            && !self.is_switching()
+    }
+
+    fn is_switching(&self) -> bool {
+        let switched = self
+            .socket
+            .entry
+            .transmit
+            .switch_sequence
+            .load(Ordering::Relaxed);
+        self.peer_head() < switched
+    }
+
+    fn transmit_geometry(&self) -> u64 {
+        let word = self.socket.entry.transmit.geometry.load(Ordering::Relaxed);
+        if word != 0 {
+            return word;
+        }
+        self.link
+            .layout
+            .small_ring(self.link.role, self.index as usize)
+            .to_word()
+    }
+
+    /// Copies as much of `from` into the ring as fits. Returns how much, or why nothing.
+    ///
+    /// # Safety
+    /// `from` is the program's buffer of `length` bytes: readable, or faulting.
+    pub unsafe fn send(&self, from: *const u8, length: usize) -> Result<usize, Stop> {
+        let entry = self.socket.entry;
+        if !lock::acquire(&entry.transmit.lock) {
+            return Err(Stop::Error(libc::EAGAIN));
+        }
+        let result = if self.socket.is(self.fd) {
+            // SAFETY: the caller's promise.
+            unsafe { self.send_locked(from, length) }
+        } else {
+            Err(Stop::Error(libc::EBADF))
+        };
+        lock::release(&entry.transmit.lock);
+        result
+    }
+
+    unsafe fn send_locked(&self, from: *const u8, length: usize) -> Result<usize, Stop> {
+        self.check_send()?;
+        if length == 0 {
+            return Ok(0);
+        }
+        if self.peer_flags() & side_flags::CLOSED != 0 {
+            // TCP takes the first bytes and learns from the reset that nobody wants them.
+            self.socket.mark(status::WRITE_MET_CLOSED);
+            return Ok(length);
+        }
+        let transmit = &self.socket.entry.transmit;
+        let own = self.own();
+        let mut tail = transmit.own.load(Ordering::Relaxed);
+        let mut done: u64 = 0;
+        let total = length as u64;
+        while done < total {
+            let head = self.peer_head();
+            let mut ring = Geometry::from_word(self.transmit_geometry());
+            let switched = transmit.switch_sequence.load(Ordering::Relaxed);
+            // Until the peer has come to the present ring, all that fits is what that ring holds.
+            let base = head.max(switched);
+            let mut free = match bytes::writable(tail, base, ring.size()) {
+                Ok(free) if head <= tail => free,
+                _ => return Err(self.fault()),
+            };
+            if free < total - done && head >= switched {
+                let wanted = total - done + (tail - head);
+                if let Some(larger) = self.grow(ring, wanted, head, tail) {
+                    ring = larger;
+                    free = ring.size();
+                }
+            }
+            if free == 0 {
+                break;
+            }
+            let step = free.min(total - done).min(STRIDE);
+            let runs = bytes::runs(tail, step, ring.size());
+            // SAFETY: the caller's promise; both runs lie within `length`.
+            let left = unsafe {
+                let from = from.add(done as usize);
+                let first = runs.first as usize;
+                let left =
+                    self.link
+                        .region
+                        .copy_in((ring.offset + runs.offset) as usize, from, first);
+                if left > 0 || runs.second == 0 {
+                    left + runs.second as usize
+                } else {
+                    let rest = runs.second as usize;
+                    self.link
+                        .region
+                        .copy_in(ring.offset as usize, from.add(first), rest)
+                }
+            };
+            let copied = step - left as u64;
+            tail = tail.wrapping_add(copied);
+            done += copied;
+            if copied > 0 {
+                transmit.own.store(tail, Ordering::Relaxed);
+                // Release: pairs with the acquire in `peer_tail`.
+                own.tail.store(tail, Ordering::Release);
+                self.announce_data();
+            }
+            if left > 0 {
+                return if done > 0 {
+                    Ok(done as usize)
+                } else {
+                    Err(Stop::Error(libc::EFAULT))
+                };
+            }
+        }
+        if done == 0 {
+            Err(Stop::Wait)
+        } else {
+            Ok(done as usize)
+        }
+    }
+
+    fn check_send(&self) -> Result<(), Stop> {
+        let seen = self.socket.entry.status.load(Ordering::Relaxed);
+        if seen & (status::SHUT_WRITE | status::FAULT) != 0 {
+            return Err(Stop::Error(libc::EPIPE));
+        }
+        let peer = self.peer_flags();
+        let gone = seen & status::PEER_GONE != 0;
+        if peer & side_flags::RESET != 0 && self.socket.mark(status::RESET) == 0 {
+            return Err(Stop::Error(libc::ECONNRESET));
+        }
+        if seen & (status::RESET | status::WRITE_MET_CLOSED) != 0 || gone {
+            self.socket.mark(status::RESET);
+            return Err(Stop::Error(libc::EPIPE));
+        }
+        Ok(())
+    }
+
+    fn fault(&self) -> Stop {
+        self.socket.mark(status::FAULT | status::RESET);
+        if let Some(header) = header() {
+            header.faults.fetch_add(1, Ordering::Relaxed);
+        }
+        Stop::Error(libc::ECONNRESET)
+    }
+
+    /// Moves to a larger ring when this one is too small for what the program writes. Allowed only
+    /// when the peer reads from the present ring; the former is kept until it has read that up.
+    fn grow(&self, ring: Geometry, wanted: u64, head: u64, tail: u64) -> Option<Geometry> {
+        let transmit = &self.socket.entry.transmit;
+        let limit = transmit.limit.load(Ordering::Relaxed);
+        let most = if limit == 0 {
+            MOST_RING_LOG2
+        } else {
+            limit.max(1).ilog2().clamp(12, 22)
+        };
+        let log2 = if ring.log2 == SMALL_RING_LOG2 {
+            wanted
+                .saturating_mul(2)
+                .next_power_of_two()
+                .ilog2()
+                .clamp(LEAST_RING_LOG2, 18)
+        } else if ring.log2 < CALM_RING_LOG2 {
+            ring.log2 + 2
+        } else if self.reader_is_calm(head) {
+            ring.log2 + 2
+        } else {
+            return None;
+        };
+        let log2 = log2.min(most).min(MOST_RING_LOG2);
+        if log2 <= ring.log2 || log2 < LEAST_RING_LOG2 {
+            self.socket.mark(status::NO_GROWTH);
+            return None;
+        }
+        self.retire_former(head);
+        let Some(larger) = self.link.allocate(log2) else {
+            self.socket.mark(status::NO_GROWTH);
+            return None;
+        };
+        transmit
+            .former_geometry
+            .store(ring.to_word(), Ordering::Relaxed);
+        transmit.geometry.store(larger.to_word(), Ordering::Relaxed);
+        transmit.switch_sequence.store(tail, Ordering::Relaxed);
+        let own = self.own();
+        own.geometry.store(larger.to_word(), Ordering::Relaxed);
+        // Published by the release of the tail that follows.
+        own.switch_sequence.store(tail, Ordering::Release);
+        Some(larger)
+    }
+
+    /// Frees the ring before the present one, once the peer has left it.
+    fn retire_former(&self, head: u64) {
+        let transmit = &self.socket.entry.transmit;
+        if head >= transmit.switch_sequence.load(Ordering::Relaxed) {
+            let former = transmit.former_geometry.swap(0, Ordering::Relaxed);
+            if former != 0 {
+                self.link.release(Geometry::from_word(former));
+            }
+        }
+    }
+
+    /// Whether the reader has not moved since the ring was last full: it needs a larger buffer
+    /// rather than a faster one.
+    fn reader_is_calm(&self, head: u64) -> bool {
+        self.socket
+            .entry
+            .transmit
+            .flags
+            .swap(head.wrapping_add(1), Ordering::Relaxed)
+            == head.wrapping_add(1)
+    }
+
+    /// Copies bytes to the program. `peek` leaves them; `discard` copies nothing.
+    ///
+    /// # Safety
+    /// `to` is the program's buffer of `length` bytes: writable, or faulting.
+    pub unsafe fn receive(
+        &self,
+        to: *mut u8,
+        length: usize,
+        peek: bool,
+        discard: bool,
+        skip: u64,
+    ) -> Result<usize, Stop> {
+        let entry = self.socket.entry;
+        if !lock::acquire(&entry.receive.lock) {
+            return Err(Stop::Error(libc::EAGAIN));
+        }
+        let result = if self.socket.is(self.fd) {
+            // SAFETY: the caller's promise.
+            unsafe { self.receive_locked(to, length, peek, discard, skip) }
+        } else {
+            Err(Stop::Error(libc::EBADF))
+        };
+        lock::release(&entry.receive.lock);
+        result
+    }
+
+    unsafe fn receive_locked(
+        &self,
+        to: *mut u8,
+        length: usize,
+        peek: bool,
+        discard: bool,
+        skip: u64,
+    ) -> Result<usize, Stop> {
+        let receive = &self.socket.entry.receive;
+        let own = self.own();
+        let start = receive.own.load(Ordering::Relaxed);
+        let mut head = start.wrapping_add(skip);
+        if self.socket.has(status::FAULT) {
+            return Err(Stop::End);
+        }
+        let mut done: u64 = 0;
+        let total = length as u64;
+        while done < total {
+            // The flags first: whoever has said FIN says no more.
+            let flags = self.peer_flags();
+            let tail = self.peer_tail();
+            if tail == head {
+                if done > 0 {
+                    break;
+                }
+                return Err(self.nothing(flags, tail));
+            }
+            let Some((ring, limit)) = self.receive_ring(head, tail) else {
+                return Err(self.fault());
+            };
+            let step = (limit.wrapping_sub(head)).min(total - done).min(STRIDE);
+            let mut left = 0;
+            if !discard {
+                let runs = bytes::runs(head, step, ring.size());
+                // SAFETY: the caller's promise; both runs lie within `length`.
+                left = unsafe {
+                    let to = to.add(done as usize);
+                    let first = runs.first as usize;
+                    let left =
+                        self.link
+                            .region
+                            .copy_out((ring.offset + runs.offset) as usize, to, first);
+                    if left > 0 || runs.second == 0 {
+                        left + runs.second as usize
+                    } else {
+                        let rest = runs.second as usize;
+                        self.link
+                            .region
+                            .copy_out(ring.offset as usize, to.add(first), rest)
+                    }
+                };
+            }
+            let copied = step - left as u64;
+            head = head.wrapping_add(copied);
+            done += copied;
+            if !peek && copied > 0 {
+                receive.own.store(head, Ordering::Relaxed);
+                // Release: pairs with the acquire in `peer_head`.
+                own.head.store(head, Ordering::Release);
+                self.announce_space();
+            }
+            if left > 0 {
+                return if done > 0 {
+                    Ok(done as usize)
+                } else {
+                    Err(Stop::Error(libc::EFAULT))
+                };
+            }
+            if peek && limit != tail {
+                break;
+            }
+        }
+        Ok(done as usize)
+    }
+
+    /// The ring in which `head` lies, and the sequence up to which it may be read there.
+    fn receive_ring(&self, head: u64, tail: u64) -> Option<(Geometry, u64)> {
+        let receive = &self.socket.entry.receive;
+        let peer = self.peer();
+        let switch = peer.switch_sequence.load(Ordering::Relaxed);
+        let role = self.link.role.other();
+        let mut word = receive.geometry.load(Ordering::Relaxed);
+        if word == 0 {
+            word = self
+                .link
+                .layout
+                .small_ring(role, self.index as usize)
+                .to_word();
+        }
+        let mut limit = tail;
+        if switch != receive.switch_sequence.load(Ordering::Relaxed) {
+            if switch == head {
+                let claimed = Geometry::from_word(peer.geometry.load(Ordering::Relaxed));
+                if !self.link.layout.accepts(role, self.index as usize, claimed) {
+                    return None;
+                }
+                word = claimed.to_word();
+                receive.geometry.store(word, Ordering::Relaxed);
+                receive.switch_sequence.store(switch, Ordering::Relaxed);
+            } else if switch.wrapping_sub(head) <= tail.wrapping_sub(head) {
+                limit = switch;
+            } else {
+                return None;
+            }
+        }
+        let ring = Geometry::from_word(word);
+        bytes::readable(head, limit, ring.size()).ok()?;
+        Some((ring, limit))
+    }
+
+    fn reset_seen(&self) -> Stop {
+        if self.socket.mark(status::RESET) == 0 {
+            Stop::Error(libc::ECONNRESET)
+        } else {
+            Stop::End
+        }
+    }
+
+    /// No byte is there: wait, or is it the end?
+    fn nothing(&self, flags: u32, tail: u64) -> Stop {
+        let seen = self.socket.entry.status.load(Ordering::Relaxed);
+        if flags & side_flags::RESET != 0 {
+            return self.reset_seen();
+        }
+        if flags & side_flags::FIN != 0 || seen & (status::SHUT_READ | status::RESET) != 0 {
+            return if self.peer_tail() == tail || seen & status::SHUT_READ != 0 {
+                Stop::End
+            } else {
+                Stop::Wait
+            };
+        }
+        if seen & status::PEER_GONE != 0 {
+            // Killed: what it had not read makes it a reset, as with TCP.
+            if self.unread_by_peer() > 0 && self.socket.mark(status::RESET) == 0 {
+                return Stop::Error(libc::ECONNRESET);
+            }
+            return Stop::End;
+        }
+        Stop::Wait
+    }
+
+    #[inline]
+    fn announce_data(&self) {
+        if let Some(wake) = waiter::announce_data(&self.peer().waiter) {
+            self.deliver(wake);
+        }
+    }
+
+    #[inline]
+    fn announce_space(&self) {
+        if let Some(wake) = waiter::announce_space(&self.peer().waiter) {
+            self.deliver(wake);
+        }
+    }
+
+    /// Tells the peer of an end or a reset.
+    pub fn announce_flags(&self) {
+        self.announce_data();
+        self.announce_space();
+    }
+
+    #[cold]
+    fn deliver(&self, wake: Wake) {
+        let mut token = wake.token;
+        if let Some(index) = wake.cell
+            && let Some(cell) = self.link.cell(self.link.role.other(), index)
+        {
+            let Cell {
+                asleep,
+                summary,
+                ready,
+                ..
+            } = cell;
+            token |= cell::mark(asleep, summary, ready, self.index as usize);
+        }
+        if token {
+            if let Some(header) = header() {
+                header.tokens.fetch_add(1, Ordering::Relaxed);
+            }
+            let _ = sys::send(self.fd, &[0], libc::MSG_DONTWAIT);
+        }
+    }
+
+    /// Wants to be woken for `wanted` ([`bits::DATA`], [`bits::SPACE`]); the caller looks again.
+    pub fn arm(&self, wanted: u32) {
+        waiter::arm(&self.own().waiter, wanted);
+    }
+
+    /// No longer.
+    pub fn disarm(&self, wanted: u32) {
+        waiter::disarm(&self.own().waiter, wanted);
+    }
+
+    /// Wants the event loop to hear of room, when one holds the socket. True when there is room
+    /// already.
+    pub fn want_space(&self) -> bool {
+        self.arm(bits::CELL_SPACE);
+        self.is_writable()
+    }
+
+    /// Takes all tokens off the anchor, unless another thread sleeps on it, which needs them.
+    /// Notices the end of the peer.
+    pub fn take_tokens(&self) {
+        let entry = self.socket.entry;
+        if entry.receive.sleepers.load(Ordering::Acquire) > 0 {
+            return;
+        }
+        let mut tokens = [0; 64];
+        match sys::receive(self.fd, &mut tokens, libc::MSG_DONTWAIT) {
+            Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN) => self.peer_ended(),
+            _ => {}
+        }
+    }
+
+    /// The kernel says that the other end of the anchor is closed by everybody.
+    pub fn peer_ended(&self) {
+        self.socket.mark(status::PEER_GONE);
+    }
+
+    /// Asks the kernel now and then whether the peer still lives, for programs that never sleep.
+    #[inline]
+    pub fn check_peer(&self) {
+        let now = clock::now();
+        let last = self.socket.local.checked.load(Ordering::Relaxed);
+        if now.wrapping_sub(last) > 200 * clock::MICROSECOND {
+            self.socket.local.checked.store(now, Ordering::Relaxed);
+            self.look_for_peer();
+        }
+    }
+
+    /// Asks the kernel whether the peer still lives.
+    pub fn look_for_peer(&self) {
+        let mut byte = [0];
+        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+        if matches!(
+            sys::receive(self.fd, &mut byte, flags),
+            Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)
+        ) {
+            self.peer_ended();
+        }
+    }
+
+    /// Hands the socket to an event loop's cell, or takes it back.
+    pub fn attach_cell(&self, index: Option<usize>) {
+        waiter::attach_cell(&self.own().waiter, index);
+    }
+
+    /// Whether the socket is the server's.
+    pub fn is_server(&self) -> bool {
+        self.link.role == Role::Server
+    }
+}

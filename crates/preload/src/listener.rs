@@ -1,0 +1,426 @@
+//! Listeners: the kernel's TCP listener, and beside it the virtual connections that came over
+//! links or in offers of the daemon.
+
+use std::collections::VecDeque;
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use netchannel_abi::address::Address;
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::{Role, side_flags};
+use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation, listen_flags};
+
+use crate::link::{LinkEnd, Loan, reset_side};
+use crate::lock::Lock;
+use crate::socket::Socket;
+use crate::{attach, names, sys};
+
+/// A connection that waits to be accepted.
+#[derive(Clone, Copy)]
+pub struct Pending {
+    /// The link it came over.
+    pub link: &'static LinkEnd,
+    /// Its slot and anchor.
+    pub loan: Loan,
+}
+
+/// A listener of this process. Never freed: a thread may still sleep in accept.
+pub struct Listener {
+    /// The daemon's number.
+    pub number: u32,
+    /// Where the daemon's offers come; shared with forked children and other holders.
+    pub channel: i32,
+    /// Where it listens.
+    pub address: Address,
+    /// Not closed by this process.
+    pub open: AtomicBool,
+    /// Accepted so far, to give the kernel's queue its turn.
+    pub turns: AtomicU64,
+    pending: Lock<VecDeque<Pending>>,
+}
+
+/// Links and listeners of this process.
+struct Registry {
+    clients: Vec<&'static LinkEnd>,
+    servers: Vec<&'static LinkEnd>,
+    listeners: Vec<&'static Listener>,
+}
+
+static REGISTRY: Lock<Registry> = Lock::new(Registry {
+    clients: Vec::new(),
+    servers: Vec::new(),
+    listeners: Vec::new(),
+});
+
+impl Listener {
+    /// Tells the daemon that `fd` listens. `None` where there is no daemon or it refuses.
+    pub fn register(fd: i32, backlog: i32) -> Option<&'static Self> {
+        attach::ensure()?;
+        let address = names::of_kernel(fd, false)?;
+        let mut words = [0; 14];
+        words[..3].copy_from_slice(&address.to_words());
+        words[3] = sys::cookie(fd).ok()?;
+        words[4] = u64::try_from(backlog).unwrap_or(0);
+        let on = |level, name, flag| match sys::option(fd, level, name) {
+            Ok(value) if value != 0 => flag,
+            _ => 0,
+        };
+        words[5] = on(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, listen_flags::V6_ONLY)
+            | on(
+                libc::SOL_SOCKET,
+                libc::SO_REUSEPORT,
+                listen_flags::REUSE_PORT,
+            );
+        let mut received = [-1; sys::MOST];
+        let (answer, count) = attach::request(Operation::Listen, words, &[], &mut received).ok()?;
+        if count != 1 {
+            received.iter().take(count).for_each(|fd| sys::close(*fd));
+            return None;
+        }
+        let number = u32::try_from(answer.words[0]).ok()?;
+        let made: &'static Self = Box::leak(Box::new(Self {
+            number,
+            channel: attach::keep(received[0]),
+            address,
+            open: AtomicBool::new(true),
+            turns: AtomicU64::new(0),
+            pending: Lock::new(VecDeque::new()),
+        }));
+        REGISTRY.lock()?.listeners.push(made);
+        Some(made)
+    }
+
+    /// A connection that waits, if one does.
+    pub fn take(&self) -> Option<Pending> {
+        let found = self.pending.lock()?.pop_front();
+        if found.is_some() {
+            return found;
+        }
+        poll_jobs();
+        self.pending.lock()?.pop_front()
+    }
+
+    /// Whether a connection waits. Looks at the links, not at the kernel.
+    pub fn has_pending(&self) -> bool {
+        if self
+            .pending
+            .lock()
+            .is_some_and(|pending| !pending.is_empty())
+        {
+            return true;
+        }
+        poll_jobs();
+        self.pending
+            .lock()
+            .is_some_and(|pending| !pending.is_empty())
+    }
+
+    /// Puts a connection back that could not be accepted for want of a descriptor.
+    pub fn push_front(&self, pending: Pending) {
+        if let Some(mut queue) = self.pending.lock() {
+            queue.push_front(pending);
+        }
+    }
+
+    fn push(&self, pending: Pending) {
+        if let Some(mut queue) = self.pending.lock() {
+            queue.push_back(pending);
+        }
+    }
+
+    /// Takes the daemon's offers. True when any came.
+    pub fn take_offers(&self) -> bool {
+        let mut any = false;
+        loop {
+            let mut bytes = [0; MESSAGE_BYTES];
+            let mut fds = [-1; sys::MOST];
+            let got = sys::receive_message(self.channel, &mut bytes, &mut fds, libc::MSG_DONTWAIT);
+            let Ok((length, count)) = got else { return any };
+            if length == 0 {
+                return any;
+            }
+            let fds = fds.get(..count).unwrap_or(&[]);
+            match bytes.get(..length).and_then(Message::from_bytes) {
+                Some(message) if message.operation == Operation::Offer as u32 => {
+                    any |= self.take_offer(&message, fds);
+                    // One at a time: other holders of the listener shall have their share.
+                    return any;
+                }
+                _ => fds.iter().for_each(|fd| sys::close(*fd)),
+            }
+        }
+    }
+
+    fn take_offer(&self, message: &Message, fds: &[i32]) -> bool {
+        let words = &message.words;
+        let first = usize::try_from(words[6]).unwrap_or(usize::MAX);
+        // A connection handed on by another holder comes with its one anchor.
+        if words[7] == 1 {
+            return self.take_handed_on(words, fds, first).is_some();
+        }
+        let sizes = (words[2], words[3]);
+        let link = LinkEnd::adopt(Role::Server, words[0], self.number, sizes, first, fds);
+        let Some(link) = link else { return false };
+        if let Some(mut registry) = REGISTRY.lock() {
+            registry.servers.retain(|link| link.is_alive());
+            registry.servers.push(link);
+        }
+        crate::epoll::add_link(link);
+        true
+    }
+
+    fn take_handed_on(&self, words: &[u64; 14], fds: &[i32], slot: usize) -> Option<()> {
+        let [memory, channel, anchor] = *fds else {
+            fds.iter().for_each(|fd| sys::close(*fd));
+            return None;
+        };
+        let sizes = (words[2], words[3]);
+        let index = u32::try_from(slot).ok()?;
+        let link = LinkEnd::borrow(
+            Role::Server,
+            words[0],
+            self.number,
+            sizes,
+            &[memory, channel],
+        )?;
+        let shared = link.slot(index)?;
+        let generation = shared.client.generation.load(Ordering::Acquire);
+        reset_side(
+            &shared.server,
+            generation,
+            link.layout.small_ring(Role::Server, slot),
+        );
+        let loan = Loan {
+            handle: Handle { index, generation },
+            anchor: attach::keep(anchor),
+            nonblocking: true,
+        };
+        self.push(Pending { link, loan });
+        Some(())
+    }
+
+    /// Descriptors to sleep on besides the TCP listener itself.
+    pub fn wake_descriptors(&self) -> Vec<i32> {
+        let mut list = vec![self.channel];
+        if let Some(registry) = REGISTRY.lock() {
+            list.extend(
+                registry
+                    .servers
+                    .iter()
+                    .filter(|l| l.is_alive())
+                    .map(|l| l.channel),
+            );
+        }
+        list
+    }
+
+    /// This process closes the listener. `last` when no other process holds it: then what waits is
+    /// reset, as TCP does; otherwise it is handed to the others.
+    pub fn close(&'static self, last: bool) {
+        poll_jobs();
+        self.open.store(false, Ordering::Release);
+        if let Some(mut registry) = REGISTRY.lock() {
+            registry
+                .listeners
+                .retain(|listener| !core::ptr::eq(*listener, self));
+        }
+        let waiting = self
+            .pending
+            .lock()
+            .map(|mut queue| core::mem::take(&mut *queue));
+        for pending in waiting.into_iter().flatten() {
+            if last || !self.hand_on(&pending) {
+                reset(&pending);
+            }
+        }
+        let mut words = [0; 14];
+        words[0] = u64::from(self.number);
+        let mut none = [-1; sys::MOST];
+        let _ = attach::request(Operation::Unlisten, words, &[], &mut none);
+        attach::drop_kept(self.channel);
+    }
+
+    fn hand_on(&self, pending: &Pending) -> bool {
+        let mut words = [0; 14];
+        words[0] = pending.link.number;
+        words[1] = u64::from(self.number);
+        words[2] = u64::from(pending.loan.handle.index);
+        let fds = [
+            pending.link.memory,
+            pending.link.channel,
+            pending.loan.anchor,
+        ];
+        let mut none = [-1; sys::MOST];
+        let done = attach::request(Operation::Reoffer, words, &fds, &mut none).is_ok();
+        if done {
+            attach::drop_kept(pending.loan.anchor);
+        }
+        done
+    }
+}
+
+/// Resets a connection that nobody will accept.
+fn reset(pending: &Pending) {
+    let Some(slot) = pending.link.slot(pending.loan.handle.index) else {
+        return;
+    };
+    let flags = side_flags::FIN | side_flags::CLOSED | side_flags::RESET;
+    let ring = pending
+        .link
+        .layout
+        .small_ring(Role::Server, pending.loan.handle.index as usize);
+    pending
+        .link
+        .finish(slot, pending.loan.handle, flags, None, [ring; 2]);
+    if let Some(wake) = netchannel_ring::waiter::announce_data(&slot.client.waiter)
+        && let Some(index) = wake.cell
+        && let Some(cell) = pending.link.cell(Role::Client, index)
+    {
+        let slot = pending.loan.handle.index as usize;
+        netchannel_ring::cell::mark(&cell.asleep, &cell.summary, &cell.ready, slot);
+    }
+    // The anchor's end wakes whoever sleeps.
+    attach::drop_kept(pending.loan.anchor);
+}
+
+/// Moves new connections from all links to their listeners.
+pub fn poll_jobs() {
+    let Some(registry) = REGISTRY.lock() else {
+        return;
+    };
+    for link in &registry.servers {
+        if !link.is_alive() || !link.has_jobs() {
+            continue;
+        }
+        link.take_jobs(|number, loan| {
+            let pending = Pending { link, loan };
+            match registry
+                .listeners
+                .iter()
+                .find(|listener| listener.number == number)
+            {
+                Some(listener) => listener.push(pending),
+                None => reset(&pending),
+            }
+        });
+    }
+}
+
+/// Whether any link has new connections; only looks.
+pub fn any_jobs() -> bool {
+    REGISTRY.lock().is_some_and(|registry| {
+        registry
+            .servers
+            .iter()
+            .any(|link| link.is_alive() && link.has_jobs())
+    })
+}
+
+/// Asks for doorbells on all links. True when a connection came meanwhile.
+pub fn listen_for_jobs() -> bool {
+    let Some(registry) = REGISTRY.lock() else {
+        return true;
+    };
+    let mut came = false;
+    for link in &registry.servers {
+        if link.is_alive() {
+            link.listen_for_jobs();
+            came |= link.has_jobs();
+        }
+    }
+    came
+}
+
+/// Reads the channels of all links: doorbells, anchors, ends.
+pub fn read_channels() {
+    let Some(registry) = REGISTRY.lock() else {
+        return;
+    };
+    for link in &registry.servers {
+        if link.is_alive() {
+            link.read_channel();
+        }
+    }
+}
+
+/// The links to programs that connect to us.
+pub fn server_links() -> Vec<&'static LinkEnd> {
+    REGISTRY
+        .lock()
+        .map(|registry| registry.servers.clone())
+        .unwrap_or_default()
+}
+
+/// A link to the program that holds `listener`, made by the daemon if there is none yet.
+pub fn client_link(listener: u32) -> Result<&'static LinkEnd, i32> {
+    if let Some(link) = known_link(listener) {
+        return Ok(link);
+    }
+    let mut words = [0; 14];
+    words[0] = u64::from(listener);
+    let mut received = [-1; sys::MOST];
+    let (answer, count) = attach::request(Operation::Connect, words, &[], &mut received)?;
+    let fds = received.get(..count).unwrap_or(&[]);
+    let sizes = (answer.words[1], answer.words[2]);
+    let link = LinkEnd::adopt(Role::Client, answer.words[0], listener, sizes, 0, fds)
+        .ok_or(libc::EPROTO)?;
+    let mut registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
+    registry.clients.retain(|link| link.is_alive());
+    registry.clients.push(link);
+    Ok(link)
+}
+
+fn known_link(listener: u32) -> Option<&'static LinkEnd> {
+    let registry = REGISTRY.lock()?;
+    let found = registry
+        .clients
+        .iter()
+        .copied()
+        .find(|link| link.listener == listener && link.is_own() && link.is_alive());
+    drop(registry);
+    found.filter(|link| link.check())
+}
+
+/// The numbers of the listeners this process holds.
+pub fn numbers() -> Vec<u32> {
+    REGISTRY
+        .lock()
+        .map(|registry| {
+            registry
+                .listeners
+                .iter()
+                .map(|listener| listener.number)
+                .collect()
+        })
+        .unwrap_or_default()
+}
+
+/// In a forked child: the listeners are held too, the links are the parent's.
+pub fn reset_in_child() {
+    REGISTRY.reset();
+    let Some(mut registry) = REGISTRY.lock() else {
+        return;
+    };
+    for link in registry.clients.drain(..) {
+        link.close_in_child();
+    }
+    for link in registry.servers.drain(..) {
+        link.close_in_child();
+    }
+    for listener in &registry.listeners {
+        listener.pending.reset();
+        // What the parent has taken, the parent accepts.
+        if let Some(mut pending) = listener.pending.lock() {
+            pending
+                .drain(..)
+                .for_each(|pending| attach::drop_kept(pending.loan.anchor));
+        }
+    }
+}
+
+/// Whether the kernel's queue should be looked at first this time.
+pub fn kernel_first(socket: &Socket) -> bool {
+    socket
+        .listener()
+        .is_some_and(|listener| listener.turns.fetch_add(1, Ordering::Relaxed) % 32 == 31)
+}

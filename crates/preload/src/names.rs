@@ -1,0 +1,188 @@
+//! Socket addresses: between the C structures and [`Address`], and in the daemon's directory.
+
+use core::sync::atomic::Ordering;
+
+use libc::{c_int, sockaddr, socklen_t};
+use netchannel_abi::address::{Address, INET, INET6};
+use netchannel_abi::directory::{self, ENTRIES, ENTRIES_OFFSET, Entry, Header, entry_flags};
+use netchannel_abi::reason::Reason;
+
+use crate::attach::Attachment;
+
+/// Reads a program's address; `None` for other families or a short structure.
+///
+/// # Safety
+/// `address` points at `length` readable bytes, or is null.
+pub unsafe fn read(address: *const sockaddr, length: socklen_t) -> Option<Address> {
+    if address.is_null() || (length as usize) < size_of::<libc::sa_family_t>() {
+        return None;
+    }
+    // SAFETY: long enough for the family, and read unaligned.
+    let family = c_int::from(unsafe { (&raw const (*address).sa_family).read_unaligned() });
+    if family == libc::AF_INET && length as usize >= size_of::<libc::sockaddr_in>() {
+        // SAFETY: long enough.
+        let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+        let port = u16::from_be(v4.sin_port);
+        return Some(Address::v4(v4.sin_addr.s_addr.to_ne_bytes(), port));
+    }
+    if family == libc::AF_INET6 && length as usize >= size_of::<libc::sockaddr_in6>() {
+        // SAFETY: long enough.
+        let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+        let port = u16::from_be(v6.sin6_port);
+        return Some(Address::v6(v6.sin6_addr.s6_addr, port, v6.sin6_scope_id));
+    }
+    None
+}
+
+/// Writes an address as the C call would: truncated to `length`, which becomes its true length.
+///
+/// # Safety
+/// `to` points at `*length` writable bytes; both may be null.
+pub unsafe fn write(from: &Address, to: *mut sockaddr, length: *mut socklen_t) {
+    if to.is_null() || length.is_null() {
+        return;
+    }
+    // SAFETY: all zero is a valid storage.
+    let mut storage: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
+    let size = if from.family == INET6 {
+        storage.sin6_family = INET6;
+        storage.sin6_port = from.port.to_be();
+        storage.sin6_addr.s6_addr = from.bytes;
+        storage.sin6_scope_id = from.scope;
+        size_of::<libc::sockaddr_in6>()
+    } else {
+        // SAFETY: all zero is a valid address, and the larger structure has room for it.
+        unsafe {
+            let mut v4: libc::sockaddr_in = core::mem::zeroed();
+            v4.sin_family = INET;
+            v4.sin_port = from.port.to_be();
+            let b = from.bytes;
+            v4.sin_addr.s_addr = u32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
+            (&raw mut storage).cast::<libc::sockaddr_in>().write(v4);
+        }
+        size_of::<libc::sockaddr_in>()
+    };
+    // SAFETY: the caller's buffer has `*length` bytes; the storage has `size`.
+    unsafe {
+        let room = (*length as usize).min(size);
+        core::ptr::copy_nonoverlapping((&raw const storage).cast::<u8>(), to.cast(), room);
+        *length = socklen_t::try_from(size).unwrap_or(0);
+    }
+}
+
+/// The kernel's own name of a socket.
+pub fn of_kernel(fd: c_int, peer: bool) -> Option<Address> {
+    // SAFETY: all zero is a valid storage.
+    let mut storage: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
+    let mut length = socklen_t::try_from(size_of::<libc::sockaddr_storage>()).unwrap_or(0);
+    let pointer = (&raw mut storage).cast::<sockaddr>();
+    // SAFETY: the storage is a local of that length.
+    unsafe {
+        let result = if peer {
+            crate::real::getpeername(fd, pointer, &raw mut length)
+        } else {
+            crate::real::getsockname(fd, pointer, &raw mut length)
+        };
+        if result < 0 {
+            return None;
+        }
+        read(pointer, length)
+    }
+}
+
+/// Whether an address is this host's.
+pub fn is_local(attachment: &Attachment, address: &Address) -> bool {
+    let plain = address.unmapped();
+    if plain.is_loopback() {
+        return true;
+    }
+    let Some(header) = attachment.directory.at::<Header>(0) else {
+        return false;
+    };
+    let count = header.locals.load(Ordering::Acquire) as usize;
+    header.local.iter().take(count).any(|local| {
+        let local = local.load();
+        local.family == plain.family && local.bytes == plain.bytes
+    })
+}
+
+/// The listener that would get a connection to `address`, or why none.
+pub fn find_listener(attachment: &Attachment, address: &Address) -> Result<u32, Reason> {
+    let plain = address.unmapped();
+    let header: &Header = attachment.directory.at(0).ok_or(Reason::NoDaemon)?;
+    let entries: &[Entry] = attachment
+        .directory
+        .slice(ENTRIES_OFFSET, ENTRIES)
+        .ok_or(Reason::NoDaemon)?;
+    for _ in 0..64 {
+        let before = header.sequence.load(Ordering::Acquire);
+        if !before.is_multiple_of(2) {
+            core::hint::spin_loop();
+            continue;
+        }
+        let found = probe(attachment, entries, &plain);
+        core::sync::atomic::fence(Ordering::Acquire);
+        if header.sequence.load(Ordering::Relaxed) == before {
+            return found;
+        }
+    }
+    Err(Reason::NoDaemon)
+}
+
+fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<u32, Reason> {
+    let start = directory::bucket(plain.port);
+    let mut candidates = [0u32; 16];
+    let mut count = 0;
+    let mut best = 0;
+    for step in 0..ENTRIES {
+        let Some(entry) = entries.get((start + step) & (ENTRIES - 1)) else {
+            break;
+        };
+        let number = entry.listener.load(Ordering::Relaxed);
+        if number == 0 {
+            break;
+        }
+        let local = entry.address.load();
+        if local.port != plain.port {
+            continue;
+        }
+        let only_v6 = entry.flags.load(Ordering::Relaxed) & entry_flags::V6_ONLY != 0;
+        let exact = local.unmapped();
+        // As the kernel scores: an exact address before a wildcard, the family before dual stack.
+        let score = if exact.family == plain.family && exact.bytes == plain.bytes {
+            3
+        } else if !local.is_wildcard() || !is_local(attachment, plain) {
+            0
+        } else if local.family == plain.family {
+            2
+        } else {
+            u32::from(local.family == INET6 && !only_v6)
+        };
+        if score == 0 || score < best {
+            continue;
+        }
+        if score > best {
+            (best, count) = (score, 0);
+        }
+        if let Some(place) = candidates.get_mut(count) {
+            *place = number;
+            count += 1;
+        }
+    }
+    if count == 0 {
+        let local = is_local(attachment, plain);
+        return Err(if local {
+            Reason::NoListener
+        } else {
+            Reason::Remote
+        });
+    }
+    // A SO_REUSEPORT group: spread over its members.
+    static TURN: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
+    let turn = if count == 1 {
+        0
+    } else {
+        TURN.fetch_add(1, Ordering::Relaxed) % count
+    };
+    candidates.get(turn).copied().ok_or(Reason::NoListener)
+}

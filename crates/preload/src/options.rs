@@ -1,0 +1,380 @@
+//! Options of sockets: recorded, answered as TCP answers them, and set again when the socket turns
+//! into a kernel socket.
+
+use core::sync::atomic::Ordering;
+
+use libc::{c_int, c_void, socklen_t};
+use netchannel_abi::link::side_flags;
+
+use crate::lane::Lane;
+use crate::socket::{Socket, status};
+use crate::table::Kind;
+use crate::{real, sys};
+
+/// One option as the program set it.
+#[derive(Clone, Copy)]
+pub struct Record {
+    /// Level.
+    pub level: c_int,
+    /// Name.
+    pub name: c_int,
+    /// Bytes of the value.
+    pub length: u32,
+    /// The value.
+    pub value: [u8; 16],
+}
+
+/// Sets the recorded options on a kernel socket.
+pub fn replay(socket: &Socket, fd: c_int) {
+    if !socket.has_options() {
+        return;
+    }
+    socket.with_options(|records| {
+        for record in records.iter() {
+            let _ = set_raw(fd, record);
+        }
+    });
+}
+
+fn set_raw(fd: c_int, record: &Record) -> Result<(), c_int> {
+    // SAFETY: the value is a local of at least `length` bytes.
+    unsafe {
+        sys::raw(
+            libc::SYS_setsockopt,
+            [
+                sys::int(fd),
+                sys::int(record.level),
+                sys::int(record.name),
+                record.value.as_ptr().addr(),
+                record.length as usize,
+                0,
+            ],
+        )
+    }
+    .map(|_| ())
+}
+
+fn get_raw(fd: c_int, level: c_int, name: c_int, value: &mut [u8]) -> Result<usize, c_int> {
+    let mut length = socklen_t::try_from(value.len()).unwrap_or(0);
+    // SAFETY: the buffer is ours, and `length` says its size.
+    unsafe {
+        sys::raw(
+            libc::SYS_getsockopt,
+            [
+                sys::int(fd),
+                sys::int(level),
+                sys::int(name),
+                value.as_mut_ptr().addr(),
+                (&raw mut length).addr(),
+                0,
+            ],
+        )?;
+    }
+    Ok(length as usize)
+}
+
+/// A kernel TCP socket that carries the recorded options, to ask what TCP would answer.
+fn with_scratch<R>(socket: &Socket, ask: impl FnOnce(c_int) -> R) -> Result<R, c_int> {
+    let six = socket.entry.local.load().family == netchannel_abi::address::INET6
+        || socket.local.family.load(Ordering::Relaxed) == libc::AF_INET6;
+    let family = if six { libc::AF_INET6 } else { libc::AF_INET };
+    let fd = sys::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)?;
+    replay(socket, fd);
+    let answer = ask(fd);
+    sys::close(fd);
+    Ok(answer)
+}
+
+/// Options that the accepted socket has from its listener.
+pub fn inherit(listener: &Socket, socket: &Socket) {
+    let (from, to) = (listener.entry, socket.entry);
+    to.linger
+        .store(from.linger.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.receive_timeout.store(
+        from.receive_timeout.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
+    to.send_timeout
+        .store(from.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
+    let limit = from.transmit.limit.load(Ordering::Relaxed);
+    to.transmit.limit.store(limit, Ordering::Relaxed);
+    if listener.has_options() {
+        let records = listener
+            .with_options(|records| records.clone())
+            .unwrap_or_default();
+        socket.with_options(|own| own.extend_from_slice(&records));
+    }
+}
+
+/// Whether an option asks for what only the kernel does.
+fn needs_kernel(level: c_int, name: c_int) -> bool {
+    match level {
+        libc::SOL_SOCKET => matches!(
+            name,
+            libc::SO_BINDTODEVICE
+                | libc::SO_ATTACH_FILTER
+                | libc::SO_ATTACH_BPF
+                | libc::SO_MARK
+                | libc::SO_ZEROCOPY
+                | libc::SO_TIMESTAMPING
+                | libc::SO_TXTIME
+        ),
+        libc::IPPROTO_TCP => matches!(
+            name,
+            libc::TCP_ULP | libc::TCP_REPAIR | libc::TCP_MD5SIG | libc::TCP_FASTOPEN_CONNECT
+        ),
+        _ => false,
+    }
+}
+
+/// `setsockopt` of a fresh or virtual socket.
+///
+/// # Errors
+/// What TCP would say.
+///
+/// # Safety
+/// `value` points at `length` readable bytes.
+pub unsafe fn set(
+    socket: &Socket,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: socklen_t,
+) -> Result<(), c_int> {
+    let size = length as usize;
+    if value.is_null() && size > 0 {
+        return Err(libc::EFAULT);
+    }
+    if needs_kernel(level, name) || size > 16 {
+        if socket.word.kind() == Kind::Fresh {
+            let reason = netchannel_abi::reason::Reason::Option;
+            crate::connection::materialise(fd, socket, reason)?;
+            // SAFETY: the caller's promise.
+            let done = unsafe { real::setsockopt(fd, level, name, value, length) };
+            return if done < 0 { Err(real::errno()) } else { Ok(()) };
+        }
+        // A connected virtual socket can not change its nature; TCP checks, nothing happens.
+        let asked = with_scratch(socket, |scratch| {
+            // SAFETY: the caller's promise.
+            let done = unsafe { real::setsockopt(scratch, level, name, value, length) };
+            if done < 0 { Err(real::errno()) } else { Ok(()) }
+        })?;
+        return asked;
+    }
+    let mut record = Record {
+        level,
+        name,
+        length: u32::try_from(size).unwrap_or(0),
+        value: [0; 16],
+    };
+    // SAFETY: the caller's promise; a fault is a fault of the program, as with any library call.
+    unsafe {
+        core::ptr::copy_nonoverlapping(value.cast::<u8>(), record.value.as_mut_ptr(), size);
+    }
+    if !is_plain_flag(&record) {
+        with_scratch(socket, |scratch| set_raw(scratch, &record))??;
+    }
+    apply(socket, fd, &record);
+    remember(socket, record).ok_or(libc::EAGAIN)
+}
+
+/// Remembers an option the kernel has taken, for what comes of the socket later.
+///
+/// # Safety
+/// `value` points at `length` readable bytes.
+pub unsafe fn note(
+    socket: &Socket,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: socklen_t,
+) {
+    let size = length as usize;
+    if value.is_null() || size > 16 {
+        return;
+    }
+    let mut record = Record {
+        level,
+        name,
+        length,
+        value: [0; 16],
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::ptr::copy_nonoverlapping(value.cast::<u8>(), record.value.as_mut_ptr(), size);
+    }
+    apply(socket, fd, &record);
+    remember(socket, record);
+}
+
+fn remember(socket: &Socket, record: Record) -> Option<()> {
+    socket.with_options(|records| {
+        let same = |old: &&mut Record| old.level == record.level && old.name == record.name;
+        match records.iter_mut().find(same) {
+            Some(old) => *old = record,
+            None => records.push(record),
+        }
+    })
+}
+
+/// Options that any int satisfies: they need no question to the kernel.
+fn is_plain_flag(record: &Record) -> bool {
+    record.length >= 4
+        && matches!(
+            (record.level, record.name),
+            (
+                libc::IPPROTO_TCP,
+                libc::TCP_NODELAY | libc::TCP_QUICKACK | libc::TCP_CORK
+            ) | (
+                libc::SOL_SOCKET,
+                libc::SO_KEEPALIVE | libc::SO_REUSEADDR | libc::SO_REUSEPORT
+            )
+        )
+}
+
+fn as_int(record: &Record) -> i32 {
+    let [a, b, c, d, ..] = record.value;
+    i32::from_ne_bytes([a, b, c, d])
+}
+
+/// Lets an option act on the virtual socket itself.
+fn apply(socket: &Socket, fd: c_int, record: &Record) {
+    if record.level != libc::SOL_SOCKET {
+        return;
+    }
+    let entry = socket.entry;
+    let half = |at: usize| {
+        let mut eight = [0; 8];
+        eight.copy_from_slice(&record.value[at..at + 8]);
+        i64::from_ne_bytes(eight)
+    };
+    let microseconds = || {
+        u64::try_from(half(0))
+            .unwrap_or(0)
+            .saturating_mul(1_000_000)
+            + u64::try_from(half(8)).unwrap_or(0)
+    };
+    match record.name {
+        libc::SO_LINGER => {
+            let seconds = i32::from_ne_bytes([
+                record.value[4],
+                record.value[5],
+                record.value[6],
+                record.value[7],
+            ]);
+            let on = as_int(record) != 0;
+            let word = if on {
+                u32::try_from(seconds).unwrap_or(0).saturating_add(1)
+            } else {
+                0
+            };
+            entry.linger.store(word, Ordering::Relaxed);
+        }
+        libc::SO_RCVTIMEO => {
+            entry
+                .receive_timeout
+                .store(microseconds(), Ordering::Relaxed);
+        }
+        libc::SO_SNDTIMEO => entry.send_timeout.store(microseconds(), Ordering::Relaxed),
+        libc::SO_SNDBUF => {
+            let bytes = u64::try_from(as_int(record)).unwrap_or(0).saturating_mul(2);
+            entry
+                .transmit
+                .limit
+                .store(bytes.max(4608), Ordering::Relaxed);
+        }
+        _ => {}
+    }
+    let _ = fd;
+}
+
+/// `getsockopt` of a fresh or virtual socket.
+///
+/// # Errors
+/// What TCP would say.
+///
+/// # Safety
+/// `value` points at `*length` writable bytes.
+pub unsafe fn get(
+    socket: &Socket,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut socklen_t,
+) -> Result<(), c_int> {
+    if length.is_null() || value.is_null() {
+        return Err(libc::EFAULT);
+    }
+    let mut buffer = [0u8; 512];
+    // SAFETY: the caller's pointer.
+    let room = unsafe { length.read_unaligned() } as usize;
+    let room = room.min(buffer.len());
+    let known = if socket.word.kind() == Kind::Virtual {
+        answer_virtual(socket, fd, level, name)
+    } else {
+        None
+    };
+    let size = if let Some(number) = known {
+        buffer[..4].copy_from_slice(&number.to_ne_bytes());
+        4.min(room)
+    } else {
+        let got = with_scratch(socket, |scratch| {
+            get_raw(scratch, level, name, &mut buffer[..room])
+        })?;
+        got?
+    };
+    if socket.word.kind() == Kind::Virtual
+        && level == libc::IPPROTO_TCP
+        && name == libc::TCP_INFO
+        && size > 0
+    {
+        // TCP_ESTABLISHED, or CLOSE_WAIT once the other has ended.
+        buffer[0] = state(socket, fd);
+    }
+    // SAFETY: the caller's buffer has room for `size` bytes.
+    unsafe {
+        core::ptr::copy_nonoverlapping(buffer.as_ptr(), value.cast::<u8>(), size);
+        length.write_unaligned(socklen_t::try_from(size).unwrap_or(0));
+    }
+    Ok(())
+}
+
+fn state(socket: &Socket, fd: c_int) -> u8 {
+    let Some(lane) = Lane::of(*socket, fd) else {
+        return 7;
+    };
+    let ended = lane.peer_flags() & side_flags::FIN != 0;
+    if socket.has(status::RESET | status::PEER_GONE) || lane.peer_flags() & side_flags::RESET != 0 {
+        return 7;
+    }
+    match (socket.has(status::SHUT_WRITE), ended) {
+        (false, false) => 1,
+        (true, false) => 5,
+        (false, true) => 8,
+        (true, true) => 7,
+    }
+}
+
+fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Option<i32> {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_ERROR) => Some(take_error(socket, fd)),
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(65483),
+        _ => None,
+    }
+}
+
+/// `SO_ERROR`: the pending error, once.
+pub fn take_error(socket: &Socket, fd: c_int) -> i32 {
+    socket.unmark(status::CONNECTING);
+    let pending = socket.entry.error.swap(0, Ordering::AcqRel);
+    if pending != 0 {
+        return pending;
+    }
+    let reset = Lane::of(*socket, fd)
+        .is_some_and(|lane| lane.peer_flags() & side_flags::RESET != 0)
+        && socket.mark(status::RESET) == 0;
+    if reset { libc::ECONNRESET } else { 0 }
+}

@@ -1,0 +1,56 @@
+//! Ephemeral ports of virtual connections, from blocks that the daemon reserves for this process.
+
+use std::collections::VecDeque;
+
+use netchannel_abi::message::Operation;
+
+use crate::lock::Lock;
+use crate::{attach, sys};
+
+struct Ports {
+    free: VecDeque<u16>,
+    process: u32,
+}
+
+static PORTS: Lock<Ports> = Lock::new(Ports {
+    free: VecDeque::new(),
+    process: 0,
+});
+
+const BLOCK: u64 = 256;
+
+/// A port that no other virtual connection of this host uses.
+pub fn take() -> Option<u16> {
+    let mut ports = PORTS.lock()?;
+    if ports.process != attach::process() {
+        ports.free.clear();
+        ports.process = attach::process();
+    }
+    if ports.free.is_empty() {
+        let mut words = [0; 14];
+        words[0] = BLOCK;
+        let mut none = [-1; sys::MOST];
+        let (answer, _) = attach::request(Operation::Ports, words, &[], &mut none).ok()?;
+        let first = u16::try_from(answer.words[0]).ok()?;
+        let count = u16::try_from(answer.words[1].min(BLOCK)).ok()?;
+        ports
+            .free
+            .extend((0..count).filter_map(|index| first.checked_add(index)));
+    }
+    ports.free.pop_front()
+}
+
+/// Gives a port back, if this process is the one that took it.
+pub fn give(port: u16, process: u32) {
+    if let Some(mut ports) = PORTS.lock()
+        && ports.process == process
+        && process == attach::process()
+    {
+        ports.free.push_back(port);
+    }
+}
+
+/// In a forked child.
+pub fn reset() {
+    PORTS.reset();
+}

@@ -1,0 +1,130 @@
+//! The functions behind the hooks: the next definition of each symbol, which is the C library's or
+//! that of another preloaded library.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+use libc::{c_char, c_int, c_void};
+
+/// `errno` of the calling thread.
+pub fn errno() -> c_int {
+    // SAFETY: errno is a valid thread-local.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets `errno` and returns -1, as a failing call does.
+pub fn fail<T: From<i8>>(error: c_int) -> T {
+    // SAFETY: errno is a valid thread-local.
+    unsafe { *libc::__errno_location() = error };
+    T::from(-1)
+}
+
+/// The next definition of `name`, looked up once.
+///
+/// # Safety
+/// `name` ends with a zero byte.
+#[inline]
+pub unsafe fn next(cache: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
+    let known = cache.load(Ordering::Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    // SAFETY: a C string; the look-up has no other condition.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
+    cache.store(found, Ordering::Relaxed);
+    found
+}
+
+/// Declares callers of the next definition of C functions.
+#[macro_export]
+macro_rules! real {
+    ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)*) => {
+        $(
+            $(#[$meta])*
+            /// The next definition of the C function of this name.
+            ///
+            /// # Safety
+            /// As the C function.
+            #[inline]
+            pub unsafe fn $name($($argument: $type),*) $(-> $result)? {
+                static CACHE: core::sync::atomic::AtomicPtr<libc::c_void> =
+                    core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
+                type Function = unsafe extern "C" fn($($type),*) $(-> $result)?;
+                // SAFETY: the symbol of this name has this type.
+                unsafe {
+                    let found = $crate::real::next(&CACHE, concat!(stringify!($name), "\0"));
+                    let function: Function =
+                        core::mem::transmute::<*mut libc::c_void, Function>(found);
+                    function($($argument),*)
+                }
+            }
+        )*
+    };
+}
+
+type Fd = c_int;
+type Size = usize;
+type Signed = isize;
+type Length = libc::socklen_t;
+
+real! {
+    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    fn bind(fd: Fd, address: *const libc::sockaddr, length: Length) -> c_int;
+    fn listen(fd: Fd, backlog: c_int) -> c_int;
+    fn accept4(fd: Fd, address: *mut libc::sockaddr, length: *mut Length, flags: c_int) -> c_int;
+    fn connect(fd: Fd, address: *const libc::sockaddr, length: Length) -> c_int;
+    fn shutdown(fd: Fd, how: c_int) -> c_int;
+    fn getsockname(fd: Fd, address: *mut libc::sockaddr, length: *mut Length) -> c_int;
+    fn getpeername(fd: Fd, address: *mut libc::sockaddr, length: *mut Length) -> c_int;
+    fn getsockopt(fd: Fd, level: c_int, name: c_int, value: *mut c_void, length: *mut Length)
+        -> c_int;
+    fn setsockopt(fd: Fd, level: c_int, name: c_int, value: *const c_void, length: Length)
+        -> c_int;
+    fn read(fd: Fd, buffer: *mut c_void, length: Size) -> Signed;
+    fn readv(fd: Fd, vectors: *const libc::iovec, count: c_int) -> Signed;
+    fn write(fd: Fd, buffer: *const c_void, length: Size) -> Signed;
+    fn writev(fd: Fd, vectors: *const libc::iovec, count: c_int) -> Signed;
+    fn recv(fd: Fd, buffer: *mut c_void, length: Size, flags: c_int) -> Signed;
+    fn recvfrom(fd: Fd, buffer: *mut c_void, length: Size, flags: c_int,
+        address: *mut libc::sockaddr, address_length: *mut Length) -> Signed;
+    fn recvmsg(fd: Fd, message: *mut libc::msghdr, flags: c_int) -> Signed;
+    fn recvmmsg(fd: Fd, messages: *mut libc::mmsghdr, count: libc::c_uint, flags: c_int,
+        timeout: *mut libc::timespec) -> c_int;
+    fn send(fd: Fd, buffer: *const c_void, length: Size, flags: c_int) -> Signed;
+    fn sendto(fd: Fd, buffer: *const c_void, length: Size, flags: c_int,
+        address: *const libc::sockaddr, address_length: Length) -> Signed;
+    fn sendmsg(fd: Fd, message: *const libc::msghdr, flags: c_int) -> Signed;
+    fn sendmmsg(fd: Fd, messages: *mut libc::mmsghdr, count: libc::c_uint, flags: c_int) -> c_int;
+    fn sendfile(to: Fd, from: Fd, offset: *mut i64, count: Size) -> Signed;
+    fn splice(from: Fd, from_offset: *mut i64, to: Fd, to_offset: *mut i64, length: Size,
+        flags: libc::c_uint) -> Signed;
+    fn pread(fd: Fd, buffer: *mut c_void, length: Size, offset: i64) -> Signed;
+    fn close(fd: Fd) -> c_int;
+    fn close_range(first: libc::c_uint, last: libc::c_uint, flags: c_int) -> c_int;
+    fn dup(fd: Fd) -> c_int;
+    fn dup2(from: Fd, to: Fd) -> c_int;
+    fn dup3(from: Fd, to: Fd, flags: c_int) -> c_int;
+    fn fcntl(fd: Fd, command: c_int, argument: usize) -> c_int;
+    fn fcntl64(fd: Fd, command: c_int, argument: usize) -> c_int;
+    fn ioctl(fd: Fd, request: libc::c_ulong, argument: usize) -> c_int;
+    fn poll(set: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
+    fn ppoll(set: *mut libc::pollfd, count: libc::nfds_t, timeout: *const libc::timespec,
+        mask: *const libc::sigset_t) -> c_int;
+    fn select(count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set,
+        except: *mut libc::fd_set, timeout: *mut libc::timeval) -> c_int;
+    fn pselect(count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set,
+        except: *mut libc::fd_set, timeout: *const libc::timespec, mask: *const libc::sigset_t)
+        -> c_int;
+    fn epoll_create(size: c_int) -> c_int;
+    fn epoll_create1(flags: c_int) -> c_int;
+    fn epoll_ctl(set: Fd, operation: c_int, fd: Fd, event: *mut libc::epoll_event) -> c_int;
+    fn epoll_pwait(set: Fd, events: *mut libc::epoll_event, most: c_int, timeout: c_int,
+        mask: *const libc::sigset_t) -> c_int;
+    fn epoll_pwait2(set: Fd, events: *mut libc::epoll_event, most: c_int,
+        timeout: *const libc::timespec, mask: *const libc::sigset_t) -> c_int;
+    fn sockatmark(fd: Fd) -> c_int;
+    fn isfdtype(fd: Fd, kind: c_int) -> c_int;
+    fn closefrom(first: c_int);
+    fn fork() -> libc::pid_t;
+    fn fdopen(fd: Fd, mode: *const c_char) -> *mut libc::FILE;
+    fn execve(path: *const c_char, arguments: *const *const c_char,
+        environment: *const *const c_char) -> c_int;
+}

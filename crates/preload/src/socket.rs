@@ -1,0 +1,391 @@
+//! The sockets of the program: entries in its region, and what this process alone keeps beside.
+
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+
+use netchannel_abi::program::{self, Direction, Header, SocketEntry, State};
+use netchannel_abi::reason::Reason;
+
+use crate::epoll::Membership;
+use crate::link::LinkEnd;
+use crate::listener::Listener;
+use crate::lock::{self, Lock};
+use crate::options::Record;
+use crate::table::{self, Kind, Word};
+use crate::{attach, sys};
+
+/// Bits of [`SocketEntry::status`].
+pub mod status {
+    /// `O_NONBLOCK`.
+    pub const NONBLOCKING: u32 = 1;
+    /// `shutdown(SHUT_WR)` was called.
+    pub const SHUT_WRITE: u32 = 2;
+    /// `shutdown(SHUT_RD)` was called.
+    pub const SHUT_READ: u32 = 4;
+    /// The connection was reset, and the error was reported.
+    pub const RESET: u32 = 8;
+    /// The kernel says that nobody holds the other end any more.
+    pub const PEER_GONE: u32 = 16;
+    /// More than one process may hold it, or it was duplicated: its anchor is not pooled.
+    pub const SHARED: u32 = 32;
+    /// A first write met a closed peer; the next one fails.
+    pub const WRITE_MET_CLOSED: u32 = 64;
+    /// A non-blocking connect has not been reported yet.
+    pub const CONNECTING: u32 = 128;
+    /// A kernel socket that `bind` was called on.
+    pub const BOUND: u32 = 256;
+    /// The kernel socket is connected, or on its way.
+    pub const KERNEL_CONNECTED: u32 = 512;
+    /// The peer wrote what it may not; the connection is void.
+    pub const FAULT: u32 = 1024;
+    /// The transmit ring can not become larger.
+    pub const NO_GROWTH: u32 = 2048;
+}
+
+/// What this process alone keeps of a socket. All zero is a valid empty one.
+#[derive(Default)]
+pub struct Local {
+    /// Counts the uses of the entry by this process.
+    pub tag: AtomicU32,
+    /// The link of a virtual socket.
+    pub link: AtomicPtr<LinkEnd>,
+    /// The listener of a listening one.
+    pub listener: AtomicPtr<Listener>,
+    /// A kernel socket kept because it was bound before it became virtual, plus one; 0 for none.
+    pub reserve: AtomicI32,
+    /// Options set so far, to be set again on a kernel socket.
+    pub options: AtomicPtr<Lock<Vec<Record>>>,
+    /// Epoll sets it is in.
+    pub memberships: AtomicPtr<Lock<Vec<Membership>>>,
+    /// When the kernel was last asked whether the peer lives.
+    pub checked: core::sync::atomic::AtomicU64,
+    /// Family of a fresh socket.
+    pub family: AtomicI32,
+}
+
+static LOCALS: AtomicPtr<Local> = AtomicPtr::new(core::ptr::null_mut());
+
+/// A socket: its shared entry, its private part, and the word under which it was found.
+#[derive(Clone, Copy)]
+pub struct Socket {
+    /// Shared with forked children and read by the daemon.
+    pub entry: &'static SocketEntry,
+    /// Of this process.
+    pub local: &'static Local,
+    /// Kind, index and tag.
+    pub word: Word,
+}
+
+/// Makes room for the private parts.
+pub fn initialise(entries: usize) -> bool {
+    if !LOCALS.load(Ordering::Acquire).is_null() {
+        return true;
+    }
+    let Some(locals) = sys::reserve(entries * size_of::<Local>()) else {
+        return false;
+    };
+    LOCALS.store(locals.cast(), Ordering::Release);
+    true
+}
+
+fn local(index: usize) -> Option<&'static Local> {
+    let locals = LOCALS.load(Ordering::Acquire);
+    if locals.is_null() {
+        return None;
+    }
+    // SAFETY: `index` is below the number of entries, for which the mapping has room; zero bytes
+    // are a valid `Local`.
+    Some(unsafe { &*locals.add(index) })
+}
+
+/// The header of the region.
+pub fn header() -> Option<&'static Header> {
+    attach::current()?.region.at(0)
+}
+
+fn entry(index: usize) -> Option<&'static SocketEntry> {
+    let attachment = attach::current()?;
+    if index >= attachment.entries {
+        return None;
+    }
+    attachment
+        .region
+        .at(program::ENTRIES_OFFSET + index * size_of::<SocketEntry>())
+}
+
+/// The socket a word names.
+#[inline]
+pub fn of_word(word: Word) -> Option<Socket> {
+    let index = word.index();
+    Some(Socket {
+        entry: entry(index)?,
+        local: local(index)?,
+        word,
+    })
+}
+
+/// The socket behind a descriptor, if it is one of ours.
+#[inline]
+pub fn of(fd: i32) -> Option<Socket> {
+    let word = table::get(fd);
+    match word.kind() {
+        Kind::Foreign | Kind::Epoll | Kind::Internal => None,
+        _ => of_word(word),
+    }
+}
+
+/// Takes a free entry. It has one reference, no address and no options.
+pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
+    let header = header()?;
+    let index = take_free(header)?;
+    let (entry, local) = (entry(index)?, local(index)?);
+    for word in [
+        &entry.reason,
+        &entry.status,
+        &entry.slot,
+        &entry.generation,
+        &entry.listener,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+    for word in [
+        &entry.linger,
+        &entry.extra,
+        &entry.options,
+        &entry.tokens_taken,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+    entry.error.store(0, Ordering::Relaxed);
+    entry.link.store(0, Ordering::Relaxed);
+    entry.receive_timeout.store(0, Ordering::Relaxed);
+    entry.send_timeout.store(0, Ordering::Relaxed);
+    entry
+        .local
+        .store(&netchannel_abi::address::Address::default());
+    entry
+        .peer
+        .store(&netchannel_abi::address::Address::default());
+    for direction in [&entry.transmit, &entry.receive] {
+        clear(direction);
+    }
+    entry.references.store(1, Ordering::Relaxed);
+    entry.process.store(attach::process(), Ordering::Relaxed);
+    local.link.store(core::ptr::null_mut(), Ordering::Relaxed);
+    local
+        .listener
+        .store(core::ptr::null_mut(), Ordering::Relaxed);
+    local.reserve.store(0, Ordering::Relaxed);
+    local.checked.store(0, Ordering::Relaxed);
+    entry.state.store(state as u32, Ordering::Release);
+    let tag = local.tag.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let word = Word::new(kind, u32::try_from(index).ok()?, tag);
+    Some(Socket { entry, local, word })
+}
+
+fn clear(direction: &Direction) {
+    direction.sleepers.store(0, Ordering::Relaxed);
+    direction.own.store(0, Ordering::Relaxed);
+    direction.peer.store(0, Ordering::Relaxed);
+    direction.geometry.store(0, Ordering::Relaxed);
+    direction.former_geometry.store(0, Ordering::Relaxed);
+    direction.switch_sequence.store(0, Ordering::Relaxed);
+    direction.limit.store(0, Ordering::Relaxed);
+    direction.flags.store(0, Ordering::Relaxed);
+}
+
+fn take_free(header: &Header) -> Option<usize> {
+    let entries = attach::current()?.entries;
+    loop {
+        let head = header.free.load(Ordering::Acquire);
+        let index = usize::try_from(head & 0xffff_ffff).ok()?;
+        if index == 0 {
+            break;
+        }
+        let next = u64::from(entry(index - 1)?.next_free.load(Ordering::Relaxed));
+        // The upper half counts, so that a head that went and came back is noticed.
+        let new = (head >> 32).wrapping_add(1) << 32 | next;
+        if header
+            .free
+            .compare_exchange(head, new, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
+            return Some(index - 1);
+        }
+    }
+    let fresh = header.high_water.fetch_add(1, Ordering::Relaxed) as usize;
+    if fresh < entries {
+        return Some(fresh);
+    }
+    header.high_water.fetch_sub(1, Ordering::Relaxed);
+    collect(entries).then(|| take_free(header)).flatten()
+}
+
+/// Frees the entries of processes that were killed. Rare: only when none is left.
+fn collect(entries: usize) -> bool {
+    let mut freed = false;
+    for index in 0..entries {
+        let Some(found) = entry(index) else { break };
+        let holder = found.process.load(Ordering::Relaxed);
+        if found.state.load(Ordering::Relaxed) != State::Free as u32
+            && holder != attach::process()
+            && !sys::exists(holder)
+        {
+            free_entry(index, found);
+            freed = true;
+        }
+    }
+    freed
+}
+
+fn free_entry(index: usize, entry: &SocketEntry) {
+    let Some(header) = header() else { return };
+    entry.state.store(State::Free as u32, Ordering::Release);
+    let Ok(own) = u64::try_from(index + 1) else {
+        return;
+    };
+    loop {
+        let head = header.free.load(Ordering::Acquire);
+        entry
+            .next_free
+            .store((head & 0xffff_ffff) as u32, Ordering::Relaxed);
+        let new = (head >> 32).wrapping_add(1) << 32 | own;
+        if header
+            .free
+            .compare_exchange(head, new, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
+            return;
+        }
+    }
+}
+
+impl Socket {
+    /// Whether the descriptor still names this socket.
+    #[inline]
+    pub fn is(&self, fd: i32) -> bool {
+        table::get(fd) == self.word
+    }
+
+    /// Whether any of these status bits is set.
+    #[inline]
+    pub fn has(&self, bits: u32) -> bool {
+        self.entry.status.load(Ordering::Relaxed) & bits != 0
+    }
+
+    /// Sets status bits and returns those that were set before.
+    #[inline]
+    pub fn mark(&self, bits: u32) -> u32 {
+        if self.entry.status.load(Ordering::Relaxed) & bits == bits {
+            return bits;
+        }
+        self.entry.status.fetch_or(bits, Ordering::AcqRel) & bits
+    }
+
+    /// Takes status bits away.
+    #[inline]
+    pub fn unmark(&self, bits: u32) {
+        if self.has(bits) {
+            self.entry.status.fetch_and(!bits, Ordering::AcqRel);
+        }
+    }
+
+    /// The link of a virtual socket.
+    #[inline]
+    pub fn link(&self) -> Option<&'static LinkEnd> {
+        // SAFETY: links are leaked boxes, never freed.
+        unsafe { self.local.link.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The listener of a listening socket.
+    #[inline]
+    pub fn listener(&self) -> Option<&'static Listener> {
+        // SAFETY: listeners are leaked boxes, never freed.
+        unsafe { self.local.listener.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Runs `with` on the list of options.
+    pub fn with_options<R>(&self, with: impl FnOnce(&mut Vec<Record>) -> R) -> Option<R> {
+        Some(with(&mut *lazy(&self.local.options)?.lock()?))
+    }
+
+    /// Runs `with` on the list of epoll sets.
+    pub fn with_memberships<R>(&self, with: impl FnOnce(&mut Vec<Membership>) -> R) -> Option<R> {
+        Some(with(&mut *lazy(&self.local.memberships)?.lock()?))
+    }
+
+    /// Whether any option was set or any epoll set joined, without making the lists.
+    pub fn has_memberships(&self) -> bool {
+        // SAFETY: lists are leaked boxes, reused with the entry.
+        unsafe { self.local.memberships.load(Ordering::Acquire).as_ref() }
+            .and_then(Lock::lock)
+            .is_some_and(|list| !list.is_empty())
+    }
+
+    /// Whether any option was recorded.
+    pub fn has_options(&self) -> bool {
+        // SAFETY: lists are leaked boxes, reused with the entry.
+        unsafe { self.local.options.load(Ordering::Acquire).as_ref() }
+            .and_then(Lock::lock)
+            .is_some_and(|list| !list.is_empty())
+    }
+
+    /// Counts one more descriptor.
+    pub fn add_reference(&self) {
+        self.entry.references.fetch_add(1, Ordering::AcqRel);
+        self.mark(status::SHARED);
+    }
+
+    /// Counts one descriptor less; true when it was the last.
+    pub fn drop_reference(&self) -> bool {
+        self.entry.references.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Gives the entry back. Nobody may use it afterwards; who still holds the word finds another
+    /// tag in the table.
+    pub fn free(&self) {
+        if self.has_options() {
+            self.with_options(Vec::clear);
+        }
+        lock::release(&self.entry.transmit.lock);
+        lock::release(&self.entry.receive.lock);
+        free_entry(self.word.index(), self.entry);
+    }
+
+    /// Says why the socket is the kernel's, and counts it.
+    pub fn falls_back(&self, reason: Reason) {
+        self.entry.reason.store(reason as u32, Ordering::Relaxed);
+        count_fallback(reason);
+    }
+}
+
+/// Counts a fallback.
+pub fn count_fallback(reason: Reason) {
+    if let Some(counter) = header().and_then(|header| header.fallbacks.get(reason as usize)) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn lazy<T: Default>(slot: &AtomicPtr<Lock<T>>) -> Option<&'static Lock<T>> {
+    let existing = slot.load(Ordering::Acquire);
+    if !existing.is_null() {
+        // SAFETY: leaked box, never freed.
+        return unsafe { existing.as_ref() };
+    }
+    let made = Box::into_raw(Box::new(Lock::new(T::default())));
+    match slot.compare_exchange(
+        core::ptr::null_mut(),
+        made,
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    ) {
+        // SAFETY: leaked box, never freed.
+        Ok(_) => unsafe { made.as_ref() },
+        Err(other) => {
+            // SAFETY: `made` was never shown to anybody; `other` is a leaked box.
+            unsafe {
+                drop(Box::from_raw(made));
+                other.as_ref()
+            }
+        }
+    }
+}

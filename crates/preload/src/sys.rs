@@ -1,0 +1,404 @@
+//! The system calls the library makes for itself: raw, so that they never come back through its
+//! own hooks and never touch `errno`. A failure is the errno.
+
+use libc::{c_int, c_long, c_void};
+
+/// Result of a system call: its value, or the errno.
+pub type Sys<T> = Result<T, c_int>;
+
+/// Makes the system call `number`.
+///
+/// # Safety
+/// As the call itself: every pointer must be what the call expects.
+#[inline]
+pub unsafe fn raw(number: c_long, a: [usize; 6]) -> Sys<usize> {
+    let result: isize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller's promise; the kernel clobbers only rcx and r11.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
+            in("r10") a[3], in("r8") a[4], in("r9") a[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack)
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a[0] => result,
+            in("x1") a[1], in("x2") a[2], in("x3") a[3], in("x4") a[4], in("x5") a[5],
+            options(nostack)
+        );
+    }
+    if (-4095..0).contains(&result) {
+        Err(c_int::try_from(-result).unwrap_or(libc::EIO))
+    } else {
+        Ok(result.cast_unsigned())
+    }
+}
+
+/// A descriptor or other int as a register.
+#[inline]
+pub fn int(value: c_int) -> usize {
+    isize::try_from(value).unwrap_or(-1).cast_unsigned()
+}
+
+#[inline]
+fn descriptor(value: usize) -> c_int {
+    c_int::try_from(value).unwrap_or(-1)
+}
+
+/// Closes a descriptor.
+#[inline]
+pub fn close(fd: c_int) {
+    // SAFETY: closing is memory safe; the caller owns the descriptor.
+    let _ = unsafe { raw(libc::SYS_close, [int(fd), 0, 0, 0, 0, 0]) };
+}
+
+/// The lowest free descriptor from `least` on becomes a duplicate of `fd`.
+#[inline]
+pub fn duplicate(fd: c_int, least: c_int, close_on_exec: bool) -> Sys<c_int> {
+    let command = if close_on_exec {
+        libc::F_DUPFD_CLOEXEC
+    } else {
+        libc::F_DUPFD
+    };
+    fcntl(fd, command, int(least)).map(descriptor)
+}
+
+/// `fcntl` with a plain argument.
+#[inline]
+pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> Sys<usize> {
+    // SAFETY: only used with commands whose argument is a number.
+    unsafe { raw(libc::SYS_fcntl, [int(fd), int(command), argument, 0, 0, 0]) }
+}
+
+/// `to` becomes a duplicate of `from`, whatever it was.
+#[inline]
+pub fn replace(from: c_int, to: c_int, close_on_exec: bool) -> Sys<c_int> {
+    let flags = if close_on_exec { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: no pointers.
+    unsafe { raw(libc::SYS_dup3, [int(from), int(to), int(flags), 0, 0, 0]) }.map(descriptor)
+}
+
+/// A new socket.
+pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> Sys<c_int> {
+    // SAFETY: no pointers.
+    unsafe {
+        raw(
+            libc::SYS_socket,
+            [int(family), int(kind), int(protocol), 0, 0, 0],
+        )
+    }
+    .map(descriptor)
+}
+
+/// A new pair of connected `AF_UNIX` sockets, closed on exec.
+pub fn socket_pair(kind: c_int) -> Sys<(c_int, c_int)> {
+    let mut pair = [0; 2];
+    let kind = kind | libc::SOCK_CLOEXEC;
+    // SAFETY: `pair` has room for two descriptors.
+    unsafe {
+        raw(
+            libc::SYS_socketpair,
+            [
+                int(libc::AF_UNIX),
+                int(kind),
+                0,
+                pair.as_mut_ptr().addr(),
+                0,
+                0,
+            ],
+        )?;
+    }
+    Ok((pair[0], pair[1]))
+}
+
+/// Receives into `buffer`.
+#[inline]
+pub fn receive(fd: c_int, buffer: &mut [u8], flags: c_int) -> Sys<usize> {
+    let pointer = buffer.as_mut_ptr().addr();
+    // SAFETY: the buffer is ours for its length.
+    unsafe {
+        raw(
+            libc::SYS_recvfrom,
+            [int(fd), pointer, buffer.len(), int(flags), 0, 0],
+        )
+    }
+}
+
+/// Sends `buffer` without a signal.
+#[inline]
+pub fn send(fd: c_int, buffer: &[u8], flags: c_int) -> Sys<usize> {
+    let pointer = buffer.as_ptr().addr();
+    let flags = int(flags | libc::MSG_NOSIGNAL);
+    // SAFETY: the buffer is ours for its length.
+    unsafe {
+        raw(
+            libc::SYS_sendto,
+            [int(fd), pointer, buffer.len(), flags, 0, 0],
+        )
+    }
+}
+
+/// `getsockopt` of an int.
+pub fn option(fd: c_int, level: c_int, name: c_int) -> Sys<c_int> {
+    let mut value: c_int = 0;
+    let mut length: libc::socklen_t = 4;
+    // SAFETY: both pointers are to locals of the right size.
+    unsafe {
+        raw(
+            libc::SYS_getsockopt,
+            [
+                int(fd),
+                int(level),
+                int(name),
+                (&raw mut value).addr(),
+                (&raw mut length).addr(),
+                0,
+            ],
+        )?;
+    }
+    Ok(value)
+}
+
+/// The kernel's number for a socket, unique in its namespace.
+pub fn cookie(fd: c_int) -> Sys<u64> {
+    let mut value: u64 = 0;
+    let mut length: libc::socklen_t = 8;
+    // SAFETY: both pointers are to locals of the right size.
+    unsafe {
+        raw(
+            libc::SYS_getsockopt,
+            [
+                int(fd),
+                int(libc::SOL_SOCKET),
+                int(libc::SO_COOKIE),
+                (&raw mut value).addr(),
+                (&raw mut length).addr(),
+                0,
+            ],
+        )?;
+    }
+    Ok(value)
+}
+
+/// Waits on `descriptors` for at most `timeout` nanoseconds (negative: for ever) under `mask`.
+pub fn poll(
+    descriptors: &mut [libc::pollfd],
+    timeout: i64,
+    mask: *const libc::sigset_t,
+) -> Sys<usize> {
+    let time = libc::timespec {
+        tv_sec: timeout / 1_000_000_000,
+        tv_nsec: timeout % 1_000_000_000,
+    };
+    let time: *const libc::timespec = if timeout < 0 {
+        core::ptr::null()
+    } else {
+        &raw const time
+    };
+    // SAFETY: the slice is ours; the mask is null or the caller's valid set.
+    unsafe {
+        raw(
+            libc::SYS_ppoll,
+            [
+                descriptors.as_mut_ptr().addr(),
+                descriptors.len(),
+                time.addr(),
+                mask.addr(),
+                8,
+                0,
+            ],
+        )
+    }
+}
+
+/// A new epoll set, closed on exec.
+pub fn epoll_create() -> Sys<c_int> {
+    // SAFETY: no pointers.
+    unsafe {
+        raw(
+            libc::SYS_epoll_create1,
+            [int(libc::EPOLL_CLOEXEC), 0, 0, 0, 0, 0],
+        )
+    }
+    .map(descriptor)
+}
+
+/// `epoll_ctl`.
+pub fn epoll_control(set: c_int, operation: c_int, fd: c_int, events: u32, data: u64) -> Sys<()> {
+    let mut event = libc::epoll_event { events, u64: data };
+    // SAFETY: the event is a local.
+    unsafe {
+        raw(
+            libc::SYS_epoll_ctl,
+            [
+                int(set),
+                int(operation),
+                int(fd),
+                (&raw mut event).addr(),
+                0,
+                0,
+            ],
+        )
+    }
+    .map(|_| ())
+}
+
+/// Takes what is ready in `set` without waiting.
+pub fn epoll_take(set: c_int, events: &mut [libc::epoll_event]) -> Sys<usize> {
+    let count = events.len();
+    // SAFETY: the slice is ours.
+    unsafe {
+        raw(
+            libc::SYS_epoll_pwait,
+            [int(set), events.as_mut_ptr().addr(), count, 0, 0, 8],
+        )
+    }
+}
+
+/// Gives the rest of the time slice away.
+#[inline]
+pub fn yield_now() {
+    // SAFETY: no pointers.
+    let _ = unsafe { raw(libc::SYS_sched_yield, [0; 6]) };
+}
+
+/// Number of the calling process.
+pub fn process() -> u32 {
+    // SAFETY: no pointers.
+    unsafe { raw(libc::SYS_getpid, [0; 6]) }
+        .ok()
+        .and_then(|v| u32::try_from(v).ok())
+        .unwrap_or(0)
+}
+
+/// Number of the calling thread.
+pub fn thread() -> u32 {
+    // SAFETY: no pointers.
+    unsafe { raw(libc::SYS_gettid, [0; 6]) }
+        .ok()
+        .and_then(|v| u32::try_from(v).ok())
+        .unwrap_or(0)
+}
+
+/// Whether a process or thread of this number exists.
+pub fn exists(number: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    let asked = unsafe { raw(libc::SYS_kill, [number as usize, 0, 0, 0, 0, 0]) };
+    asked != Err(libc::ESRCH)
+}
+
+/// A private zeroed mapping, never given back.
+pub fn reserve(bytes: usize) -> Option<*mut c_void> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at an address the kernel chooses.
+    unsafe {
+        raw(
+            libc::SYS_mmap,
+            [0, bytes, int(protection), int(flags), usize::MAX, 0],
+        )
+    }
+    .ok()
+    .map(core::ptr::with_exposed_provenance_mut)
+}
+
+/// Sends one message with descriptors.
+pub fn send_message(fd: c_int, bytes: &[u8], descriptors: &[c_int], flags: c_int) -> Sys<usize> {
+    let mut control = Control::default();
+    let mut vector = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: all zero is a valid msghdr.
+    let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    let count = descriptors.len().min(MOST);
+    if count > 0 {
+        control.length = 16 + 4 * count;
+        control.level = libc::SOL_SOCKET;
+        control.kind = libc::SCM_RIGHTS;
+        for (to, from) in control.descriptors.iter_mut().zip(descriptors) {
+            *to = *from;
+        }
+        header.msg_control = (&raw mut control).cast();
+        header.msg_controllen = (16 + 4 * count).next_multiple_of(8) as _;
+    }
+    let flags = int(flags | libc::MSG_NOSIGNAL);
+    // SAFETY: the header points at locals that outlive the call.
+    unsafe {
+        raw(
+            libc::SYS_sendmsg,
+            [int(fd), (&raw const header).addr(), flags, 0, 0, 0],
+        )
+    }
+}
+
+/// Receives one message with its descriptors (close-on-exec), and how many of both.
+pub fn receive_message(
+    fd: c_int,
+    bytes: &mut [u8],
+    descriptors: &mut [c_int; MOST],
+    flags: c_int,
+) -> Sys<(usize, usize)> {
+    let mut control = Control::default();
+    let mut vector = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: all zero is a valid msghdr.
+    let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut control).cast();
+    header.msg_controllen = size_of::<Control>() as _;
+    let flags = int(flags | libc::MSG_CMSG_CLOEXEC);
+    // SAFETY: the header points at locals that outlive the call.
+    let length = unsafe {
+        raw(
+            libc::SYS_recvmsg,
+            [int(fd), (&raw mut header).addr(), flags, 0, 0, 0],
+        )
+    }?;
+    let mut count = 0;
+    if header.msg_controllen >= 16
+        && control.level == libc::SOL_SOCKET
+        && control.kind == libc::SCM_RIGHTS
+    {
+        count = (control.length.saturating_sub(16) / 4).min(MOST);
+        descriptors[..count].copy_from_slice(&control.descriptors[..count]);
+    }
+    Ok((length, count))
+}
+
+/// Most descriptors beside one message.
+pub const MOST: usize = netchannel_abi::message::MOST_DESCRIPTORS;
+
+/// A control message with room for descriptors.
+#[repr(C, align(8))]
+struct Control {
+    length: usize,
+    level: c_int,
+    kind: c_int,
+    descriptors: [c_int; MOST],
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self {
+            length: 0,
+            level: 0,
+            kind: 0,
+            descriptors: [-1; MOST],
+        }
+    }
+}

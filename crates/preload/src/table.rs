@@ -1,0 +1,132 @@
+//! What the library knows of a descriptor number: one word, found without a lock.
+//!
+//! A word that is zero is a descriptor the library has nothing to do with.
+
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use crate::sys;
+
+/// What a descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Not ours.
+    Foreign = 0,
+    /// A TCP socket that has done nothing yet; the kernel sees a duplicate of the template.
+    Fresh = 1,
+    /// A connected virtual socket; the kernel sees its anchor.
+    Virtual = 2,
+    /// A kernel TCP socket, kept for `netchannel ss`.
+    Kernel = 3,
+    /// A TCP listener that also accepts virtual connections.
+    Listener = 4,
+    /// An epoll set.
+    Epoll = 5,
+    /// The library's own; the program must not touch it.
+    Internal = 6,
+}
+
+/// A word of the table: kind, index of the socket or set, and a tag against reuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word(pub u64);
+
+impl Word {
+    /// A descriptor that is not ours.
+    pub const FOREIGN: Self = Self(0);
+
+    /// Composes a word.
+    pub const fn new(kind: Kind, index: u32, tag: u32) -> Self {
+        Self(kind as u64 | ((index & 0xff_ffff) as u64) << 8 | (tag as u64) << 32)
+    }
+
+    /// The kind.
+    #[inline]
+    pub const fn kind(self) -> Kind {
+        match self.0 & 0xff {
+            1 => Kind::Fresh,
+            2 => Kind::Virtual,
+            3 => Kind::Kernel,
+            4 => Kind::Listener,
+            5 => Kind::Epoll,
+            6 => Kind::Internal,
+            _ => Kind::Foreign,
+        }
+    }
+
+    /// The index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        (self.0 >> 8 & 0xff_ffff) as usize
+    }
+}
+
+static WORDS: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+static LENGTH: AtomicUsize = AtomicUsize::new(0);
+/// One more than the highest descriptor that ever had a word.
+static HIGH: AtomicUsize = AtomicUsize::new(0);
+
+/// Makes the table, for as many descriptors as the process can ever have.
+pub fn initialise() -> bool {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the limit is a local.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    let length = usize::try_from(limit.rlim_max)
+        .unwrap_or(1 << 20)
+        .clamp(1024, 1 << 20);
+    let Some(words) = sys::reserve(length * 8) else {
+        return false;
+    };
+    WORDS.store(words.cast(), Ordering::Release);
+    LENGTH.store(length, Ordering::Release);
+    true
+}
+
+#[inline]
+fn cell(fd: i32) -> Option<&'static AtomicU64> {
+    let index = usize::try_from(fd).ok()?;
+    if index >= LENGTH.load(Ordering::Relaxed) {
+        return None;
+    }
+    // SAFETY: the mapping has LENGTH words and lives for ever.
+    Some(unsafe { &*WORDS.load(Ordering::Relaxed).add(index) })
+}
+
+/// The word of a descriptor.
+#[inline]
+pub fn get(fd: i32) -> Word {
+    // Acquire: pairs with the release in `set`, the socket behind the word is complete.
+    cell(fd).map_or(Word::FOREIGN, |cell| Word(cell.load(Ordering::Acquire)))
+}
+
+/// Changes the word of a descriptor. False when the table has no place for it.
+pub fn set(fd: i32, word: Word) -> bool {
+    cell(fd).is_some_and(|cell| {
+        if word != Word::FOREIGN {
+            HIGH.fetch_max(usize::try_from(fd).unwrap_or(0) + 1, Ordering::Relaxed);
+        }
+        cell.store(word.0, Ordering::Release);
+        true
+    })
+}
+
+/// Changes the word only if it still is `old`.
+pub fn change(fd: i32, old: Word, new: Word) -> bool {
+    cell(fd).is_some_and(|cell| {
+        cell.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    })
+}
+
+/// Calls `each` with every descriptor whose word is not zero.
+pub fn for_each(mut each: impl FnMut(i32, Word)) {
+    let end = HIGH.load(Ordering::Relaxed);
+    for fd in 0..i32::try_from(end).unwrap_or(0) {
+        let word = get(fd);
+        if word != Word::FOREIGN {
+            each(fd, word);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Whole socket calls on a virtual socket: blocking or not, over several buffers, with flags.
+
+use libc::{c_int, iovec};
+use netchannel_abi::link::waiter as bits;
+
+use crate::lane::{Lane, Stop};
+use crate::socket::status;
+use crate::{real, wait};
+
+/// Receives into `vectors`.
+///
+/// # Errors
+/// The errno of `recvmsg`.
+///
+/// # Safety
+/// The vectors are the program's.
+pub unsafe fn receive(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    if flags & libc::MSG_OOB != 0 {
+        return Err(libc::EINVAL);
+    }
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return Err(libc::EAGAIN);
+    }
+    let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
+    let peek = flags & libc::MSG_PEEK != 0;
+    let discard = flags & libc::MSG_TRUNC != 0;
+    let whole = flags & libc::MSG_WAITALL != 0 && !nonblocking;
+    let mut total = 0;
+    for vector in vectors {
+        let mut done = 0;
+        while done < vector.iov_len {
+            // SAFETY: the program's buffer, within its length.
+            let got = unsafe {
+                let to = vector.iov_base.cast::<u8>().wrapping_add(done);
+                let skip = if peek { total as u64 } else { 0 };
+                lane.receive(to, vector.iov_len - done, peek, discard, skip)
+            };
+            match got {
+                Ok(count) => {
+                    done += count;
+                    total += count;
+                    if done < vector.iov_len && !whole {
+                        return Ok(total);
+                    }
+                }
+                Err(Stop::End) => return Ok(total),
+                Err(Stop::Error(_)) if total > 0 => return Ok(total),
+                Err(Stop::Error(error)) => return Err(error),
+                Err(Stop::Wait) => {
+                    if total > 0 && !whole {
+                        return Ok(total);
+                    }
+                    if nonblocking {
+                        let gone = lane.socket.has(status::PEER_GONE);
+                        lane.check_peer();
+                        if !gone && lane.socket.has(status::PEER_GONE) {
+                            continue;
+                        }
+                        return Err(libc::EAGAIN);
+                    }
+                    let have = if peek { total as u64 } else { 0 };
+                    let ready = || {
+                        if have == 0 {
+                            lane.is_readable()
+                        } else {
+                            lane.has_more_than(have)
+                        }
+                    };
+                    match wait::sleep_on(lane, bits::DATA, ready) {
+                        Ok(()) => {}
+                        Err(_) if total > 0 => return Ok(total),
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+    Ok(total)
+}
+
+/// Sends `vectors`.
+///
+/// # Errors
+/// The errno of `sendmsg`; `EPIPE` after the signal, unless `MSG_NOSIGNAL`.
+///
+/// # Safety
+/// The vectors are the program's.
+pub unsafe fn send(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    // SAFETY: the caller's promise.
+    let result = unsafe { send_quietly(lane, vectors, flags) };
+    if result == Err(libc::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+        // SAFETY: raising a signal in the calling thread, as the kernel would.
+        unsafe { libc::raise(libc::SIGPIPE) };
+    }
+    result
+}
+
+unsafe fn send_quietly(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
+    let mut total = 0;
+    lane.check_peer();
+    for vector in vectors {
+        let mut done = 0;
+        while done < vector.iov_len {
+            // SAFETY: the program's buffer, within its length.
+            let put = unsafe {
+                let from = vector.iov_base.cast::<u8>().wrapping_add(done);
+                lane.send(from, vector.iov_len - done)
+            };
+            match put {
+                Ok(count) => {
+                    done += count;
+                    total += count;
+                }
+                Err(Stop::Wait) => {
+                    if nonblocking {
+                        if lane.want_space() {
+                            continue;
+                        }
+                        return if total > 0 {
+                            Ok(total)
+                        } else {
+                            Err(libc::EAGAIN)
+                        };
+                    }
+                    match wait::sleep_on(lane, bits::SPACE, || lane.is_writable()) {
+                        Ok(()) => {}
+                        Err(_) if total > 0 => return Ok(total),
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(_) if total > 0 => return Ok(total),
+                Err(Stop::End) => return Err(libc::EPIPE),
+                Err(Stop::Error(error)) => return Err(error),
+            }
+        }
+    }
+    Ok(total)
+}
+
+/// A C result from a transfer.
+pub fn result(transfer: Result<usize, i32>) -> isize {
+    match transfer {
+        Ok(count) => isize::try_from(count).unwrap_or(isize::MAX),
+        Err(error) => real::fail::<isize>(error),
+    }
+}

@@ -1,0 +1,173 @@
+//! Waiting: a spin of microseconds that shortens itself where it does not pay, then sleep in the
+//! kernel on the anchor, so that signals, timeouts and cancellation keep the kernel's semantics.
+
+use core::cell::Cell;
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use netchannel_abi::link::waiter as bits;
+
+use crate::clock::{self, MICROSECOND};
+use crate::lane::Lane;
+use crate::real;
+use crate::socket::{header, status};
+use crate::sys;
+
+/// Longest spin: about what a wake-up across cores costs.
+const MOST: u64 = 50 * MICROSECOND;
+const LEAST: u64 = MICROSECOND;
+/// After this the spinning thread lets others run between its looks.
+const POLITE: u64 = 3 * MICROSECOND;
+
+thread_local! {
+    static BUDGET: Cell<u64> = const { Cell::new(20 * MICROSECOND) };
+}
+
+static ALONE: AtomicBool = AtomicBool::new(false);
+
+/// Looks once whether the process has more than one processor: on one, spinning never pays.
+pub fn initialise() {
+    // SAFETY: all zero is a valid set, and the call writes at most its size.
+    let processors = unsafe {
+        let mut set: libc::cpu_set_t = core::mem::zeroed();
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
+        libc::CPU_COUNT(&set)
+    };
+    ALONE.store(processors == 1, Ordering::Relaxed);
+}
+
+/// Spins until `ready` or the thread's budget is used up. True when ready.
+#[inline]
+pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
+    if ready() {
+        return true;
+    }
+    if ALONE.load(Ordering::Relaxed) {
+        return false;
+    }
+    let start = clock::now();
+    let budget = BUDGET.get();
+    loop {
+        for _ in 0..8 {
+            spin_loop();
+            if ready() {
+                return true;
+            }
+        }
+        let spent = clock::now().wrapping_sub(start);
+        if spent > budget {
+            return false;
+        }
+        if spent > POLITE {
+            sys::yield_now();
+        }
+    }
+}
+
+/// Learns from a sleep that began at `start`: a short one would have been worth spinning for.
+pub fn learn(start: u64) {
+    let slept = clock::now().wrapping_sub(start);
+    let budget = BUDGET.get();
+    let next = if slept < 2 * MOST {
+        budget * 2
+    } else {
+        budget / 2
+    };
+    BUDGET.set(next.clamp(LEAST, MOST));
+    if let Some(header) = header() {
+        header.sleeps.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until `wanted` ([`bits::DATA`] or [`bits::SPACE`]) may have come. Errors as a blocking
+/// socket call: `EAGAIN` after its timeout, `EINTR`.
+pub fn sleep_on(lane: &Lane, wanted: u32, ready: impl Fn() -> bool) -> Result<(), i32> {
+    if spin(&ready) {
+        return Ok(());
+    }
+    let entry = lane.socket.entry;
+    lane.arm(wanted);
+    if ready() {
+        lane.disarm(wanted);
+        return Ok(());
+    }
+    entry.receive.sleepers.fetch_add(1, Ordering::AcqRel);
+    let start = clock::now();
+    let timeout = if wanted == bits::DATA {
+        &entry.receive_timeout
+    } else {
+        &entry.send_timeout
+    };
+    let limit = timeout.load(Ordering::Relaxed);
+    let result = if limit == 0 {
+        sleep_restartable(lane.fd)
+    } else {
+        sleep_limited(lane.fd, limit)
+    };
+    learn(start);
+    let others = entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel) > 1;
+    lane.disarm(wanted);
+    match result {
+        Ok(true) => {
+            if others {
+                // The token wakes the others too; the last of them takes it.
+                let until = clock::now().wrapping_add(1000 * MICROSECOND);
+                while entry.receive.sleepers.load(Ordering::Acquire) > 0
+                    && !ready()
+                    && clock::now() < until
+                {
+                    sys::yield_now();
+                }
+            }
+            if lane.socket.is(lane.fd) {
+                lane.take_tokens();
+            }
+            Ok(())
+        }
+        Ok(false) => {
+            if lane.socket.is(lane.fd) {
+                lane.socket.mark(status::PEER_GONE);
+            }
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Sleeps in `recv`, which a signal restarts or interrupts as it would TCP's, and which is a
+/// cancellation point. True for a token, false for the end of the peer.
+fn sleep_restartable(fd: i32) -> Result<bool, i32> {
+    let mut byte = 0u8;
+    // SAFETY: one byte of ours.
+    let got = unsafe { real::recv(fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+    match got {
+        1.. => Ok(true),
+        0 => Ok(false),
+        _ => match real::errno() {
+            libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN => Ok(false),
+            // The program made it non-blocking meanwhile.
+            libc::EAGAIN => poll_once(fd, -1),
+            error => Err(error),
+        },
+    }
+}
+
+fn sleep_limited(fd: i32, microseconds: u64) -> Result<bool, i32> {
+    let nanoseconds = i64::try_from(microseconds)
+        .unwrap_or(i64::MAX / 1000)
+        .saturating_mul(1000);
+    poll_once(fd, nanoseconds)
+}
+
+fn poll_once(fd: i32, nanoseconds: i64) -> Result<bool, i32> {
+    let mut set = [libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    match sys::poll(&mut set, nanoseconds, core::ptr::null()) {
+        Ok(0) => Err(libc::EAGAIN),
+        Ok(_) => Ok(set[0].revents & (libc::POLLHUP | libc::POLLERR) == 0),
+        Err(error) => Err(error),
+    }
+}
