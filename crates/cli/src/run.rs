@@ -5,7 +5,9 @@ use crate::daemon::start_detached;
 use crate::executable::{self, Obstacle};
 use crate::library;
 use netchannel_control::client::ClientError;
-use netchannel_control::path::{PathError, SOCKET_VARIABLE, default_socket, prepare_directory};
+use netchannel_control::path::{
+    PathError, SOCKET_VARIABLE, default_socket, network_namespace, prepare_directory,
+};
 use netchannel_control::types::{Request, Response};
 use std::ffi::{CString, OsStr, OsString, c_int};
 use std::io::{self, Write};
@@ -86,7 +88,16 @@ fn ensure_daemon(socket: &Path, no_daemon: bool) -> Result<(), String> {
         answer => answer,
     };
     match answer {
-        Ok(Response::Hello(hello)) if hello.layout == netchannel_abi::LAYOUT_HASH => Ok(()),
+        Ok(Response::Hello(hello)) if hello.layout == netchannel_abi::LAYOUT_HASH => {
+            let own = network_namespace().unwrap_or(hello.network_namespace);
+            if own == hello.network_namespace {
+                return Ok(());
+            }
+            Err(format!(
+                "the daemon at {} is of another network namespace; name another --socket PATH",
+                socket.display()
+            ))
+        }
         Ok(_) => Err(format!(
             "the daemon at {} is of another version than this program; restart it",
             socket.display()

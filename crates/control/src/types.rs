@@ -44,6 +44,8 @@ pub struct Hello {
     pub process: u32,
     /// Hash of the layouts it serves; a library with another hash can not attach.
     pub layout: u64,
+    /// Inode of its network namespace; a program of another can not attach.
+    pub network_namespace: u64,
 }
 
 /// How a daemon fares.

@@ -46,10 +46,13 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// Takes a connection. `None` where there are too many.
-    pub fn open(&mut self, socket: OwnedFd, user: u32, now: Instant) -> Option<u32> {
+    /// Takes a connection. Where there are too many, the one that has lingered longest goes:
+    /// whoever holds them half open must not lock the others out.
+    pub fn open(&mut self, socket: OwnedFd, user: u32, now: Instant) -> u32 {
         if self.open.len() >= MOST_COMMANDS {
-            return None;
+            let oldest = self.open.iter().min_by_key(|(_, command)| command.deadline);
+            let oldest = oldest.map(|(number, _)| *number);
+            oldest.and_then(|number| self.open.remove(&number));
         }
         loop {
             self.last = self.last.wrapping_add(1);
@@ -66,7 +69,7 @@ impl Commands {
             deadline: now + PATIENCE,
         };
         self.open.insert(self.last, command);
-        Some(self.last)
+        self.last
     }
 
     /// A connection.

@@ -7,12 +7,16 @@ use netchannel_abi::{directory, link};
 pub struct Limits {
     /// Programs attached at once.
     pub programs: usize,
+    /// Programs of one user attached at once.
+    pub programs_per_user: usize,
     /// Connections to the attach socket that have not attached yet.
     pub half_open: usize,
     /// Sockets in the region of a program.
     pub entries: u32,
     /// Listeners one program holds.
     pub listeners_per_program: usize,
+    /// Listeners the programs of one user hold.
+    pub listeners_per_user: usize,
     /// Links one program made.
     pub links_per_program: usize,
     /// Slots of a link.
@@ -31,9 +35,11 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             programs: 4096,
+            programs_per_user: 2048,
             half_open: 256,
             entries: 65536,
             listeners_per_program: 1024,
+            listeners_per_user: 2048,
             links_per_program: 1024,
             slots: link::MOST_SLOTS,
             arena: 256 << 20,
@@ -57,5 +63,7 @@ impl Limits {
 
 /// Listeners that fit into the directory: its table is kept at most half full.
 pub const MOST_LISTENERS: usize = directory::ENTRIES / 2;
+/// Descriptors the daemon keeps free, so that it can always answer and hand on.
+pub const DESCRIPTOR_RESERVE: usize = 128;
 /// Anchors sent along with a new link.
 pub const FIRST_ANCHORS: usize = 16;

@@ -204,8 +204,16 @@ impl Daemon {
             let Some(credentials) = credentials(&socket) else {
                 continue;
             };
-            let Some(number) = self.core.on_connected(socket, credentials) else {
-                self.fault("too many connections that did not attach");
+            // Whoever holds connections open without attaching must not lock the others out.
+            if self.half_open.len() >= self.options.limits.half_open {
+                let oldest = self.half_open.iter().min_by_key(|(_, since)| **since);
+                let oldest = oldest.map(|(number, _)| *number);
+                if let Some(oldest) = oldest {
+                    self.detach(oldest, Some("too many connections that did not attach"));
+                }
+            }
+            let Ok(number) = self.core.on_connected(socket, credentials) else {
+                self.fault("too many programs of one user");
                 continue;
             };
             self.half_open.insert(number, Instant::now());
@@ -323,9 +331,7 @@ impl Daemon {
                 continue;
             };
             let now = Instant::now();
-            let Some(number) = self.commands.open(socket, credentials.user, now) else {
-                continue;
-            };
+            let number = self.commands.open(socket, credentials.user, now);
             let added = self
                 .commands
                 .get(number)

@@ -5,7 +5,10 @@ use crate::core::CoreEngine;
 use crate::memory;
 use crate::program::{Estate, Program};
 use netchannel_abi::address::{Address, INET, INET6};
-use netchannel_abi::link::{self, Layout, MOST_RING_LOG2, Role, Slot, side_flags};
+use netchannel_abi::link::{
+    self, Layout, MOST_RING_LOG2, QUEUE_CAPACITY, QueueIndices, Role, Slot, side_flags,
+};
+use netchannel_abi::message::MESSAGE_BYTES;
 use netchannel_abi::program::{ENTRIES_OFFSET, Header, SocketEntry, State};
 use netchannel_abi::reason::Reason;
 use netchannel_control::types::{self, Fallback, Path, Socket};
@@ -108,18 +111,38 @@ struct Links<'a> {
 }
 
 impl Links<'_> {
-    fn slot(&mut self, number: u64, index: u32) -> Option<&Slot> {
-        let layout: Layout = self.core.limits().layout();
-        let index = usize::try_from(index).ok()?;
-        if index >= layout.slots {
-            return None;
-        }
-        let core = self.core;
+    fn region(&mut self, number: u64) -> Option<&Region> {
+        let (core, layout) = (self.core, self.layout());
         let region = self.mapped.entry(number).or_insert_with(|| {
             let memory = &core.links().get(&number)?.memory;
             Region::map(memory.as_raw_fd(), layout.size(), Access::ReadOnly).ok()
         });
-        region.as_ref()?.at(layout.slot(index))
+        region.as_ref()
+    }
+
+    fn layout(&self) -> Layout {
+        self.core.limits().layout()
+    }
+
+    fn slot(&mut self, number: u64, index: u32) -> Option<&Slot> {
+        let layout = self.layout();
+        let index = usize::try_from(index).ok()?;
+        if index >= layout.slots {
+            return None;
+        }
+        self.region(number)?.at(layout.slot(index))
+    }
+
+    /// Connections in the job queue of a link.
+    fn announced(&mut self, number: u64) -> u64 {
+        let offset = self.layout().queue(Role::Client);
+        let region = self.region(number);
+        let indices = region.and_then(|region| region.at::<QueueIndices>(offset));
+        let count = indices.map_or(0, |indices| {
+            let head = indices.head.load(Acquire);
+            indices.tail.load(Acquire).saturating_sub(head)
+        });
+        count.min(QUEUE_CAPACITY as u64)
     }
 }
 
@@ -184,19 +207,27 @@ fn socket(
     match state {
         State::Virtual => fill(links, entry, &mut socket),
         State::Listener => {
-            let listener = links.core.listeners().get(&entry.listener.load(Relaxed));
-            socket.pending = listener.map_or(0, |one| pending(one));
+            socket.pending = pending(links, entry.listener.load(Relaxed));
         }
         _ => {}
     }
     socket
 }
 
-/// Offers in the accept channel that nobody has taken.
-fn pending(listener: &crate::core::Listener) -> u64 {
-    // FIONREAD of a packet socket tells the bytes of the first message only: one or more.
+/// Links offered that nobody has taken, and connections announced on those that were.
+fn pending(links: &mut Links<'_>, number: u32) -> u64 {
+    let Some(listener) = links.core.listeners().get(&number) else {
+        return 0;
+    };
     let waiting = rustix::io::ioctl_fionread(&*listener.accepts).unwrap_or(0);
-    u64::from(waiting > 0)
+    let offers = waiting / MESSAGE_BYTES as u64;
+    let all = links.core.links().iter();
+    let same: Vec<u64> = all
+        .filter(|(_, link)| link.listener == number)
+        .map(|(link, _)| *link)
+        .collect();
+    let announced = same.into_iter().map(|link| links.announced(link));
+    offers + announced.sum::<u64>()
 }
 
 /// Queues and counters of a virtual socket from its own words and its slot.

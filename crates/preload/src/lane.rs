@@ -9,6 +9,7 @@ use netchannel_abi::link::{
     waiter as bits,
 };
 use netchannel_ring::waiter::Wake;
+use netchannel_ring::switch::{self, Position};
 use netchannel_ring::{bytes, cell, waiter};
 
 use crate::link::LinkEnd;
@@ -255,7 +256,7 @@ impl Lane {
                 Ok(free) if head <= tail => free,
                 _ => return Err(self.fault()),
             };
-            if free < total - done && head >= switched {
+            if free < total - done && switch::may_move(switched, tail, head) {
                 let wanted = total - done + (tail - head);
                 if let Some(larger) = self.grow(ring, wanted, head, tail) {
                     ring = larger;
@@ -372,9 +373,7 @@ impl Lane {
         transmit.geometry.store(larger.to_word(), Ordering::Relaxed);
         transmit.switch_sequence.store(tail, Ordering::Relaxed);
         let own = self.own();
-        own.geometry.store(larger.to_word(), Ordering::Relaxed);
-        // Published by the release of the tail that follows.
-        own.switch_sequence.store(tail, Ordering::Release);
+        switch::announce(&own.geometry, &own.switch_sequence, larger.to_word(), tail);
         Some(larger)
     }
 
@@ -453,10 +452,10 @@ impl Lane {
                 }
                 return Err(self.nothing(flags, tail));
             }
-            let Some((ring, limit)) = self.receive_ring(head, tail) else {
+            let Some((ring, here)) = self.receive_ring(head) else {
                 return Err(self.fault());
             };
-            let step = (limit.wrapping_sub(head)).min(total - done).min(STRIDE);
+            let step = here.min(total - done).min(STRIDE);
             let mut left = 0;
             if !discard {
                 let runs = bytes::runs(head, step, ring.size());
@@ -494,46 +493,44 @@ impl Lane {
                     Err(Stop::Error(libc::EFAULT))
                 };
             }
-            if peek && limit != tail {
+            if peek && step == here {
+                // What lies in a ring further on is adopted only by reading up to it.
                 break;
             }
         }
         Ok(done as usize)
     }
 
-    /// The ring in which `head` lies, and the sequence up to which it may be read there.
-    fn receive_ring(&self, head: u64, tail: u64) -> Option<(Geometry, u64)> {
+    /// The ring in which `head` lies, and how many bytes may be read there.
+    fn receive_ring(&self, head: u64) -> Option<(Geometry, u64)> {
         let receive = &self.socket.entry.receive;
         let peer = self.peer();
-        let switch = peer.switch_sequence.load(Ordering::Relaxed);
-        let role = self.link.role.other();
-        let mut word = receive.geometry.load(Ordering::Relaxed);
-        if word == 0 {
-            word = self
-                .link
-                .layout
-                .small_ring(role, self.index as usize)
-                .to_word();
-        }
-        let mut limit = tail;
-        if switch != receive.switch_sequence.load(Ordering::Relaxed) {
-            if switch == head {
-                let claimed = Geometry::from_word(peer.geometry.load(Ordering::Relaxed));
-                if !self.link.layout.accepts(role, self.index as usize, claimed) {
-                    return None;
-                }
-                word = claimed.to_word();
-                receive.geometry.store(word, Ordering::Relaxed);
-                receive.switch_sequence.store(switch, Ordering::Relaxed);
-            } else if switch.wrapping_sub(head) <= tail.wrapping_sub(head) {
-                limit = switch;
-            } else {
-                return None;
+        let (role, index) = (self.link.role.other(), self.index as usize);
+        let word = receive.geometry.load(Ordering::Relaxed);
+        let ring = if word == 0 {
+            self.link.layout.small_ring(role, index)
+        } else {
+            Geometry::from_word(word)
+        };
+        let position = Position {
+            head,
+            size: ring.size(),
+            adopted: receive.switch_sequence.load(Ordering::Relaxed),
+        };
+        let accept = |word| {
+            let claimed = Geometry::from_word(word);
+            self.link.layout.accepts(role, index, claimed).then(|| claimed.size())
+        };
+        let Side { tail, switch_sequence, geometry, .. } = peer;
+        let seen = switch::look(position, tail, switch_sequence, geometry, accept).ok()?;
+        match seen.moved {
+            Some(moved) if seen.here == 0 => {
+                receive.geometry.store(moved.geometry, Ordering::Relaxed);
+                receive.switch_sequence.store(moved.sequence, Ordering::Relaxed);
+                Some((Geometry::from_word(moved.geometry), moved.length))
             }
+            _ => Some((ring, seen.here)),
         }
-        let ring = Geometry::from_word(word);
-        bytes::readable(head, limit, ring.size()).ok()?;
-        Some((ring, limit))
     }
 
     fn reset_seen(&self) -> Stop {

@@ -30,6 +30,7 @@ impl CoreEngine {
             .listener_word(words[0])
             .map_err(|_| Refusal::Errno(Errno::CONNREFUSED))?;
         self.admit_link(number, listener)?;
+        self.admit_descriptors(1)?;
         let layout = self.limits.layout();
         let (client_end, server_end) = packet::pair(SocketType::SEQPACKET)?;
         self.last_link += 1;

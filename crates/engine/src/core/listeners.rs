@@ -1,6 +1,7 @@
 //! Listeners: who holds them, and the channel on which their connections are offered.
 
 use super::{Answer, CoreEngine, Refusal};
+use crate::diagnosis;
 use crate::directory::Row;
 use crate::packet;
 use netchannel_abi::address::{Address, INET, INET6};
@@ -46,6 +47,18 @@ impl CoreEngine {
         if let Some(&known) = self.cookies.get(&cookie) {
             return self.hold_again(number, known, user);
         }
+        let same = self.listeners.values().filter(|one| one.user == user);
+        if same.count() >= self.limits.listeners_per_user {
+            return Err(Refusal::Errno(Errno::NOBUFS));
+        }
+        self.admit_descriptors(2)?;
+        // Between users a listener must be proved, or anybody could catch another's connections.
+        if user != 0
+            && user != rustix::process::geteuid().as_raw()
+            && !diagnosis::is_listener_of(&address, cookie, user)
+        {
+            return Err(Refusal::Errno(Errno::PERM));
+        }
         let (offers, accepts) = packet::pair(SocketType::SEQPACKET)?;
         let listener = self.next_listener();
         let v6_only = address.family == INET6 && flags & listen_flags::V6_ONLY != 0;
@@ -55,6 +68,7 @@ impl CoreEngine {
             address,
             program: number,
         })?;
+        tracing::debug!(listener, cookie, ?address, program = number, "listens");
         self.cookies.insert(cookie, listener);
         let handed = Rc::clone(&accepts);
         self.listeners.insert(
@@ -119,6 +133,7 @@ impl CoreEngine {
             return;
         }
         let cookie = known.cookie;
+        tracing::debug!(listener, cookie, address = ?known.address, "listens no more");
         self.directory.remove(listener);
         self.listeners.remove(&listener);
         self.cookies.remove(&cookie);

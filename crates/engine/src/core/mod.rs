@@ -13,7 +13,7 @@ pub use listeners::Listener;
 
 use crate::deposits::Deposits;
 use crate::directory::Directory;
-use crate::limits::Limits;
+use crate::limits::{DESCRIPTOR_RESERVE, Limits};
 use crate::ports::Ports;
 use crate::program::Program;
 use netchannel_abi::message::{Message, Operation};
@@ -169,6 +169,22 @@ impl CoreEngine {
     #[must_use]
     pub const fn links(&self) -> &BTreeMap<u64, Link> {
         &self.links
+    }
+
+    /// Whether `more` descriptors can be kept and a few still be free for what passes through.
+    fn admit_descriptors(&self, more: usize) -> Result<(), Refusal> {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let limit = limit.map_or(usize::MAX, |limit| {
+            usize::try_from(limit).unwrap_or(usize::MAX)
+        });
+        let kept = self.programs.len() * 2
+            + self.listeners.len() * 2
+            + self.links.len()
+            + self.deposits.descriptors();
+        if kept + more + DESCRIPTOR_RESERVE > limit {
+            return Err(Refusal::Errno(Errno::MFILE));
+        }
+        Ok(())
     }
 
     fn program(&self, number: u32) -> Result<&Program, Refusal> {

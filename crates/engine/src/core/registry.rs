@@ -5,7 +5,7 @@ use crate::memory;
 use crate::program::{Credentials, Estate, Program, shown_name};
 use netchannel_abi::{LAYOUT_HASH, VERSION};
 use rustix::io::Errno;
-use rustix::net::SocketType;
+use rustix::net::{AddressFamily, SocketType};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -16,24 +16,23 @@ use std::time::Instant;
 const LISTED: usize = 22;
 
 impl CoreEngine {
-    /// Somebody connected to the attach socket. `None` where no more are let in.
-    pub fn on_connected(&mut self, socket: OwnedFd, credentials: Credentials) -> Option<u32> {
-        let waiting = self.half_open().count();
-        if waiting >= self.limits.half_open {
-            return None;
-        }
+    /// Somebody connected to the attach socket.
+    ///
+    /// # Errors
+    /// Where no more programs, or no more of this user, are let in.
+    pub fn on_connected(
+        &mut self,
+        socket: OwnedFd,
+        credentials: Credentials,
+    ) -> Result<u32, Refusal> {
         self.register(Program::new(Rc::new(socket), credentials))
-            .ok()
-    }
-
-    /// Connections that have not attached.
-    pub fn half_open(&self) -> impl Iterator<Item = u32> {
-        let open = |(_, program): &(&u32, &Program)| !program.is_attached();
-        self.programs.iter().filter(open).map(|(number, _)| *number)
     }
 
     fn register(&mut self, program: Program) -> Result<u32, Refusal> {
-        if self.programs.len() >= self.limits.programs + self.limits.half_open {
+        let user = program.credentials.user;
+        let programs = self.programs.values();
+        let same = programs.filter(|one| one.credentials.user == user).count();
+        if self.programs.len() >= self.limits.programs || same >= self.limits.programs_per_user {
             return Err(Refusal::Errno(Errno::NOBUFS));
         }
         // Numbers go round after four thousand million programs: those in use are left out.
@@ -59,9 +58,16 @@ impl CoreEngine {
             }
             return Err(Refusal::Errno(Errno::PROTONOSUPPORT));
         }
-        let attached = self.programs.values().filter(|one| one.estate.is_some());
-        if attached.count() >= self.limits.programs {
-            return Err(Refusal::Errno(Errno::NOBUFS));
+        self.admit_descriptors(0)?;
+        let program = self.program(number)?;
+        if !program.adopted && in_other_namespace(program.process) {
+            if self.mismatches.insert((0, 0)) {
+                tracing::warn!(
+                    "a program of another network namespace tried to attach: its addresses are \
+                     others, and it goes on over kernel TCP"
+                );
+            }
+            return Err(Refusal::Errno(Errno::NONET));
         }
         let entries = self.limits.entries;
         let (region, size) = memory::program_region(entries)?;
@@ -103,7 +109,8 @@ impl CoreEngine {
     ) -> Result<Answer, Refusal> {
         let socket = descriptors.into_iter().next().ok_or(Errno::INVAL)?;
         let kind = rustix::net::sockopt::socket_type(&socket);
-        if kind != Ok(SocketType::SEQPACKET) {
+        let family = rustix::net::sockopt::socket_domain(&socket);
+        if kind != Ok(SocketType::SEQPACKET) || family != Ok(AddressFamily::UNIX) {
             return Err(Refusal::Fault("an Adopt without a packet socket"));
         }
         rustix::io::ioctl_fionbio(&socket, true)?;
@@ -168,6 +175,20 @@ impl CoreEngine {
         } else {
             Err(Refusal::Errno(Errno::NOENT))
         }
+    }
+}
+
+/// Whether a process is known to have other addresses than this one. Of a process that may not be
+/// looked at nothing is known.
+fn in_other_namespace(process: u32) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let inode = |path: &str| std::fs::metadata(path).map(|metadata| metadata.ino());
+    match (
+        inode(&format!("/proc/{process}/ns/net")),
+        inode("/proc/self/ns/net"),
+    ) {
+        (Ok(theirs), Ok(ours)) => theirs != ours,
+        _ => false,
     }
 }
 

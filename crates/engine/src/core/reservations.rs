@@ -42,6 +42,7 @@ impl CoreEngine {
             return Err(Refusal::Errno(Errno::INVAL));
         }
         let user = self.program(number)?.credentials.user;
+        self.admit_descriptors(1)?;
         self.deposits.leave(words[0], *words, link, user, number)?;
         Ok(Answer::default())
     }

@@ -19,6 +19,7 @@ impl Daemon {
                 version: self.options.version.clone(),
                 process: std::process::id(),
                 layout: LAYOUT_HASH,
+                network_namespace: network_namespace().unwrap_or(0),
             }),
             Request::Status => Response::Status(Box::new(self.status(only))),
             Request::Sockets => Response::Sockets(view::sockets(&self.core, only)),

@@ -22,6 +22,12 @@ mod corner_12_connect;
 mod corner_13_signals;
 mod corner_14_calls;
 mod corner_15_limits;
+mod descriptors;
+mod dual_stack;
+mod foreign_calls;
+mod listeners;
+mod options;
+mod streams;
 
 use netchannel_testkit::support;
 

@@ -82,6 +82,12 @@ const FILES: &[&[Case]] = &[
     crate::corner_13_signals::CASES,
     crate::corner_14_calls::CASES,
     crate::corner_15_limits::CASES,
+    crate::descriptors::CASES,
+    crate::dual_stack::CASES,
+    crate::foreign_calls::CASES,
+    crate::listeners::CASES,
+    crate::options::CASES,
+    crate::streams::CASES,
 ];
 
 /// All cases in order.

@@ -50,6 +50,12 @@ pub fn ioctl_int(
     Ok(value)
 }
 
+/// `ioctl` without an argument
+pub fn ioctl_none(descriptor: Descriptor, request: libc::c_ulong) -> Outcome<()> {
+    // SAFETY: only requests that take nothing are used.
+    check_unit(unsafe { libc::ioctl(descriptor, request) })
+}
+
 /// `fstat`
 pub fn fstat(descriptor: Descriptor) -> Outcome<libc::stat> {
     // SAFETY: a stat of zeroes is a valid value.
