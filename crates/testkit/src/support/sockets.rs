@@ -281,8 +281,8 @@ pub fn fill(socket: Descriptor) -> usize {
     set_nonblocking(socket);
     let mut total = 0;
     let mut refused = 0;
-    // What is still under way to the peer may make room once more.
-    while refused < 4 {
+    // What is still under way to the peer may make room once more, also a window probe later.
+    while refused < 40 {
         match sys::send(
             socket,
             &super::pattern(total, 16 * 1024),
