@@ -62,6 +62,23 @@ pub fn published(name: &CStr, size: usize) -> Result<(OwnedFd, Region), Errno> {
     Ok((descriptor, region))
 }
 
+/// Whether a descriptor is memory of exactly `size` bytes for ever.
+pub fn is_sealed(descriptor: &OwnedFd, size: u64) -> bool {
+    let wanted = SealFlags::SHRINK | SealFlags::GROW;
+    let seals = rustix::fs::fcntl_get_seals(descriptor);
+    let stat = rustix::fs::fstat(descriptor);
+    seals.is_ok_and(|seals| seals.contains(wanted))
+        && stat.is_ok_and(|stat| u64::try_from(stat.st_size) == Ok(size))
+}
+
+/// Whether two descriptors are of the same file.
+pub fn is_same(one: &OwnedFd, other: &OwnedFd) -> bool {
+    match (rustix::fs::fstat(one), rustix::fs::fstat(other)) {
+        (Ok(one), Ok(other)) => (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino),
+        _ => false,
+    }
+}
+
 /// Bytes that a memfd really occupies.
 pub fn occupied(descriptor: &OwnedFd) -> u64 {
     rustix::fs::fstat(descriptor)

@@ -7,7 +7,7 @@ use netchannel_abi::message::{Message, Operation};
 use netchannel_abi::program::{ENTRIES_OFFSET, Header, SocketEntry, State};
 use netchannel_shm::{Access, Region};
 use rustix::io::Errno;
-use rustix::net::SocketType;
+use rustix::net::{AddressFamily, SocketType};
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
@@ -92,6 +92,9 @@ impl CoreEngine {
         if slot >= slots {
             return Err(Refusal::Errno(Errno::INVAL));
         }
+        if !self.is_connection(link, &descriptors) {
+            return Err(Refusal::Fault("a Reoffer without a connection"));
+        }
         let client = self.links.get(&link).map_or(0, |known| known.client);
         let mut offer = [0; 14];
         offer[..7].copy_from_slice(&[
@@ -106,6 +109,25 @@ impl CoreEngine {
         let offered: Vec<_> = descriptors.into_iter().map(Rc::new).collect();
         self.offer(listener, offer, &offered)?;
         Ok(Answer::default())
+    }
+
+    /// Whether `descriptors` are a link, a link channel and an anchor: nothing else is passed on,
+    /// least of all what would keep a program alive that is gone.
+    fn is_connection(&self, link: u64, descriptors: &[OwnedFd]) -> bool {
+        use rustix::net::sockopt::{socket_domain, socket_type};
+        let [memory, channel, anchor] = descriptors else {
+            return false;
+        };
+        let kind = |socket: &OwnedFd| {
+            let local = socket_domain(socket) == Ok(AddressFamily::UNIX);
+            local.then(|| socket_type(socket).ok()).flatten()
+        };
+        let size = u64::try_from(self.limits.layout().size()).unwrap_or(0);
+        let known = self.links.get(&link).map(|known| &known.memory);
+        kind(channel) == Some(SocketType::SEQPACKET)
+            && kind(anchor) == Some(SocketType::STREAM)
+            && memory::is_sealed(memory, size)
+            && known.is_none_or(|known| memory::is_same(memory, known))
     }
 
     /// Puts an offer into the accept channel of `listener`. A full channel is a full backlog, and

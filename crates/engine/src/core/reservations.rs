@@ -1,6 +1,7 @@
 //! Ports and deposits.
 
 use super::{Answer, CoreEngine, Refusal};
+use crate::memory;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
@@ -40,6 +41,10 @@ impl CoreEngine {
         let link = descriptors.into_iter().next().ok_or(Errno::INVAL)?;
         if words[0] == 0 {
             return Err(Refusal::Errno(Errno::INVAL));
+        }
+        let size = u64::try_from(self.limits.layout().size()).unwrap_or(0);
+        if !memory::is_sealed(&link, size) {
+            return Err(Refusal::Fault("a Deposit without a link"));
         }
         let user = self.program(number)?.credentials.user;
         self.admit_descriptors(1)?;

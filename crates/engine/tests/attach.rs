@@ -1,0 +1,280 @@
+//! The attach protocol over a real socket, as the library speaks it.
+
+mod support;
+
+use netchannel_abi::address::Address;
+use netchannel_abi::directory::{self, ENTRIES, ENTRIES_OFFSET};
+use netchannel_abi::message::Operation;
+use netchannel_abi::{LAYOUT_HASH, VERSION, link, program};
+use netchannel_shm::{Access, Region};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use support::{Client, Served, inode, packet_pair, receive, small};
+
+fn raw(errno: rustix::io::Errno) -> u32 {
+    errno.raw_os_error().unsigned_abs()
+}
+
+/// Listeners of `port` as a program finds them in the directory.
+fn listed(directory: &OwnedFd, port: u16) -> Vec<u32> {
+    let region = Region::map(directory.as_raw_fd(), directory::SIZE, Access::ReadOnly).unwrap();
+    let mut found = Vec::new();
+    for step in 0..ENTRIES {
+        let index = (directory::bucket(port) + step) & (ENTRIES - 1);
+        let offset = ENTRIES_OFFSET + index * size_of::<directory::Entry>();
+        let entry: &directory::Entry = region.at(offset).unwrap();
+        match entry.listener.load(Relaxed) {
+            0 => break,
+            listener if entry.address.load().port == port => found.push(listener),
+            _ => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn attaching_gives_a_region_and_a_directory() {
+    let served = Served::new(small(), None);
+    let mut client = Client::connect(&served);
+    let (answer, descriptors) = client.attach();
+    assert_eq!(answer.status, 0);
+    assert_eq!(answer.words[1], 64);
+    let user = u64::from(rustix::process::geteuid().as_raw());
+    assert_eq!(answer.words[2], user);
+    let region = Region::map(
+        descriptors[0].as_raw_fd(),
+        program::size(64),
+        Access::ReadWrite,
+    )
+    .unwrap();
+    let header: &program::Header = region.at(0).unwrap();
+    assert_eq!(header.magic.load(Relaxed), program::MAGIC);
+    assert_eq!(header.layout_hash.load(Relaxed), LAYOUT_HASH);
+    assert_eq!(header.entries.load(Relaxed), 64);
+    let raw = descriptors[1].as_raw_fd();
+    assert!(Region::map(raw, directory::SIZE, Access::ReadWrite).is_err());
+    let directory = Region::map(raw, directory::SIZE, Access::ReadOnly).unwrap();
+    let header: &directory::Header = directory.at(0).unwrap();
+    assert_eq!(header.magic.load(Relaxed), directory::MAGIC);
+    let status = served.status();
+    assert_eq!(status.programs.len(), 1);
+    assert_eq!(status.programs[0].name, "testprog");
+    assert_eq!(status.programs[0].process, std::process::id());
+}
+
+#[test]
+fn another_version_or_layout_is_told_so_and_may_try_again() {
+    let served = Served::new(small(), None);
+    let mut client = Client::connect(&served);
+    let refused = raw(rustix::io::Errno::PROTONOSUPPORT);
+    let wrong_layout = [u64::from(VERSION), LAYOUT_HASH ^ 1];
+    assert_eq!(client.status_of(Operation::Attach, &wrong_layout), refused);
+    let wrong_version = [u64::from(VERSION) + 1, LAYOUT_HASH];
+    assert_eq!(client.status_of(Operation::Attach, &wrong_version), refused);
+    assert_eq!(client.attach().0.status, 0);
+}
+
+#[test]
+fn a_connection_is_offered_to_the_listener() {
+    let served = Served::new(small(), None);
+    let mut server = Client::attached(&served);
+    let mut client = Client::attached(&served);
+    let (listener, accepts) = server.listen(4001, 77);
+    let (answer, given) = client.ask(Operation::Connect, &[listener], &[]).unwrap();
+    assert_eq!(answer.status, 0);
+    let (offer, taken) = receive(&accepts).unwrap();
+    assert_eq!(offer.operation, Operation::Offer as u32);
+    assert_eq!(offer.words[0], answer.words[0]);
+    assert_eq!(offer.words[1], listener);
+    assert_eq!(offer.words[2..5], [64, 4 << 20, 16]);
+    assert_eq!(answer.words[1..4], [64, 4 << 20, 16]);
+    assert_eq!(offer.words[6], 0);
+    assert_eq!((given.len(), taken.len()), (18, 18));
+    assert_eq!(inode(&given[0]), inode(&taken[0]));
+    let layout = link::Layout {
+        slots: 64,
+        arena: 4 << 20,
+    };
+    let region = Region::map(taken[0].as_raw_fd(), layout.size(), Access::ReadWrite).unwrap();
+    let header: &link::Header = region.at(0).unwrap();
+    assert_eq!(header.magic.load(Relaxed), link::MAGIC);
+    assert_eq!(header.link.load(Relaxed), answer.words[0]);
+    // The link channel and every anchor join the two.
+    for (one, other) in given.iter().zip(&taken).skip(1) {
+        rustix::io::write(one, b"t").unwrap();
+        let mut byte = [0];
+        rustix::io::read(other, &mut byte).unwrap();
+        assert_eq!(byte, *b"t");
+    }
+    // The daemon holds no end: when one side lets go, the other sees it.
+    drop(given);
+    assert_eq!(served.status().links, 1);
+    // By now the daemon has also let go of what it had handed over.
+    assert_eq!(rustix::io::read(&taken[2], &mut [0; 1]).unwrap(), 0);
+    drop(client);
+    served.await_status(|status| status.links == 0);
+}
+
+#[test]
+fn the_same_cookie_is_the_same_listener() {
+    let served = Served::new(small(), None);
+    let mut one = Client::connect(&served);
+    let directory = one.attach().1.pop().unwrap();
+    let mut other = Client::attached(&served);
+    let (listener, first) = one.listen(4002, 5);
+    let (again, second) = other.listen(4002, 5);
+    assert_eq!(listener, again);
+    assert_eq!(inode(&first), inode(&second));
+    assert_eq!(listed(&directory, 4002).len(), 1);
+    let (another, _channel) = other.listen(4002, 6);
+    assert_ne!(another, listener);
+    assert_eq!(listed(&directory, 4002).len(), 2);
+    assert_eq!(one.status_of(Operation::Unlisten, &[listener]), 0);
+    assert_eq!(listed(&directory, 4002).len(), 2);
+    assert_ne!(one.status_of(Operation::Unlisten, &[listener]), 0);
+    assert_eq!(other.status_of(Operation::Unlisten, &[listener]), 0);
+    assert_eq!(listed(&directory, 4002).len(), 1);
+    assert_ne!(one.status_of(Operation::Connect, &[listener]), 0);
+}
+
+#[test]
+fn an_adopted_child_holds_its_parents_listeners() {
+    let served = Served::new(small(), None);
+    let mut parent = Client::connect(&served);
+    let directory = parent.attach().1.pop().unwrap();
+    let (first, _a) = parent.listen(4003, 1);
+    let (second, _b) = parent.listen(4004, 2);
+    let (third, _c) = parent.listen(4005, 3);
+    let (daemons, childs) = packet_pair();
+    let words = [2, first | second << 32];
+    let (answer, _) = parent
+        .ask(Operation::Adopt, &words, &[daemons.as_fd()])
+        .unwrap();
+    assert_eq!(answer.status, 0);
+    drop(daemons);
+    drop(parent);
+    served.await_status(|status| status.listeners == 2);
+    assert_eq!(listed(&directory, 4003).len(), 1);
+    assert!(listed(&directory, 4005).is_empty());
+    let mut child = Client::over(childs);
+    assert_eq!(child.attach().0.status, 0);
+    assert_eq!(child.status_of(Operation::Unlisten, &[first]), 0);
+    assert_ne!(child.status_of(Operation::Unlisten, &[third]), 0);
+    drop(child);
+    served.await_status(|status| status.listeners == 0 && status.programs.is_empty());
+}
+
+#[test]
+fn a_connection_that_was_not_accepted_goes_to_another_holder() {
+    let served = Served::new(small(), None);
+    let mut server = Client::attached(&served);
+    let mut client = Client::attached(&served);
+    let (listener, accepts) = server.listen(4006, 9);
+    let (answer, _given) = client.ask(Operation::Connect, &[listener], &[]).unwrap();
+    let (_, taken) = receive(&accepts).unwrap();
+    let words = [answer.words[0], listener, 3];
+    let three = [taken[0].as_fd(), taken[1].as_fd(), taken[2].as_fd()];
+    let (refused, _) = server.ask(Operation::Reoffer, &words, &three).unwrap();
+    assert_eq!(refused.status, raw(rustix::io::Errno::NOENT));
+    let mut other = Client::attached(&served);
+    let (_, accepts) = other.listen(4006, 9);
+    let (done, _) = server.ask(Operation::Reoffer, &words, &three).unwrap();
+    assert_eq!(done.status, 0);
+    let (offer, again) = receive(&accepts).unwrap();
+    assert_eq!(offer.words[0], answer.words[0]);
+    assert_eq!((offer.words[4], offer.words[6]), (1, 3));
+    assert_eq!(inode(&again[2]), inode(&taken[2]));
+}
+
+#[test]
+fn a_full_backlog_is_told_and_nothing_hangs() {
+    let served = Served::new(small(), None);
+    let mut server = Client::attached(&served);
+    let (listener, _accepts) = server.listen(4007, 9);
+    let mut full = 0;
+    for _ in 0..40 {
+        // Links nobody accepts: new clients each time, so that no quota is met first.
+        let mut client = Client::attached(&served);
+        for _ in 0..64 {
+            full = client.status_of(Operation::Connect, &[listener]);
+            if full != 0 {
+                break;
+            }
+        }
+        if full != 0 {
+            break;
+        }
+    }
+    assert_eq!(full, raw(rustix::io::Errno::AGAIN));
+    assert_eq!(server.status_of(Operation::Unlisten, &[listener]), 0);
+}
+
+#[test]
+fn ports_are_exclusive_and_come_back() {
+    let served = Served::new(small(), None);
+    let mut one = Client::attached(&served);
+    let mut other = Client::attached(&served);
+    let (first, _) = one.ask(Operation::Ports, &[64], &[]).unwrap();
+    let (second, _) = other.ask(Operation::Ports, &[64], &[]).unwrap();
+    let [a, b] = [first.words[0], second.words[0]];
+    assert_eq!((first.words[1], second.words[1]), (64, 64));
+    assert!(a.abs_diff(b) >= 64);
+    assert_ne!(one.status_of(Operation::Ports, &[0]), 0);
+    drop(one);
+    served.await_status(|status| status.programs.len() == 1);
+    let (third, _) = other.ask(Operation::Ports, &[64], &[]).unwrap();
+    assert_eq!(third.words[0], a);
+}
+
+#[test]
+fn what_is_deposited_is_found_once() {
+    let served = Served::new(small(), None);
+    let mut one = Client::attached(&served);
+    let mut server = Client::attached(&served);
+    let (listener, _accepts) = server.listen(4009, 14);
+    let (_, mut given) = one.ask(Operation::Connect, &[listener], &[]).unwrap();
+    let memory = given.swap_remove(0);
+    let words: Vec<u64> = (0..14).map(|word| word * 1000 + 41).collect();
+    let (left, _) = one
+        .ask(Operation::Deposit, &words, &[memory.as_fd()])
+        .unwrap();
+    assert_eq!(left.status, 0);
+    drop(one);
+    let mut other = Client::attached(&served);
+    let (found, descriptors) = other.ask(Operation::Lookup, &[41], &[]).unwrap();
+    assert_eq!(found.status, 0);
+    assert_eq!(found.words.to_vec(), words);
+    assert_eq!(inode(&descriptors[0]), inode(&memory));
+    let none = raw(rustix::io::Errno::NOENT);
+    assert_eq!(other.status_of(Operation::Lookup, &[41]), none);
+}
+
+#[test]
+fn an_idle_daemon_ends_and_removes_its_files() {
+    let mut served = Served::new(small(), Some(Duration::from_millis(300)));
+    let mut client = Client::connect(&served);
+    let directory = client.attach().1.pop().unwrap();
+    std::thread::sleep(Duration::from_millis(600));
+    assert!(!served.has_ended());
+    drop(client);
+    served.join();
+    assert!(!served.path().exists());
+    let region = Region::map(directory.as_raw_fd(), directory::SIZE, Access::ReadOnly).unwrap();
+    let header: &directory::Header = region.at(0).unwrap();
+    assert_eq!(header.ended.load(Relaxed), 1);
+}
+
+#[test]
+fn addresses_are_published_as_they_are() {
+    let served = Served::new(small(), None);
+    let mut client = Client::attached(&served);
+    let [a, b, c] = Address::v6([0; 16], 4008, 0).to_words();
+    let flags = netchannel_abi::message::listen_flags::V6_ONLY;
+    let words = [a, b, c, 12, 128, flags];
+    assert_eq!(client.status_of(Operation::Listen, &words), 0);
+    let [a, b, c] = Address::v4([1, 2, 3, 4], 0).to_words();
+    let no_port = [a, b, c, 13, 128, 0];
+    assert_ne!(client.status_of(Operation::Listen, &no_port), 0);
+    assert_ne!(client.status_of(Operation::Listen, &[0; 6]), 0);
+}
