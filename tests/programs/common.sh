@@ -60,6 +60,7 @@ MODE=
 SERVER=()
 CLIENT=()
 DAEMON=
+DIFFERENT=0
 
 # ---- children ------------------------------------------------------------------------------------------------------
 
@@ -144,6 +145,7 @@ finish() {
         echo "FAILED${MODE:+ ($MODE)}: still running after $LIMIT s" >&2
         code=1
     fi
+    if [ "$code" = 0 ] && [ "$DIFFERENT" != 0 ]; then code=1; fi
     if [ "$code" != 0 ] && [ "$code" != 77 ]; then
         local log
         for log in "$TMP"/*.log; do
@@ -237,8 +239,7 @@ VIRTUAL=0
 count_virtual() {
     local now
     [ "$MODE" = both ] && [ -n "$DAEMON" ] || return 0
-    now=$("$NETCHANNEL_PROGRAM" status --json --socket "$SOCKET" | "$PYTHON" "$HERE/helpers/virtual_connections.py") ||
-        fail "netchannel status does not answer"
+    now=$("$PYTHON" "$HERE/helpers/virtual_connections.py" "$SOCKET") || fail "the daemon does not answer"
     if [ "$now" -gt "$VIRTUAL" ]; then VIRTUAL=$now; fi
 }
 
@@ -298,10 +299,12 @@ compare_modes() {
         stop_scenario
         leave
         if ! diff -u --label kernel --label "$mode" "$TMP/observed.kernel" "$TMP/observed.$mode"; then
-            MODE=$mode fail "$* saw something else than over kernel TCP (above)"
+            echo "FAILED ($mode): $* saw something else than over kernel TCP (above)" >&2
+            DIFFERENT=$((DIFFERENT + 1))
         fi
         count=$((count + 1))
     done
+    # The other modes and scenarios still have something to say; `finish` makes it a failure.
     echo "result: $count modes, $(wc -l <"$TMP/observed.kernel") observations each"
 }
 
