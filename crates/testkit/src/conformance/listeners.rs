@@ -132,11 +132,11 @@ fn listeners_hundred_pending(family: Family) {
     for (index, client) in clients.iter().enumerate() {
         send_pattern(*client, index, 300);
     }
-    for index in 0..100_usize {
+    for (index, client) in clients.into_iter().enumerate() {
         let server = sys::accept(listening).unwrap();
         expect_pattern(server, index, 300);
         sys::close(server).unwrap();
-        expect_end(clients[index]);
+        expect_end(client);
     }
 }
 

@@ -1,0 +1,125 @@
+//! Both ends with blocking calls: a thread that sends and one that receives per connection.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use netchannel_testkit::support::{close_with_reset, uninterrupted};
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::flow::{Receiver, Sender, Step};
+use crate::script::{Ending, Role, Script};
+use crate::{STOP, accept_script, open};
+
+/// Runs one end of a connection to its end.
+fn run(socket: Descriptor, script: Script, role: Role) {
+    let sending = thread::spawn(move || send(socket, &script, role));
+    if !script.aborts(role) {
+        receive(socket, &script, role);
+    }
+    sending.join().expect("a panic ends the process");
+    if script.ending == Ending::Reset(role) {
+        close_with_reset(socket);
+    } else {
+        sys::close(socket).expect("close");
+    }
+}
+
+fn expect_break(script: &Script, role: Role, errno: Errno) {
+    let known = [libc::ECONNRESET, libc::EPIPE].contains(&errno.0);
+    assert!(
+        known && script.is_lenient(role),
+        "{script:?} as {role:?}: {errno:?}"
+    );
+}
+
+fn send(socket: Descriptor, script: &Script, role: Role) {
+    let mut sender = Sender::new(socket, script, role);
+    loop {
+        match sender.step() {
+            Step::Moved => {}
+            Step::Wait => panic!("{script:?} as {role:?}: a blocking send did not block"),
+            Step::Broken(errno) => return expect_break(script, role, errno),
+            Step::End => break,
+        }
+    }
+    if !script.aborts(role) {
+        let answer = sys::shutdown(socket, libc::SHUT_WR);
+        assert!(
+            answer.is_ok() || script.is_lenient(role),
+            "{script:?}: {answer:?}"
+        );
+    }
+}
+
+fn receive(socket: Descriptor, script: &Script, role: Role) {
+    let mut receiver = Receiver::new(socket, script, role);
+    loop {
+        match receiver.step() {
+            Step::Moved => {}
+            Step::Wait => panic!("{script:?} as {role:?}: a blocking recv did not block"),
+            Step::Broken(errno) => {
+                expect_break(script, role, errno);
+                break;
+            }
+            Step::End => {
+                let whole = receiver.position == script.sends(role.other());
+                let position = receiver.position;
+                assert!(
+                    whole || script.is_lenient(role),
+                    "{script:?}: an end after {position}"
+                );
+                break;
+            }
+        }
+    }
+    if script.is_lenient(role) {
+        // The sender may sleep in a full buffer that nobody empties any more.
+        let _ = sys::shutdown(socket, libc::SHUT_RDWR);
+    }
+}
+
+/// Serves until it is told to stop.
+pub fn serve(listening: Descriptor, seed: u64) {
+    let mut threads = Vec::new();
+    loop {
+        let socket = uninterrupted(|| sys::accept(listening)).expect("accept");
+        let number = accept_script(socket);
+        if number == STOP {
+            sys::close(socket).expect("close");
+            break;
+        }
+        let script = Script::of(seed, number);
+        threads.push(thread::spawn(move || run(socket, script, Role::Server)));
+        threads.retain(|thread| !thread.is_finished());
+    }
+    for thread in threads {
+        thread.join().expect("a panic ends the process");
+    }
+}
+
+/// Keeps so many connections going until the time is over.
+pub fn drive(
+    address: SocketAddr,
+    seed: u64,
+    connections: usize,
+    numbers: &Arc<AtomicU64>,
+    end: Instant,
+) {
+    let work = |numbers: Arc<AtomicU64>| {
+        move || {
+            while Instant::now() < end {
+                let script = Script::of(seed, numbers.fetch_add(1, Ordering::Relaxed));
+                run(open(address, &script), script, Role::Client);
+            }
+        }
+    };
+    let threads: Vec<_> = (0..connections)
+        .map(|_| thread::spawn(work(Arc::clone(numbers))))
+        .collect();
+    for thread in threads {
+        thread.join().expect("a panic ends the process");
+    }
+}

@@ -1,0 +1,215 @@
+//! Both ends without blocking: loops over poll or epoll, many connections per thread.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use netchannel_testkit::support::{PATIENCE_MILLISECONDS, set_nonblocking};
+use netchannel_testkit::sys::{self, Descriptor};
+
+use crate::flow::Flow;
+use crate::script::{Role, Script};
+use crate::{STOP, accept_script, open};
+
+/// How a loop learns what is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Poll,
+    Level,
+    Edge,
+}
+
+const LISTENER: u64 = u64::MAX;
+
+/// A loop's connections and the set it waits on.
+pub struct Loop {
+    kind: Kind,
+    set: Descriptor,
+    flows: HashMap<u64, Flow>,
+    next: u64,
+}
+
+impl Loop {
+    pub fn new(kind: Kind) -> Self {
+        let set = sys::epoll_create().expect("epoll_create");
+        Self {
+            kind,
+            set,
+            flows: HashMap::new(),
+            next: 0,
+        }
+    }
+
+    /// How many connections it has.
+    pub fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Its connections.
+    pub fn flows(&self) -> impl Iterator<Item = &Flow> {
+        self.flows.values()
+    }
+
+    fn events(&self, flow: &Flow) -> u32 {
+        match self.kind {
+            Kind::Edge => sys::IN | sys::OUT | sys::RDHUP | sys::ET,
+            Kind::Poll | Kind::Level if flow.wants_to_send() => sys::IN | sys::OUT,
+            Kind::Poll | Kind::Level => sys::IN,
+        }
+    }
+
+    /// Takes a connection in.
+    pub fn add(&mut self, flow: Flow) {
+        set_nonblocking(flow.socket);
+        let key = self.next;
+        self.next += 1;
+        if self.kind != Kind::Poll {
+            let events = self.events(&flow);
+            sys::epoll_control(self.set, libc::EPOLL_CTL_ADD, flow.socket, events, key)
+                .expect("epoll_ctl");
+        }
+        self.flows.insert(key, flow);
+    }
+
+    /// Listens too; answered by [`LISTENER`] among what is ready.
+    fn listen(&mut self, listening: Descriptor) {
+        set_nonblocking(listening);
+        if self.kind != Kind::Poll {
+            // Level-triggered in any case: several loops share the listener.
+            sys::epoll_control(self.set, libc::EPOLL_CTL_ADD, listening, sys::IN, LISTENER)
+                .expect("epoll_ctl");
+        }
+    }
+
+    /// What is ready within so many milliseconds.
+    fn ready(&self, listening: Option<Descriptor>, timeout: libc::c_int) -> Vec<u64> {
+        if self.kind != Kind::Poll {
+            let told = sys::epoll_wait(self.set, 64, timeout).expect("epoll_wait");
+            return told.iter().map(|told| told.data).collect();
+        }
+        let mut keys = Vec::new();
+        let mut entries = Vec::new();
+        for (key, flow) in &self.flows {
+            let events = if flow.wants_to_send() {
+                libc::POLLIN | libc::POLLOUT
+            } else {
+                libc::POLLIN
+            };
+            keys.push(*key);
+            entries.push(libc::pollfd {
+                fd: flow.socket,
+                events,
+                revents: 0,
+            });
+        }
+        if let Some(listening) = listening {
+            keys.push(LISTENER);
+            entries.push(libc::pollfd {
+                fd: listening,
+                events: libc::POLLIN,
+                revents: 0,
+            });
+        }
+        sys::poll(&mut entries, timeout).expect("poll");
+        let ready = |(key, entry): (&u64, &libc::pollfd)| (entry.revents != 0).then_some(*key);
+        keys.iter().zip(&entries).filter_map(ready).collect()
+    }
+
+    /// Waits once and advances what is ready. False if nothing was ready in time.
+    pub fn turn(&mut self, timeout: libc::c_int) -> bool {
+        let ready = self.ready(None, timeout);
+        ready.iter().for_each(|key| self.advance(*key));
+        !ready.is_empty()
+    }
+
+    fn advance(&mut self, key: u64) {
+        // An edge is told once: everything must be done that can be.
+        let calls = if self.kind == Kind::Edge {
+            usize::MAX
+        } else {
+            4
+        };
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
+        let wanted = flow.wants_to_send();
+        if flow.advance(calls) {
+            self.flows.remove(&key);
+            return;
+        }
+        if self.kind == Kind::Level && wanted && !flow.wants_to_send() {
+            sys::epoll_control(self.set, libc::EPOLL_CTL_MOD, flow.socket, sys::IN, key)
+                .expect("epoll_ctl");
+        }
+    }
+
+    /// Gives up all connections.
+    pub fn close(self) {
+        for flow in self.flows.values() {
+            sys::close(flow.socket).expect("close");
+        }
+        sys::close(self.set).expect("close");
+    }
+}
+
+/// Serves until it is told to stop.
+pub fn serve(listening: Descriptor, seed: u64, kind: Kind) {
+    let mut flows = Loop::new(kind);
+    flows.listen(listening);
+    let mut stopping = false;
+    while !stopping || flows.len() > 0 {
+        let listener = (!stopping).then_some(listening);
+        let ready = flows.ready(listener, PATIENCE_MILLISECONDS);
+        assert!(
+            !ready.is_empty() || flows.len() == 0,
+            "{} connections stand still",
+            flows.len()
+        );
+        for key in ready {
+            if key != LISTENER {
+                flows.advance(key);
+            } else if let Ok(socket) = sys::accept(listening) {
+                let number = accept_script(socket);
+                if number == STOP {
+                    sys::close(socket).expect("close");
+                    stopping = true;
+                    if kind != Kind::Poll {
+                        let remove = libc::EPOLL_CTL_DEL;
+                        sys::epoll_control(flows.set, remove, listening, 0, 0).expect("epoll_ctl");
+                    }
+                    break;
+                }
+                flows.add(Flow::new(socket, Script::of(seed, number), Role::Server));
+            }
+        }
+    }
+    flows.close();
+}
+
+/// Keeps so many connections going until the time is over.
+pub fn drive(
+    address: SocketAddr,
+    seed: u64,
+    connections: usize,
+    kind: Kind,
+    numbers: &AtomicU64,
+    end: Instant,
+) {
+    let mut flows = Loop::new(kind);
+    loop {
+        while flows.len() < connections && Instant::now() < end {
+            let script = Script::of(seed, numbers.fetch_add(1, Ordering::Relaxed));
+            flows.add(Flow::new(open(address, &script), script, Role::Client));
+        }
+        if flows.len() == 0 {
+            break;
+        }
+        assert!(
+            flows.turn(PATIENCE_MILLISECONDS),
+            "{} connections stand still",
+            flows.len()
+        );
+    }
+    flows.close();
+}

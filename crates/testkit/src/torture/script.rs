@@ -1,0 +1,171 @@
+//! What happens on a connection, drawn from the seed and the connection's number: both ends know
+//! it without talking about it.
+
+use std::sync::OnceLock;
+
+use netchannel_testkit::support::{Random, pattern};
+
+/// After so many bytes a stream repeats: a prime, so that no buffer's size divides it.
+const PERIOD: usize = 1_000_003;
+
+/// The largest piece that is sent or received with one call.
+pub const LARGEST: usize = 256 * 1024;
+
+/// Which end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Client,
+    Server,
+}
+
+impl Role {
+    pub fn other(self) -> Self {
+        match self {
+            Role::Client => Role::Server,
+            Role::Server => Role::Client,
+        }
+    }
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Both send all, say so, and read all.
+    Graceful,
+    /// One end resets it after it has sent its part.
+    Reset(Role),
+    /// One end closes it after it has sent its part, without reading.
+    Close(Role),
+    /// One end is killed at some moment.
+    Killed,
+}
+
+/// A connection's script.
+#[derive(Clone, Copy, Debug)]
+pub struct Script {
+    pub seed: u64,
+    pub number: u64,
+    pub to_server: usize,
+    pub to_client: usize,
+    pub ending: Ending,
+    /// Sizes of the buffers to ask for, or none.
+    pub buffers: Option<libc::c_int>,
+}
+
+impl Script {
+    /// The script of a connection.
+    pub fn of(seed: u64, number: u64) -> Self {
+        let mut random = Random::new(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95));
+        let to_server = stream_length(&mut random);
+        let to_client = stream_length(&mut random);
+        let aborter = if random.once_in(2) {
+            Role::Client
+        } else {
+            Role::Server
+        };
+        let ending = match random.below(8) {
+            0 => Ending::Reset(aborter),
+            1 => Ending::Close(aborter),
+            _ => Ending::Graceful,
+        };
+        let small = random.between(2_000, 40_000);
+        let buffers = random
+            .once_in(4)
+            .then(|| libc::c_int::try_from(small).unwrap_or(4_000));
+        Self {
+            seed,
+            number,
+            to_server,
+            to_client,
+            ending,
+            buffers,
+        }
+    }
+
+    /// The script of a connection one of whose ends will be killed: it sends for ever.
+    pub fn killed(seed: u64, number: u64) -> Self {
+        let endless = usize::MAX / 2;
+        let (to_server, to_client) = (endless, endless);
+        Self {
+            seed,
+            number,
+            to_server,
+            to_client,
+            ending: Ending::Killed,
+            buffers: None,
+        }
+    }
+
+    /// How much this end sends.
+    pub fn sends(&self, role: Role) -> usize {
+        match role {
+            Role::Client => self.to_server,
+            Role::Server => self.to_client,
+        }
+    }
+
+    /// Whether this end breaks the connection off.
+    pub fn aborts(&self, role: Role) -> bool {
+        self.ending == Ending::Reset(role) || self.ending == Ending::Close(role)
+    }
+
+    /// Whether this end must be content with a part, and with errors.
+    pub fn is_lenient(&self, role: Role) -> bool {
+        self.ending == Ending::Killed || self.aborts(role.other())
+    }
+
+    /// What this end sends.
+    pub fn stream(&self, role: Role) -> Stream {
+        let direction = if role == Role::Client { 1 } else { 2 };
+        let mut random = Random::new(self.seed.wrapping_add(self.number * 4 + direction));
+        Stream {
+            offset: random.below(PERIOD),
+        }
+    }
+
+    /// The sizes of the calls of this end.
+    pub fn sizes(&self, role: Role, salt: u64) -> Random {
+        let direction = if role == Role::Client { 3 } else { 5 };
+        Random::new(self.seed ^ (self.number << 8) ^ (salt << 4) ^ direction)
+    }
+}
+
+fn stream_length(random: &mut Random) -> usize {
+    match random.below(8) {
+        0 => 0,
+        1 | 2 => random.between(1, 200),
+        3 | 4 => random.between(1, 20_000),
+        5 | 6 => random.between(1, 300_000),
+        _ => random.between(1, 3_000_000),
+    }
+}
+
+/// The size of one call.
+pub fn call_size(random: &mut Random) -> usize {
+    match random.below(4) {
+        0 => random.between(1, 64),
+        1 => random.between(1, 2_000),
+        2 => random.between(1, 40_000),
+        _ => random.between(1, LARGEST),
+    }
+}
+
+/// An endless sequence of bytes.
+#[derive(Clone, Copy)]
+pub struct Stream {
+    offset: usize,
+}
+
+impl Stream {
+    /// What stands at a position, for a length up to [`LARGEST`].
+    pub fn at(self, position: usize, length: usize) -> &'static [u8] {
+        static BLOCK: OnceLock<Vec<u8>> = OnceLock::new();
+        let block = BLOCK.get_or_init(|| {
+            let mut block = pattern(0, PERIOD);
+            block.extend_from_within(..LARGEST);
+            block
+        });
+        let start = (self.offset + position) % PERIOD;
+        &block[start..start + length]
+    }
+}
