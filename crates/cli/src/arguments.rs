@@ -1,12 +1,13 @@
 //! What can be said on the command line.
 
-use clap::{Args, Parser, Subcommand};
+use crate::help;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Unmodified programs talk to each other memory to memory.
 #[derive(Debug, Parser)]
-#[command(name = "netchannel", version, about, max_term_width = 100)]
+#[command(name = "netchannel", version, about, after_help = help::PROGRAM, max_term_width = 100)]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -16,26 +17,46 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a program with its TCP connections on this host taken over by shared memory.
+    /// Run a program with its TCP connections on this host taken over by shared memory
+    #[command(after_help = help::RUN)]
     Run(Run),
-    /// Serve the programs of this host, in the foreground.
+    /// Serve the programs of this host, in the foreground
+    #[command(after_help = help::DAEMON)]
     Daemon(Daemon),
+    /// Tell how the daemon and the programs attached to it fare
+    #[command(after_help = help::STATUS)]
+    Status(Status),
+    /// List every socket of every program, the path it takes and why
+    #[command(after_help = help::SS)]
+    Ss(Ss),
+    /// Look for what this host lacks, and say how to mend it
+    #[command(after_help = help::DOCTOR)]
+    Doctor(Asking),
+    /// Measure kernel TCP, AF_UNIX and NetChannel in one run
+    #[command(after_help = help::BENCH)]
+    Bench(Bench),
+    /// The workloads of `bench`
+    #[command(name = netchannel_bench::WORKER_SUBCOMMAND, hide = true)]
+    BenchWorker(Worker),
+    /// Write man pages or completions
+    #[command(hide = true)]
+    Generate(Generate),
 }
 
 /// `netchannel run`.
 #[derive(Debug, Args)]
 pub struct Run {
     /// Attach socket of the daemon [default: $NETCHANNEL_SOCKET, else one per user and network
-    /// namespace].
+    /// namespace]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Fail rather than run over kernel TCP where NetChannel can not be used.
+    /// Fail rather than run over kernel TCP where NetChannel can not be used
     #[arg(long)]
     pub require: bool,
-    /// Do not start a daemon where none serves.
+    /// Do not start a daemon where none serves
     #[arg(long)]
     pub no_daemon: bool,
-    /// The program and its arguments.
+    /// The program and its arguments
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -49,34 +70,187 @@ pub struct Run {
 #[derive(Debug, Args)]
 pub struct Daemon {
     /// Attach socket to serve at [default: $NETCHANNEL_SOCKET, else one per user and network
-    /// namespace].
+    /// namespace]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// End after this many seconds without a program.
+    /// End after this many seconds without a program
     #[arg(long, value_name = "SECONDS")]
     pub idle_exit: Option<u64>,
-    /// Append the log to this file rather than to standard error.
+    /// Append the log to this file rather than to standard error
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Log this much: error, warn, info or debug.
+    /// Log this much: error, warn, info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: tracing::Level,
-    /// Return as soon as it serves, and leave it in the background.
+    /// Return as soon as it serves, and leave it in the background
     #[arg(long)]
     pub background: bool,
-    /// Say on standard output when it serves, and leave the session.
+    /// Say on standard output when it serves, and leave the session
     #[arg(long, hide = true)]
     pub announce: bool,
-    /// Slots of a link between two programs.
-    #[arg(long, value_name = "COUNT", default_value_t = 16384)]
-    pub slots: usize,
-    /// Megabytes of each of the two arenas of a link; they cost memory only as they are used.
-    #[arg(long, value_name = "MIB", default_value_t = 256)]
-    pub arena: usize,
-    /// Links that one program may have made.
+    /// Sizes and quotas.
+    #[command(flatten)]
+    pub limits: Quotas,
+}
+
+/// Sizes and quotas of a daemon.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Quotas {
+    /// Sockets of one program
+    #[arg(long, value_name = "COUNT", default_value_t = 65536,
+        value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub sockets_per_program: u32,
+    /// Connections of a link between two programs
+    #[arg(long, value_name = "COUNT", default_value_t = 16384,
+        value_parser = clap::value_parser!(u16).range(1..=16384))]
+    pub slots: u16,
+    /// Mebibytes of each of the two arenas of a link, a multiple of 4; they cost memory only as
+    /// they are used
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = arena)]
+    pub arena: u16,
+    /// Links that one program may have made
     #[arg(long, value_name = "COUNT", default_value_t = 1024)]
-    pub links_per_program: usize,
-    /// Listeners that one program may hold.
+    pub links_per_program: u32,
+    /// Listeners that one program may hold
     #[arg(long, value_name = "COUNT", default_value_t = 1024)]
-    pub listeners_per_program: usize,
+    pub listeners_per_program: u32,
+}
+
+fn arena(text: &str) -> Result<u16, String> {
+    match text.parse::<u16>() {
+        Ok(size) if (4..=16384).contains(&size) && size % 4 == 0 => Ok(size),
+        _ => Err("a multiple of 4 from 4 to 16384 is needed".to_owned()),
+    }
+}
+
+/// Whom to ask, and how to show the answer.
+#[derive(Debug, Args)]
+pub struct Asking {
+    /// Attach socket of the daemon [default: $NETCHANNEL_SOCKET, else one per user and network
+    /// namespace]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `netchannel status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Whom to ask.
+    #[command(flatten)]
+    pub asking: Asking,
+    /// Ask the daemon to end; programs go on, new connections over kernel TCP
+    #[arg(long)]
+    pub shutdown: bool,
+}
+
+/// `netchannel ss`.
+#[derive(Debug, Args)]
+pub struct Ss {
+    /// Whom to ask.
+    #[command(flatten)]
+    pub asking: Asking,
+    /// Only sockets of programs with this name or process identifier
+    #[arg(long, value_name = "NAME|PID")]
+    pub program: Option<String>,
+    /// Only listeners
+    #[arg(long)]
+    pub listening: bool,
+    /// Only sockets that take this path
+    #[arg(long, value_enum)]
+    pub path: Option<PathChoice>,
+}
+
+/// Paths to choose from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PathChoice {
+    /// Memory to memory
+    Virtual,
+    /// Kernel TCP
+    Kernel,
+    /// Listeners
+    Listener,
+    /// Neither bound nor connected
+    Fresh,
+}
+
+/// `netchannel bench`.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// Attach socket of a running daemon to measure with, rather than one of its own
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// What to measure.
+    #[command(flatten)]
+    pub what: netchannel_bench::Arguments,
+}
+
+/// `netchannel bench-worker`.
+#[derive(Debug, Args)]
+pub struct Worker {
+    /// What the workload is told
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<String>,
+}
+
+/// `netchannel generate`.
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// What to write
+    #[arg(value_enum)]
+    pub what: Generated,
+    /// The folder to write into; for completions also a shell, for standard output
+    pub target: PathBuf,
+}
+
+/// What can be generated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Generated {
+    /// Man pages
+    Man,
+    /// Completions for bash, zsh and fish
+    Completions,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_makes_sense() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_the_program_are_left_to_it() {
+        let parsed = Arguments::try_parse_from(["netchannel", "run", "--", "p", "--require"]);
+        let Command::Run(run) = parsed.unwrap().command else {
+            panic!("another command");
+        };
+        assert!(!run.require);
+        assert_eq!(run.program, ["p", "--require"]);
+    }
+
+    #[test]
+    fn every_command_shows_examples() {
+        for command in Arguments::command().get_subcommands_mut() {
+            if !command.is_hide_set() {
+                let help = command.render_long_help().to_string();
+                assert!(help.contains("Examples:"), "{}", command.get_name());
+                assert!(help.contains("Exit codes:"), "{}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_that_make_no_link_are_refused() {
+        for size in ["0", "5", "65536", "x"] {
+            let line = ["netchannel", "daemon", "--arena", size];
+            assert!(Arguments::try_parse_from(line).is_err(), "{size}");
+        }
+        assert!(Arguments::try_parse_from(["netchannel", "daemon", "--arena", "8"]).is_ok());
+    }
 }

@@ -57,11 +57,14 @@ pub fn daemon(arguments: &Arguments) -> c_int {
 }
 
 fn serve(socket: PathBuf, arguments: &Arguments) -> Result<(), ServeError> {
+    let quotas = &arguments.limits;
+    let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
     let limits = Limits {
-        slots: arguments.slots,
-        arena: arguments.arena.saturating_mul(1 << 20),
-        links_per_program: arguments.links_per_program,
-        listeners_per_program: arguments.listeners_per_program,
+        entries: quotas.sockets_per_program,
+        slots: usize::from(quotas.slots),
+        arena: usize::from(quotas.arena) << 20,
+        links_per_program: wide(quotas.links_per_program),
+        listeners_per_program: wide(quotas.listeners_per_program),
         ..Limits::default()
     };
     let shown = socket.display().to_string();

@@ -9,11 +9,17 @@
 //! ```
 
 mod arguments;
+mod ask;
+mod bench;
 mod daemon;
+mod doctor;
 mod executable;
+mod generate;
+mod help;
 mod library;
 mod log;
 mod run;
+mod show;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
@@ -33,5 +39,11 @@ pub fn execute() -> c_int {
     match arguments.command {
         Command::Run(options) => run::run(&options),
         Command::Daemon(options) => daemon::daemon(&options),
+        Command::Status(options) => ask::status(&options),
+        Command::Ss(options) => ask::sockets(&options),
+        Command::Doctor(options) => doctor::doctor(&options),
+        Command::Bench(options) => bench::bench(&options),
+        Command::BenchWorker(options) => bench::bench_worker(options),
+        Command::Generate(options) => generate::generate(&options),
     }
 }

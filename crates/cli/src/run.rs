@@ -162,7 +162,8 @@ fn execute(program: &[OsString], environment: &[(OsString, OsString)]) -> c_int 
     }
 }
 
-fn complain(sentence: &str) {
+/// Says a sentence on standard error.
+pub fn complain(sentence: &str) {
     // Where standard error is closed there is nobody to tell.
     let _ = writeln!(io::stderr(), "netchannel: {sentence}");
 }

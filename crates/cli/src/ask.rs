@@ -1,0 +1,190 @@
+//! `netchannel status` and `netchannel ss`: ask the daemon and show the answer.
+
+use crate::arguments::{Asking, PathChoice, Ss, Status};
+use crate::run::socket_path;
+use crate::show::{bytes, duration, print, table};
+use netchannel_control::types::{self, Path, Request, Response, Socket};
+use std::ffi::c_int;
+use std::time::Duration;
+
+/// How long a daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn ask(asking: &Asking, request: Request) -> Result<Response, String> {
+    let socket = socket_path(asking.socket.as_deref()).map_err(|error| error.to_string())?;
+    netchannel_control::request(&socket, request, PATIENCE).map_err(|error| error.to_string())
+}
+
+fn finish(result: Result<String, String>) -> c_int {
+    match result {
+        Ok(text) => {
+            print(&text);
+            0
+        }
+        Err(sentence) => {
+            crate::run::complain(&sentence);
+            1
+        }
+    }
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Result<String, String> {
+    serde_json::to_string_pretty(value)
+        .map(|text| text + "\n")
+        .map_err(|error| error.to_string())
+}
+
+fn unexpected() -> String {
+    "the daemon answered something else; it may be of another version".to_owned()
+}
+
+/// `netchannel status`.
+pub fn status(arguments: &Status) -> c_int {
+    let asking = &arguments.asking;
+    if arguments.shutdown {
+        return finish(match ask(asking, Request::Shutdown) {
+            Ok(Response::Ended) => Ok("the daemon ends\n".to_owned()),
+            Ok(_) => Err(unexpected()),
+            Err(error) => Err(error),
+        });
+    }
+    finish(
+        ask(asking, Request::Status).and_then(|answer| match answer {
+            Response::Status(status) if asking.json => json(&status),
+            Response::Status(status) => Ok(shown_status(&status)),
+            _ => Err(unexpected()),
+        }),
+    )
+}
+
+fn shown_status(status: &types::Status) -> String {
+    let lines = [
+        (
+            "daemon",
+            format!("netchannel {}, process {}", status.version, status.process),
+        ),
+        ("socket", status.socket.clone()),
+        ("up", duration(status.uptime_seconds)),
+        ("namespace", format!("net:[{}]", status.network_namespace)),
+        ("addresses", status.local_addresses.join(" ")),
+        ("programs", status.programs.len().to_string()),
+        ("listeners", status.listeners.to_string()),
+        ("links", status.links.to_string()),
+        ("deposits", status.deposits.to_string()),
+        ("faults", status.faults.to_string()),
+        ("memory", bytes(status.memory_bytes)),
+        (
+            "descriptors",
+            format!("at most {}", status.descriptor_limit),
+        ),
+    ];
+    let mut text: String = lines
+        .iter()
+        .map(|(name, value)| format!("{name:<12} {value}\n"))
+        .collect();
+    if status.programs.is_empty() {
+        return text;
+    }
+    let head = [
+        "PROGRAM",
+        "PID",
+        "USER",
+        "LISTENERS",
+        "LINKS",
+        "CONNECTS",
+        "ACCEPTS",
+        "FALLBACKS",
+        "MEMORY",
+    ];
+    let rows = status.programs.iter().map(|program| {
+        let fallbacks: Vec<String> = program
+            .fallbacks
+            .iter()
+            .map(|fallback| format!("{}:{}", fallback.reason, fallback.count))
+            .collect();
+        let fallbacks = if fallbacks.is_empty() {
+            "-".to_owned()
+        } else {
+            fallbacks.join(",")
+        };
+        vec![
+            program.name.clone(),
+            program.process.to_string(),
+            program.user.to_string(),
+            program.listeners.to_string(),
+            program.links.to_string(),
+            program.connects.to_string(),
+            program.accepts.to_string(),
+            fallbacks,
+            bytes(program.memory_bytes),
+        ]
+    });
+    text.push('\n');
+    text.push_str(&table(&head, rows.collect()));
+    text
+}
+
+/// `netchannel ss`.
+pub fn sockets(arguments: &Ss) -> c_int {
+    let asking = &arguments.asking;
+    finish(
+        ask(asking, Request::Sockets).and_then(|answer| match answer {
+            Response::Sockets(mut sockets) => {
+                sockets.retain(|socket| is_wanted(arguments, socket));
+                if asking.json {
+                    json(&sockets)
+                } else {
+                    Ok(shown_sockets(&sockets))
+                }
+            }
+            _ => Err(unexpected()),
+        }),
+    )
+}
+
+fn is_wanted(arguments: &Ss, socket: &Socket) -> bool {
+    let named = |wanted: &String| {
+        socket.name == *wanted
+            || wanted
+                .parse()
+                .is_ok_and(|process: u32| process == socket.process)
+    };
+    let path = match arguments.path {
+        None => true,
+        Some(PathChoice::Virtual) => socket.path == Path::Virtual,
+        Some(PathChoice::Kernel) => socket.path == Path::Kernel,
+        Some(PathChoice::Listener) => socket.path == Path::Listener,
+        Some(PathChoice::Fresh) => socket.path == Path::Fresh,
+    };
+    path && arguments.program.as_ref().is_none_or(named)
+        && (!arguments.listening || socket.path == Path::Listener)
+}
+
+fn shown_sockets(sockets: &[Socket]) -> String {
+    let head = [
+        "STATE", "PATH", "RECV-Q", "SEND-Q", "LOCAL", "PEER", "PROGRAM", "PID", "FD", "REASON",
+        "RECEIVED", "SENT",
+    ];
+    let rows = sockets.iter().map(|socket| {
+        // As in ss of iproute2, the first queue of a listener is what waits to be accepted.
+        let first = match socket.path {
+            Path::Listener => socket.pending,
+            _ => socket.receive_queue,
+        };
+        vec![
+            socket.state.clone(),
+            socket.path.name().to_owned(),
+            first.to_string(),
+            socket.send_queue.to_string(),
+            socket.local.clone(),
+            socket.peer.clone(),
+            socket.name.clone(),
+            socket.process.to_string(),
+            socket.descriptor.to_string(),
+            socket.reason.clone(),
+            bytes(socket.received),
+            bytes(socket.sent),
+        ]
+    });
+    table(&head, rows.collect())
+}

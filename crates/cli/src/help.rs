@@ -1,0 +1,90 @@
+//! What stands below every `--help`: examples and exit codes.
+
+/// Of the program itself.
+pub const PROGRAM: &str = "\
+Examples:
+  netchannel run -- redis-server        run a server with NetChannel under it
+  netchannel run -- redis-benchmark     and a client: they talk memory to memory
+  netchannel ss                         see which path every socket takes
+  netchannel doctor                     see what this host lacks
+
+Exit codes:
+  0  done    1  failed    2  the command line is wrong
+  Commands name others below their own --help.";
+
+/// Of `run`.
+pub const RUN: &str = "\
+Examples:
+  netchannel run -- nginx -g 'daemon off;'
+  netchannel run -- curl http://127.0.0.1:8080/
+  netchannel run --require -- iperf3 -c 127.0.0.1
+  netchannel run --socket /tmp/mine.sock -- python3 server.py
+
+A daemon is started where none serves; it ends by itself after 30 seconds without a program. Where
+NetChannel can not be used, one sentence says why and the program runs over kernel TCP.
+
+Exit codes:
+  the program's own, and
+  125  NetChannel itself failed, or could not be used and --require was given
+  126  the program can not be executed
+  127  the program does not exist";
+
+/// Of `daemon`.
+pub const DAEMON: &str = "\
+Examples:
+  netchannel daemon
+  netchannel daemon --background --idle-exit 60
+  netchannel daemon --socket /run/netchannel/test.sock --log /var/log/netchannel.log
+
+SIGTERM and SIGINT end it in good order. Programs that are attached go on: their connections live
+in memory of their own, and new ones go over kernel TCP.
+
+Exit codes:
+  0  ended in good order    1  could not serve    2  the command line is wrong
+  3  another daemon serves at the path";
+
+/// Of `status`.
+pub const STATUS: &str = "\
+Examples:
+  netchannel status
+  netchannel status --json
+  netchannel status --shutdown
+
+Exit codes:
+  0  a daemon answered    1  none did, or it refused    2  the command line is wrong";
+
+/// Of `ss`.
+pub const SS: &str = "\
+Examples:
+  netchannel ss
+  netchannel ss --program redis-server
+  netchannel ss --path kernel
+  netchannel ss --listening --json
+
+Reasons why a socket is not virtual:
+  no-daemon, no-listener, remote, backlog-full, quota, option, plain-client, unsupported,
+  link-failed, no-entry, no-port
+
+Exit codes:
+  0  a daemon answered    1  none did, or it refused    2  the command line is wrong";
+
+/// Of `doctor`.
+pub const DOCTOR: &str = "\
+Examples:
+  netchannel doctor
+  netchannel doctor --json
+
+Exit codes:
+  0  nothing is missing, or only what makes it slower    1  something that is needed is missing
+  2  the command line is wrong";
+
+/// Of `bench`.
+pub const BENCH: &str = "\
+Examples:
+  netchannel bench
+  netchannel bench stream pingpong --pairs 3
+  netchannel bench redis --json
+  netchannel bench --plot result.svg
+
+Exit codes:
+  0  every run gave figures    1  some did not    2  the command line is wrong    130  interrupted";

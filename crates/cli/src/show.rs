@@ -1,0 +1,82 @@
+//! Tables and quantities for people.
+
+use std::io::{self, Write};
+
+/// Writes to standard output; whoever closed it has seen enough.
+pub fn print(text: &str) {
+    let mut output = io::stdout();
+    let _ = output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush());
+}
+
+/// A table with columns as wide as they must be.
+pub fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut all: Vec<Vec<String>> = vec![head.iter().map(|name| (*name).to_owned()).collect()];
+    all.extend(rows);
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| {
+            let cells = all.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        })
+        .collect();
+    let mut text = String::new();
+    for row in &all {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("{cell:<width$}  "));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Bytes in the unit that suits them.
+pub fn bytes(count: u64) -> String {
+    let mut unit = "B";
+    let (mut whole, mut tenth) = (count, 0);
+    for larger in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
+        if whole < 1024 {
+            break;
+        }
+        tenth = whole % 1024 * 10 / 1024;
+        whole /= 1024;
+        unit = larger;
+    }
+    if unit == "B" {
+        format!("{whole} B")
+    } else {
+        format!("{whole}.{tenth} {unit}")
+    }
+}
+
+/// Seconds as hours, minutes and seconds.
+pub fn duration(seconds: u64) -> String {
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds} s"),
+        (0, _) => format!("{minutes} min {} s", seconds % 60),
+        _ => format!("{hours} h {minutes} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_needed() {
+        let rows = vec![vec!["redis".to_owned(), "1".to_owned()]];
+        assert_eq!(table(&["P", "COUNT"], rows), "P      COUNT\nredis  1\n");
+    }
+
+    #[test]
+    fn quantities_suit_people() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(3 << 30), "3.0 GiB");
+        assert_eq!(duration(59), "59 s");
+        assert_eq!(duration(3720), "1 h 2 min");
+    }
+}
