@@ -7,7 +7,7 @@
 #
 # PAIRS     pairs per row (default 3)
 # DURATION  seconds of each run (default 3)
-LIMIT=3600
+LIMIT=${LIMIT:-3600}
 . "$(dirname "$0")/common.sh"
 [ "$NETCHANNEL_PROGRAM" != none ] || skip "acceptance compares with a program"
 PAIRS=${PAIRS:-3}

@@ -6,7 +6,7 @@
 #
 # CPYTHON_SUITES   the suites to run
 # CPYTHON_PYTHON   the interpreter: one that has its `test` package beside it
-LIMIT=1500
+LIMIT=${LIMIT:-1500}
 . "$(dirname "$0")/common.sh"
 CPYTHON_PYTHON=${CPYTHON_PYTHON:-/usr/bin/python3.11}
 SUITES=${CPYTHON_SUITES:-test_asyncio test_ssl test_socket test_selectors test_poll test_epoll test_select test_socketserver test_httplib}

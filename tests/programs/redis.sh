@@ -1,7 +1,7 @@
 #!/bin/bash
 # redis-server with redis-cli and redis-benchmark: one and two I/O threads, forks (BGSAVE, BGREWRITEAOF) under load, a
 # restart from what they wrote, a replica, blocking commands, large values.
-LIMIT=220
+LIMIT=${LIMIT:-220}
 . "$(dirname "$0")/common.sh"
 need redis-server redis-cli redis-benchmark
 

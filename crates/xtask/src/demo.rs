@@ -58,9 +58,6 @@ pub fn run(workspace: &Workspace) -> Result<bool> {
     let program = workspace.program();
     let program = program.display();
     println!("\nMeasured in {:.0} s.", started.elapsed().as_secs_f64());
-    if picture.is_file() {
-        println!("The picture: {}", picture.display());
-    }
     if !with_redis {
         println!(
             "Redis is not installed: `apt-get install redis-server redis-tools` adds it to the demo."

@@ -63,9 +63,25 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
             cargo(workspace, &["build", "--release", "--workspace"]),
         ),
         quick("unit and integration tests", 15, {
-            let mut command = cargo(workspace, &["test", "--workspace", "--no-fail-fast"]);
-            with_release_build(&mut command, workspace);
-            command
+            let arguments = [
+                "--workspace",
+                "--exclude",
+                "netchannel-testkit",
+                "--no-fail-fast",
+            ];
+            cargo_test(workspace, &arguments)
+        }),
+        quick("test kit", 5, {
+            cargo_test(
+                workspace,
+                &["--package", "netchannel-testkit", "--lib", "--bins"],
+            )
+        }),
+        slow("conformance", 15, {
+            cargo_test(
+                workspace,
+                &["--package", "netchannel-testkit", "--test", "*"],
+            )
         }),
         slow("loom models", 15, loom(workspace)),
     ];
@@ -103,6 +119,14 @@ fn slow(name: &str, minutes: u64, command: Command) -> Step {
 fn cargo(workspace: &Workspace, arguments: &[&str]) -> Command {
     let mut command = workspace.cargo();
     command.args(arguments);
+    command
+}
+
+/// Tests that start `netchannel` take the release build, which people use.
+fn cargo_test(workspace: &Workspace, arguments: &[&str]) -> Command {
+    let mut command = cargo(workspace, &["test"]);
+    command.args(arguments);
+    with_release_build(&mut command, workspace);
     command
 }
 
