@@ -57,12 +57,7 @@ pub struct Run {
     #[arg(long)]
     pub no_daemon: bool,
     /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
 
@@ -226,12 +221,17 @@ mod tests {
 
     #[test]
     fn options_of_the_program_are_left_to_it() {
-        let parsed = Arguments::try_parse_from(["netchannel", "run", "--", "p", "--require"]);
-        let Command::Run(run) = parsed.unwrap().command else {
-            panic!("another command");
-        };
-        assert!(!run.require);
-        assert_eq!(run.program, ["p", "--require"]);
+        for line in [
+            &["netchannel", "run", "--", "p", "--require"][..],
+            &["netchannel", "run", "p", "--require"],
+        ] {
+            let parsed = Arguments::try_parse_from(line);
+            let Command::Run(run) = parsed.unwrap().command else {
+                panic!("another command");
+            };
+            assert!(!run.require);
+            assert_eq!(run.program, ["p", "--require"]);
+        }
     }
 
     #[test]

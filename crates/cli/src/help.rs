@@ -25,7 +25,8 @@ NetChannel can not be used, one sentence says why and the program runs over kern
 
 Exit codes:
   the program's own, and
-  125  NetChannel itself failed, or could not be used and --require was given
+  125  the command line is wrong, NetChannel itself failed, or it could not be used and --require
+       was given
   126  the program can not be executed
   127  the program does not exist";
 

@@ -33,7 +33,13 @@ pub fn execute() -> c_int {
         Err(error) => {
             // Nothing can be said where the terminal is gone.
             let _ = error.print();
-            return error.exit_code();
+            // A code of `run` that a program could have ended with would say nothing.
+            let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+            return if is_run && error.use_stderr() {
+                run::FAILED
+            } else {
+                error.exit_code()
+            };
         }
     };
     match arguments.command {

@@ -1,0 +1,326 @@
+//! The program itself: exit codes, sentences, daemons that start, end and are killed.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_netchannel");
+
+/// A folder of its own with the program, a socket path, and (where wanted) a library beside it
+/// that the linker can load into anything.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::hard_link(PROGRAM, folder.path().join("netchannel"))
+            .or_else(|_| std::fs::copy(PROGRAM, folder.path().join("netchannel")).map(|_| ()))
+            .unwrap();
+        Self { folder }
+    }
+
+    fn with_library() -> Self {
+        let place = Self::new();
+        let library = place.folder.path().join("libnetchannel.so");
+        let source = place.folder.path().join("empty.c");
+        std::fs::write(&source, "int netchannel_empty;\n").unwrap();
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .args([&library, &source])
+            .status();
+        assert!(built.unwrap().success());
+        place
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("s.sock")
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.folder.path().join("netchannel"));
+        command
+            .arg(words[0])
+            .arg("--socket")
+            .arg(self.socket())
+            .args(&words[1..])
+            .env_remove("LD_PRELOAD")
+            .env_remove("NETCHANNEL_SOCKET")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn ask(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    fn daemon(&self, words: &[&str]) -> Daemon {
+        let all: Vec<&str> = ["daemon"].iter().chain(words).copied().collect();
+        let child = self
+            .command(&all)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let daemon = Daemon { child };
+        eventually(|| self.ask(&["status"]).status.success());
+        daemon
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A daemon that `run` left behind need not wait for its time.
+        let _ = self.command(&["status", "--shutdown"]).output();
+    }
+}
+
+struct Daemon {
+    child: Child,
+}
+
+impl Daemon {
+    fn signal(&self, signal: &str) {
+        let process = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &process]).status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn eventually(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "it never came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn run_has_the_programs_exit_code_and_its_own() {
+    let place = Place::with_library();
+    let code = |words: &[&str]| place.ask(words).status.code();
+    assert_eq!(code(&["run", "--", "sh", "-c", "exit 42"]), Some(42));
+    assert_eq!(code(&["run", "--", "/no/such/program"]), Some(127));
+    assert_eq!(code(&["run", "--", "no-such-program-anywhere"]), Some(127));
+    assert_eq!(code(&["run", "--", "/"]), Some(126));
+    assert_eq!(code(&["run"]), Some(125));
+    assert_eq!(code(&["run", "--no-such-option", "--", "true"]), Some(125));
+    assert_eq!(code(&["run", "--help"]), Some(0));
+    assert_eq!(code(&["ss", "--no-such-option"]), Some(2));
+}
+
+#[test]
+fn run_sets_the_environment_and_leaves_the_rest_alone() {
+    let place = Place::with_library();
+    let script = "echo $LD_PRELOAD; echo $NETCHANNEL_SOCKET; echo $NETCHANNEL_REQUIRE; echo $0";
+    let output = place
+        .command(&["run", "--require", "--", "sh", "-c", script])
+        .env("LD_PRELOAD", "libc.so.6")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let library = place.folder.path().join("libnetchannel.so");
+    let expected = format!(
+        "libc.so.6:{}\n{}\n1\nsh\n",
+        library.display(),
+        place.socket().display()
+    );
+    assert_eq!(text, expected);
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn run_passes_on_how_signals_are_handled() {
+    let place = Place::with_library();
+    let show = ["run", "--", "grep", "SigIgn", "/proc/self/status"];
+    let plain = place.ask(&show).stdout;
+    let ignored = |text: &[u8]| {
+        let text = String::from_utf8_lossy(text).into_owned();
+        let mask = text.split_whitespace().nth(1).unwrap().to_owned();
+        u64::from_str_radix(&mask, 16).unwrap() & 1 << 12 != 0
+    };
+    assert!(!ignored(&plain));
+    // A shell that ignores SIGPIPE passes that on; so must we.
+    let words: Vec<String> = show.iter().skip(2).map(|word| (*word).to_owned()).collect();
+    let line = format!(
+        "trap '' PIPE; exec {} run --socket {} -- {}",
+        place.folder.path().join("netchannel").display(),
+        place.socket().display(),
+        words.join(" ")
+    );
+    let output = Command::new("sh").args(["-c", &line]).output().unwrap();
+    assert!(ignored(&output.stdout));
+}
+
+#[test]
+fn a_program_finds_no_child_it_did_not_make() {
+    let place = Place::with_library();
+    let script = "cat /proc/self/task/*/children /proc/$$/task/$$/children | wc -w";
+    let output = place.ask(&["run", "--", "sh", "-c", script]);
+    // The shell's own children: `cat` and `wc`, and nothing else.
+    let count: u32 = String::from_utf8(output.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(count <= 2, "{count}");
+}
+
+#[test]
+fn without_the_library_it_says_so_and_runs_over_tcp() {
+    let place = Place::new();
+    let output = place.ask(&["run", "--", "echo", "hello"]);
+    assert_eq!(output.stdout, b"hello\n");
+    assert!(output.status.success());
+    let sentence = said(&output);
+    assert_eq!(sentence.lines().count(), 1, "{sentence}");
+    assert!(sentence.contains("libnetchannel.so") && sentence.contains("kernel TCP"));
+    let refused = place.ask(&["run", "--require", "--", "echo", "hello"]);
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(refused.stdout.is_empty());
+}
+
+#[test]
+fn without_a_daemon_it_says_so_and_runs_over_tcp() {
+    let place = Place::with_library();
+    let output = place.ask(&["run", "--no-daemon", "--", "echo", "hello"]);
+    assert_eq!(output.stdout, b"hello\n");
+    assert!(said(&output).contains("no daemon serves"));
+    let refused = place.ask(&["run", "--no-daemon", "--require", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(125));
+    // Where none can be started, the reason is told.
+    std::fs::write(place.socket(), "not a socket").unwrap();
+    let output = place.ask(&["run", "--", "echo", "hello"]);
+    assert_eq!(output.stdout, b"hello\n");
+    let sentence = said(&output);
+    assert_eq!(sentence.lines().count(), 1, "{sentence}");
+}
+
+#[test]
+fn a_static_program_is_run_over_tcp() {
+    let place = Place::with_library();
+    let source = place.folder.path().join("lone.c");
+    let lone = place.folder.path().join("lone");
+    std::fs::write(&source, "int main(void) { return 7; }\n").unwrap();
+    let built = Command::new("cc")
+        .args(["-static", "-o"])
+        .args([&lone, &source])
+        .status();
+    assert!(built.unwrap().success(), "a static libc is needed");
+    let lone = lone.to_str().unwrap();
+    let output = place.ask(&["run", "--", lone]);
+    assert_eq!(output.status.code(), Some(7));
+    assert!(
+        said(&output).contains("linked statically"),
+        "{}",
+        said(&output)
+    );
+    let refused = place.ask(&["run", "--require", "--", lone]);
+    assert_eq!(refused.status.code(), Some(125));
+    let mode = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(lone, mode).unwrap();
+    assert_eq!(place.ask(&["run", "--", lone]).status.code(), Some(126));
+}
+
+#[test]
+fn two_that_start_together_share_one_daemon() {
+    let place = Place::with_library();
+    let children: Vec<Child> = (0..4)
+        .map(|_| {
+            place
+                .command(&["run", "--require", "--", "true"])
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+    }
+}
+
+#[test]
+fn one_daemon_per_path() {
+    let place = Place::new();
+    let mut first = place.daemon(&[]);
+    let second = place.ask(&["daemon"]);
+    assert_eq!(second.status.code(), Some(3));
+    assert!(said(&second).contains("another daemon serves"));
+    first.signal("-TERM");
+    assert_eq!(first.child.wait().unwrap().code(), Some(0));
+    let left: Vec<_> = std::fs::read_dir(place.folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .filter(|name| name.to_string_lossy().starts_with("s.sock"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_killed_daemon_leaves_nothing_in_the_way() {
+    let place = Place::new();
+    let mut first = place.daemon(&[]);
+    first.signal("-KILL");
+    first.child.wait().unwrap();
+    assert!(place.socket().exists());
+    assert_eq!(place.ask(&["status"]).status.code(), Some(1));
+    let _second = place.daemon(&[]);
+}
+
+#[test]
+fn an_idle_daemon_costs_nothing_and_ends() {
+    let place = Place::new();
+    let mut daemon = place.daemon(&["--idle-exit", "2"]);
+    let switches = || {
+        let path = format!("/proc/{}/status", daemon.child.id());
+        let text = std::fs::read_to_string(path).unwrap();
+        let line = text.lines().find(|line| line.starts_with("voluntary_ctxt"));
+        line.unwrap().to_owned()
+    };
+    std::thread::sleep(Duration::from_millis(100));
+    let before = switches();
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(before, switches());
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn commands_answer_in_json_and_in_words() {
+    let place = Place::new();
+    let none = place.ask(&["ss"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(said(&none).contains("no daemon serves"));
+    let _daemon = place.daemon(&[]);
+    for words in [["status", "--json"], ["ss", "--json"], ["doctor", "--json"]] {
+        let output = place.ask(&words);
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap();
+    }
+    let text = String::from_utf8(place.ask(&["status"]).stdout).unwrap();
+    assert!(text.contains("programs     0"), "{text}");
+    let text = String::from_utf8(place.ask(&["ss"]).stdout).unwrap();
+    assert!(text.starts_with("STATE"), "{text}");
+    let ended = place.ask(&["status", "--shutdown"]);
+    assert!(ended.status.success());
+    eventually(|| !place.socket().exists());
+}
+
+#[test]
+fn a_log_that_can_not_be_written_ends_nothing() {
+    let place = Place::new();
+    let _daemon = place.daemon(&["--log", "/dev/full"]);
+    assert!(place.ask(&["status"]).status.success());
+}
