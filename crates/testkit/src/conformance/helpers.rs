@@ -1,7 +1,10 @@
-//! What this program does when a case executes it again, with descriptors that came over `exec`.
+//! What this program does when a case executes it again, with descriptors that came over `exec`;
+//! and what the cases of several files use.
+
+use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::*;
-use netchannel_testkit::sys::{self, Descriptor};
+use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 /// Runs `helper NAME ARGUMENTS`.
 pub fn run(arguments: &[String]) {
@@ -31,7 +34,7 @@ pub fn run(arguments: &[String]) {
         // The descriptor must be closed.
         "expect-closed" => {
             let answer = sys::fcntl(number(1), libc::F_GETFD, 0);
-            assert_eq!(answer, Err(sys::Errno(libc::EBADF)), "closed by exec");
+            assert_eq!(answer, Err(Errno(libc::EBADF)), "closed by exec");
         }
         // Waits in epoll for data and echoes.
         "epoll-echo" => epoll_echo(number(1)),
@@ -97,4 +100,50 @@ pub fn file_of(bytes: &[u8]) -> Descriptor {
     }
     assert_eq!(sys::lseek(file, 0, libc::SEEK_SET), Ok(0));
     file
+}
+
+/// A handler that does nothing.
+pub extern "C" fn nothing(_: libc::c_int) {}
+
+/// SIGUSR1 interrupts calls.
+pub fn interrupting() {
+    sys::handle_signal(libc::SIGUSR1, nothing, 0).unwrap();
+}
+
+/// SIGUSR1 interrupts calls, which are restarted.
+pub fn restarting() {
+    sys::handle_signal(libc::SIGUSR1, nothing, libc::SA_RESTART).unwrap();
+}
+
+/// Signals a sleeping thread until it ends: a single signal could come before it sleeps.
+pub fn interrupt<T>(thread: std::thread::JoinHandle<T>, task: libc::pid_t) -> T {
+    await_asleep(task);
+    eventually("it is interrupted", || {
+        let _ = sys::signal_thread(task, libc::SIGUSR1);
+        std::thread::sleep(Duration::from_millis(5));
+        thread.is_finished()
+    });
+    join_thread(thread)
+}
+
+/// Sends the pattern in small pieces until an error; how much was sent, the error, and how long the
+/// call lasted that told it.
+pub fn send_until_error(socket: Descriptor) -> (usize, Errno, Duration) {
+    let mut sent = 0;
+    loop {
+        let start = Instant::now();
+        match sys::send(socket, &pattern(sent, 1000), libc::MSG_NOSIGNAL) {
+            Ok(size) => sent += size,
+            Err(errno) => return (sent, errno, start.elapsed()),
+        }
+    }
+}
+
+/// Sends, and waits until all of it can be received.
+pub fn send_and_wait(from: Descriptor, to: Descriptor, bytes: &[u8]) {
+    send_all(from, bytes);
+    let all = libc::c_int::try_from(bytes.len()).unwrap();
+    eventually("all is there", || {
+        sys::ioctl_int(to, libc::FIONREAD, 0).unwrap() >= all
+    });
 }

@@ -1,0 +1,174 @@
+//! Corner 14, buffers and arguments that fault, numbers and flags that are wrong.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Errno};
+
+use crate::helpers::send_and_wait;
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_14_fault_in_recv,
+        corner_14_fault_in_recv_with_data_keeps_it,
+        corner_14_fault_in_send,
+        corner_14_fault_in_vectors,
+        corner_14_fault_in_other_arguments,
+        corner_14_bad_flags_and_numbers,
+    ];
+}
+
+/// Memory that can not be touched.
+fn forbidden() -> *mut u8 {
+    // SAFETY: an anonymous mapping of one page.
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            65_536,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(page, libc::MAP_FAILED);
+    page.cast()
+}
+
+fn corner_14_fault_in_recv(family: Family) {
+    let (client, server) = pair(family);
+    send_and_wait(server, client, b"abc");
+    for pointer in [
+        forbidden(),
+        std::ptr::null_mut(),
+        std::ptr::without_provenance_mut(8),
+    ] {
+        // SAFETY: nothing is mapped there.
+        let answer = unsafe { sys::recv_raw(client, pointer, 3, 0) };
+        assert_eq!(answer, Err(Errno(libc::EFAULT)));
+        // SAFETY: nothing is mapped there.
+        let answer = unsafe { libc::read(client, pointer.cast(), 3) };
+        assert_eq!((answer, sys::last_errno()), (-1, Errno(libc::EFAULT)));
+    }
+    expect_alive(server, {
+        expect_bytes(client, b"abc");
+        client
+    });
+}
+
+fn corner_14_fault_in_recv_with_data_keeps_it(family: Family) {
+    let (client, server) = pair(family);
+    send_and_wait(server, client, &pattern(0, 20_000));
+    let bad = forbidden();
+    // SAFETY: nothing is mapped there.
+    let answer = unsafe { sys::recv_raw(client, bad, 20_000, libc::MSG_PEEK) };
+    assert_eq!(answer, Err(Errno(libc::EFAULT)));
+    expect_pattern(client, 0, 20_000);
+    expect_alive(client, server);
+}
+
+fn corner_14_fault_in_send(family: Family) {
+    let (client, server) = pair(family);
+    for pointer in [
+        forbidden(),
+        std::ptr::null_mut(),
+        std::ptr::without_provenance_mut(8),
+    ] {
+        // SAFETY: nothing is mapped there.
+        let answer = unsafe { sys::send_raw(client, pointer, 3, libc::MSG_NOSIGNAL) };
+        assert_eq!(answer, Err(Errno(libc::EFAULT)));
+        // SAFETY: nothing is mapped there.
+        let answer = unsafe { libc::write(client, pointer.cast(), 3) };
+        assert_eq!((answer, sys::last_errno()), (-1, Errno(libc::EFAULT)));
+    }
+    expect_quiet(server, libc::POLLIN);
+    expect_alive(client, server);
+}
+
+fn corner_14_fault_in_vectors(family: Family) {
+    let (client, server) = pair(family);
+    let bad = forbidden();
+    let vector = [libc::iovec {
+        iov_base: bad.cast(),
+        iov_len: 10,
+    }];
+    // SAFETY: nothing is mapped there.
+    let answer = unsafe { libc::writev(client, vector.as_ptr(), 1) };
+    assert_eq!((answer, sys::last_errno()), (-1, Errno(libc::EFAULT)));
+    // SAFETY: nothing is mapped there.
+    let answer = unsafe { libc::writev(client, bad.cast(), 1) };
+    assert_eq!((answer, sys::last_errno()), (-1, Errno(libc::EFAULT)));
+    send_and_wait(server, client, b"abc");
+    // SAFETY: nothing is mapped there.
+    let answer = unsafe { libc::readv(client, vector.as_ptr(), 1) };
+    assert_eq!((answer, sys::last_errno()), (-1, Errno(libc::EFAULT)));
+    // SAFETY: nothing is mapped there.
+    let answer = unsafe { libc::recvmsg(client, bad.cast(), 0) };
+    assert_eq!((answer, sys::last_errno()), (-1, Errno(libc::EFAULT)));
+    expect_bytes(client, b"abc");
+    expect_quiet(server, libc::POLLIN);
+    expect_alive(client, server);
+}
+
+fn corner_14_fault_in_other_arguments(family: Family) {
+    let (client, server) = pair(family);
+    let bad = forbidden();
+    let mut length: libc::socklen_t = 128;
+    // SAFETY: nothing is mapped at bad.
+    let answers = unsafe {
+        [
+            libc::getsockname(client, bad.cast(), &raw mut length),
+            libc::getpeername(client, bad.cast(), &raw mut length),
+            libc::getsockopt(
+                client,
+                libc::SOL_SOCKET,
+                libc::SO_ERROR,
+                bad.cast(),
+                &raw mut length,
+            ),
+            libc::setsockopt(client, libc::SOL_SOCKET, libc::SO_KEEPALIVE, bad.cast(), 4),
+            libc::ioctl(client, libc::FIONBIO, bad),
+            libc::ioctl(client, libc::FIONREAD, bad),
+            libc::poll(bad.cast(), 1, 0),
+        ]
+    };
+    assert_eq!(answers, [-1; 7]);
+    assert_eq!(sys::last_errno(), Errno(libc::EFAULT));
+    // SAFETY: nothing is mapped at bad.
+    let answer = unsafe { libc::connect(tcp(family), bad.cast(), 16) };
+    assert_eq!((answer, sys::last_errno()), (-1, Errno(libc::EFAULT)));
+    expect_alive(client, server);
+}
+
+fn corner_14_bad_flags_and_numbers(family: Family) {
+    let mut bytes = [0_u8; 4];
+    assert_eq!(sys::recv(-1, &mut bytes, 0), Err(Errno(libc::EBADF)));
+    assert_eq!(sys::send(1_000_000, b"x", 0), Err(Errno(libc::EBADF)));
+    let [reader, _writer] = sys::pipe(0).unwrap();
+    assert_eq!(sys::recv(reader, &mut bytes, 0), Err(Errno(libc::ENOTSOCK)));
+    assert_eq!(sys::listen(reader, 1), Err(Errno(libc::ENOTSOCK)));
+    assert_eq!(sys::accept(reader), Err(Errno(libc::ENOTSOCK)));
+    assert_eq!(
+        sys::shutdown(reader, libc::SHUT_WR),
+        Err(Errno(libc::ENOTSOCK))
+    );
+    assert_eq!(sys::getpeername(reader), Err(Errno(libc::ENOTSOCK)));
+    assert_eq!(
+        sys::connect(reader, family.loopback(1)),
+        Err(Errno(libc::ENOTSOCK))
+    );
+    let bad_protocol = sys::socket(family.domain(), libc::SOCK_STREAM, libc::IPPROTO_UDP);
+    assert_eq!(bad_protocol, Err(Errno(libc::EPROTONOSUPPORT)));
+    let (client, server) = pair(family);
+    // Nothing out of band is there.
+    assert_eq!(
+        sys::recv(client, &mut bytes, libc::MSG_OOB),
+        Err(Errno(libc::EINVAL))
+    );
+    let queue = sys::recv(client, &mut bytes, libc::MSG_ERRQUEUE);
+    assert_eq!(queue, Err(Errno(libc::EAGAIN)));
+    assert_eq!(
+        sys::ioctl_int(client, libc::TCGETS, 0),
+        Err(Errno(libc::ENOTTY))
+    );
+    expect_alive(client, server);
+}

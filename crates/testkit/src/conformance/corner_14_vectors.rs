@@ -1,0 +1,194 @@
+//! Corner 14, vectors, messages and addresses with them.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Errno};
+
+use crate::helpers::send_and_wait;
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_14_vectors,
+        corner_14_vectors_with_zero_entries,
+        corner_14_vectors_partial,
+        corner_14_vectors_too_many,
+        corner_14_sendmsg_recvmsg,
+        corner_14_sendmmsg_recvmmsg,
+        corner_14_recvfrom_leaves_no_address,
+        corner_14_sendto_ignores_the_address,
+        corner_14_preadv2_pwritev2,
+        corner_14_pread_pwrite_lseek_fail,
+    ];
+}
+
+fn corner_14_vectors(family: Family) {
+    let (client, server) = pair(family);
+    assert_eq!(sys::writev(server, &[b"ab", b"cde", b"f"]), Ok(6));
+    eventually("all is there", || {
+        sys::ioctl_int(client, libc::FIONREAD, 0) == Ok(6)
+    });
+    let (mut one, mut two, mut three) = ([0_u8; 1], [0_u8; 4], [b'-'; 4]);
+    assert_eq!(
+        sys::readv(client, &mut [&mut one, &mut two, &mut three]),
+        Ok(6)
+    );
+    assert_eq!((&one, &two, &three), (b"a", b"bcde", b"f---"));
+    let parts: Vec<Vec<u8>> = (0..100).map(|index| pattern(index * 333, 333)).collect();
+    let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    let (reader, _) = start_thread(move || expect_pattern(client, 0, 33_300));
+    assert_eq!(sys::writev(server, &slices), Ok(33_300));
+    join_thread(reader);
+}
+
+fn corner_14_vectors_with_zero_entries(family: Family) {
+    let (client, server) = pair(family);
+    assert_eq!(
+        sys::writev(server, &[b"", b"ab", b"", b"", b"cd", b""]),
+        Ok(4)
+    );
+    assert_eq!(sys::send_vector(server, &[b"", b"ef", b""], 0), Ok(2));
+    eventually("all is there", || {
+        sys::ioctl_int(client, libc::FIONREAD, 0) == Ok(6)
+    });
+    let (mut one, mut two) = ([0_u8; 3], [0_u8; 9]);
+    assert_eq!(
+        sys::readv(client, &mut [&mut [], &mut one, &mut [], &mut two]),
+        Ok(6)
+    );
+    assert_eq!((&one, &two[..3]), (b"abc", &b"def"[..]));
+    assert_eq!(sys::writev(server, &[b"", b""]), Ok(0));
+    expect_quiet(client, libc::POLLIN);
+    // An entry of length zero may point anywhere.
+    let message = b"xyz";
+    let vector = [
+        libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(8),
+            iov_len: 0,
+        },
+        sys::entry(message),
+    ];
+    // SAFETY: the first entry is empty, the second valid.
+    let written = unsafe { libc::writev(server, vector.as_ptr(), 2) };
+    assert_eq!(written, 3);
+    expect_bytes(client, b"xyz");
+}
+
+fn corner_14_vectors_partial(family: Family) {
+    let (client, server) = small_pair(family);
+    set_nonblocking(client);
+    let parts: Vec<Vec<u8>> = (0..64)
+        .map(|index| pattern(index * 50_000, 50_000))
+        .collect();
+    let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    let sent = sys::writev(client, &slices).unwrap();
+    assert!(sent > 0 && sent < 64 * 50_000, "{sent}");
+    expect_pattern(server, 0, sent);
+    let again = sys::send_vector(client, &slices, libc::MSG_NOSIGNAL).unwrap();
+    assert!(again > 0 && again < 64 * 50_000, "{again}");
+    expect_pattern(server, 0, again);
+}
+
+fn corner_14_vectors_too_many(family: Family) {
+    let (client, server) = pair(family);
+    let parts: Vec<&[u8]> = vec![b"x"; 1025];
+    assert_eq!(sys::writev(server, &parts), Err(Errno(libc::EINVAL)));
+    assert_eq!(
+        sys::send_vector(server, &parts, 0),
+        Err(Errno(libc::EMSGSIZE))
+    );
+    assert_eq!(sys::writev(server, &parts[..1024]), Ok(1024));
+    assert_eq!(receive_exact(client, 1024), vec![b'x'; 1024]);
+    // SAFETY: the count is refused before anything is read.
+    let answer = unsafe { libc::readv(client, std::ptr::null(), -1) };
+    assert_eq!((answer, sys::last_errno()), (-1, Errno(libc::EINVAL)));
+}
+
+fn corner_14_sendmsg_recvmsg(family: Family) {
+    let (client, server) = pair(family);
+    assert_eq!(sys::send_vector(server, &[b"hello ", b"world"], 0), Ok(11));
+    eventually("all is there", || {
+        sys::ioctl_int(client, libc::FIONREAD, 0) == Ok(11)
+    });
+    let (mut one, mut two) = ([0_u8; 6], [0_u8; 20]);
+    let peek = sys::recv_vector(client, &mut [&mut one, &mut two], libc::MSG_PEEK);
+    assert_eq!(peek, Ok((11, 0)));
+    let answer = sys::recv_vector(client, &mut [&mut one, &mut two], 0);
+    assert_eq!(answer, Ok((11, 0)));
+    assert_eq!((&one, &two[..5]), (b"hello ", &b"world"[..]));
+    // A name and control data: nothing comes back in either.
+    send_and_wait(server, client, b"x");
+    let mut vector = [sys::entry_mut(&mut one)];
+    let mut name = sys::RawAddress::empty();
+    let mut control = [0_u64; 16];
+    let mut message = sys::empty_message();
+    message.msg_iov = vector.as_mut_ptr();
+    message.msg_iovlen = 1;
+    message.msg_name = (&raw mut name.storage).cast();
+    message.msg_namelen = name.length;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control);
+    // SAFETY: all of it is valid for its length.
+    assert_eq!(unsafe { sys::recvmsg(client, &mut message, 0) }, Ok(1));
+    assert_eq!(
+        (
+            message.msg_namelen,
+            message.msg_controllen,
+            message.msg_flags
+        ),
+        (0, 0, 0)
+    );
+}
+
+fn corner_14_sendmmsg_recvmmsg(family: Family) {
+    let (client, server) = pair(family);
+    let sent = sys::sendmmsg(server, &[b"ab", b"cde", b"f"], 0);
+    assert_eq!(sent, Ok(vec![2, 3, 1]));
+    eventually("all is there", || {
+        sys::ioctl_int(client, libc::FIONREAD, 0) == Ok(6)
+    });
+    let (mut one, mut two, mut three) = ([0_u8; 4], [0_u8; 4], [0_u8; 4]);
+    let flags = libc::MSG_DONTWAIT;
+    let received = sys::recvmmsg(client, &mut [&mut one, &mut two, &mut three], flags);
+    assert_eq!(received, Ok(vec![4, 2]));
+    assert_eq!((&one, &two[..2]), (b"abcd", &b"ef"[..]));
+    let received = sys::recvmmsg(client, &mut [&mut one], flags);
+    assert_eq!(received, Err(Errno(libc::EAGAIN)));
+}
+
+fn corner_14_recvfrom_leaves_no_address(family: Family) {
+    let (client, server) = pair(family);
+    send_and_wait(server, client, b"abc");
+    let mut bytes = [0_u8; 8];
+    assert_eq!(sys::recvfrom(client, &mut bytes, 0), Ok((3, 0)));
+}
+
+fn corner_14_sendto_ignores_the_address(family: Family) {
+    let (client, server) = pair(family);
+    let sent = sys::sendto(client, b"abc", 0, family.loopback(9));
+    assert_eq!(sent, Ok(3));
+    expect_bytes(server, b"abc");
+}
+
+fn corner_14_preadv2_pwritev2(family: Family) {
+    let (client, server) = pair(family);
+    assert_eq!(sys::pwritev2(server, &[b"ab", b"c"], 0), Ok(3));
+    await_events(client, libc::POLLIN);
+    let mut bytes = [0_u8; 8];
+    assert_eq!(sys::preadv2(client, &mut [&mut bytes], 0), Ok(3));
+    assert_eq!(&bytes[..3], b"abc");
+    let answer = sys::preadv2(client, &mut [&mut bytes], libc::RWF_NOWAIT);
+    assert_eq!(answer, Err(Errno(libc::EAGAIN)));
+}
+
+fn corner_14_pread_pwrite_lseek_fail(family: Family) {
+    let (client, _server) = pair(family);
+    assert_eq!(
+        sys::pread(client, &mut [0_u8; 4], 0),
+        Err(Errno(libc::ESPIPE))
+    );
+    assert_eq!(sys::pwrite(client, b"x", 0), Err(Errno(libc::ESPIPE)));
+    assert_eq!(
+        sys::lseek(client, 0, libc::SEEK_CUR),
+        Err(Errno(libc::ESPIPE))
+    );
+}
