@@ -33,6 +33,9 @@ pub enum StartError {
 
 /// Runs the command.
 pub fn daemon(arguments: &Arguments) -> c_int {
+    if arguments.announce {
+        close_inherited();
+    }
     let socket = match crate::run::socket_path(arguments.socket.as_deref()) {
         Ok(socket) => socket,
         Err(error) => return complain(&error.to_string(), arguments.announce),
@@ -96,6 +99,12 @@ fn end_on_signals(daemon: &Daemon) -> Result<(), ServeError> {
         tracing::warn!("a closed log will end the daemon ({error})");
     }
     Ok(())
+}
+
+/// Lets go of whatever descriptors came with the start: somebody may wait for their end.
+fn close_inherited() {
+    // SAFETY: nothing in this process has opened a descriptor above standard error yet.
+    unsafe { libc::close_range(3, u32::MAX, 0) };
 }
 
 /// Leaves the session of whoever started it, and says that it serves.

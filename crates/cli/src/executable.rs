@@ -204,6 +204,28 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_gains_rights_is_told_apart() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("program");
+        std::fs::write(&file, elf(3, b"/lib64/ld-linux-x86-64.so.2\0")).unwrap();
+        let mode = |mode| {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&file, permissions).unwrap();
+        };
+        mode(0o4755);
+        assert_eq!(obstacle_of(&file), None, "one's own setuid changes nothing");
+        if rustix::process::geteuid().is_root() {
+            chown(&file, Some(12345), None).unwrap();
+            mode(0o4755);
+            assert_eq!(obstacle_of(&file), Some(Obstacle::Privileged));
+        } else {
+            let passwd = OsStr::new("/usr/bin/passwd");
+            assert_eq!(obstacle(passwd), Some(Obstacle::Privileged));
+        }
+    }
+
+    #[test]
     fn a_script_that_interprets_itself_ends() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("loop");

@@ -180,6 +180,22 @@ fn a_program_finds_no_child_it_did_not_make() {
 }
 
 #[test]
+fn a_daemon_in_the_background_holds_nothing_of_its_starter() {
+    let place = Place::with_library();
+    let started = Instant::now();
+    let line = format!(
+        "{} run --socket {} -- true 3>&1 4>&2",
+        place.folder.path().join("netchannel").display(),
+        place.socket().display(),
+    );
+    // Returns only when every holder of standard output and error is gone.
+    let output = Command::new("sh").args(["-c", &line]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(place.ask(&["status"]).status.success());
+}
+
+#[test]
 fn without_the_library_it_says_so_and_runs_over_tcp() {
     let place = Place::new();
     let output = place.ask(&["run", "--", "echo", "hello"]);
