@@ -83,15 +83,32 @@ pub fn run_case(conformance: &Path, transport: &Transport, case: &str, limit: Du
     }
 }
 
-fn start_case(
-    conformance: &Path,
-    transport: &Transport,
-    case: &str,
-) -> std::io::Result<(Child, tempfile::NamedTempFile)> {
-    // A file and not a pipe: a daemon started by the case may keep its output open.
-    let output = tempfile::NamedTempFile::new()?;
-    let mut command = match transport {
-        Transport::Kernel => Command::new(conformance),
+/// `NETCHANNEL_PROGRAM`, or the newest `netchannel` in the target folder that holds a test program.
+///
+/// # Panics
+/// If the variable names no file.
+#[must_use]
+pub fn find_netchannel(test_program: &Path) -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("NETCHANNEL_PROGRAM") {
+        let path = PathBuf::from(path);
+        assert!(
+            path.is_file(),
+            "NETCHANNEL_PROGRAM names no file: {}",
+            path.display()
+        );
+        return Some(path);
+    }
+    let target = test_program.parent()?.parent()?;
+    let candidates = ["release", "debug"].map(|profile| target.join(profile).join("netchannel"));
+    let built = candidates.into_iter().filter(|path| path.is_file());
+    built.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok())
+}
+
+/// The command that runs a test program over a transport; arguments follow.
+#[must_use]
+pub fn command(test_program: &Path, transport: &Transport) -> Command {
+    match transport {
+        Transport::Kernel => Command::new(test_program),
         Transport::NetChannel { program, socket } => {
             let mut command = Command::new(program);
             command
@@ -100,10 +117,20 @@ fn start_case(
                 .arg("--socket")
                 .arg(socket)
                 .arg("--");
-            command.arg(conformance);
+            command.arg(test_program);
             command
         }
-    };
+    }
+}
+
+fn start_case(
+    conformance: &Path,
+    transport: &Transport,
+    case: &str,
+) -> std::io::Result<(Child, tempfile::NamedTempFile)> {
+    // A file and not a pipe: a daemon started by the case may keep its output open.
+    let output = tempfile::NamedTempFile::new()?;
+    let mut command = command(conformance, transport);
     command.arg("run").arg(case).stdin(Stdio::null());
     command.stdout(output.reopen()?).stderr(output.reopen()?);
     command.process_group(0);

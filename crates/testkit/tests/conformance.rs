@@ -1,11 +1,13 @@
 //! Every case of the conformance suite, over kernel TCP and under NetChannel, with the same result.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use netchannel_testkit::runner::{PrivateDaemon, Report, Transport, Verdict, run_cases};
+use netchannel_testkit::runner::{
+    PrivateDaemon, Report, Transport, Verdict, find_netchannel, run_cases,
+};
 
 const CONFORMANCE: &str = env!("CARGO_BIN_EXE_conformance");
 
@@ -54,23 +56,6 @@ fn failures(reports: &[Report]) -> String {
     table
 }
 
-/// `NETCHANNEL_PROGRAM`, or the program in the target folder of this test.
-fn netchannel_program() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os("NETCHANNEL_PROGRAM") {
-        let path = PathBuf::from(path);
-        assert!(
-            path.is_file(),
-            "NETCHANNEL_PROGRAM names no file: {}",
-            path.display()
-        );
-        return Some(path);
-    }
-    let target = Path::new(CONFORMANCE).parent()?.parent()?;
-    let candidates = ["release", "debug"].map(|profile| target.join(profile).join("netchannel"));
-    let newest = candidates.into_iter().filter(|path| path.is_file());
-    newest.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok())
-}
-
 #[test]
 fn kernel_tcp_passes_every_case() {
     let table = failures(&run(&Transport::Kernel));
@@ -79,7 +64,7 @@ fn kernel_tcp_passes_every_case() {
 
 #[test]
 fn netchannel_passes_every_case() {
-    let Some(program) = netchannel_program() else {
+    let Some(program) = find_netchannel(Path::new(CONFORMANCE)) else {
         println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
         return;
     };

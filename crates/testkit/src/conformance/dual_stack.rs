@@ -118,9 +118,17 @@ fn dual_stack_v6only_refuses_v4() {
 }
 
 fn dual_stack_v6only_and_v4_on_one_port() {
-    let (six, port) = dual_listener(true);
-    let four = tcp(Family::V4);
-    sys::bind(four, Family::V4.any(port)).unwrap();
+    // Somebody else may have the port for IPv4: then another one.
+    let (six, four, port) = loop {
+        let (six, port) = dual_listener(true);
+        let four = tcp(Family::V4);
+        match sys::bind(four, Family::V4.any(port)) {
+            Ok(()) => break (six, four, port),
+            Err(errno) => assert_eq!(errno, Errno(libc::EADDRINUSE)),
+        }
+        sys::close(four).unwrap();
+        sys::close(six).unwrap();
+    };
     sys::listen(four, 4).unwrap();
     for (family, listening) in [(Family::V4, four), (Family::V6, six), (Family::V4, four)] {
         let client = connect_to(family.loopback(port));

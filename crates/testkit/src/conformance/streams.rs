@@ -9,22 +9,22 @@ use crate::registry::cases;
 
 cases! {
     families: [
-        streams_nonblocking_with_poll,
         streams_nonblocking_with_epoll_edge_both_directions,
         streams_slow_reader,
-        streams_slow_writer,
-        streams_single_bytes,
-        streams_ping_pong,
         streams_two_hundred_sockets_one_epoll_across_processes,
         streams_many_threads_many_connections,
         streams_full_buffer_stops_and_goes_on,
         streams_two_writers_in_two_threads,
         streams_two_readers_in_two_threads,
-        streams_alternating_directions_large,
         streams_huge_single_send,
         streams_client_and_server_roles_swap,
     ];
     places: [
+        streams_slow_writer,
+        streams_single_bytes,
+        streams_ping_pong,
+        streams_alternating_directions_large,
+        streams_nonblocking_with_poll,
         streams_random_sizes_one_direction,
         streams_large_both_directions_at_once,
     ];
@@ -136,10 +136,10 @@ fn streams_large_both_directions_at_once(family: Family, place: Place) {
     );
 }
 
-fn streams_nonblocking_with_poll(family: Family) {
+fn streams_nonblocking_with_poll(family: Family, place: Place) {
     converse(
         family,
-        Place::Processes,
+        place,
         |server| {
             set_nonblocking(server);
             receive_random(server, 8 * MEGABYTE, 5);
@@ -229,10 +229,10 @@ fn streams_slow_reader(family: Family) {
     );
 }
 
-fn streams_slow_writer(family: Family) {
+fn streams_slow_writer(family: Family, place: Place) {
     converse(
         family,
-        Place::Processes,
+        place,
         |server| {
             let bytes = receive_to_end(server);
             assert_eq!((bytes.len(), pattern_mismatch(0, &bytes)), (100 * 37, None));
@@ -247,10 +247,10 @@ fn streams_slow_writer(family: Family) {
     );
 }
 
-fn streams_single_bytes(family: Family) {
+fn streams_single_bytes(family: Family, place: Place) {
     converse(
         family,
-        Place::Processes,
+        place,
         |server| {
             let bytes = receive_to_end(server);
             assert_eq!((bytes.len(), pattern_mismatch(0, &bytes)), (20_000, None));
@@ -262,10 +262,10 @@ fn streams_single_bytes(family: Family) {
     );
 }
 
-fn streams_ping_pong(family: Family) {
+fn streams_ping_pong(family: Family, place: Place) {
     converse(
         family,
-        Place::Processes,
+        place,
         |server| {
             for round in 0..3000_usize {
                 expect_pattern(server, round, 64);
@@ -453,7 +453,7 @@ fn streams_two_readers_in_two_threads(family: Family) {
     assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), expected);
 }
 
-fn streams_alternating_directions_large(family: Family) {
+fn streams_alternating_directions_large(family: Family, place: Place) {
     let turn = |socket: Descriptor, first: bool| {
         for round in 0..20_usize {
             if (round % 2 == 0) == first {
@@ -465,7 +465,7 @@ fn streams_alternating_directions_large(family: Family) {
     };
     converse(
         family,
-        Place::Processes,
+        place,
         move |server| turn(server, false),
         move |client| turn(client, true),
     );

@@ -1,0 +1,70 @@
+//! The torture program for some seconds, over kernel TCP and under NetChannel.
+//!
+//! Longer runs are by hand: `torture bytes --seconds 600`, `torture killer --rounds 5000`.
+
+use std::path::Path;
+
+use netchannel_testkit::runner::{PrivateDaemon, Transport, command, find_netchannel};
+
+const TORTURE: &str = env!("CARGO_BIN_EXE_torture");
+
+fn passes(transport: &Transport, arguments: &[&str]) -> Result<(), String> {
+    let program = Path::new(TORTURE);
+    let output = command(program, transport)
+        .args(arguments)
+        .output()
+        .expect("it starts");
+    let text = [output.stdout.as_slice(), &output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    if output.status.success() && text.contains("PASS") {
+        return Ok(());
+    }
+    Err(format!(
+        "torture {}: {}\n{text}",
+        arguments.join(" "),
+        output.status
+    ))
+}
+
+fn everything(transport: &Transport) {
+    let runs: [&[&str]; 2] = [
+        &[
+            "bytes",
+            "--seconds",
+            "6",
+            "--seed",
+            "20260",
+            "--connections",
+            "12",
+        ],
+        &["killer", "--seconds", "4", "--seed", "20261"],
+    ];
+    let failures: Vec<_> = runs
+        .iter()
+        .filter_map(|arguments| passes(transport, arguments).err())
+        .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn kernel_tcp_stands_it() {
+    everything(&Transport::Kernel);
+}
+
+#[test]
+fn netchannel_stands_it() {
+    let Some(program) = find_netchannel(Path::new(TORTURE)) else {
+        println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
+        return;
+    };
+    let mut daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
+    everything(&Transport::NetChannel {
+        program,
+        socket: daemon.socket(),
+    });
+    assert!(
+        daemon.is_running(),
+        "the daemon ended meanwhile:\n{}",
+        daemon.log()
+    );
+}
