@@ -51,6 +51,8 @@ pub struct Entry {
 pub mod entry_flags {
     /// An IPv6 listener that takes no IPv4.
     pub const V6_ONLY: u32 = 1;
+    /// Several processes hold it: whoever connects must reach one that waits.
+    pub const SHARED: u32 = 2;
 }
 
 const _: () = assert!(size_of::<Entry>() == 64);

@@ -55,6 +55,16 @@ pub struct Header {
     pub link: AtomicU64,
 }
 
+/// Values of [`QueueIndices::asleep`].
+pub mod asleep {
+    /// The consumer is awake, and may be busy for long.
+    pub const AWAKE: u32 = 0;
+    /// It sleeps: the producer takes this away and writes one byte on the link channel.
+    pub const SLEEPS: u32 = 1;
+    /// It is awake in an event loop, and looks again soon.
+    pub const LOOPS: u32 = 2;
+}
+
 const _: () = assert!(size_of::<QueueIndices>() == 256);
 
 /// Both index words of a queue, each on lines of its own.
@@ -66,8 +76,7 @@ pub struct QueueIndices {
     _gap: [u64; 15],
     /// Elements popped so far; the consumer writes.
     pub head: AtomicU64,
-    /// (b) 1 while nobody of the consumer looks at the queue: the producer takes it away and
-    /// writes one byte on the link channel.
+    /// (b) [`asleep`]: whether and how the consumer hears of a new element.
     pub asleep: AtomicU32,
     _tail_gap: [u32; 29],
 }
@@ -116,6 +125,8 @@ pub mod side_flags {
     pub const RELEASED: u32 = 16;
     /// The side let go of its end of the anchor: the slot needs a new pair.
     pub const ANCHOR_GONE: u32 = 32;
+    /// `SO_LINGER` of zero: should the side end without a word, the connection counts as reset.
+    pub const ABORTS: u32 = 64;
 }
 
 /// Bits of [`Side::waiter`].

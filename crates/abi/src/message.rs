@@ -15,11 +15,12 @@
 //! | Lookup | 0 cookie of the anchor | as deposited, from word 1 on | <- link |
 //!
 //! On an accept channel the daemon sends `Offer`: 0 link, 1 listener, 2 slots, 3 arena bytes,
-//! 4 anchors that follow, 5 program, 6 first slot; descriptors: link, link channel, anchors. No
-//! answer: whoever receives it holds the server's end of the link from then on.
+//! 4 anchors that follow, 5 program, 6 first slot, 7 whether it is one connection of a link that
+//! another holder of the listener keeps; descriptors: link, link channel, anchors. No answer: whoever
+//! receives it holds the server's end of the link from then on.
 //!
-//! On a link channel the client sends `Anchors`: 0 first slot, 1 count, 2 anchor generation;
-//! descriptors: the server's ends, for consecutive slots. Any message of one byte is a doorbell.
+//! On a link channel the client sends `Anchors`: 0 count, 1-11 their slots (two 32-bit per word);
+//! descriptors: the server's ends. Any message of one byte is a doorbell.
 
 /// Bytes of a message on the socket.
 pub const MESSAGE_BYTES: usize = 128;

@@ -4,7 +4,7 @@ use crate::limits::MOST_LISTENERS;
 use crate::memory;
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::{
-    ENTRIES, ENTRIES_OFFSET, Entry, Header, LOCAL_ADDRESSES, MAGIC, SIZE, bucket,
+    ENTRIES, ENTRIES_OFFSET, Entry, Header, LOCAL_ADDRESSES, MAGIC, SIZE, bucket, entry_flags,
 };
 use netchannel_shm::Region;
 use rustix::io::Errno;
@@ -97,6 +97,18 @@ impl Directory {
     pub fn assign(&mut self, listener: u32, program: u32) {
         if let Some(row) = self.rows.iter_mut().find(|row| row.listener == listener) {
             row.program = program;
+            self.rewrite();
+        }
+    }
+
+    /// Says whether several processes hold a listener.
+    pub fn share(&mut self, listener: u32, shared: bool) {
+        let Some(row) = self.rows.iter_mut().find(|row| row.listener == listener) else {
+            return;
+        };
+        let flags = row.flags & !entry_flags::SHARED | if shared { entry_flags::SHARED } else { 0 };
+        if flags != row.flags {
+            row.flags = flags;
             self.rewrite();
         }
     }

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::address::Address;
 
 use crate::connection;
-use crate::listener;
+use crate::listener::{self, Listener};
 use crate::socket::{Socket, status};
 use crate::{poll, signals, sys};
 
@@ -13,8 +13,8 @@ use crate::{poll, signals, sys};
 pub enum Accepted {
     /// A virtual connection, under this descriptor, from this address.
     Virtual(i32, Address),
-    /// The kernel's accept will not wait, or must say why it fails.
-    Kernel,
+    /// The kernel's accept on this descriptor will not wait, or must say why it fails.
+    Kernel(i32),
 }
 
 /// Accepts from either queue; waits if the listener is blocking.
@@ -23,15 +23,44 @@ pub enum Accepted {
 /// As `accept`.
 pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
     let Some(listener) = socket.listener() else {
-        return Ok(Accepted::Kernel);
+        return Ok(Accepted::Kernel(fd));
     };
+    let blocking = !socket.has(status::NONBLOCKING);
+    let accepted = look(fd, socket, listener, flags);
+    if blocking && socket.has(status::SHARED) {
+        listener::withdraw(listener);
+    }
+    accepted
+}
+
+/// The call is over: if the listener was closed while it slept, the last sleeper lets it go.
+pub fn release(socket: &Socket) {
+    let orphan = socket.local.orphan.load(Ordering::Acquire);
+    if orphan > 0
+        && socket.is(orphan - 1)
+        && socket.entry.receive.sleepers.load(Ordering::Acquire) == 0
+        && socket.local.orphan.swap(0, Ordering::AcqRel) == orphan
+    {
+        let _ = connection::close(orphan - 1, socket);
+    }
+}
+
+fn look(
+    mut fd: i32,
+    socket: &Socket,
+    listener: &'static Listener,
+    flags: i32,
+) -> Result<Accepted, i32> {
     loop {
         if listener::kernel_first(socket) && kernel_ready(fd) {
-            return Ok(Accepted::Kernel);
+            return Ok(Accepted::Kernel(fd));
         }
         while let Some(pending) = listener.take() {
             match connection::accept(socket, pending, flags) {
-                Ok((made, peer)) => return Ok(Accepted::Virtual(made, peer)),
+                Ok((made, peer)) => {
+                    release(socket);
+                    return Ok(Accepted::Virtual(made, peer));
+                }
                 Err(0) => {}
                 Err(error) => return Err(error),
             }
@@ -40,9 +69,20 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
             continue;
         }
         if socket.has(status::NONBLOCKING) || kernel_ready(fd) {
-            return Ok(Accepted::Kernel);
+            return Ok(Accepted::Kernel(fd));
         }
-        wait(fd, socket)?;
+        socket.entry.receive.sleepers.fetch_add(1, Ordering::AcqRel);
+        let woken = wait(fd, socket);
+        socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
+        if !socket.is(fd) {
+            // Closed or replaced meanwhile: the sleeping call keeps the listener.
+            let orphan = socket.local.orphan.load(Ordering::Acquire);
+            if orphan == 0 || !socket.is(orphan - 1) {
+                return Ok(Accepted::Kernel(fd));
+            }
+            fd = orphan - 1;
+        }
+        woken?;
     }
 }
 

@@ -154,25 +154,38 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<(),
             Address::v4([127, 0, 0, 1], address.port)
         };
     }
-    let number = names::find_listener(attachment, &address)?;
-    let link = listener::client_link(number).map_err(|error| match error {
+    let target = names::find_listener(attachment, &address)?;
+    let (link, claimed) = listener::client_link(&target).map_err(|error| match error {
         libc::ENOMEM | libc::ENOBUFS | libc::EMFILE | libc::ENFILE => Reason::Quota,
         libc::ECONNREFUSED => Reason::NoListener,
         libc::EAGAIN => Reason::BacklogFull,
         libc::ENOTCONN | libc::EPIPE => Reason::NoDaemon,
         _ => Reason::LinkFailed,
     })?;
-    let local = local_address(fd, socket, &address).ok_or(Reason::NoPort)?;
-    let Some(loan) = link.lend() else {
-        release_port(socket, &local);
-        return Err(Reason::Quota);
+    let local = local_address(fd, socket, &address);
+    let loan = if local.is_some() { link.lend() } else { None };
+    let (Some(local), Some(loan)) = (local, loan) else {
+        if claimed {
+            link.unclaim();
+        }
+        local.inspect(|local| release_port(socket, local));
+        return Err(if local.is_some() { Reason::Quota } else { Reason::NoPort });
     };
-    if establish(fd, socket, link, loan, &local, &address, number) {
+    let route = Route { link, loan, claimed, listener: target.listener };
+    if establish(fd, socket, &route, &local, &address) {
         Ok(())
     } else {
         release_port(socket, &local);
         Err(Reason::BacklogFull)
     }
+}
+
+/// The way a new connection takes.
+struct Route {
+    link: &'static LinkEnd,
+    loan: Loan,
+    claimed: bool,
+    listener: u32,
 }
 
 fn release_port(socket: &Socket, local: &Address) {
@@ -213,12 +226,11 @@ fn local_address(fd: i32, socket: &Socket, to: &Address) -> Option<Address> {
 fn establish(
     fd: i32,
     socket: &Socket,
-    link: &'static LinkEnd,
-    loan: Loan,
+    route: &Route,
     local: &Address,
     peer: &Address,
-    number: u32,
 ) -> bool {
+    let Route { link, loan, claimed, listener: number } = *route;
     let handle = loan.handle;
     let Some(slot) = link.slot(handle.index) else {
         return false;
@@ -231,7 +243,7 @@ fn establish(
         .store(handle.generation, Ordering::Relaxed);
     let ring = link.layout.small_ring(Role::Client, handle.index as usize);
     reset_side(&slot.client, handle.generation, ring);
-    if !link.announce(handle, number) {
+    if !link.announce(handle, number, claimed) {
         // Nobody saw it: both sides count as closed.
         slot.server
             .generation
@@ -416,6 +428,31 @@ pub fn recognise_listener(fd: i32) {
     }
 }
 
+/// A listener that was shut down is an ordinary bound socket again.
+pub fn unlisten(fd: i32) {
+    let Some(socket) = socket::of(fd).filter(|socket| socket.word.kind() == Kind::Listener) else {
+        return;
+    };
+    let turned = turn_into(fd, &socket, Kind::Kernel, State::Kernel);
+    turned.mark(status::BOUND);
+    if !turned.has(status::NONBLOCKING) {
+        set_file_nonblocking(fd, false);
+    }
+    if let Some(listener) = socket.listener() {
+        listener.close(!socket.has(status::SHARED));
+    }
+    turned.local.listener.store(core::ptr::null_mut(), Ordering::Release);
+    epoll::replaced(fd, &turned);
+}
+
+fn set_file_nonblocking(fd: i32, on: bool) {
+    if let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) {
+        let bit = sys::int(libc::O_NONBLOCK);
+        let wanted = if on { flags | bit } else { flags & !bit };
+        let _ = sys::fcntl(fd, libc::F_SETFL, wanted);
+    }
+}
+
 /// `shutdown` of a virtual socket.
 pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     let socket = lane.socket;
@@ -431,19 +468,18 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
         socket.mark(status::SHUT_READ);
     }
-    // Whoever of this program sleeps on the anchor must see it: the anchor can not be used again.
-    if socket.entry.receive.sleepers.load(Ordering::Acquire) > 0 || socket.has_memberships() {
-        socket.mark(status::SHARED);
-        if how != libc::SHUT_WR {
-            // SAFETY: no pointers.
-            let _ = unsafe {
-                sys::raw(
-                    libc::SYS_shutdown,
-                    [sys::int(lane.fd), sys::int(libc::SHUT_RD), 0, 0, 0, 0],
-                )
-            };
-        }
+    // Whoever of this program sleeps on the anchor must see it. From then on it brings no tokens.
+    if socket.entry.receive.sleepers.load(Ordering::Acquire) > 0
+        || socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0
+    {
+        socket.mark(status::SHARED | status::ANCHOR_SHUT);
+        // SAFETY: no pointers.
+        let _ = unsafe {
+            let how = sys::int(libc::SHUT_RD);
+            sys::raw(libc::SYS_shutdown, [sys::int(lane.fd), how, 0, 0, 0, 0])
+        };
     }
+    epoll::changed(&socket);
     Ok(())
 }
 
@@ -453,6 +489,9 @@ pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
         return Err(libc::EBADF);
     }
     epoll::forget(fd, socket);
+    if socket.entry.references.load(Ordering::Acquire) == 1 && keep_for_sleepers(fd, socket) {
+        return close_kernel(fd);
+    }
     let last = socket.drop_reference();
     if !last {
         match socket.listener() {
@@ -479,6 +518,22 @@ pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
     }
 }
 
+/// A call that sleeps in the socket keeps it, as it keeps the kernel's file: it goes on under a
+/// descriptor of the library's until the call ends.
+fn keep_for_sleepers(fd: i32, socket: &Socket) -> bool {
+    let sleeps = socket.entry.receive.sleepers.load(Ordering::Acquire) > 0;
+    if !sleeps || socket.local.orphan.load(Ordering::Acquire) != 0 {
+        return false;
+    }
+    let Ok(kept) = sys::duplicate(fd, attach::high(), true) else {
+        return false;
+    };
+    socket.mark(status::SHARED);
+    table::set(kept, socket.word);
+    socket.local.orphan.store(kept + 1, Ordering::Release);
+    true
+}
+
 /// Whether this process has another descriptor of the same socket.
 fn held_here(socket: &Socket) -> bool {
     let mut held = false;
@@ -491,12 +546,38 @@ fn close_kernel(fd: i32) -> Result<(), i32> {
     unsafe { sys::raw(libc::SYS_close, [sys::int(fd), 0, 0, 0, 0, 0]) }.map(|_| ())
 }
 
+/// `SO_LINGER` of some seconds: close waits while much of what was sent is still unread. What fits
+/// a TCP receiver's buffer counts as delivered.
+fn linger(lane: &Lane) {
+    let seconds = u64::from(lane.socket.entry.linger.load(Ordering::Relaxed).saturating_sub(1));
+    if seconds == 0 {
+        return;
+    }
+    let until = crate::clock::nanoseconds().saturating_add(seconds.saturating_mul(1_000_000_000));
+    while !lane.is_drained() {
+        let left = until.saturating_sub(crate::clock::nanoseconds());
+        if left == 0 {
+            return;
+        }
+        lane.arm(netchannel_abi::link::waiter::SPACE);
+        if !lane.is_drained() {
+            let mut set = [libc::pollfd { fd: lane.fd, events: libc::POLLIN, revents: 0 }];
+            let left = i64::try_from(left).unwrap_or(i64::MAX);
+            if sys::poll(&mut set, left, core::ptr::null()).is_err() {
+                return;
+            }
+            lane.take_tokens();
+        }
+    }
+}
+
 fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     let Some(mut lane) = Lane::of(*socket, fd) else {
         socket.free();
         return close_kernel(fd);
     };
     let entry = socket.entry;
+    linger(&lane);
     lock::acquire(&entry.transmit.lock);
     lock::acquire(&entry.receive.lock);
     let abort = entry.linger.load(Ordering::Relaxed) == 1

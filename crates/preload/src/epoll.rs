@@ -188,12 +188,14 @@ pub fn readiness(lane: &Lane) -> u32 {
         mask |= EPOLLRDHUP;
     }
     let shut = seen & status::SHUT_WRITE != 0;
-    let torn = reset || seen & (status::RESET | status::FAULT) != 0;
+    let met_closed = seen & (status::WRITE_MET_CLOSED | status::RESET) == status::WRITE_MET_CLOSED;
+    let torn = reset || met_closed || seen & (status::RESET | status::FAULT) != 0;
     if torn || shut && (ended || seen & status::SHUT_READ != 0) {
         mask |= EPOLLHUP;
     }
     if reset && seen & status::RESET == 0
-        || gone && seen & status::RESET == 0 && lane.unread_by_peer() > 0
+        || met_closed
+        || gone && seen & status::RESET == 0 && lane.ended_by_reset()
     {
         mask |= EPOLLERR | EPOLLHUP;
     }
@@ -404,6 +406,7 @@ impl EpollSet {
         if link.is_alive() && !state.links.iter().any(|known| core::ptr::eq(*known, link)) {
             state.links.push(link);
             self.add_channel(link.channel, 0);
+            link.awake(true);
         }
     }
 
@@ -738,7 +741,11 @@ impl EpollSet {
             return;
         };
         state.sleepers = state.sleepers.saturating_sub(1);
-        if state.sleepers > 0 {
+        if state.sleepers == 0 {
+            for link in &state.links {
+                link.awake(true);
+            }
+        } else {
             // Others still sleep: they must be woken for the next one.
             for used in &state.cells {
                 if let Some(shared) = used.link.cell(used.link.role, used.cell) {
@@ -1015,6 +1022,22 @@ pub fn replaced(fd: i32, socket: &Socket) {
             set.insert(&mut state, fd, socket, item.events, item.data, native);
             if state.sleepers > 0 {
                 set.kick(&mut state);
+            }
+        }
+    });
+}
+
+/// The program itself has changed the socket's state: its sets look at it again.
+pub fn changed(socket: &Socket) {
+    for_sets(socket, |membership| {
+        let Ok(mut state) = membership.set.lock() else {
+            return;
+        };
+        let found = state.items.iter().position(|item| item.alive && item.fd == membership.fd);
+        if let Some(index) = found {
+            EpollSet::queue(&mut state, index);
+            if state.sleepers > 0 {
+                membership.set.kick(&mut state);
             }
         }
     });

@@ -183,6 +183,14 @@ impl Lane {
         used == 0 || size.saturating_sub(used) >= size / 3 || self.may_grow(ring)
     }
 
+    /// Whether at most half of the ring is unread, or nobody will read it.
+    pub fn is_drained(&self) -> bool {
+        let ring = Geometry::from_word(self.transmit_geometry());
+        self.unread_by_peer() <= ring.size() / 2
+            || self.peer_flags() & side_flags::CLOSED != 0
+            || self.socket.has(status::RESET | status::PEER_GONE)
+    }
+
     fn may_grow(&self, ring: Geometry) -> bool {
         let limit = self.socket.entry.transmit.limit.load(Ordering::Relaxed);
         ring.log2 < CALM_RING_LOG2
@@ -236,7 +244,7 @@ impl Lane {
         if length == 0 {
             return Ok(0);
         }
-        if self.peer_flags() & side_flags::CLOSED != 0 {
+        if self.peer_flags() & side_flags::CLOSED != 0 || self.socket.has(status::PEER_GONE) {
             // TCP takes the first bytes and learns from the reset that nobody wants them.
             self.socket.mark(status::WRITE_MET_CLOSED);
             return Ok(length);
@@ -311,15 +319,16 @@ impl Lane {
 
     fn check_send(&self) -> Result<(), Stop> {
         let seen = self.socket.entry.status.load(Ordering::Relaxed);
-        if seen & (status::SHUT_WRITE | status::FAULT) != 0 {
+        if seen & (status::SHUT_WRITE | status::FAULT | status::RESET) != 0 {
             return Err(Stop::Error(libc::EPIPE));
         }
-        let peer = self.peer_flags();
-        let gone = seen & status::PEER_GONE != 0;
-        if peer & side_flags::RESET != 0 && self.socket.mark(status::RESET) == 0 {
+        let reset = self.peer_flags() & side_flags::RESET != 0
+            || seen & status::PEER_GONE != 0 && self.ended_by_reset();
+        if reset {
+            self.socket.mark(status::RESET);
             return Err(Stop::Error(libc::ECONNRESET));
         }
-        if seen & (status::RESET | status::WRITE_MET_CLOSED) != 0 || gone {
+        if seen & status::WRITE_MET_CLOSED != 0 {
             self.socket.mark(status::RESET);
             return Err(Stop::Error(libc::EPIPE));
         }
@@ -533,6 +542,16 @@ impl Lane {
         }
     }
 
+    /// The peer has ended without a word: is that a reset, as TCP would see it? It is when the peer
+    /// had not read everything, had not accepted, or had asked for it.
+    pub fn ended_by_reset(&self) -> bool {
+        let flags = self.peer_flags();
+        flags & side_flags::CLOSED == 0
+            && (self.unread_by_peer() > 0
+                || flags & side_flags::ABORTS != 0
+                || self.link.role == Role::Client && flags & side_flags::ACCEPTED == 0)
+    }
+
     fn reset_seen(&self) -> Stop {
         if self.socket.mark(status::RESET) == 0 {
             Stop::Error(libc::ECONNRESET)
@@ -555,8 +574,7 @@ impl Lane {
             };
         }
         if seen & status::PEER_GONE != 0 {
-            // Killed: what it had not read makes it a reset, as with TCP.
-            if self.unread_by_peer() > 0 && self.socket.mark(status::RESET) == 0 {
+            if self.ended_by_reset() && self.socket.mark(status::RESET) == 0 {
                 return Stop::Error(libc::ECONNRESET);
             }
             return Stop::End;
@@ -639,6 +657,14 @@ impl Lane {
 
     /// The kernel says that the other end of the anchor is closed by everybody.
     pub fn peer_ended(&self) {
+        if self.socket.has(status::ANCHOR_SHUT) {
+            // Shut by ourselves: only a hang-up says that the peer has closed too.
+            let mut set = [libc::pollfd { fd: self.fd, events: 0, revents: 0 }];
+            let seen = sys::poll(&mut set, 0, core::ptr::null());
+            if seen != Ok(1) || set[0].revents & libc::POLLHUP == 0 {
+                return;
+            }
+        }
         self.socket.mark(status::PEER_GONE);
     }
 
@@ -668,10 +694,5 @@ impl Lane {
     /// Hands the socket to an event loop's cell, or takes it back.
     pub fn attach_cell(&self, index: Option<usize>) {
         waiter::attach_cell(&self.own().waiter, index);
-    }
-
-    /// Whether the socket is the server's.
-    pub fn is_server(&self) -> bool {
-        self.link.role == Role::Server
     }
 }

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{
-    CELLS, Cell, Geometry, Header, Layout, QUEUE_CAPACITY, QueueIndices, Role, SMALL_RING_LOG2,
+    CELLS, Cell, Geometry, Header, Layout, asleep, QUEUE_CAPACITY, QueueIndices, Role, SMALL_RING_LOG2,
     Side, Slot, side_flags,
 };
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
@@ -41,6 +41,8 @@ pub struct LinkEnd {
     pub owner: u32,
     /// The other process is gone, or broke the rules.
     pub dead: AtomicBool,
+    /// (server) Its first connection has not come yet.
+    pub expecting: AtomicBool,
     /// Sockets of this process that use it.
     pub live: AtomicUsize,
     /// Cells in use, a bit each.
@@ -170,6 +172,7 @@ impl LinkEnd {
             listener,
             owner: attach::process(),
             dead: AtomicBool::new(false),
+            expecting: AtomicBool::new(false),
             live: AtomicUsize::new(0),
             cells: AtomicU32::new(0),
             state: Lock::new(state),
@@ -433,9 +436,30 @@ impl LinkEnd {
         sent.then_some(())
     }
 
-    /// (client) Announces a connection whose slot is filled in, and wakes the server if need be.
-    /// False when the server's queue is full.
-    pub fn announce(&self, handle: Handle, listener: u32) -> bool {
+    /// (client) Whether somebody at the other end will take a connection soon: he loops, or sleeps
+    /// and is hereby claimed, which the caller then must wake with [`Self::announce`].
+    pub fn claim(&self) -> bool {
+        let Some((indices, _)) = self.queue(Role::Client) else {
+            return false;
+        };
+        match indices.asleep.load(Ordering::Acquire) {
+            asleep::LOOPS => true,
+            asleep::SLEEPS => indices
+                .asleep
+                .compare_exchange(
+                    asleep::SLEEPS,
+                    asleep::AWAKE,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
+                .is_ok(),
+            _ => false,
+        }
+    }
+
+    /// (client) Announces a connection whose slot is filled in, and wakes the server if need be, or
+    /// if he was `claimed`. False when the server's queue is full.
+    pub fn announce(&self, handle: Handle, listener: u32, claimed: bool) -> bool {
         let Some((indices, elements)) = self.queue(Role::Client) else {
             return false;
         };
@@ -448,9 +472,7 @@ impl LinkEnd {
         let Some(mut state) = self.state.lock() else {
             return false;
         };
-        let pushed = state
-            .producer
-            .push(&indices.tail, &indices.head, elements, &[nqe]);
+        let pushed = state.producer.push(&indices.tail, &indices.head, elements, &[nqe]);
         drop(state);
         match pushed {
             Ok(1) => {}
@@ -462,12 +484,38 @@ impl LinkEnd {
         }
         // Pairs with the fence in `listen_for_jobs`.
         core::sync::atomic::fence(Ordering::SeqCst);
-        if indices.asleep.load(Ordering::Relaxed) == 1
-            && indices.asleep.swap(0, Ordering::AcqRel) == 1
+        let slept = indices.asleep.load(Ordering::Relaxed) == asleep::SLEEPS
+            && indices
+                .asleep
+                .compare_exchange(
+                    asleep::SLEEPS,
+                    asleep::AWAKE,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
+                .is_ok();
+        if (slept || claimed && indices.asleep.load(Ordering::Relaxed) == asleep::AWAKE)
+            && let Err(libc::EPIPE | libc::ECONNRESET) =
+                sys::send(self.channel, &[0], libc::MSG_DONTWAIT)
         {
-            let _ = sys::send(self.channel, &[0], libc::MSG_DONTWAIT);
+            self.fail();
         }
         true
+    }
+
+    /// (client) Wakes a claimed server for nothing: the connection did not come about.
+    pub fn unclaim(&self) {
+        let _ = sys::send(self.channel, &[0], libc::MSG_DONTWAIT);
+    }
+
+    /// (server) Says that this end is awake: in an event loop, or for how long nobody knows.
+    pub fn awake(&self, loops: bool) {
+        if let Some((indices, _)) = self.queue(Role::Client) {
+            let word = if loops { asleep::LOOPS } else { asleep::AWAKE };
+            if indices.asleep.load(Ordering::Relaxed) != word {
+                indices.asleep.store(word, Ordering::Release);
+            }
+        }
     }
 
     /// (server) Whether connections wait to be taken.
@@ -510,6 +558,9 @@ impl LinkEnd {
             let Ok(count) = popped else {
                 return self.fail();
             };
+            if count > 0 {
+                self.expecting.store(false, Ordering::Relaxed);
+            }
             for nqe in batch.iter().take(count) {
                 let Some(loan) = self.take_job(nqe) else {
                     return self.fail();

@@ -13,7 +13,8 @@ use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation, listen_flags};
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
 use crate::socket::Socket;
-use crate::{attach, names, sys};
+use crate::names::Target;
+use crate::{attach, clock, names, sys};
 
 /// A connection that waits to be accepted.
 #[derive(Clone, Copy)]
@@ -161,6 +162,7 @@ impl Listener {
         let sizes = (words[2], words[3]);
         let link = LinkEnd::adopt(Role::Server, words[0], self.number, sizes, first, fds);
         let Some(link) = link else { return false };
+        link.expecting.store(true, Ordering::Relaxed);
         if let Some(mut registry) = REGISTRY.lock() {
             registry.servers.retain(|link| link.is_alive());
             registry.servers.push(link);
@@ -306,16 +308,6 @@ pub fn poll_jobs() {
     }
 }
 
-/// Whether any link has new connections; only looks.
-pub fn any_jobs() -> bool {
-    REGISTRY.lock().is_some_and(|registry| {
-        registry
-            .servers
-            .iter()
-            .any(|link| link.is_alive() && link.has_jobs())
-    })
-}
-
 /// Asks for doorbells on all links. True when a connection came meanwhile.
 pub fn listen_for_jobs() -> bool {
     let Some(registry) = REGISTRY.lock() else {
@@ -329,6 +321,18 @@ pub fn listen_for_jobs() -> bool {
         }
     }
     came
+}
+
+/// A thread that watches listeners is awake, and looks at them again soon.
+pub fn loops() {
+    let Some(registry) = REGISTRY.lock() else {
+        return;
+    };
+    for link in &registry.servers {
+        if link.is_alive() {
+            link.awake(true);
+        }
+    }
 }
 
 /// Reads the channels of all links: doorbells, anchors, ends.
@@ -351,34 +355,75 @@ pub fn server_links() -> Vec<&'static LinkEnd> {
         .unwrap_or_default()
 }
 
-/// A link to the program that holds `listener`, made by the daemon if there is none yet.
-pub fn client_link(listener: u32) -> Result<&'static LinkEnd, i32> {
-    if let Some(link) = known_link(listener) {
-        return Ok(link);
+/// More links than this to one listener are not made: beyond them the kernel spreads the load.
+const MOST_LINKS: usize = 16;
+
+/// A link to a program that holds the listener, made by the daemon if need be, and whether its
+/// other end was claimed. Where several processes hold it, only one that will accept soon is taken.
+///
+/// # Errors
+/// The daemon's refusal; `EAGAIN` when all who could accept are busy.
+pub fn client_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
+    let number = target.listener;
+    let mut known;
+    loop {
+        let found = {
+            let registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
+            known = 0;
+            registry.clients.iter().copied().find(|link| {
+                let fits = link.listener == number && link.is_own() && link.is_alive();
+                known += usize::from(fits);
+                fits && (!target.shared || link.claim())
+            })
+        };
+        match found {
+            Some(link) if link.check() => return Ok((link, target.shared)),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    if known >= MOST_LINKS {
+        return Err(libc::EAGAIN);
     }
     let mut words = [0; 14];
-    words[0] = u64::from(listener);
+    words[0] = u64::from(number);
     let mut received = [-1; sys::MOST];
     let (answer, count) = attach::request(Operation::Connect, words, &[], &mut received)?;
     let fds = received.get(..count).unwrap_or(&[]);
     let sizes = (answer.words[1], answer.words[2]);
-    let link = LinkEnd::adopt(Role::Client, answer.words[0], listener, sizes, 0, fds)
+    let link = LinkEnd::adopt(Role::Client, answer.words[0], number, sizes, 0, fds)
         .ok_or(libc::EPROTO)?;
     let mut registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
     registry.clients.retain(|link| link.is_alive());
     registry.clients.push(link);
-    Ok(link)
+    Ok((link, false))
 }
 
-fn known_link(listener: u32) -> Option<&'static LinkEnd> {
-    let registry = REGISTRY.lock()?;
-    let found = registry
-        .clients
-        .iter()
-        .copied()
-        .find(|link| link.listener == listener && link.is_own() && link.is_alive());
-    drop(registry);
-    found.filter(|link| link.check())
+/// This process has accepted a connection and may now be busy for long: what else has come is
+/// handed to the other holders of the listener.
+pub fn withdraw(listener: &'static Listener) {
+    let links = server_links();
+    for link in &links {
+        link.awake(false);
+    }
+    core::sync::atomic::fence(Ordering::SeqCst);
+    // The connection for which a link was made is on its way.
+    let until = clock::now().wrapping_add(300 * clock::MICROSECOND);
+    for link in &links {
+        while link.expecting.load(Ordering::Relaxed)
+            && !link.has_jobs()
+            && clock::now() < until
+        {
+            core::hint::spin_loop();
+        }
+    }
+    poll_jobs();
+    let waiting = listener.pending.lock().map(|mut queue| core::mem::take(&mut *queue));
+    for pending in waiting.into_iter().flatten() {
+        if !listener.hand_on(&pending) {
+            listener.push(pending);
+        }
+    }
 }
 
 /// The numbers of the listeners this process holds.

@@ -106,8 +106,17 @@ pub fn is_local(attachment: &Attachment, address: &Address) -> bool {
     })
 }
 
+/// A listener as the directory shows it.
+#[derive(Clone, Copy, Default)]
+pub struct Target {
+    /// The daemon's number.
+    pub listener: u32,
+    /// Several processes hold it.
+    pub shared: bool,
+}
+
 /// The listener that would get a connection to `address`, or why none.
-pub fn find_listener(attachment: &Attachment, address: &Address) -> Result<u32, Reason> {
+pub fn find_listener(attachment: &Attachment, address: &Address) -> Result<Target, Reason> {
     let plain = address.unmapped();
     let header: &Header = attachment.directory.at(0).ok_or(Reason::NoDaemon)?;
     let entries: &[Entry] = attachment
@@ -129,9 +138,9 @@ pub fn find_listener(attachment: &Attachment, address: &Address) -> Result<u32, 
     Err(Reason::NoDaemon)
 }
 
-fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<u32, Reason> {
+fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<Target, Reason> {
     let start = directory::bucket(plain.port);
-    let mut candidates = [0u32; 16];
+    let mut candidates = [Target::default(); 16];
     let mut count = 0;
     let mut best = 0;
     for step in 0..ENTRIES {
@@ -146,7 +155,8 @@ fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<
         if local.port != plain.port {
             continue;
         }
-        let only_v6 = entry.flags.load(Ordering::Relaxed) & entry_flags::V6_ONLY != 0;
+        let flags = entry.flags.load(Ordering::Relaxed);
+        let only_v6 = flags & entry_flags::V6_ONLY != 0;
         let exact = local.unmapped();
         // As the kernel scores: an exact address before a wildcard, the family before dual stack.
         let score = if exact.family == plain.family && exact.bytes == plain.bytes {
@@ -165,7 +175,10 @@ fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<
             (best, count) = (score, 0);
         }
         if let Some(place) = candidates.get_mut(count) {
-            *place = number;
+            *place = Target {
+                listener: number,
+                shared: flags & entry_flags::SHARED != 0,
+            };
             count += 1;
         }
     }

@@ -271,6 +271,7 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
                 0
             };
             entry.linger.store(word, Ordering::Relaxed);
+            note_abort(socket, fd, word == 1);
         }
         libc::SO_RCVTIMEO => {
             entry
@@ -287,7 +288,20 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
         }
         _ => {}
     }
-    let _ = fd;
+}
+
+/// Tells the peer what an end without a word would mean.
+pub fn note_abort(socket: &Socket, fd: c_int, aborts: bool) {
+    if socket.word.kind() == Kind::Virtual
+        && let Some(lane) = Lane::of(*socket, fd)
+    {
+        let flags = &lane.own().flags;
+        if aborts {
+            flags.fetch_or(side_flags::ABORTS, Ordering::AcqRel);
+        } else {
+            flags.fetch_and(!side_flags::ABORTS, Ordering::AcqRel);
+        }
+    }
 }
 
 /// `getsockopt` of a fresh or virtual socket.

@@ -188,10 +188,7 @@ fn arm(set: &[pollfd], watches: &[Watch]) {
         match watch {
             Watch::Lane(lane) => {
                 let out = entry.events & libc::POLLOUT != 0;
-                lane.socket
-                    .entry
-                    .receive
-                    .sleepers
+                lane.socket.entry.transmit.sleepers
                     .fetch_add(1, core::sync::atomic::Ordering::AcqRel);
                 lane.arm(if out {
                     bits::DATA | bits::SPACE
@@ -210,19 +207,21 @@ fn arm(set: &[pollfd], watches: &[Watch]) {
 }
 
 fn disarm(watches: &[Watch]) {
+    let mut listeners = false;
     for watch in watches {
         match watch {
             Watch::Lane(lane) => {
-                lane.socket
-                    .entry
-                    .receive
-                    .sleepers
+                lane.socket.entry.transmit.sleepers
                     .fetch_sub(1, core::sync::atomic::Ordering::AcqRel);
                 lane.disarm(bits::DATA | bits::SPACE);
             }
             Watch::Set(set) => set.disarm_for_others(),
-            _ => {}
+            Watch::Listener(_) => listeners = true,
+            Watch::Kernel => {}
         }
+    }
+    if listeners {
+        listener::loops();
     }
 }
 

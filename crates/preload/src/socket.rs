@@ -39,6 +39,8 @@ pub mod status {
     pub const FAULT: u32 = 1024;
     /// The transmit ring can not become larger.
     pub const NO_GROWTH: u32 = 2048;
+    /// The anchor brings no more tokens: `shutdown` had to wake who slept on it.
+    pub const ANCHOR_SHUT: u32 = 4096;
 }
 
 /// What this process alone keeps of a socket. All zero is a valid empty one.
@@ -52,6 +54,8 @@ pub struct Local {
     pub listener: AtomicPtr<Listener>,
     /// A kernel socket kept because it was bound before it became virtual, plus one; 0 for none.
     pub reserve: AtomicI32,
+    /// A descriptor that keeps the socket for a call that still sleeps in it, plus one; 0 for none.
+    pub orphan: AtomicI32,
     /// Options set so far, to be set again on a kernel socket.
     pub options: AtomicPtr<Lock<Vec<Record>>>,
     /// Epoll sets it is in.
@@ -175,6 +179,7 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
         .listener
         .store(core::ptr::null_mut(), Ordering::Relaxed);
     local.reserve.store(0, Ordering::Relaxed);
+    local.orphan.store(0, Ordering::Relaxed);
     local.checked.store(0, Ordering::Relaxed);
     entry.state.store(state as u32, Ordering::Release);
     let tag = local.tag.fetch_add(1, Ordering::Relaxed).wrapping_add(1);

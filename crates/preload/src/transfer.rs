@@ -5,7 +5,7 @@ use netchannel_abi::link::waiter as bits;
 
 use crate::lane::{Lane, Stop};
 use crate::socket::status;
-use crate::{real, wait};
+use crate::{accepting, real, wait};
 
 /// Receives into `vectors`.
 ///
@@ -15,6 +15,16 @@ use crate::{real, wait};
 /// # Safety
 /// The vectors are the program's.
 pub unsafe fn receive(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    let mut moving = *lane;
+    // SAFETY: the caller's promise.
+    let result = unsafe { receive_all(&mut moving, vectors, flags) };
+    if moving.fd != lane.fd {
+        accepting::release(&moving.socket);
+    }
+    result
+}
+
+unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     if flags & libc::MSG_OOB != 0 {
         return Err(libc::EINVAL);
     }
@@ -59,7 +69,7 @@ pub unsafe fn receive(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<us
                         return Err(libc::EAGAIN);
                     }
                     let have = if peek { total as u64 } else { 0 };
-                    let ready = || {
+                    let ready = |lane: &Lane| {
                         if have == 0 {
                             lane.is_readable()
                         } else {
@@ -86,8 +96,12 @@ pub unsafe fn receive(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<us
 /// # Safety
 /// The vectors are the program's.
 pub unsafe fn send(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    let mut moving = *lane;
     // SAFETY: the caller's promise.
-    let result = unsafe { send_quietly(lane, vectors, flags) };
+    let result = unsafe { send_quietly(&mut moving, vectors, flags) };
+    if moving.fd != lane.fd {
+        accepting::release(&moving.socket);
+    }
     if result == Err(libc::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
         // SAFETY: raising a signal in the calling thread, as the kernel would.
         unsafe { libc::raise(libc::SIGPIPE) };
@@ -95,7 +109,7 @@ pub unsafe fn send(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize
     result
 }
 
-unsafe fn send_quietly(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
     let mut total = 0;
     lane.check_peer();
@@ -123,7 +137,7 @@ unsafe fn send_quietly(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<u
                             Err(libc::EAGAIN)
                         };
                     }
-                    match wait::sleep_on(lane, bits::SPACE, || lane.is_writable()) {
+                    match wait::sleep_on(lane, bits::SPACE, Lane::is_writable) {
                         Ok(()) => {}
                         Err(_) if total > 0 => return Ok(total),
                         Err(error) => return Err(error),

@@ -81,13 +81,13 @@ pub fn learn(start: u64) {
 
 /// Waits until `wanted` ([`bits::DATA`] or [`bits::SPACE`]) may have come. Errors as a blocking
 /// socket call: `EAGAIN` after its timeout, `EINTR`.
-pub fn sleep_on(lane: &Lane, wanted: u32, ready: impl Fn() -> bool) -> Result<(), i32> {
-    if spin(&ready) {
+pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> Result<(), i32> {
+    if spin(|| ready(lane)) {
         return Ok(());
     }
     let entry = lane.socket.entry;
     lane.arm(wanted);
-    if ready() {
+    if ready(lane) {
         lane.disarm(wanted);
         return Ok(());
     }
@@ -99,12 +99,15 @@ pub fn sleep_on(lane: &Lane, wanted: u32, ready: impl Fn() -> bool) -> Result<()
         &entry.send_timeout
     };
     let limit = timeout.load(Ordering::Relaxed);
-    let result = if limit == 0 {
+    let result = if lane.socket.has(status::ANCHOR_SHUT) {
+        pause(lane.fd)
+    } else if limit == 0 {
         sleep_restartable(lane.fd)
     } else {
         sleep_limited(lane.fd, limit)
     };
     learn(start);
+    follow(lane);
     let others = entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel) > 1;
     lane.disarm(wanted);
     match result {
@@ -113,7 +116,7 @@ pub fn sleep_on(lane: &Lane, wanted: u32, ready: impl Fn() -> bool) -> Result<()
                 // The token wakes the others too; the last of them takes it.
                 let until = clock::now().wrapping_add(1000 * MICROSECOND);
                 while entry.receive.sleepers.load(Ordering::Acquire) > 0
-                    && !ready()
+                    && !ready(lane)
                     && clock::now() < until
                 {
                     sys::yield_now();
@@ -125,13 +128,29 @@ pub fn sleep_on(lane: &Lane, wanted: u32, ready: impl Fn() -> bool) -> Result<()
             Ok(())
         }
         Ok(false) => {
-            if lane.socket.is(lane.fd) {
+            if lane.socket.is(lane.fd) && !lane.socket.has(status::ANCHOR_SHUT) {
                 lane.socket.mark(status::PEER_GONE);
             }
             Ok(())
         }
         Err(error) => Err(error),
     }
+}
+
+/// The program closed or replaced the descriptor while the call slept: it goes on under the one
+/// that was kept for it.
+fn follow(lane: &mut Lane) {
+    let orphan = lane.socket.local.orphan.load(Ordering::Acquire);
+    if orphan > 0 && !lane.socket.is(lane.fd) && lane.socket.is(orphan - 1) {
+        lane.fd = orphan - 1;
+    }
+}
+
+/// The anchor brings no tokens any more: look again after a millisecond.
+fn pause(fd: i32) -> Result<bool, i32> {
+    let mut set = [libc::pollfd { fd, events: 0, revents: 0 }];
+    sys::poll(&mut set, 1_000_000, core::ptr::null())?;
+    Ok(set[0].revents & libc::POLLHUP == 0)
 }
 
 /// Sleeps in `recv`, which a signal restarts or interrupts as it would TCP's, and which is a

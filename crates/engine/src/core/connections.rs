@@ -97,7 +97,8 @@ impl CoreEngine {
         }
         let client = self.links.get(&link).map_or(0, |known| known.client);
         let mut offer = [0; 14];
-        offer[..7].copy_from_slice(&[
+        // The last word: a connection is handed on, this is no new link.
+        offer[..8].copy_from_slice(&[
             link,
             u64::from(listener),
             slots,
@@ -105,6 +106,7 @@ impl CoreEngine {
             1,
             u64::from(client),
             slot,
+            1,
         ]);
         let offered: Vec<_> = descriptors.into_iter().map(Rc::new).collect();
         self.offer(listener, offer, &offered)?;

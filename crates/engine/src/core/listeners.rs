@@ -41,10 +41,12 @@ impl CoreEngine {
         }
         let program = self.program(number)?;
         let user = program.credentials.user;
-        if program.listeners.len() >= self.limits.listeners_per_program {
+        let known = self.cookies.get(&cookie).copied();
+        let holds = known.is_some_and(|known| program.listeners.contains(&known));
+        if !holds && program.listeners.len() >= self.limits.listeners_per_program {
             return Err(Refusal::Errno(Errno::NOBUFS));
         }
-        if let Some(&known) = self.cookies.get(&cookie) {
+        if let Some(known) = known {
             return self.hold_again(number, known, user);
         }
         let same = self.listeners.values().filter(|one| one.user == user);
@@ -115,6 +117,7 @@ impl CoreEngine {
         ) {
             known.holders.insert(number);
             program.listeners.insert(listener);
+            self.directory.share(listener, known.holders.len() > 1);
         }
     }
 
@@ -130,6 +133,7 @@ impl CoreEngine {
         known.holders.remove(&number);
         if let Some(other) = known.holders.first() {
             self.directory.assign(listener, *other);
+            self.directory.share(listener, known.holders.len() > 1);
             return;
         }
         let cookie = known.cookie;

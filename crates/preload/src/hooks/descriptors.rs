@@ -106,6 +106,21 @@ unsafe fn control(
             let on = socket::of(fd).is_some_and(|socket| socket.has(status::NONBLOCKING));
             libc::O_RDWR | if on { libc::O_NONBLOCK } else { 0 }
         }
+        libc::F_SETFL if word.kind() == Kind::Listener => {
+            let argument = argument | sys::int(libc::O_NONBLOCK);
+            // SAFETY: the program's arguments.
+            let result = unsafe { call(fd, command, argument) };
+            if result == 0 {
+                set_nonblocking(fd, nonblocking);
+            }
+            result
+        }
+        libc::F_GETFL if word.kind() == Kind::Listener => {
+            // SAFETY: the program's arguments.
+            let flags = unsafe { call(fd, command, argument) };
+            let on = socket::of(fd).is_some_and(|socket| socket.has(status::NONBLOCKING));
+            if flags >= 0 && !on { flags & !libc::O_NONBLOCK } else { flags }
+        }
         libc::F_SETFL => {
             // SAFETY: the program's arguments.
             let result = unsafe { call(fd, command, argument) };
@@ -225,7 +240,7 @@ hook! {
             }
             let on = value.read_unaligned() != 0;
             let result =
-                if word.kind() == Kind::Fresh { 0 } else { real::ioctl(fd, request, argument) };
+                if matches!(word.kind(), Kind::Fresh | Kind::Listener) { 0 } else { real::ioctl(fd, request, argument) };
             if result == 0 {
                 set_nonblocking(fd, on);
             }

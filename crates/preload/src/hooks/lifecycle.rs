@@ -6,6 +6,7 @@ use super::lane;
 use crate::connection::{self, Connected};
 use crate::socket::{self, status};
 use crate::table::{self, Kind};
+use crate::accepting::{self, Accepted};
 use crate::{names, options, real};
 
 /// Result of a call that gives 0 or an errno.
@@ -89,25 +90,43 @@ hook! {
         if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
             return real::fail(libc::EINVAL);
         }
-        match crate::accepting::accept(fd, &socket, flags) {
-            Ok(crate::accepting::Accepted::Virtual(made, peer)) => {
-                names::write(&peer, address, length);
-                made
-            }
-            Ok(crate::accepting::Accepted::Kernel) => {
-                let made = real::accept4(fd, address, length, flags);
-                if made >= 0 {
-                    connection::note_kernel_accept(made, flags & libc::SOCK_NONBLOCK != 0);
+        loop {
+            match crate::accepting::accept(fd, &socket, flags) {
+                Ok(Accepted::Virtual(made, peer)) => {
+                    names::write(&peer, address, length);
+                    return made;
                 }
-                made
+                Ok(Accepted::Kernel(fd)) => {
+                    let made = real::accept4(fd, address, length, flags);
+                    if made >= 0 {
+                        connection::note_kernel_accept(made, flags & libc::SOCK_NONBLOCK != 0);
+                    } else if real::errno() == libc::EAGAIN
+                        && !socket.has(status::NONBLOCKING)
+                        && table::get(fd).kind() == Kind::Listener
+                    {
+                        // To the kernel it never blocks: another process was quicker.
+                        continue;
+                    }
+                    accepting::release(&socket);
+                    return made;
+                }
+                Err(error) => {
+                    accepting::release(&socket);
+                    return real::fail(error);
+                }
             }
-            Err(error) => real::fail(error),
         }
     }
 
     fn shutdown(fd: c_int, how: c_int) -> c_int {
         match lane(fd) {
-            None => real::shutdown(fd, how),
+            None => {
+                let result = real::shutdown(fd, how);
+                if result == 0 && how != libc::SHUT_WR {
+                    connection::unlisten(fd);
+                }
+                result
+            }
             Some(_) if !(0..=2).contains(&how) => real::fail(libc::EINVAL),
             Some(lane) => done(connection::shutdown(&lane, how)),
         }
