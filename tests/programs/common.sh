@@ -18,6 +18,7 @@
 # Exit codes: 0 passed, 1 failed, 77 could not try. Lines `skipped: `, `left out: ` and `result: ` are read by xtask.
 
 set -eu -o pipefail
+exec </dev/null
 shopt -s inherit_errexit
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

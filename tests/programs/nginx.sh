@@ -114,6 +114,7 @@ plain_use() {
     blow "wrk" -t 2 -c 50 "$address/hello"
     blow "wrk, close" -t 2 -c 50 -H 'Connection: close' "$address/hello"
     observe "errors: $(grep -vc 'notice' "$FOLDER/error.log" | head -n 1)"
+    count_virtual
     kill -QUIT "$MASTER"
     until_true 10 "the end of nginx" eval "! alive $MASTER"
     observe "listens after the end: $(listening "$PORT" && echo yes || echo no)"
