@@ -144,6 +144,7 @@ fn streams_nonblocking_with_poll(family: Family, place: Place) {
             set_nonblocking(server);
             receive_random(server, 8 * MEGABYTE, 5);
             send_random(server, 8 * MEGABYTE, 6);
+            sys::close(server).unwrap();
         },
         |client| {
             set_nonblocking(client);
