@@ -63,6 +63,9 @@ impl Limits {
 
 /// Listeners that fit into the directory: its table is kept at most half full.
 pub const MOST_LISTENERS: usize = directory::ENTRIES / 2;
+/// Offers that wait on one accept channel: programs that connect at the same moment to a listener
+/// that does not accept.
+pub const MOST_OFFERS: u64 = 128;
 /// Descriptors the daemon keeps free, so that it can always answer and hand on.
 pub const DESCRIPTOR_RESERVE: usize = 128;
 /// Anchors sent along with a new link.

@@ -16,6 +16,17 @@ fn raw(errno: rustix::io::Errno) -> u32 {
     errno.raw_os_error().unsigned_abs()
 }
 
+/// Whether the directory says that several programs hold a listener.
+fn is_shared(directory: &OwnedFd, listener: u64) -> bool {
+    let region = Region::map(directory.as_raw_fd(), directory::SIZE, Access::ReadOnly).unwrap();
+    let entries: &[directory::Entry] = region.slice(ENTRIES_OFFSET, ENTRIES).unwrap();
+    let mut same = entries
+        .iter()
+        .filter(|entry| u64::from(entry.listener.load(Relaxed)) == listener);
+    let flags = same.next().unwrap().flags.load(Relaxed);
+    flags & directory::entry_flags::SHARED != 0
+}
+
 /// Listeners of `port` as a program finds them in the directory.
 fn listed(directory: &OwnedFd, port: u16) -> Vec<u32> {
     let region = Region::map(directory.as_raw_fd(), directory::SIZE, Access::ReadOnly).unwrap();
@@ -123,7 +134,9 @@ fn the_same_cookie_is_the_same_listener() {
     let directory = one.attach().1.pop().unwrap();
     let mut other = Client::attached(&served);
     let (listener, first) = one.listen(4002, 5);
+    assert!(!is_shared(&directory, listener));
     let (again, second) = other.listen(4002, 5);
+    assert!(is_shared(&directory, listener));
     assert_eq!(listener, again);
     assert_eq!(inode(&first), inode(&second));
     assert_eq!(listed(&directory, 4002).len(), 1);
@@ -131,6 +144,7 @@ fn the_same_cookie_is_the_same_listener() {
     assert_ne!(another, listener);
     assert_eq!(listed(&directory, 4002).len(), 2);
     assert_eq!(one.status_of(Operation::Unlisten, &[listener]), 0);
+    assert!(!is_shared(&directory, listener));
     assert_eq!(listed(&directory, 4002).len(), 2);
     assert_ne!(one.status_of(Operation::Unlisten, &[listener]), 0);
     assert_eq!(other.status_of(Operation::Unlisten, &[listener]), 0);
@@ -192,7 +206,7 @@ fn a_full_backlog_is_told_and_nothing_hangs() {
     let served = Served::new(small(), None);
     let mut server = Client::attached(&served);
     let (listener, _accepts) = server.listen(4007, 9);
-    let mut full = 0;
+    let (mut full, mut made) = (0, 0);
     for _ in 0..40 {
         // Links nobody accepts: new clients each time, so that no quota is met first.
         let mut client = Client::attached(&served);
@@ -201,12 +215,14 @@ fn a_full_backlog_is_told_and_nothing_hangs() {
             if full != 0 {
                 break;
             }
+            made += 1;
         }
         if full != 0 {
             break;
         }
     }
     assert_eq!(full, raw(rustix::io::Errno::AGAIN));
+    assert_eq!(made, 128);
     assert_eq!(server.status_of(Operation::Unlisten, &[listener]), 0);
 }
 

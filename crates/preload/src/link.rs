@@ -103,7 +103,7 @@ impl LinkEnd {
         };
         let link: &'static Self = Box::leak(Box::new(link));
         for (index, anchor) in anchors.iter().enumerate() {
-            link.add_anchor(first + index, *anchor);
+            link.add_anchor(first + index, *anchor, true);
         }
         Some(link)
     }
@@ -253,7 +253,7 @@ impl LinkEnd {
         Some((indices, elements))
     }
 
-    fn add_anchor(&self, slot: usize, anchor: i32) {
+    fn add_anchor(&self, slot: usize, anchor: i32, nonblocking: bool) {
         let Some(mut state) = self.state.lock() else {
             return sys::close(anchor);
         };
@@ -280,7 +280,7 @@ impl LinkEnd {
             return sys::close(anchor);
         }
         let former = core::mem::replace(&mut lent.anchor, attach::keep(anchor));
-        lent.anchor_nonblocking = false;
+        lent.anchor_nonblocking = nonblocking;
         attach::drop_kept(former);
         if self.role == Role::Client {
             state.free.push(number);
@@ -425,7 +425,7 @@ impl LinkEnd {
         theirs.iter().take(made).for_each(|fd| sys::close(*fd));
         for (index, number) in slots.iter().enumerate().take(count) {
             if sent && index < made {
-                self.add_anchor(*number as usize, own[index]);
+                self.add_anchor(*number as usize, own[index], false);
             } else {
                 if index < made {
                     sys::close(own[index]);
@@ -644,7 +644,7 @@ impl LinkEnd {
                             for (index, fd) in fds.iter().enumerate() {
                                 let word = message.words.get(1 + index / 2).copied().unwrap_or(0);
                                 let number = word >> (32 * (index % 2)) & 0xffff_ffff;
-                                self.add_anchor(usize::try_from(number).unwrap_or(usize::MAX), *fd);
+                                self.add_anchor(usize::try_from(number).unwrap_or(usize::MAX), *fd, false);
                             }
                         }
                         _ => fds.iter().for_each(|fd| sys::close(*fd)),

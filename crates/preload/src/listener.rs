@@ -192,10 +192,12 @@ impl Listener {
             generation,
             link.layout.small_ring(Role::Server, slot),
         );
+        let nonblocking = sys::fcntl(anchor, libc::F_GETFL, 0)
+            .is_ok_and(|flags| flags & sys::int(libc::O_NONBLOCK) != 0);
         let loan = Loan {
             handle: Handle { index, generation },
             anchor: attach::keep(anchor),
-            nonblocking: true,
+            nonblocking,
         };
         self.push(Pending { link, loan });
         Some(())

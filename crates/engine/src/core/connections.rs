@@ -1,9 +1,9 @@
 //! Links between two programs: made on request, offered to whoever accepts.
 
 use super::{Answer, CoreEngine, Refusal};
-use crate::limits::FIRST_ANCHORS;
+use crate::limits::{FIRST_ANCHORS, MOST_OFFERS};
 use crate::{memory, packet};
-use netchannel_abi::message::{Message, Operation};
+use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::program::{ENTRIES_OFFSET, Header, SocketEntry, State};
 use netchannel_shm::{Access, Region};
 use rustix::io::Errno;
@@ -144,6 +144,11 @@ impl CoreEngine {
             .listeners
             .get_mut(&listener)
             .ok_or(Errno::CONNREFUSED)?;
+        // Offers nobody takes hold descriptors in flight, of which the kernel grants few.
+        let waiting = rustix::io::ioctl_fionread(&*known.accepts).unwrap_or(0);
+        if waiting >= MOST_OFFERS * MESSAGE_BYTES as u64 {
+            return Err(Refusal::Errno(Errno::AGAIN));
+        }
         let message = Message::new(Operation::Offer, 0, words);
         packet::send(&known.offers, &message, descriptors)
             .map_err(|_| Refusal::Errno(Errno::AGAIN))?;

@@ -4,6 +4,7 @@ use super::{Answer, CoreEngine, Refusal};
 use crate::diagnosis;
 use crate::directory::Row;
 use crate::packet;
+use crate::view::shown_address;
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_abi::directory::entry_flags;
 use netchannel_abi::message::listen_flags;
@@ -70,7 +71,13 @@ impl CoreEngine {
             address,
             program: number,
         })?;
-        tracing::debug!(listener, cookie, ?address, program = number, "listens");
+        tracing::debug!(
+            listener,
+            cookie,
+            address = shown_address(&address),
+            program = number,
+            "listens"
+        );
         self.cookies.insert(cookie, listener);
         let handed = Rc::clone(&accepts);
         self.listeners.insert(
@@ -110,6 +117,13 @@ impl CoreEngine {
         Ok(Answer::default())
     }
 
+    /// The answer to a `Listen` did not arrive: the program does not hold the listener.
+    pub fn on_unheard_listener(&mut self, number: u32, listener: u64) {
+        if let Ok(listener) = u32::try_from(listener) {
+            self.remove_holder(listener, number);
+        }
+    }
+
     pub(super) fn add_holder(&mut self, listener: u32, number: u32) {
         if let (Some(known), Some(program)) = (
             self.listeners.get_mut(&listener),
@@ -137,7 +151,12 @@ impl CoreEngine {
             return;
         }
         let cookie = known.cookie;
-        tracing::debug!(listener, cookie, address = ?known.address, "listens no more");
+        tracing::debug!(
+            listener,
+            cookie,
+            address = shown_address(&known.address),
+            "listens no more"
+        );
         self.directory.remove(listener);
         self.listeners.remove(&listener);
         self.cookies.remove(&cookie);

@@ -65,22 +65,23 @@ impl Daemon {
                     let result = self
                         .core
                         .handle_request(number, &message, descriptors, lost);
-                    if let Some(fault) = self.reply(number, &socket, &message, result) {
-                        return self.detach(number, Some(fault));
+                    if let Err(fault) = self.reply(number, &socket, &message, result) {
+                        return self.detach(number, fault);
                     }
                 }
             }
         }
     }
 
-    /// Sends the answer to a request. Returns the fault for which the program is to be detached.
+    /// Sends the answer to a request. Fails where the program is to be detached: for a fault, or
+    /// because it is gone.
     fn reply(
         &mut self,
         number: u32,
         socket: &OwnedFd,
         request: &Message,
         result: Result<Answer, Refusal>,
-    ) -> Option<&'static str> {
+    ) -> Result<(), Option<&'static str>> {
         let mut answer = Message {
             status: 0,
             words: [0; 14],
@@ -99,15 +100,41 @@ impl Daemon {
                 descriptors = done.descriptors;
             }
             Err(Refusal::Errno(errno)) => answer.status = errno.raw_os_error().unsigned_abs(),
-            Err(Refusal::Fault(fault)) => return Some(fault),
+            Err(Refusal::Fault(fault)) => return Err(Some(fault)),
         }
         match packet::send(socket, &answer, &descriptors) {
-            Ok(()) => None,
-            Err(Errno::AGAIN) => Some("it does not read its answers"),
-            // It is gone, or descriptors in flight are used up: either way it can not go on.
-            Err(Errno::PIPE | Errno::CONNRESET) => Some("gone before its answer"),
-            Err(_) => Some("its answer could not be sent"),
+            Ok(()) => Ok(()),
+            Err(Errno::AGAIN) => Err(Some("it does not read its answers")),
+            Err(Errno::PIPE | Errno::CONNRESET) => Err(None),
+            Err(errno) if !descriptors.is_empty() => {
+                self.answer_without_descriptors(number, socket, &answer, errno)
+            }
+            Err(_) => Err(None),
         }
+    }
+
+    /// The kernel bounds the descriptors in flight, and others have used them up. Who asks learns
+    /// it as an errno, and nothing stays that it does not know of.
+    fn answer_without_descriptors(
+        &mut self,
+        number: u32,
+        socket: &OwnedFd,
+        answer: &Message,
+        errno: Errno,
+    ) -> Result<(), Option<&'static str>> {
+        tracing::warn!("an answer could not be sent with its descriptors ({errno})");
+        if answer.operation == Operation::Attach as u32 {
+            return Err(None);
+        }
+        if answer.operation == Operation::Listen as u32 {
+            self.core.on_unheard_listener(number, answer.words[0]);
+        }
+        let refusal = Message {
+            status: Errno::NOBUFS.raw_os_error().unsigned_abs(),
+            words: [0; 14],
+            ..*answer
+        };
+        packet::send(socket, &refusal, &[]).map_err(|_| None)
     }
 
     /// Lets go of a program, for a fault of its own or because it hung up.
