@@ -192,6 +192,28 @@ fn garbage_to_the_control_socket_is_answered_or_dropped() {
 }
 
 #[test]
+fn a_killed_program_frees_what_it_held() {
+    let served = Served::new(small(), None);
+    let mut client = Client::attached(&served);
+    let (listener, _accepts) = client.listen(4201, 1);
+    // The socket now lives in another process only, as a program's own does.
+    let mut holder = std::process::Command::new("sleep")
+        .arg("100")
+        .stdin(client.socket)
+        .spawn()
+        .unwrap();
+    let mut other = Client::attached(&served);
+    assert_eq!(other.status_of(Operation::Connect, &[listener]), 0);
+    assert_eq!(served.status().listeners, 1);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    served.await_status(|status| status.listeners == 0 && status.programs.len() == 1);
+    let refused = Errno::CONNREFUSED.raw_os_error().unsigned_abs();
+    assert_eq!(other.status_of(Operation::Connect, &[listener]), refused);
+    assert_eq!(served.status().faults, 0);
+}
+
+#[test]
 fn nothing_is_left_of_programs_that_came_and_went() {
     let served = Served::new(small(), None);
     let round = || {
