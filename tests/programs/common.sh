@@ -19,6 +19,8 @@
 
 set -eu -o pipefail
 exec </dev/null
+# A signal can find the shell with its output redirected, in a function; `finish` speaks to these.
+exec {OUTPUT}>&1 {ERRORS}>&2
 shopt -s inherit_errexit
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -69,7 +71,7 @@ DIFFERENT=0
 start() {
     local name=$1
     shift
-    setsid "$@" >"$TMP/$name.log" 2>&1 </dev/null &
+    setsid "$@" >"$TMP/$name.log" 2>&1 </dev/null {OUTPUT}>&- {ERRORS}>&- &
     LAST_STARTED=$!
     STARTED+=("$LAST_STARTED")
 }
@@ -132,13 +134,14 @@ until_true() {
 
 # limited SECONDS COMMAND...: a client that must end by itself. In the foreground, so that Ctrl-C reaches it.
 limited() {
-    timeout --foreground --kill-after=5 "$@"
+    timeout --foreground --kill-after=5 "$@" {OUTPUT}>&- {ERRORS}>&-
 }
 
 finish() {
     local code=$?
     trap - EXIT INT TERM
     set +e
+    exec >&"$OUTPUT" 2>&"$ERRORS"
     DAEMON=
     kill "$WATCHDOG" 2>/dev/null
     stop_all
