@@ -88,3 +88,41 @@ impl Random {
         self.below(times) == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Random, pattern, pattern_mismatch};
+
+    #[test]
+    fn a_shifted_or_swapped_or_repeated_block_is_noticed() {
+        let bytes = pattern(1000, 4096);
+        assert_eq!(pattern_mismatch(1000, &bytes), None);
+        for shift in [1, 2, 64, 512, 1024] {
+            let shifted = &bytes[shift..];
+            assert!(
+                pattern_mismatch(1000, shifted).is_some_and(|place| place < 64),
+                "{shift}"
+            );
+        }
+        let mut swapped = bytes.clone();
+        swapped.swap(7, 9);
+        assert_eq!(pattern_mismatch(1000, &swapped), Some(7));
+        let repeated = [&bytes[..256], &bytes[..256]].concat();
+        assert!(pattern_mismatch(1000, &repeated).is_some_and(|place| place >= 256));
+    }
+
+    #[test]
+    fn a_seed_is_a_sequence() {
+        let mut one = Random::new(7);
+        let mut same = one.clone();
+        let mut other = Random::new(8);
+        let numbers: Vec<u64> = (0..100).map(|_| one.number()).collect();
+        assert!(numbers.iter().all(|number| *number == same.number()));
+        assert!(numbers.iter().any(|number| *number != other.number()));
+        assert!(
+            (0..1000)
+                .map(|_| one.between(3, 5))
+                .all(|number| (3..=5).contains(&number))
+        );
+    }
+}

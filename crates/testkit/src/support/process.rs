@@ -13,7 +13,7 @@ pub const WATCHDOG_SECONDS: libc::c_uint = 20;
 static IN_CHILD: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_watchdog(_: libc::c_int) {
-    const TEXT: &[u8] = b"watchdog: not finished after 20 s\n";
+    const TEXT: &[u8] = b"watchdog: not finished in time\n";
     // Not through the interposed functions: they may be what hangs.
     // SAFETY: write with a valid buffer, then exit; both are safe in a signal handler.
     unsafe {

@@ -169,3 +169,37 @@ impl Stream {
         &block[start..start + length]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{LARGEST, PERIOD, Role, Script, Stream};
+
+    #[test]
+    fn a_stream_is_the_same_however_it_is_cut() {
+        for offset in [0, 1, PERIOD - 1] {
+            let stream = Stream { offset };
+            for start in [0, PERIOD - 5, PERIOD, 7 * PERIOD + 3] {
+                let whole = stream.at(start, LARGEST);
+                for cut in [1, 1000, LARGEST - 1] {
+                    let pieces = [stream.at(start, cut), stream.at(start + cut, LARGEST - cut)];
+                    assert!(whole == pieces.concat(), "{offset} {start} {cut}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn both_directions_and_all_connections_differ() {
+        let script = Script::of(1, 1);
+        let start = |script: &Script, role: Role| script.stream(role).at(0, 64);
+        assert_ne!(start(&script, Role::Client), start(&script, Role::Server));
+        assert_ne!(
+            start(&script, Role::Client),
+            start(&Script::of(1, 2), Role::Client)
+        );
+        assert_ne!(
+            start(&script, Role::Client),
+            start(&Script::of(2, 1), Role::Client)
+        );
+    }
+}
