@@ -5,9 +5,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Unmodified programs talk to each other memory to memory.
+/// The command line.
 #[derive(Debug, Parser)]
-#[command(name = "netchannel", version, about, after_help = help::PROGRAM, max_term_width = 100)]
+#[command(
+    name = "netchannel",
+    version,
+    about = "Unmodified programs on one host talk to each other memory to memory",
+    after_help = help::PROGRAM,
+    max_term_width = 100
+)]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]

@@ -2,11 +2,15 @@
 #![no_main]
 
 use std::ffi::{c_char, c_int};
+use std::io::Write;
 
 /// Stands in for the entry point of the standard library, which would change how SIGPIPE is
 /// handled: a program started by `netchannel run` must not be able to tell.
 // SAFETY: this program has no other symbol of that name.
 #[unsafe(no_mangle)]
 extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
-    netchannel_cli::execute()
+    let code = netchannel_cli::execute();
+    // The runtime of the standard library, which would do this at the end, is not there.
+    let _ = std::io::stdout().flush();
+    code
 }

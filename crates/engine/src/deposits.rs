@@ -32,6 +32,8 @@ pub struct Deposits {
     by_cookie: HashMap<u64, Deposit>,
     by_age: std::collections::BTreeMap<u64, u64>,
     links: HashMap<(u64, u64), Weak<OwnedFd>>,
+    /// Nothing expires before; may be early.
+    due: Option<Instant>,
 }
 
 impl Deposits {
@@ -110,25 +112,29 @@ impl Deposits {
         for deposit in self.by_cookie.values_mut() {
             if deposit.depositor == depositor {
                 deposit.expires.get_or_insert(expires);
+                self.due.get_or_insert(expires);
             }
         }
     }
 
     /// Drops what has expired. Returns when to come again.
     pub fn expire(&mut self, now: Instant) -> Option<Instant> {
-        let due: Vec<u64> = self
+        // Asked at every event, and seldom due.
+        if self.due? > now {
+            return self.due;
+        }
+        let overdue: Vec<u64> = self
             .by_cookie
             .iter()
             .filter(|(_, deposit)| deposit.expires.is_some_and(|at| at <= now))
             .map(|(cookie, _)| *cookie)
             .collect();
-        for cookie in due {
+        for cookie in overdue {
             self.remove(cookie);
         }
-        self.by_cookie
-            .values()
-            .filter_map(|deposit| deposit.expires)
-            .min()
+        let left = self.by_cookie.values();
+        self.due = left.filter_map(|deposit| deposit.expires).min();
+        self.due
     }
 
     fn remove(&mut self, cookie: u64) -> Option<Deposit> {
