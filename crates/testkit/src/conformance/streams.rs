@@ -473,7 +473,7 @@ fn streams_alternating_directions_large(family: Family, place: Place) {
 }
 
 fn streams_huge_single_send(family: Family) {
-    const TOTAL: usize = 48 * MEGABYTE;
+    const TOTAL: usize = 24 * MEGABYTE;
     converse(
         family,
         Place::Processes,
