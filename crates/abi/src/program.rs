@@ -126,16 +126,16 @@ pub struct SocketEntry {
     pub error: AtomicI32,
     /// Peer's tokens taken from the anchor.
     pub tokens_taken: AtomicU32,
-    /// Boolean options, private to the library.
-    pub options: AtomicU32,
+    /// `SO_RCVLOWAT` in bytes, 0 for the default of one.
+    pub low_water: AtomicU32,
     /// `SO_RCVTIMEO` in microseconds, 0 for none.
     pub receive_timeout: AtomicU64,
     /// `SO_SNDTIMEO` in microseconds, 0 for none.
     pub send_timeout: AtomicU64,
     /// `SO_LINGER`: 0 off, otherwise seconds plus one.
     pub linger: AtomicU32,
-    /// Index plus one of the program's private record of further options.
-    pub extra: AtomicU32,
+    /// Boolean options, private to the library: which were set, and their values 16 bits higher.
+    pub flags: AtomicU32,
     /// Sending.
     pub transmit: Direction,
     /// Receiving.

@@ -146,11 +146,11 @@ fn structures() -> Vec<Structure> {
                 next_free,
                 error,
                 tokens_taken,
-                options,
+                low_water,
                 receive_timeout,
                 send_timeout,
                 linger,
-                extra,
+                flags,
                 transmit,
                 receive
             }

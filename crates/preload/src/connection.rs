@@ -588,8 +588,7 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     let own = lane.own();
     // Nobody is woken on our behalf any more.
     own.waiter.store(0, Ordering::Release);
-    let keep = lane.link.is_own()
-        && lane.link.is_alive()
+    let keep = lane.link.wants_anchor()
         && !socket.has(status::SHARED | status::PEER_GONE | status::FAULT)
         && entry.receive.sleepers.load(Ordering::Acquire) == 0;
     let kept = if keep {

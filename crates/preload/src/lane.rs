@@ -161,11 +161,16 @@ impl Lane {
     /// Whether a reader would not wait: bytes, an end, or an error.
     #[inline]
     pub fn is_readable(&self) -> bool {
-        self.has_bytes()
+        self.has_bytes() && self.reaches_low_water()
             || self.peer_flags() & (side_flags::FIN | side_flags::RESET) != 0
             || self
                 .socket
                 .has(status::SHUT_READ | status::RESET | status::PEER_GONE | status::FAULT)
+    }
+
+    fn reaches_low_water(&self) -> bool {
+        let least = self.socket.entry.low_water.load(Ordering::Relaxed);
+        least <= 1 || self.readable() >= u64::from(least)
     }
 
     /// Whether a writer would not wait: a third of the ring is free, or it would fail.

@@ -45,6 +45,8 @@ pub struct LinkEnd {
     pub expecting: AtomicBool,
     /// Sockets of this process that use it.
     pub live: AtomicUsize,
+    /// Anchors in the pool.
+    pooled: AtomicUsize,
     /// Cells in use, a bit each.
     cells: AtomicU32,
     state: Lock<State>,
@@ -174,6 +176,7 @@ impl LinkEnd {
             dead: AtomicBool::new(false),
             expecting: AtomicBool::new(false),
             live: AtomicUsize::new(0),
+            pooled: AtomicUsize::new(0),
             cells: AtomicU32::new(0),
             state: Lock::new(state),
         })
@@ -281,6 +284,9 @@ impl LinkEnd {
         }
         let former = core::mem::replace(&mut lent.anchor, attach::keep(anchor));
         lent.anchor_nonblocking = nonblocking;
+        if former < 0 {
+            self.pooled.fetch_add(1, Ordering::Relaxed);
+        }
         attach::drop_kept(former);
         if self.role == Role::Client {
             state.free.push(number);
@@ -326,6 +332,7 @@ impl LinkEnd {
             nonblocking: lent.anchor_nonblocking,
         };
         drop(state);
+        self.pooled.fetch_sub(1, Ordering::Relaxed);
         self.live.fetch_add(1, Ordering::Relaxed);
         Some(loan)
     }
@@ -347,19 +354,20 @@ impl LinkEnd {
                 continue;
             }
             state.closing.swap_remove(index);
-            Self::settle(state, number, flags);
+            self.settle(state, number, flags);
         }
     }
 
     /// (client) Both sides have closed the slot: it is free, with or without its anchor.
-    fn settle(state: &mut State, number: u32, flags: u32) {
+    fn settle(&self, state: &mut State, number: u32, flags: u32) {
         let Some(lent) = state.slots.get_mut(number as usize) else {
             return;
         };
         lent.busy = false;
         let blocks = core::mem::take(&mut lent.blocks);
-        if flags & side_flags::ANCHOR_GONE != 0 {
+        if flags & side_flags::ANCHOR_GONE != 0 && lent.anchor >= 0 {
             attach::drop_kept(core::mem::replace(&mut lent.anchor, -1));
+            self.pooled.fetch_sub(1, Ordering::Relaxed);
         }
         let bare = lent.anchor < 0;
         blocks
@@ -607,6 +615,7 @@ impl LinkEnd {
             handle.generation,
             self.layout.small_ring(self.role, handle.index as usize),
         );
+        self.pooled.fetch_sub(1, Ordering::Relaxed);
         self.live.fetch_add(1, Ordering::Relaxed);
         Some(loan)
     }
@@ -688,6 +697,12 @@ impl LinkEnd {
         attach::drop_kept(self.memory);
     }
 
+    /// Whether the pool takes another anchor: it holds what a burst needs, not all there ever were.
+    pub fn wants_anchor(&self) -> bool {
+        const MOST_POOLED: usize = 64;
+        self.is_own() && self.is_alive() && self.pooled.load(Ordering::Relaxed) < MOST_POOLED
+    }
+
     /// A block for a larger transmit ring.
     pub fn allocate(&self, log2: u32) -> Option<Geometry> {
         if !self.is_own() {
@@ -735,10 +750,12 @@ impl LinkEnd {
         if let Some(lent) = state.slots.get_mut(handle.index as usize) {
             lent.blocks = blocks;
             match loan {
-                Some(loan) => {
+                Some(loan) if self.is_alive() => {
                     lent.anchor = loan.anchor;
                     lent.anchor_nonblocking = loan.nonblocking;
+                    self.pooled.fetch_add(1, Ordering::Relaxed);
                 }
+                Some(loan) => attach::drop_kept(loan.anchor),
                 None => lent.anchor = -1,
             }
             match self.role {
@@ -753,7 +770,7 @@ impl LinkEnd {
                     let closed = peer.generation.load(Ordering::Relaxed) == handle.generation
                         && theirs & (side_flags::RELEASED | side_flags::ANCHOR_GONE) != 0;
                     if closed {
-                        Self::settle(&mut state, handle.index, theirs);
+                        self.settle(&mut state, handle.index, theirs);
                     } else {
                         state.closing.push(handle.index);
                     }

@@ -237,6 +237,11 @@ impl Listener {
                 reset(&pending);
             }
         }
+        // Links to a listener that is gone bring no more connections: those that are open go on.
+        let links = server_links();
+        for link in links.iter().filter(|link| link.listener == self.number) {
+            link.fail();
+        }
         let mut words = [0; 14];
         words[0] = u64::from(self.number);
         let mut none = [-1; sys::MOST];
@@ -384,6 +389,7 @@ pub fn client_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
             None => break,
         }
     }
+    forget_ended_links();
     if known >= MOST_LINKS {
         return Err(libc::EAGAIN);
     }
@@ -399,6 +405,14 @@ pub fn client_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
     registry.clients.retain(|link| link.is_alive());
     registry.clients.push(link);
     Ok((link, false))
+}
+
+/// Lets go of links whose other end has gone: their descriptors are worth more elsewhere.
+fn forget_ended_links() {
+    let Some(mut registry) = REGISTRY.lock() else {
+        return;
+    };
+    registry.clients.retain(|link| link.check());
 }
 
 /// This process has accepted a connection and may now be busy for long: what else has come is

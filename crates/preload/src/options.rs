@@ -26,6 +26,14 @@ pub struct Record {
 
 /// Sets the recorded options on a kernel socket.
 pub fn replay(socket: &Socket, fd: c_int) {
+    let set = socket.entry.flags.load(Ordering::Relaxed);
+    for (bit, (level, name)) in FLAGS.into_iter().enumerate() {
+        if set >> bit & 1 == 1 {
+            let mut record = Record { level, name, length: 4, value: [0; 16] };
+            record.value[0] = u8::from(set >> (bit + 16) & 1 == 1);
+            let _ = set_raw(fd, &record);
+        }
+    }
     if !socket.has_options() {
         return;
     }
@@ -98,6 +106,8 @@ pub fn inherit(listener: &Socket, socket: &Socket) {
         .store(from.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
     let limit = from.transmit.limit.load(Ordering::Relaxed);
     to.transmit.limit.store(limit, Ordering::Relaxed);
+    to.flags.store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.low_water.store(from.low_water.load(Ordering::Relaxed), Ordering::Relaxed);
     if listener.has_options() {
         let records = listener
             .with_options(|records| records.clone())
@@ -172,9 +182,13 @@ pub unsafe fn set(
     unsafe {
         core::ptr::copy_nonoverlapping(value.cast::<u8>(), record.value.as_mut_ptr(), size);
     }
-    if !is_plain_flag(&record) {
-        with_scratch(socket, |scratch| set_raw(scratch, &record))??;
+    if size >= 4
+        && let Some(bit) = flag_bit(level, name)
+    {
+        set_flag(socket, bit, as_int(&record) != 0);
+        return Ok(());
     }
+    with_scratch(socket, |scratch| set_raw(scratch, &record))??;
     apply(socket, fd, &record);
     remember(socket, record).ok_or(libc::EAGAIN)
 }
@@ -205,6 +219,9 @@ pub unsafe fn note(
     unsafe {
         core::ptr::copy_nonoverlapping(value.cast::<u8>(), record.value.as_mut_ptr(), size);
     }
+    if let Some(bit) = flag_bit(level, name).filter(|_| size >= 4) {
+        return set_flag(socket, bit, as_int(&record) != 0);
+    }
     apply(socket, fd, &record);
     remember(socket, record);
 }
@@ -219,19 +236,35 @@ fn remember(socket: &Socket, record: Record) -> Option<()> {
     })
 }
 
-/// Options that any int satisfies: they need no question to the kernel.
-fn is_plain_flag(record: &Record) -> bool {
-    record.length >= 4
-        && matches!(
-            (record.level, record.name),
-            (
-                libc::IPPROTO_TCP,
-                libc::TCP_NODELAY | libc::TCP_QUICKACK | libc::TCP_CORK
-            ) | (
-                libc::SOL_SOCKET,
-                libc::SO_KEEPALIVE | libc::SO_REUSEADDR | libc::SO_REUSEPORT
-            )
-        )
+/// Options that are on or off and that any int satisfies: they need no question to the kernel, and
+/// lie in the shared entry.
+const FLAGS: [(c_int, c_int); 6] = [
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
+    (libc::IPPROTO_TCP, libc::TCP_CORK),
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+];
+
+fn flag_bit(level: c_int, name: c_int) -> Option<usize> {
+    FLAGS.iter().position(|flag| *flag == (level, name))
+}
+
+fn set_flag(socket: &Socket, bit: usize, on: bool) {
+    let (known, value) = (1 << bit, 1 << (bit + 16));
+    if on {
+        socket.entry.flags.fetch_or(known | value, Ordering::AcqRel);
+    } else {
+        socket.entry.flags.fetch_or(known, Ordering::AcqRel);
+        socket.entry.flags.fetch_and(!value, Ordering::AcqRel);
+    }
+}
+
+fn flag(socket: &Socket, level: c_int, name: c_int) -> Option<i32> {
+    let bit = flag_bit(level, name)?;
+    let flags = socket.entry.flags.load(Ordering::Relaxed);
+    (flags >> bit & 1 == 1).then(|| i32::from(flags >> (bit + 16) & 1 == 1))
 }
 
 fn as_int(record: &Record) -> i32 {
@@ -278,6 +311,10 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
                 .receive_timeout
                 .store(microseconds(), Ordering::Relaxed);
         }
+        libc::SO_RCVLOWAT => {
+            let bytes = u32::try_from(as_int(record)).unwrap_or(1).max(1);
+            entry.low_water.store(bytes, Ordering::Relaxed);
+        }
         libc::SO_SNDTIMEO => entry.send_timeout.store(microseconds(), Ordering::Relaxed),
         libc::SO_SNDBUF => {
             let bytes = u64::try_from(as_int(record)).unwrap_or(0).saturating_mul(2);
@@ -288,6 +325,12 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
         }
         _ => {}
     }
+}
+
+/// Whether a listener hands out only connections that have sent something: that stays the
+/// kernel's work.
+pub fn defers_accept(fd: c_int) -> bool {
+    sys::option(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).is_ok_and(|seconds| seconds > 0)
 }
 
 /// Tells the peer what an end without a word would mean.
@@ -326,12 +369,18 @@ pub unsafe fn get(
     // SAFETY: the caller's pointer.
     let room = unsafe { length.read_unaligned() } as usize;
     let room = room.min(buffer.len());
-    let known = if socket.word.kind() == Kind::Virtual {
-        answer_virtual(socket, fd, level, name)
-    } else {
-        None
+    let known = match flag(socket, level, name) {
+        None if socket.word.kind() == Kind::Virtual => answer_virtual(socket, fd, level, name),
+        known => known,
     };
-    let size = if let Some(number) = known {
+    let size = if level == libc::SOL_SOCKET && name == libc::SO_COOKIE {
+        let cookie = sys::cookie(fd)?;
+        buffer[..8].copy_from_slice(&cookie.to_ne_bytes());
+        if room < 8 {
+            return Err(libc::EINVAL);
+        }
+        8
+    } else if let Some(number) = known {
         buffer[..4].copy_from_slice(&number.to_ne_bytes());
         4.min(room)
     } else {
@@ -346,6 +395,7 @@ pub unsafe fn get(
         && size > 0
     {
         // TCP_ESTABLISHED, or CLOSE_WAIT once the other has ended.
+        describe_connection(&mut buffer);
         buffer[0] = state(socket, fd);
     }
     // SAFETY: the caller's buffer has room for `size` bytes.
@@ -354,6 +404,25 @@ pub unsafe fn get(
         length.write_unaligned(socklen_t::try_from(size).unwrap_or(0));
     }
     Ok(())
+}
+
+/// What loopback TCP would say of its segments.
+const MAXIMUM_SEGMENT: i32 = 65483;
+
+/// The fields of `tcp_info` that a program may look at, as a loopback connection has them.
+fn describe_connection(info: &mut [u8; 512]) {
+    let mut put = |offset: usize, value: u32| {
+        info[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
+    };
+    let segment = MAXIMUM_SEGMENT.cast_unsigned();
+    put(8, 201_000); // rto, microseconds
+    put(16, segment); // snd_mss
+    put(20, segment); // rcv_mss
+    put(60, 65535); // pmtu
+    put(68, 20); // rtt, microseconds
+    put(72, 10); // rttvar
+    put(80, 10); // snd_cwnd
+    put(84, segment); // advmss
 }
 
 fn state(socket: &Socket, fd: c_int) -> u8 {
@@ -375,7 +444,8 @@ fn state(socket: &Socket, fd: c_int) -> u8 {
 fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Option<i32> {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => Some(take_error(socket, fd)),
-        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(65483),
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
+        (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => sys::option(fd, level, name).ok(),
         _ => None,
     }
 }

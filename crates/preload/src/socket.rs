@@ -153,8 +153,8 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     }
     for word in [
         &entry.linger,
-        &entry.extra,
-        &entry.options,
+        &entry.flags,
+        &entry.low_water,
         &entry.tokens_taken,
     ] {
         word.store(0, Ordering::Relaxed);

@@ -1,5 +1,7 @@
 //! Whole socket calls on a virtual socket: blocking or not, over several buffers, with flags.
 
+use core::sync::atomic::Ordering;
+
 use libc::{c_int, iovec};
 use netchannel_abi::link::waiter as bits;
 
@@ -36,6 +38,15 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
     let discard = flags & libc::MSG_TRUNC != 0;
     let whole = flags & libc::MSG_WAITALL != 0 && !nonblocking;
     let mut total = 0;
+    // With a low-water mark a blocking call waits for that much, or for all that was asked for.
+    let least = lane.socket.entry.low_water.load(Ordering::Relaxed) as usize;
+    let whole = whole
+        || least > 1
+            && !nonblocking
+            && vectors.iter().map(|vector| vector.iov_len).sum::<usize>() < least;
+    if least > 1 && !nonblocking && !whole && !lane.is_readable() {
+        wait::sleep_on(lane, bits::DATA, Lane::is_readable)?;
+    }
     for vector in vectors {
         let mut done = 0;
         while done < vector.iov_len {

@@ -54,6 +54,7 @@ hook! {
         let result = real::listen(fd, backlog);
         if let (0, Some(socket)) = (result, socket)
             && socket.word.kind() == Kind::Kernel
+            && !options::defers_accept(fd)
         {
             connection::listen(fd, Some(socket), backlog);
         }
@@ -169,6 +170,9 @@ hook! {
                 let result = real::setsockopt(fd, level, name, value, length);
                 if result == 0 && kind == Kind::Listener || !socket.has(status::KERNEL_CONNECTED) {
                     options::note(&socket, fd, level, name, value, length);
+                }
+                if kind == Kind::Listener && options::defers_accept(fd) {
+                    connection::unlisten(fd);
                 }
                 result
             }
