@@ -7,7 +7,7 @@ use netchannel_abi::address::Address;
 use crate::connection;
 use crate::listener::{self, Listener};
 use crate::socket::{Socket, status};
-use crate::{poll, signals, sys};
+use crate::{cancel, poll, signals, sys};
 
 /// What an accept found.
 pub enum Accepted {
@@ -72,7 +72,11 @@ fn look(
             return Ok(Accepted::Kernel(fd));
         }
         socket.entry.receive.sleepers.fetch_add(1, Ordering::AcqRel);
-        let woken = wait(fd, socket);
+        let undo = || {
+            socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
+            release(socket);
+        };
+        let woken = cancel::guarded(undo, || wait(fd, socket));
         socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
         if !socket.is(fd) {
             // Closed or replaced meanwhile: the sleeping call keeps the listener.

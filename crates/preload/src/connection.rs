@@ -169,9 +169,18 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<(),
             link.unclaim();
         }
         local.inspect(|local| release_port(socket, local));
-        return Err(if local.is_some() { Reason::Quota } else { Reason::NoPort });
+        return Err(if local.is_some() {
+            Reason::Quota
+        } else {
+            Reason::NoPort
+        });
     };
-    let route = Route { link, loan, claimed, listener: target.listener };
+    let route = Route {
+        link,
+        loan,
+        claimed,
+        listener: target.listener,
+    };
     if establish(fd, socket, &route, &local, &address) {
         Ok(())
     } else {
@@ -223,14 +232,13 @@ fn local_address(fd: i32, socket: &Socket, to: &Address) -> Option<Address> {
 }
 
 /// Fills the slot in, announces it, and puts the anchor under the program's descriptor.
-fn establish(
-    fd: i32,
-    socket: &Socket,
-    route: &Route,
-    local: &Address,
-    peer: &Address,
-) -> bool {
-    let Route { link, loan, claimed, listener: number } = *route;
+fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Address) -> bool {
+    let Route {
+        link,
+        loan,
+        claimed,
+        listener: number,
+    } = *route;
     let handle = loan.handle;
     let Some(slot) = link.slot(handle.index) else {
         return false;
@@ -441,7 +449,10 @@ pub fn unlisten(fd: i32) {
     if let Some(listener) = socket.listener() {
         listener.close(!socket.has(status::SHARED));
     }
-    turned.local.listener.store(core::ptr::null_mut(), Ordering::Release);
+    turned
+        .local
+        .listener
+        .store(core::ptr::null_mut(), Ordering::Release);
     epoll::replaced(fd, &turned);
 }
 
@@ -549,7 +560,13 @@ fn close_kernel(fd: i32) -> Result<(), i32> {
 /// `SO_LINGER` of some seconds: close waits while much of what was sent is still unread. What fits
 /// a TCP receiver's buffer counts as delivered.
 fn linger(lane: &Lane) {
-    let seconds = u64::from(lane.socket.entry.linger.load(Ordering::Relaxed).saturating_sub(1));
+    let seconds = u64::from(
+        lane.socket
+            .entry
+            .linger
+            .load(Ordering::Relaxed)
+            .saturating_sub(1),
+    );
     if seconds == 0 {
         return;
     }
@@ -561,7 +578,11 @@ fn linger(lane: &Lane) {
         }
         lane.arm(netchannel_abi::link::waiter::SPACE);
         if !lane.is_drained() {
-            let mut set = [libc::pollfd { fd: lane.fd, events: libc::POLLIN, revents: 0 }];
+            let mut set = [libc::pollfd {
+                fd: lane.fd,
+                events: libc::POLLIN,
+                revents: 0,
+            }];
             let left = i64::try_from(left).unwrap_or(i64::MAX);
             if sys::poll(&mut set, left, core::ptr::null()).is_err() {
                 return;

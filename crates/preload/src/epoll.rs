@@ -22,7 +22,7 @@ use crate::link::LinkEnd;
 use crate::lock::{Guard, Lock};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, clock, listener, real, sys, wait};
+use crate::{attach, cancel, clock, listener, real, sys, wait};
 
 /// A set in which a socket is a member, and under which descriptor.
 #[derive(Clone, Copy)]
@@ -863,6 +863,7 @@ impl EpollSet {
         let fd = self.fd.load(Ordering::Relaxed);
         let start = if timeout > 0 { clock::nanoseconds() } else { 0 };
         let mut patient = true;
+        cancel::point();
         loop {
             if !self.active.load(Ordering::Acquire) {
                 let count = kernel_wait(fd, out, timeout, mask)?;
@@ -903,7 +904,7 @@ impl EpollSet {
                 continue;
             }
             let began = clock::now();
-            let slept = kernel_wait(fd, out, left, mask);
+            let slept = cancel::guarded(|| self.disarm(), || kernel_wait(fd, out, left, mask));
             wait::learn(began);
             self.disarm();
             let count = slept?;
@@ -1033,7 +1034,10 @@ pub fn changed(socket: &Socket) {
         let Ok(mut state) = membership.set.lock() else {
             return;
         };
-        let found = state.items.iter().position(|item| item.alive && item.fd == membership.fd);
+        let found = state
+            .items
+            .iter()
+            .position(|item| item.alive && item.fd == membership.fd);
         if let Some(index) = found {
             EpollSet::queue(&mut state, index);
             if state.sleepers > 0 {

@@ -8,7 +8,7 @@ use netchannel_abi::message::Operation;
 use crate::lock;
 use crate::socket;
 use crate::table::{self, Kind};
-use crate::{HEAP, attach, epoll, listener, ports, sys};
+use crate::{HEAP, attach, epoll, faults, listener, ports, sys};
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
 
@@ -60,6 +60,7 @@ unsafe extern "C" fn in_child() {
     HEAP.reset();
     lock::forget_thread();
     attach::renew_process();
+    faults::reset_in_child();
     if attach::current().is_none() {
         return;
     }

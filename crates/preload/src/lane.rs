@@ -8,8 +8,8 @@ use netchannel_abi::link::{
     Cell, Geometry, LEAST_RING_LOG2, MOST_RING_LOG2, Role, SMALL_RING_LOG2, Side, Slot, side_flags,
     waiter as bits,
 };
-use netchannel_ring::waiter::Wake;
 use netchannel_ring::switch::{self, Position};
+use netchannel_ring::waiter::Wake;
 use netchannel_ring::{bytes, cell, waiter};
 
 use crate::link::LinkEnd;
@@ -28,6 +28,13 @@ pub struct Lane {
     slot: &'static Slot,
     index: u32,
     generation: u32,
+}
+
+/// A ring to read from, and the sequence of the move that led to it.
+#[derive(Clone, Copy)]
+struct View {
+    ring: Geometry,
+    adopted: u64,
 }
 
 /// What stops a transfer.
@@ -102,25 +109,23 @@ impl Lane {
     #[inline]
     fn peer_tail(&self) -> u64 {
         let peer = self.peer();
-        // Acquire: pairs with the release in `send`, the bytes up to it are there.
-        let tail = peer.tail.load(Ordering::Acquire);
-        if peer.generation.load(Ordering::Acquire) == self.generation {
-            tail
-        } else {
-            0
+        // The generation first: what is read after it is of this connection, never of the last.
+        if peer.generation.load(Ordering::Acquire) != self.generation {
+            return 0;
         }
+        // Acquire: pairs with the release in `send`, the bytes up to it are there.
+        peer.tail.load(Ordering::Acquire)
     }
 
     #[inline]
     fn peer_head(&self) -> u64 {
         let peer = self.peer();
-        // Acquire: pairs with the release in `receive`, the bytes up to it may be overwritten.
-        let head = peer.head.load(Ordering::Acquire);
-        if peer.generation.load(Ordering::Acquire) == self.generation {
-            head
-        } else {
-            0
+        // The generation first, as in `peer_tail`.
+        if peer.generation.load(Ordering::Acquire) != self.generation {
+            return 0;
         }
+        // Acquire: pairs with the release in `receive`, the bytes up to it may be overwritten.
+        peer.head.load(Ordering::Acquire)
     }
 
     /// Whether bytes wait to be read. Only a look.
@@ -454,21 +459,33 @@ impl Lane {
         if self.socket.has(status::FAULT) {
             return Err(Stop::End);
         }
+        let mut view = self.view();
+        if skip > 0 && self.follow(&mut view, start, skip).is_none() {
+            return Err(self.fault());
+        }
         let mut done: u64 = 0;
         let total = length as u64;
-        while done < total {
+        loop {
             // The flags first: whoever has said FIN says no more.
             let flags = self.peer_flags();
             let tail = self.peer_tail();
-            if tail == head {
+            // Others may have read meanwhile what a peek over several buffers has passed.
+            if tail == head || tail.wrapping_sub(start) < skip {
                 if done > 0 {
                     break;
                 }
                 return Err(self.nothing(flags, tail));
             }
-            let Some((ring, here)) = self.receive_ring(head) else {
+            if total == 0 {
+                break;
+            }
+            let Some(here) = self.follow(&mut view, head, 0) else {
                 return Err(self.fault());
             };
+            let ring = view.ring;
+            if !peek {
+                self.adopt(view);
+            }
             let step = here.min(total - done).min(STRIDE);
             let mut left = 0;
             if !discard {
@@ -507,43 +524,73 @@ impl Lane {
                     Err(Stop::Error(libc::EFAULT))
                 };
             }
-            if peek && step == here {
-                // What lies in a ring further on is adopted only by reading up to it.
+            if done >= total {
                 break;
             }
         }
         Ok(done as usize)
     }
 
-    /// The ring in which `head` lies, and how many bytes may be read there.
-    fn receive_ring(&self, head: u64) -> Option<(Geometry, u64)> {
+    /// The ring that is read from, as this side has adopted it.
+    #[inline]
+    fn view(&self) -> View {
         let receive = &self.socket.entry.receive;
-        let peer = self.peer();
-        let (role, index) = (self.link.role.other(), self.index as usize);
         let word = receive.geometry.load(Ordering::Relaxed);
         let ring = if word == 0 {
+            let (role, index) = (self.link.role.other(), self.index as usize);
             self.link.layout.small_ring(role, index)
         } else {
             Geometry::from_word(word)
         };
+        let adopted = receive.switch_sequence.load(Ordering::Relaxed);
+        View { ring, adopted }
+    }
+
+    /// How many bytes from `head` on may be read in one ring, after `view` has moved to the ring
+    /// that holds the byte `skip` further on.
+    #[inline]
+    fn follow(&self, view: &mut View, head: u64, skip: u64) -> Option<u64> {
+        let (role, index) = (self.link.role.other(), self.index as usize);
         let position = Position {
             head,
-            size: ring.size(),
-            adopted: receive.switch_sequence.load(Ordering::Relaxed),
+            size: view.ring.size(),
+            adopted: view.adopted,
         };
         let accept = |word| {
             let claimed = Geometry::from_word(word);
-            self.link.layout.accepts(role, index, claimed).then(|| claimed.size())
+            self.link
+                .layout
+                .accepts(role, index, claimed)
+                .then(|| claimed.size())
         };
-        let Side { tail, switch_sequence, geometry, .. } = peer;
+        let Side {
+            tail,
+            switch_sequence,
+            geometry,
+            ..
+        } = self.peer();
         let seen = switch::look(position, tail, switch_sequence, geometry, accept).ok()?;
         match seen.moved {
-            Some(moved) if seen.here == 0 => {
-                receive.geometry.store(moved.geometry, Ordering::Relaxed);
-                receive.switch_sequence.store(moved.sequence, Ordering::Relaxed);
-                Some((Geometry::from_word(moved.geometry), moved.length))
+            Some(moved) if seen.here <= skip => {
+                view.ring = Geometry::from_word(moved.geometry);
+                view.adopted = moved.sequence;
+                Some(moved.length)
             }
-            _ => Some((ring, seen.here)),
+            _ => Some(seen.here),
+        }
+    }
+
+    /// Keeps the ring that reading has come to.
+    #[inline]
+    fn adopt(&self, view: View) {
+        let receive = &self.socket.entry.receive;
+        if receive.switch_sequence.load(Ordering::Relaxed) != view.adopted {
+            receive
+                .geometry
+                .store(view.ring.to_word(), Ordering::Relaxed);
+            receive
+                .switch_sequence
+                .store(view.adopted, Ordering::Relaxed);
         }
     }
 
@@ -664,7 +711,11 @@ impl Lane {
     pub fn peer_ended(&self) {
         if self.socket.has(status::ANCHOR_SHUT) {
             // Shut by ourselves: only a hang-up says that the peer has closed too.
-            let mut set = [libc::pollfd { fd: self.fd, events: 0, revents: 0 }];
+            let mut set = [libc::pollfd {
+                fd: self.fd,
+                events: 0,
+                revents: 0,
+            }];
             let seen = sys::poll(&mut set, 0, core::ptr::null());
             if seen != Ok(1) || set[0].revents & libc::POLLHUP == 0 {
                 return;

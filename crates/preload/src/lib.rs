@@ -21,9 +21,11 @@
 mod accepting;
 mod arena;
 mod attach;
+mod cancel;
 mod clock;
 mod connection;
 mod epoll;
+mod faults;
 mod fork;
 mod heap;
 pub mod hooks;
@@ -42,6 +44,7 @@ mod socket;
 mod sys;
 mod table;
 mod transfer;
+mod user;
 mod wait;
 
 #[global_allocator]

@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{
-    CELLS, Cell, Geometry, Header, Layout, asleep, QUEUE_CAPACITY, QueueIndices, Role, SMALL_RING_LOG2,
-    Side, Slot, side_flags,
+    CELLS, Cell, Geometry, Header, Layout, QUEUE_CAPACITY, QueueIndices, Role, SMALL_RING_LOG2,
+    Side, Slot, asleep, side_flags,
 };
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::nqe::{Nqe, Operation as Job};
@@ -480,7 +480,9 @@ impl LinkEnd {
         let Some(mut state) = self.state.lock() else {
             return false;
         };
-        let pushed = state.producer.push(&indices.tail, &indices.head, elements, &[nqe]);
+        let pushed = state
+            .producer
+            .push(&indices.tail, &indices.head, elements, &[nqe]);
         drop(state);
         match pushed {
             Ok(1) => {}
@@ -653,7 +655,11 @@ impl LinkEnd {
                             for (index, fd) in fds.iter().enumerate() {
                                 let word = message.words.get(1 + index / 2).copied().unwrap_or(0);
                                 let number = word >> (32 * (index % 2)) & 0xffff_ffff;
-                                self.add_anchor(usize::try_from(number).unwrap_or(usize::MAX), *fd, false);
+                                self.add_anchor(
+                                    usize::try_from(number).unwrap_or(usize::MAX),
+                                    *fd,
+                                    false,
+                                );
                             }
                         }
                         _ => fds.iter().for_each(|fd| sys::close(*fd)),

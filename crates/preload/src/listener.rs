@@ -12,8 +12,8 @@ use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation, listen_flags};
 
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
-use crate::socket::Socket;
 use crate::names::Target;
+use crate::socket::Socket;
 use crate::{attach, clock, names, sys};
 
 /// A connection that waits to be accepted.
@@ -399,8 +399,8 @@ pub fn client_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
     let (answer, count) = attach::request(Operation::Connect, words, &[], &mut received)?;
     let fds = received.get(..count).unwrap_or(&[]);
     let sizes = (answer.words[1], answer.words[2]);
-    let link = LinkEnd::adopt(Role::Client, answer.words[0], number, sizes, 0, fds)
-        .ok_or(libc::EPROTO)?;
+    let link =
+        LinkEnd::adopt(Role::Client, answer.words[0], number, sizes, 0, fds).ok_or(libc::EPROTO)?;
     let mut registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
     registry.clients.retain(|link| link.is_alive());
     registry.clients.push(link);
@@ -426,15 +426,15 @@ pub fn withdraw(listener: &'static Listener) {
     // The connection for which a link was made is on its way.
     let until = clock::now().wrapping_add(300 * clock::MICROSECOND);
     for link in &links {
-        while link.expecting.load(Ordering::Relaxed)
-            && !link.has_jobs()
-            && clock::now() < until
-        {
+        while link.expecting.load(Ordering::Relaxed) && !link.has_jobs() && clock::now() < until {
             core::hint::spin_loop();
         }
     }
     poll_jobs();
-    let waiting = listener.pending.lock().map(|mut queue| core::mem::take(&mut *queue));
+    let waiting = listener
+        .pending
+        .lock()
+        .map(|mut queue| core::mem::take(&mut *queue));
     for pending in waiting.into_iter().flatten() {
         if !listener.hand_on(&pending) {
             listener.push(pending);

@@ -8,26 +8,27 @@ use netchannel_abi::directory::{self, ENTRIES, ENTRIES_OFFSET, Entry, Header, en
 use netchannel_abi::reason::Reason;
 
 use crate::attach::Attachment;
+use crate::user;
 
-/// Reads a program's address; `None` for other families or a short structure.
+/// Reads a program's address; `None` for other families, a short structure, or a bad pointer.
 ///
 /// # Safety
-/// `address` points at `length` readable bytes, or is null.
+/// The program gave `address` to be read, with `length` bytes.
 pub unsafe fn read(address: *const sockaddr, length: socklen_t) -> Option<Address> {
     if address.is_null() || (length as usize) < size_of::<libc::sa_family_t>() {
         return None;
     }
-    // SAFETY: long enough for the family, and read unaligned.
-    let family = c_int::from(unsafe { (&raw const (*address).sa_family).read_unaligned() });
+    // SAFETY: long enough for the family.
+    let family = c_int::from(unsafe { user::read(&raw const (*address).sa_family).ok()? });
     if family == libc::AF_INET && length as usize >= size_of::<libc::sockaddr_in>() {
         // SAFETY: long enough.
-        let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+        let v4 = unsafe { user::read(address.cast::<libc::sockaddr_in>()).ok()? };
         let port = u16::from_be(v4.sin_port);
         return Some(Address::v4(v4.sin_addr.s_addr.to_ne_bytes(), port));
     }
     if family == libc::AF_INET6 && length as usize >= size_of::<libc::sockaddr_in6>() {
         // SAFETY: long enough.
-        let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+        let v6 = unsafe { user::read(address.cast::<libc::sockaddr_in6>()).ok()? };
         let port = u16::from_be(v6.sin6_port);
         return Some(Address::v6(v6.sin6_addr.s6_addr, port, v6.sin6_scope_id));
     }
@@ -36,12 +37,22 @@ pub unsafe fn read(address: *const sockaddr, length: socklen_t) -> Option<Addres
 
 /// Writes an address as the C call would: truncated to `length`, which becomes its true length.
 ///
+/// # Errors
+/// `EFAULT`, or `EINVAL` for a negative length.
+///
 /// # Safety
-/// `to` points at `*length` writable bytes; both may be null.
-pub unsafe fn write(from: &Address, to: *mut sockaddr, length: *mut socklen_t) {
-    if to.is_null() || length.is_null() {
-        return;
+/// The program gave `to` to be written, with `*length` bytes; `to` may be null.
+pub unsafe fn write(
+    from: &Address,
+    to: *mut sockaddr,
+    length: *mut socklen_t,
+) -> Result<(), c_int> {
+    if to.is_null() {
+        return Ok(());
     }
+    // SAFETY: the program's length.
+    let room = unsafe { user::read(length)? };
+    let room = usize::try_from(room.cast_signed()).map_err(|_| libc::EINVAL)?;
     // SAFETY: all zero is a valid storage.
     let mut storage: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
     let size = if from.family == INET6 {
@@ -62,11 +73,10 @@ pub unsafe fn write(from: &Address, to: *mut sockaddr, length: *mut socklen_t) {
         }
         size_of::<libc::sockaddr_in>()
     };
-    // SAFETY: the caller's buffer has `*length` bytes; the storage has `size`.
+    // SAFETY: the caller's buffer has `room` bytes; the storage has `size`.
     unsafe {
-        let room = (*length as usize).min(size);
-        core::ptr::copy_nonoverlapping((&raw const storage).cast::<u8>(), to.cast(), room);
-        *length = socklen_t::try_from(size).unwrap_or(0);
+        user::put(to.cast(), (&raw const storage).cast(), room.min(size))?;
+        user::write(length, socklen_t::try_from(size).unwrap_or(0))
     }
 }
 

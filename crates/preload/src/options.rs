@@ -9,7 +9,7 @@ use netchannel_abi::link::side_flags;
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
 use crate::table::Kind;
-use crate::{real, sys};
+use crate::{real, sys, user};
 
 /// One option as the program set it.
 #[derive(Clone, Copy)]
@@ -29,7 +29,12 @@ pub fn replay(socket: &Socket, fd: c_int) {
     let set = socket.entry.flags.load(Ordering::Relaxed);
     for (bit, (level, name)) in FLAGS.into_iter().enumerate() {
         if set >> bit & 1 == 1 {
-            let mut record = Record { level, name, length: 4, value: [0; 16] };
+            let mut record = Record {
+                level,
+                name,
+                length: 4,
+                value: [0; 16],
+            };
             record.value[0] = u8::from(set >> (bit + 16) & 1 == 1);
             let _ = set_raw(fd, &record);
         }
@@ -106,8 +111,10 @@ pub fn inherit(listener: &Socket, socket: &Socket) {
         .store(from.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
     let limit = from.transmit.limit.load(Ordering::Relaxed);
     to.transmit.limit.store(limit, Ordering::Relaxed);
-    to.flags.store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
-    to.low_water.store(from.low_water.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.flags
+        .store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.low_water
+        .store(from.low_water.load(Ordering::Relaxed), Ordering::Relaxed);
     if listener.has_options() {
         let records = listener
             .with_options(|records| records.clone())
@@ -178,10 +185,8 @@ pub unsafe fn set(
         length: u32::try_from(size).unwrap_or(0),
         value: [0; 16],
     };
-    // SAFETY: the caller's promise; a fault is a fault of the program, as with any library call.
-    unsafe {
-        core::ptr::copy_nonoverlapping(value.cast::<u8>(), record.value.as_mut_ptr(), size);
-    }
+    // SAFETY: the caller's promise.
+    unsafe { user::put(record.value.as_mut_ptr(), value.cast(), size)? };
     if size >= 4
         && let Some(bit) = flag_bit(level, name)
     {
@@ -367,7 +372,8 @@ pub unsafe fn get(
     }
     let mut buffer = [0u8; 512];
     // SAFETY: the caller's pointer.
-    let room = unsafe { length.read_unaligned() } as usize;
+    let room = unsafe { user::read(length)? };
+    let room = usize::try_from(room.cast_signed()).map_err(|_| libc::EINVAL)?;
     let room = room.min(buffer.len());
     let known = match flag(socket, level, name) {
         None if socket.word.kind() == Kind::Virtual => answer_virtual(socket, fd, level, name),
@@ -400,10 +406,9 @@ pub unsafe fn get(
     }
     // SAFETY: the caller's buffer has room for `size` bytes.
     unsafe {
-        core::ptr::copy_nonoverlapping(buffer.as_ptr(), value.cast::<u8>(), size);
-        length.write_unaligned(socklen_t::try_from(size).unwrap_or(0));
+        user::put(value.cast(), buffer.as_ptr(), size)?;
+        user::write(length, socklen_t::try_from(size).unwrap_or(0))
     }
-    Ok(())
 }
 
 /// What loopback TCP would say of its segments.

@@ -9,7 +9,7 @@ use netchannel_abi::link::waiter as bits;
 use crate::lane::Lane;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
-use crate::{clock, epoll, listener, sys, wait};
+use crate::{cancel, clock, epoll, listener, sys, wait};
 
 /// Whether any of the descriptors is virtual or a listener.
 pub fn concerns(set: &[pollfd]) -> bool {
@@ -83,7 +83,8 @@ fn user_events(watch: &Watch, wanted: i16) -> i16 {
 /// # Errors
 /// As `ppoll`.
 pub fn poll(set: &mut [pollfd], timeout: i64, mask: *const libc::sigset_t) -> Result<usize, i32> {
-    let watches: Vec<Watch> = set.iter().map(|entry| watch(entry.fd)).collect();
+    cancel::point();
+    let mut watches: Vec<Watch> = set.iter().map(|entry| watch(entry.fd)).collect();
     let start = if timeout > 0 { clock::nanoseconds() } else { 0 };
     let mut kernel: Vec<pollfd> = Vec::new();
     loop {
@@ -112,7 +113,19 @@ pub fn poll(set: &mut [pollfd], timeout: i64, mask: *const libc::sigset_t) -> Re
         }
         prepare(set, &watches, &mut kernel, true);
         let began = clock::now();
-        let slept = sys::poll(&mut kernel, left, mask);
+        let entries = &raw mut kernel;
+        let members = &raw mut watches;
+        // SAFETY: both lists live until the sleep has ended; when the thread is cancelled in it,
+        // nobody looks at them again.
+        let undo = || unsafe {
+            disarm(&*members);
+            core::ptr::drop_in_place(members);
+            core::ptr::drop_in_place(entries);
+        };
+        // SAFETY: as above; only one of the two closures runs.
+        let slept = cancel::guarded(undo, || unsafe {
+            wait::sleep_in_poll(&mut *entries, left, mask)
+        });
         wait::learn(began);
         disarm(&watches);
         serve(&watches, &kernel);
@@ -188,7 +201,10 @@ fn arm(set: &[pollfd], watches: &[Watch]) {
         match watch {
             Watch::Lane(lane) => {
                 let out = entry.events & libc::POLLOUT != 0;
-                lane.socket.entry.transmit.sleepers
+                lane.socket
+                    .entry
+                    .transmit
+                    .sleepers
                     .fetch_add(1, core::sync::atomic::Ordering::AcqRel);
                 lane.arm(if out {
                     bits::DATA | bits::SPACE
@@ -211,7 +227,10 @@ fn disarm(watches: &[Watch]) {
     for watch in watches {
         match watch {
             Watch::Lane(lane) => {
-                lane.socket.entry.transmit.sleepers
+                lane.socket
+                    .entry
+                    .transmit
+                    .sleepers
                     .fetch_sub(1, core::sync::atomic::Ordering::AcqRel);
                 lane.disarm(bits::DATA | bits::SPACE);
             }

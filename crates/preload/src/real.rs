@@ -120,10 +120,23 @@ real! {
         mask: *const libc::sigset_t) -> c_int;
     fn epoll_pwait2(set: Fd, events: *mut libc::epoll_event, most: c_int,
         timeout: *const libc::timespec, mask: *const libc::sigset_t) -> c_int;
+    fn _pthread_cleanup_push(buffer: *mut crate::cancel::Buffer,
+        routine: unsafe extern "C" fn(*mut c_void), argument: *mut c_void);
+    fn _pthread_cleanup_pop(buffer: *mut crate::cancel::Buffer, execute: c_int);
+    fn pthread_testcancel();
+    fn pthread_cancel(thread: libc::pthread_t) -> c_int;
+    fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
+    fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;
+    fn __sysv_signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;
+    fn siginterrupt(signal: c_int, on: c_int) -> c_int;
+    fn sigignore(signal: c_int) -> c_int;
+    fn sigset(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;
+    fn preadv2(fd: Fd, vectors: *const libc::iovec, count: c_int, offset: i64, flags: c_int)
+        -> Signed;
+    fn pwritev2(fd: Fd, vectors: *const libc::iovec, count: c_int, offset: i64, flags: c_int)
+        -> Signed;
     fn sockatmark(fd: Fd) -> c_int;
     fn isfdtype(fd: Fd, kind: c_int) -> c_int;
-    fn closefrom(first: c_int);
-    fn fork() -> libc::pid_t;
     fn fdopen(fd: Fd, mode: *const c_char) -> *mut libc::FILE;
     fn execve(path: *const c_char, arguments: *const *const c_char,
         environment: *const *const c_char) -> c_int;

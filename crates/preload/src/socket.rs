@@ -11,7 +11,7 @@ use crate::listener::Listener;
 use crate::lock::{self, Lock};
 use crate::options::Record;
 use crate::table::{self, Kind, Word};
-use crate::{attach, sys};
+use crate::{attach, faults, sys};
 
 /// Bits of [`SocketEntry::status`].
 pub mod status {
@@ -41,6 +41,8 @@ pub mod status {
     pub const NO_GROWTH: u32 = 2048;
     /// The anchor brings no more tokens: `shutdown` had to wake who slept on it.
     pub const ANCHOR_SHUT: u32 = 4096;
+    /// `O_ASYNC`: a token must come for every piece of news, as it raises the signal.
+    pub const ASYNC: u32 = 1 << 16;
 }
 
 /// What this process alone keeps of a socket. All zero is a valid empty one.
@@ -139,6 +141,7 @@ pub fn of(fd: i32) -> Option<Socket> {
 
 /// Takes a free entry. It has one reference, no address and no options.
 pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
+    faults::ensure();
     let header = header()?;
     let index = take_free(header)?;
     let (entry, local) = (entry(index)?, local(index)?);

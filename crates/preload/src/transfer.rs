@@ -7,7 +7,7 @@ use netchannel_abi::link::waiter as bits;
 
 use crate::lane::{Lane, Stop};
 use crate::socket::status;
-use crate::{accepting, real, wait};
+use crate::{accepting, cancel, real, wait};
 
 /// Receives into `vectors`.
 ///
@@ -33,6 +33,7 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
     if flags & libc::MSG_ERRQUEUE != 0 {
         return Err(libc::EAGAIN);
     }
+    cancel::point();
     let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
     let peek = flags & libc::MSG_PEEK != 0;
     let discard = flags & libc::MSG_TRUNC != 0;
@@ -72,9 +73,7 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         return Ok(total);
                     }
                     if nonblocking {
-                        let gone = lane.socket.has(status::PEER_GONE);
-                        lane.check_peer();
-                        if !gone && lane.socket.has(status::PEER_GONE) {
+                        if finds_end(lane) {
                             continue;
                         }
                         return Err(libc::EAGAIN);
@@ -96,7 +95,35 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
             }
         }
     }
+    if total == 0 && vectors.iter().all(|vector| vector.iov_len == 0) {
+        receive_nothing(lane, nonblocking)?;
+    }
     Ok(total)
+}
+
+/// Asks now and then whether the peer lives. True when it has just been found gone.
+fn finds_end(lane: &Lane) -> bool {
+    let gone = lane.socket.has(status::PEER_GONE);
+    lane.check_peer();
+    !gone && lane.socket.has(status::PEER_GONE)
+}
+
+/// Room for nothing: `recv` waits for bytes all the same.
+#[cold]
+fn receive_nothing(lane: &mut Lane, nonblocking: bool) -> Result<(), i32> {
+    loop {
+        // SAFETY: nothing is copied.
+        match unsafe { lane.receive(core::ptr::null_mut(), 0, true, true, 0) } {
+            Ok(_) | Err(Stop::End) => return Ok(()),
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Wait) if nonblocking => {
+                if !finds_end(lane) {
+                    return Err(libc::EAGAIN);
+                }
+            }
+            Err(Stop::Wait) => wait::sleep_on(lane, bits::DATA, Lane::is_readable)?,
+        }
+    }
 }
 
 /// Sends `vectors`.
@@ -121,6 +148,7 @@ pub unsafe fn send(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize
 }
 
 unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    cancel::point();
     let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
     let mut total = 0;
     lane.check_peer();
@@ -158,6 +186,13 @@ unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resu
                 Err(Stop::End) => return Err(libc::EPIPE),
                 Err(Stop::Error(error)) => return Err(error),
             }
+        }
+    }
+    if total == 0 {
+        // Nothing to send: only an error could be told.
+        // SAFETY: nothing is copied.
+        if let Err(Stop::Error(error)) = unsafe { lane.send(core::ptr::null(), 0) } {
+            return Err(error);
         }
     }
     Ok(total)

@@ -9,9 +9,8 @@ use netchannel_abi::link::waiter as bits;
 
 use crate::clock::{self, MICROSECOND};
 use crate::lane::Lane;
-use crate::real;
 use crate::socket::{header, status};
-use crate::sys;
+use crate::{cancel, real, signals, sys};
 
 /// Longest spin: about what a wake-up across cores costs.
 const MOST: u64 = 50 * MICROSECOND;
@@ -99,13 +98,19 @@ pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> 
         &entry.send_timeout
     };
     let limit = timeout.load(Ordering::Relaxed);
-    let result = if lane.socket.has(status::ANCHOR_SHUT) {
-        pause(lane.fd)
-    } else if limit == 0 {
-        sleep_restartable(lane.fd)
-    } else {
-        sleep_limited(lane.fd, limit)
+    let undo = || {
+        entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
+        lane.disarm(wanted);
     };
+    let result = cancel::guarded(undo, || {
+        if lane.socket.has(status::ANCHOR_SHUT) {
+            pause(lane.fd)
+        } else if limit == 0 {
+            sleep_restartable(lane.fd)
+        } else {
+            sleep_limited(lane.fd, limit)
+        }
+    });
     learn(start);
     follow(lane);
     let others = entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel) > 1;
@@ -148,8 +153,12 @@ fn follow(lane: &mut Lane) {
 
 /// The anchor brings no tokens any more: look again after a millisecond.
 fn pause(fd: i32) -> Result<bool, i32> {
-    let mut set = [libc::pollfd { fd, events: 0, revents: 0 }];
-    sys::poll(&mut set, 1_000_000, core::ptr::null())?;
+    let mut set = [libc::pollfd {
+        fd,
+        events: 0,
+        revents: 0,
+    }];
+    sleep_in_poll(&mut set, 1_000_000, core::ptr::null())?;
     Ok(set[0].revents & libc::POLLHUP == 0)
 }
 
@@ -165,7 +174,13 @@ fn sleep_restartable(fd: i32) -> Result<bool, i32> {
         _ => match real::errno() {
             libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN => Ok(false),
             // The program made it non-blocking meanwhile.
-            libc::EAGAIN => poll_once(fd, -1),
+            libc::EAGAIN => loop {
+                match poll_once(fd, -1) {
+                    // As the kernel's recv would go on.
+                    Err(libc::EINTR) if signals::all_restart() => {}
+                    result => return result,
+                }
+            },
             error => Err(error),
         },
     }
@@ -184,9 +199,33 @@ fn poll_once(fd: i32, nanoseconds: i64) -> Result<bool, i32> {
         events: libc::POLLIN,
         revents: 0,
     }];
-    match sys::poll(&mut set, nanoseconds, core::ptr::null()) {
+    match sleep_in_poll(&mut set, nanoseconds, core::ptr::null()) {
         Ok(0) => Err(libc::EAGAIN),
         Ok(_) => Ok(set[0].revents & (libc::POLLHUP | libc::POLLERR) == 0),
         Err(error) => Err(error),
     }
+}
+
+/// `ppoll`, as a cancellation point; `nanoseconds` negative for ever.
+///
+/// # Errors
+/// As `ppoll`.
+pub fn sleep_in_poll(
+    set: &mut [libc::pollfd],
+    nanoseconds: i64,
+    mask: *const libc::sigset_t,
+) -> Result<usize, i32> {
+    let time = libc::timespec {
+        tv_sec: nanoseconds / 1_000_000_000,
+        tv_nsec: nanoseconds % 1_000_000_000,
+    };
+    let time: *const libc::timespec = if nanoseconds < 0 {
+        core::ptr::null()
+    } else {
+        &raw const time
+    };
+    let count = set.len() as libc::nfds_t;
+    // SAFETY: the slice is ours; the mask is null or the caller's valid set.
+    let got = unsafe { real::ppoll(set.as_mut_ptr(), count, time, mask) };
+    usize::try_from(got).map_err(|_| real::errno())
 }

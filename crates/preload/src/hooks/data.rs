@@ -4,9 +4,9 @@ use libc::{
     c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
 };
 
-use super::{array, array_mut, lane, vector};
+use super::{lane, vector};
 use crate::lane::Lane;
-use crate::{real, rights, sys, transfer};
+use crate::{real, rights, sys, transfer, user};
 
 macro_rules! through {
     ($fd:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
@@ -49,10 +49,74 @@ unsafe fn relay(
     Ok(total)
 }
 
+/// Messages that one call moves at most, as in the kernel.
+const MOST_MESSAGES: c_uint = 1024;
+
+unsafe fn read_vectors(
+    lane: &Lane,
+    vectors: *const iovec,
+    count: c_int,
+    flags: c_int,
+) -> Result<usize, i32> {
+    // SAFETY: the program's list.
+    unsafe {
+        let list = user::vectors(vectors, usize::try_from(count).map_err(|_| libc::EINVAL)?)?;
+        if list.iter().all(|entry| entry.iov_len == 0) {
+            return Ok(0);
+        }
+        transfer::receive(lane, &list, flags)
+    }
+}
+
+unsafe fn write_vectors(
+    lane: &Lane,
+    vectors: *const iovec,
+    count: c_int,
+    flags: c_int,
+) -> Result<usize, i32> {
+    // SAFETY: the program's list.
+    unsafe {
+        let list = user::vectors(vectors, usize::try_from(count).map_err(|_| libc::EINVAL)?)?;
+        transfer::send(lane, &list, flags)
+    }
+}
+
+/// The buffers of a message.
+unsafe fn buffers_of(message: *const msghdr) -> Result<user::Vectors, i32> {
+    // SAFETY: the program's message.
+    unsafe {
+        let (list, count) = (
+            user::read(&raw const (*message).msg_iov)?,
+            user::read(&raw const (*message).msg_iovlen)?,
+        );
+        if count > 1024 {
+            return Err(libc::EMSGSIZE);
+        }
+        user::vectors(list, count)
+    }
+}
+
+/// The flags of `preadv2` and `pwritev2` at the stream's own position; `None` where the kernel's
+/// answer is the answer: a position, or what sockets do not know.
+fn positioned(offset: i64, count: c_int, flags: c_int) -> Option<c_int> {
+    let known = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT;
+    if offset != -1 || !(0..=1024).contains(&count) || flags & !known != 0 {
+        return None;
+    }
+    Some(if flags & libc::RWF_NOWAIT != 0 {
+        libc::MSG_DONTWAIT
+    } else {
+        0
+    })
+}
+
 hook! {
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
-        through!(fd, real::read(fd, buffer, length),
-            |lane| transfer::receive(&lane, &vector(buffer, length), 0))
+        through!(fd, real::read(fd, buffer, length), |lane| if length == 0 {
+            Ok(0)
+        } else {
+            transfer::receive(&lane, &vector(buffer, length), 0)
+        })
     }
 
     fn __read_chk(fd: c_int, buffer: *mut c_void, length: size_t, _room: size_t) -> ssize_t {
@@ -67,8 +131,24 @@ hook! {
         if !(0..=1024).contains(&count) {
             return real::readv(fd, vectors, count);
         }
-        through!(fd, real::readv(fd, vectors, count),
-            |lane| transfer::receive(&lane, array(vectors, count as usize), 0))
+        through!(fd, real::readv(fd, vectors, count), |lane| read_vectors(&lane, vectors, count, 0))
+    }
+
+    fn preadv2(
+        fd: c_int, vectors: *const iovec, count: c_int, offset: i64, flags: c_int,
+    ) -> ssize_t {
+        match (lane(fd), positioned(offset, count, flags)) {
+            (Some(lane), Some(flags)) => {
+                transfer::result(read_vectors(&lane, vectors, count, flags))
+            }
+            _ => real::preadv2(fd, vectors, count, offset, flags),
+        }
+    }
+
+    fn preadv64v2(
+        fd: c_int, vectors: *const iovec, count: c_int, offset: i64, flags: c_int,
+    ) -> ssize_t {
+        preadv2(fd, vectors, count, offset, flags)
     }
 
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
@@ -85,7 +165,24 @@ hook! {
             return real::writev(fd, vectors, count);
         }
         through!(fd, real::writev(fd, vectors, count),
-            |lane| transfer::send(&lane, array(vectors, count as usize), 0))
+            |lane| write_vectors(&lane, vectors, count, 0))
+    }
+
+    fn pwritev2(
+        fd: c_int, vectors: *const iovec, count: c_int, offset: i64, flags: c_int,
+    ) -> ssize_t {
+        match (lane(fd), positioned(offset, count, flags)) {
+            (Some(lane), Some(flags)) => {
+                transfer::result(write_vectors(&lane, vectors, count, flags))
+            }
+            _ => real::pwritev2(fd, vectors, count, offset, flags),
+        }
+    }
+
+    fn pwritev64v2(
+        fd: c_int, vectors: *const iovec, count: c_int, offset: i64, flags: c_int,
+    ) -> ssize_t {
+        pwritev2(fd, vectors, count, offset, flags)
     }
 
     fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
@@ -109,10 +206,12 @@ hook! {
     ) -> ssize_t {
         through!(fd, real::recvfrom(fd, buffer, length, flags, address, address_length), |lane| {
             // TCP names nobody.
-            if !address_length.is_null() {
-                address_length.write_unaligned(0);
+            let got = transfer::receive(&lane, &vector(buffer, length), flags);
+            if got.is_ok() && !address.is_null() {
+                user::write(address_length, 0).and(got)
+            } else {
+                got
             }
-            transfer::receive(&lane, &vector(buffer, length), flags)
         })
     }
 
@@ -133,21 +232,15 @@ hook! {
                 got
             }
             Some(lane) => {
-                if message.is_null() {
-                    return real::fail(libc::EFAULT);
-                }
-                let header = &mut *message;
-                let got = transfer::receive(
-                    &lane,
-                    array(header.msg_iov, header.msg_iovlen as usize),
-                    flags,
-                );
-                if got.is_ok() {
-                    header.msg_namelen = 0;
-                    header.msg_controllen = 0;
-                    header.msg_flags = 0;
-                }
-                transfer::result(got)
+                let got = buffers_of(message)
+                    .and_then(|list| transfer::receive(&lane, &list, flags));
+                let told = got.and_then(|count| {
+                    user::write(&raw mut (*message).msg_namelen, 0)?;
+                    user::write(&raw mut (*message).msg_controllen, 0)?;
+                    user::write(&raw mut (*message).msg_flags, 0)?;
+                    Ok(count)
+                });
+                transfer::result(told)
             }
         }
     }
@@ -161,12 +254,20 @@ hook! {
         }
         let mut done = 0;
         let mut flags = flags;
-        for message in array_mut(messages, count as usize) {
-            let got = recvmsg(fd, &raw mut message.msg_hdr, flags & !libc::MSG_WAITFORONE);
+        for index in 0..count.min(MOST_MESSAGES) as usize {
+            let message = messages.wrapping_add(index);
+            let header = &raw mut (*message).msg_hdr;
+            let got = recvmsg(fd, header, flags & !libc::MSG_WAITFORONE);
             if got < 0 {
                 break;
             }
-            message.msg_len = c_uint::try_from(got).unwrap_or(0);
+            let length = c_uint::try_from(got).unwrap_or(0);
+            if let Err(error) = user::write(&raw mut (*message).msg_len, length) {
+                if done == 0 {
+                    return real::fail(error);
+                }
+                break;
+            }
             done += 1;
             if flags & libc::MSG_WAITFORONE != 0 {
                 flags |= libc::MSG_DONTWAIT;
@@ -204,12 +305,9 @@ hook! {
                 rights::sending(message);
                 real::sendmsg(fd, message, flags)
             }
-            Some(_) if message.is_null() => real::fail(libc::EFAULT),
-            Some(lane) => transfer::result(transfer::send(
-                &lane,
-                array((*message).msg_iov, (*message).msg_iovlen as usize),
-                flags,
-            )),
+            Some(lane) => transfer::result(
+                buffers_of(message).and_then(|list| transfer::send(&lane, &list, flags)),
+            ),
         }
     }
 
@@ -218,12 +316,19 @@ hook! {
             return real::sendmmsg(fd, messages, count, flags);
         }
         let mut done = 0;
-        for message in array_mut(messages, count as usize) {
-            let sent = sendmsg(fd, &raw const message.msg_hdr, flags);
+        for index in 0..count.min(MOST_MESSAGES) as usize {
+            let message = messages.wrapping_add(index);
+            let sent = sendmsg(fd, &raw const (*message).msg_hdr, flags);
             if sent < 0 {
                 break;
             }
-            message.msg_len = c_uint::try_from(sent).unwrap_or(0);
+            let length = c_uint::try_from(sent).unwrap_or(0);
+            if let Err(error) = user::write(&raw mut (*message).msg_len, length) {
+                if done == 0 {
+                    return real::fail(error);
+                }
+                break;
+            }
             done += 1;
         }
         if done == 0 && count > 0 { -1 } else { done }
@@ -235,14 +340,18 @@ hook! {
 
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
         let Some(lane) = lane(to) else { return real::sendfile(to, from, offset, count) };
-        let start = if offset.is_null() { None } else { Some(offset.read_unaligned()) };
-        let base = match start {
-            Some(base) => base,
+        let base = if offset.is_null() {
             // The file's own position, which the kernel would use too.
-            None => libc::lseek(from, 0, libc::SEEK_CUR),
+            libc::lseek(from, 0, libc::SEEK_CUR)
+        } else {
+            match user::read(offset) {
+                Ok(base) if base < 0 => return real::fail(libc::EINVAL),
+                Ok(base) => base,
+                Err(error) => return real::fail(error),
+            }
         };
         if base < 0 {
-            return real::fail(libc::ESPIPE);
+            return -1;
         }
         let mut position = base;
         let sent = relay(&lane, count, 0, |buffer| {
@@ -257,8 +366,8 @@ hook! {
             let end = base + sent as off_t;
             if offset.is_null() {
                 libc::lseek(from, end, libc::SEEK_SET);
-            } else {
-                offset.write_unaligned(end);
+            } else if let Err(error) = user::write(offset, end) {
+                return real::fail(error);
             }
         }
         transfer::result(sent)

@@ -5,7 +5,7 @@ use libc::{c_int, c_uint, c_ulong};
 use super::lane;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
-use crate::{connection, epoll, real, sys};
+use crate::{connection, epoll, real, sys, user};
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
 /// all of it.
@@ -119,7 +119,11 @@ unsafe fn control(
             // SAFETY: the program's arguments.
             let flags = unsafe { call(fd, command, argument) };
             let on = socket::of(fd).is_some_and(|socket| socket.has(status::NONBLOCKING));
-            if flags >= 0 && !on { flags & !libc::O_NONBLOCK } else { flags }
+            if flags >= 0 && !on {
+                flags & !libc::O_NONBLOCK
+            } else {
+                flags
+            }
         }
         libc::F_SETFL => {
             // SAFETY: the program's arguments.
@@ -235,10 +239,10 @@ hook! {
         }
         let value: *mut c_int = core::ptr::with_exposed_provenance_mut(argument);
         if request == libc::FIONBIO {
-            if value.is_null() {
-                return real::fail(libc::EFAULT);
-            }
-            let on = value.read_unaligned() != 0;
+            let on = match user::read(value) {
+                Ok(value) => value != 0,
+                Err(error) => return real::fail(error),
+            };
             let result =
                 if matches!(word.kind(), Kind::Fresh | Kind::Listener) { 0 } else { real::ioctl(fd, request, argument) };
             if result == 0 {
@@ -254,11 +258,10 @@ hook! {
             0x8905 => 0, // SIOCATMARK
             _ => return real::ioctl(fd, request, argument),
         };
-        if value.is_null() {
-            return real::fail(libc::EFAULT);
+        match user::write(value, c_int::try_from(answer).unwrap_or(c_int::MAX)) {
+            Ok(()) => 0,
+            Err(error) => real::fail(error),
         }
-        value.write_unaligned(c_int::try_from(answer).unwrap_or(c_int::MAX));
-        0
     }
 
     fn vfork() -> libc::pid_t {

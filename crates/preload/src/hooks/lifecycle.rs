@@ -3,10 +3,10 @@
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
 use super::lane;
+use crate::accepting::{self, Accepted};
 use crate::connection::{self, Connected};
 use crate::socket::{self, status};
 use crate::table::{self, Kind};
-use crate::accepting::{self, Accepted};
 use crate::{names, options, real};
 
 /// Result of a call that gives 0 or an errno.
@@ -94,8 +94,13 @@ hook! {
         loop {
             match crate::accepting::accept(fd, &socket, flags) {
                 Ok(Accepted::Virtual(made, peer)) => {
-                    names::write(&peer, address, length);
-                    return made;
+                    return match names::write(&peer, address, length) {
+                        Ok(()) => made,
+                        Err(error) => {
+                            libc::close(made);
+                            real::fail(error)
+                        }
+                    };
                 }
                 Ok(Accepted::Kernel(fd)) => {
                     let made = real::accept4(fd, address, length, flags);
@@ -136,23 +141,17 @@ hook! {
     fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
         match lane(fd) {
             None => real::getsockname(fd, address, length),
-            Some(_) if address.is_null() || length.is_null() => real::fail(libc::EFAULT),
-            Some(lane) => {
-                names::write(&lane.socket.entry.local.load(), address, length);
-                0
-            }
+            Some(_) if address.is_null() => real::fail(libc::EFAULT),
+            Some(lane) => done(names::write(&lane.socket.entry.local.load(), address, length)),
         }
     }
 
     fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
         match lane(fd) {
             None => real::getpeername(fd, address, length),
-            Some(_) if address.is_null() || length.is_null() => real::fail(libc::EFAULT),
+            Some(_) if address.is_null() => real::fail(libc::EFAULT),
             Some(lane) if lane.socket.has(status::RESET) => real::fail(libc::ENOTCONN),
-            Some(lane) => {
-                names::write(&lane.socket.entry.peer.load(), address, length);
-                0
-            }
+            Some(lane) => done(names::write(&lane.socket.entry.peer.load(), address, length)),
         }
     }
 

@@ -22,6 +22,7 @@ mod data;
 mod descriptors;
 mod lifecycle;
 mod readiness;
+mod signals;
 
 use core::ptr::null_mut;
 

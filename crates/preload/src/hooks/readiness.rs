@@ -5,15 +5,15 @@ use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timev
 use super::array_mut;
 use crate::socket::{self, status};
 use crate::table::{self, Kind};
-use crate::{connection, epoll, poll as polling, real};
+use crate::{connection, epoll, poll as polling, real, user};
 
 /// A timeout as nanoseconds, negative for none. `None` for an invalid one.
 unsafe fn nanoseconds(timeout: *const timespec) -> Option<i64> {
     if timeout.is_null() {
         return Some(-1);
     }
-    // SAFETY: the program's timeout.
-    let time = unsafe { timeout.read_unaligned() };
+    // SAFETY: the program's timeout; the kernel says what is wrong with a bad pointer.
+    let time = unsafe { user::read(timeout) }.ok()?;
     if time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec) {
         return None;
     }
@@ -62,6 +62,12 @@ unsafe fn gather(
     except: *const fd_set,
 ) -> Option<Vec<pollfd>> {
     let most = usize::try_from(most).ok()?;
+    for set in [read, write, except] {
+        if !set.is_null() {
+            // SAFETY: the program's sets.
+            unsafe { user::probe(set.cast(), most.div_ceil(SET_BITS) * 8).ok()? };
+        }
+    }
     let mut concerned = false;
     let mut set = Vec::new();
     for number in 0..most {
@@ -134,12 +140,26 @@ unsafe fn scatter(
     Ok(total)
 }
 
+/// The program's entries when any of them concerns the library. `None` where the kernel shall do
+/// it, and say what is wrong with them.
+unsafe fn entries<'a>(set: *mut pollfd, length: nfds_t) -> Option<&'a mut [pollfd]> {
+    let length = length as usize;
+    if length > MOST_ENTRIES {
+        return None;
+    }
+    // SAFETY: the program's entries, looked at only where they can be read.
+    unsafe {
+        user::probe(set.cast(), length * size_of::<pollfd>()).ok()?;
+        Some(array_mut(set, length)).filter(|entries| polling::concerns(entries))
+    }
+}
+
+/// More descriptors than this no process can have.
+const MOST_ENTRIES: usize = 1 << 20;
+
 hook! {
     fn poll(set: *mut pollfd, length: nfds_t, timeout: c_int) -> c_int {
-        let entries = array_mut(set, length as usize);
-        if !polling::concerns(entries) {
-            return real::poll(set, length, timeout);
-        }
+        let Some(entries) = entries(set, length) else { return real::poll(set, length, timeout) };
         let limit = if timeout < 0 { -1 } else { i64::from(timeout) * 1_000_000 };
         count(polling::poll(entries, limit, core::ptr::null()))
     }
@@ -155,10 +175,9 @@ hook! {
     fn ppoll(
         set: *mut pollfd, length: nfds_t, timeout: *const timespec, mask: *const sigset_t,
     ) -> c_int {
-        let entries = array_mut(set, length as usize);
-        if !polling::concerns(entries) {
+        let Some(entries) = entries(set, length) else {
             return real::ppoll(set, length, timeout, mask);
-        }
+        };
         match nanoseconds(timeout) {
             Some(limit) => count(polling::poll(entries, limit, mask)),
             None => real::fail(libc::EINVAL),
@@ -254,7 +273,7 @@ hook! {
         let Some(socket) = socket::of(fd) else {
             return real::epoll_ctl(set, operation, fd, event);
         };
-        let wanted = if event.is_null() { None } else { Some(event.read_unaligned()) };
+        let wanted = if operation == libc::EPOLL_CTL_DEL { None } else { user::read(event).ok() };
         match socket.word.kind() {
             Kind::Virtual => match known.control(operation, fd, &socket, wanted) {
                 Ok(()) => 0,
@@ -282,7 +301,7 @@ hook! {
         set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t,
     ) -> c_int {
         match (epoll::of(set), usize::try_from(most)) {
-            (Some(known), Ok(room @ 1..)) if !events.is_null() => {
+            (Some(known), Ok(room @ 1..)) if user::probe_write(events.cast()).is_ok() => {
                 let limit = if timeout < 0 { -1 } else { i64::from(timeout) * 1_000_000 };
                 count(known.wait(array_mut(events, room), limit, mask))
             }
@@ -295,7 +314,9 @@ hook! {
         mask: *const sigset_t,
     ) -> c_int {
         match (epoll::of(set), usize::try_from(most), nanoseconds(timeout)) {
-            (Some(known), Ok(room @ 1..), Some(limit)) if !events.is_null() => {
+            (Some(known), Ok(room @ 1..), Some(limit))
+                if user::probe_write(events.cast()).is_ok() =>
+            {
                 count(known.wait(array_mut(events, room), limit, mask))
             }
             _ => real::epoll_pwait2(set, events, most, timeout, mask),

@@ -1,0 +1,127 @@
+//! Handlers of the two signals that the library takes itself, and cancellation.
+
+use libc::{c_int, sighandler_t};
+
+use crate::{cancel, faults, real, user};
+
+/// Installs a plain handler for a signal of ours and returns the one before.
+fn replace(signal: c_int, handler: sighandler_t, flags: c_int, block: bool) -> sighandler_t {
+    if handler == libc::SIG_ERR {
+        return real::fail::<i64>(libc::EINVAL).cast_unsigned() as sighandler_t;
+    }
+    // SAFETY: all zero is a valid action.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = handler;
+    action.sa_flags = flags;
+    if block {
+        // SAFETY: the set is a local, the signal one that exists.
+        unsafe { libc::sigaddset(&raw mut action.sa_mask, signal) };
+    }
+    faults::change(signal, Some(&action)).map_or(libc::SIG_ERR, |old| old.sa_sigaction)
+}
+
+fn with_restart(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    let restart = !faults::interrupts(signal);
+    let flags = if restart { libc::SA_RESTART } else { 0 };
+    replace(signal, handler, flags, true)
+}
+
+/// `SA_INTERRUPT`, which means nothing to the kernel but is shown to who asks.
+const SA_INTERRUPT: c_int = 0x2000_0000;
+
+hook! {
+    fn sigaction(
+        signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction,
+    ) -> c_int {
+        if !faults::concerns(signal) {
+            return real::sigaction(signal, new, old);
+        }
+        let wanted = if new.is_null() { None } else { Some(user::read(new)) };
+        let wanted = match wanted.transpose() {
+            Ok(wanted) => wanted,
+            Err(error) => return real::fail(error),
+        };
+        let before = faults::change(signal, wanted.as_ref());
+        if let Some(before) = before
+            && !old.is_null()
+            && let Err(error) = user::write(old, before)
+        {
+            return real::fail(error);
+        }
+        0
+    }
+
+    fn __sigaction(
+        number: c_int, new: *const libc::sigaction, old: *mut libc::sigaction,
+    ) -> c_int {
+        sigaction(number, new, old)
+    }
+
+    fn signal(number: c_int, handler: sighandler_t) -> sighandler_t {
+        if faults::concerns(number) {
+            return with_restart(number, handler);
+        }
+        real::signal(number, handler)
+    }
+
+    fn bsd_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
+        signal(number, handler)
+    }
+
+    fn ssignal(number: c_int, handler: sighandler_t) -> sighandler_t {
+        signal(number, handler)
+    }
+
+    fn __sysv_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
+        if faults::concerns(number) {
+            let flags = libc::SA_RESETHAND | libc::SA_NODEFER | SA_INTERRUPT;
+            return replace(number, handler, flags, false);
+        }
+        real::__sysv_signal(number, handler)
+    }
+
+    fn sysv_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
+        __sysv_signal(number, handler)
+    }
+
+    fn sigset(number: c_int, handler: sighandler_t) -> sighandler_t {
+        // SIG_HOLD only blocks.
+        if !faults::concerns(number) || handler == 2 {
+            return real::sigset(number, handler);
+        }
+        let mut one: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        libc::sigaddset(&raw mut one, number);
+        let old = replace(number, handler, 0, false);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const one, &raw mut before);
+        if libc::sigismember(&raw const before, number) == 1 { 2 } else { old }
+    }
+
+    fn sigignore(number: c_int) -> c_int {
+        if faults::concerns(number) {
+            replace(number, libc::SIG_IGN, 0, false);
+            return 0;
+        }
+        real::sigignore(number)
+    }
+
+    fn siginterrupt(number: c_int, on: c_int) -> c_int {
+        if !faults::concerns(number) {
+            return real::siginterrupt(number, on);
+        }
+        faults::set_interrupts(number, on != 0);
+        if let Some(mut action) = faults::change(number, None) {
+            action.sa_flags &= !libc::SA_RESTART;
+            if on == 0 {
+                action.sa_flags |= libc::SA_RESTART;
+            }
+            faults::change(number, Some(&action));
+        }
+        0
+    }
+
+    fn pthread_cancel(thread: libc::pthread_t) -> c_int {
+        cancel::begins();
+        real::pthread_cancel(thread)
+    }
+}

@@ -1,0 +1,146 @@
+//! The program's memory, which may be bad: read and written so that a fault is `EFAULT`, as in the
+//! kernel, once the fault handler is there.
+
+use core::mem::MaybeUninit;
+use core::ops::Deref;
+
+use libc::{c_int, iovec};
+use netchannel_shm::copy;
+
+/// Reads a value.
+///
+/// # Errors
+/// `EFAULT`.
+///
+/// # Safety
+/// Whatever bytes lie there are a valid `T`.
+#[inline]
+pub unsafe fn read<T: Copy>(from: *const T) -> Result<T, c_int> {
+    let mut value = MaybeUninit::<T>::uninit();
+    // SAFETY: the target is ours; the source may fault.
+    let left = unsafe { copy::copy(value.as_mut_ptr().cast(), from.cast(), size_of::<T>()) };
+    if left > 0 {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: all of it was written; the caller promises that any bytes are valid.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Writes a value.
+///
+/// # Errors
+/// `EFAULT`.
+///
+/// # Safety
+/// The program gave the place to be written to.
+#[inline]
+pub unsafe fn write<T: Copy>(to: *mut T, value: T) -> Result<(), c_int> {
+    // SAFETY: the source is ours; the target may fault.
+    unsafe { put(to.cast(), (&raw const value).cast(), size_of::<T>()) }
+}
+
+/// Copies bytes to or from the program.
+///
+/// # Errors
+/// `EFAULT`.
+///
+/// # Safety
+/// One range is ours, the other was given by the program for this.
+#[inline]
+pub unsafe fn put(to: *mut u8, from: *const u8, length: usize) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    if unsafe { copy::copy(to, from, length) } > 0 {
+        return Err(libc::EFAULT);
+    }
+    Ok(())
+}
+
+const PAGE: usize = 4096;
+
+/// Whether `length` bytes can be read now: one byte of each page is.
+///
+/// # Safety
+/// The program gave the range to be read.
+pub unsafe fn probe(from: *const u8, length: usize) -> Result<(), c_int> {
+    let mut at = 0;
+    while at < length {
+        // SAFETY: the caller's promise.
+        unsafe { read(from.wrapping_add(at))? };
+        at = if at + PAGE < length || at + 1 == length {
+            at + PAGE
+        } else {
+            length - 1
+        };
+    }
+    Ok(())
+}
+
+/// Whether the byte can be written now: it is, with what it holds.
+///
+/// # Safety
+/// The program gave the byte to be written.
+#[inline]
+pub unsafe fn probe_write(to: *mut u8) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    unsafe { put(to, to, 1) }
+}
+
+/// The kernel moves no more than this in one call.
+const MOST_BYTES: usize = 0x7fff_f000;
+const FEW: usize = 8;
+
+/// A private copy of a program's list of buffers.
+pub struct Vectors {
+    few: [iovec; FEW],
+    many: Vec<iovec>,
+    count: usize,
+}
+
+impl Deref for Vectors {
+    type Target = [iovec];
+    #[inline]
+    fn deref(&self) -> &[iovec] {
+        if self.count <= FEW {
+            &self.few[..self.count]
+        } else {
+            &self.many
+        }
+    }
+}
+
+/// Copies a list of buffers, checked and shortened as the kernel does.
+///
+/// # Errors
+/// `EFAULT`, or `EINVAL` for a negative length.
+///
+/// # Safety
+/// The program gave `count` entries to be read.
+pub unsafe fn vectors(from: *const iovec, count: usize) -> Result<Vectors, c_int> {
+    const NONE: iovec = iovec {
+        iov_base: core::ptr::null_mut(),
+        iov_len: 0,
+    };
+    let mut made = Vectors {
+        few: [NONE; FEW],
+        many: Vec::new(),
+        count,
+    };
+    let entries = if count <= FEW {
+        &mut made.few[..count]
+    } else {
+        made.many.resize(count, NONE);
+        &mut made.many[..]
+    };
+    let bytes = size_of_val(entries);
+    // SAFETY: the target is ours, the source was given by the program.
+    unsafe { put(entries.as_mut_ptr().cast(), from.cast(), bytes)? };
+    let mut total = 0;
+    for entry in entries {
+        if isize::try_from(entry.iov_len).is_err() {
+            return Err(libc::EINVAL);
+        }
+        entry.iov_len = entry.iov_len.min(MOST_BYTES - total);
+        total += entry.iov_len;
+    }
+    Ok(made)
+}
