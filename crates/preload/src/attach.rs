@@ -261,7 +261,7 @@ pub fn request(
         CONTROL.store(fd, Ordering::Release);
         ATTACHED.store(false, Ordering::Release);
     }
-    if !ATTACHED.load(Ordering::Acquire) && operation != Operation::Adopt {
+    if !ATTACHED.load(Ordering::Acquire) {
         let mut own = [-1; sys::MOST];
         let (answer, count) = exchange(fd, Operation::Attach, attach_words(), &[], &mut own)
             .inspect_err(|_| forget_control())?;
