@@ -400,6 +400,9 @@ pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
     };
     if sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|f| f & sys::int(libc::O_NONBLOCK) != 0) {
         socket.mark(status::NONBLOCKING);
+    } else {
+        // To the kernel it never blocks: who waits, waits for both kinds of connection.
+        set_file_nonblocking(fd, true);
     }
     socket
         .local
