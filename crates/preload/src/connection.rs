@@ -50,6 +50,9 @@ pub fn open(family: c_int, kind: c_int) -> Option<i32> {
     if kind & libc::SOCK_NONBLOCK != 0 {
         socket.mark(status::NONBLOCKING);
     }
+    if kind & libc::SOCK_CLOEXEC != 0 {
+        socket.mark(status::CLOSE_ON_EXEC);
+    }
     publish(fd, socket).then_some(fd)
 }
 
@@ -270,7 +273,11 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     }
     set_blocking(loan, !socket.has(status::NONBLOCKING));
     epoll::before_replace(fd, socket);
-    let close_on_exec = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
+    let close_on_exec = if socket.word.kind() == Kind::Fresh {
+        socket.has(status::CLOSE_ON_EXEC)
+    } else {
+        sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0)
+    };
     if sys::replace(loan.anchor, fd, close_on_exec).is_err() {
         return false;
     }
@@ -300,6 +307,8 @@ fn describe(
     number: u32,
 ) {
     let entry = socket.entry;
+    let checked = &socket.local.checked;
+    checked.store(crate::clock::now(), Ordering::Relaxed);
     entry.role.store(link.role as u32, Ordering::Relaxed);
     entry.slot.store(loan.handle.index, Ordering::Relaxed);
     entry

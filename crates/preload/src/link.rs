@@ -5,7 +5,7 @@
 //! connection between programs that know each other costs neither a new socket nor a question to
 //! the daemon.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{
@@ -19,7 +19,7 @@ use netchannel_shm::{Access, Region};
 
 use crate::arena::Arena;
 use crate::lock::Lock;
-use crate::{attach, sys};
+use crate::{attach, clock, sys};
 
 /// One end of a link. Never freed: a socket may still look at it.
 pub struct LinkEnd {
@@ -45,6 +45,8 @@ pub struct LinkEnd {
     pub expecting: AtomicBool,
     /// Sockets of this process that use it.
     pub live: AtomicUsize,
+    /// When the kernel was last asked whether the other process lives.
+    checked: AtomicU64,
     /// Anchors in the pool.
     pooled: AtomicUsize,
     /// Cells in use, a bit each.
@@ -176,6 +178,7 @@ impl LinkEnd {
             dead: AtomicBool::new(false),
             expecting: AtomicBool::new(false),
             live: AtomicUsize::new(0),
+            checked: AtomicU64::new(0),
             pooled: AtomicUsize::new(0),
             cells: AtomicU32::new(0),
             state: Lock::new(state),
@@ -676,6 +679,11 @@ impl LinkEnd {
         if !self.is_alive() {
             return false;
         }
+        let now = clock::now();
+        if now.wrapping_sub(self.checked.load(Ordering::Relaxed)) < 50 * clock::MICROSECOND {
+            return true;
+        }
+        self.checked.store(now, Ordering::Relaxed);
         let mut byte = [0];
         let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
         let alive = !matches!(sys::receive(self.channel, &mut byte, flags), Ok(0));

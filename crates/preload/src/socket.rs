@@ -41,6 +41,8 @@ pub mod status {
     pub const NO_GROWTH: u32 = 2048;
     /// The anchor brings no more tokens: `shutdown` had to wake who slept on it.
     pub const ANCHOR_SHUT: u32 = 4096;
+    /// A fresh socket's descriptor is closed on exec.
+    pub const CLOSE_ON_EXEC: u32 = 8192;
     /// `O_ASYNC`: a token must come for every piece of news, as it raises the signal.
     pub const ASYNC: u32 = 1 << 16;
 }

@@ -97,6 +97,18 @@ unsafe fn control(
             }
             made
         }
+        libc::F_SETFD if word.kind() == Kind::Fresh => {
+            // SAFETY: the program's arguments.
+            let result = unsafe { call(fd, command, argument) };
+            if let Some(socket) = socket::of(fd).filter(|_| result == 0) {
+                if argument & sys::int(libc::FD_CLOEXEC) != 0 {
+                    socket.mark(status::CLOSE_ON_EXEC);
+                } else {
+                    socket.unmark(status::CLOSE_ON_EXEC);
+                }
+            }
+            result
+        }
         libc::F_SETFL if word.kind() == Kind::Fresh => {
             // The kernel's file is shared by all fresh sockets.
             set_nonblocking(fd, nonblocking);
