@@ -108,18 +108,19 @@ fn wait(fd: i32, socket: &Socket) -> Result<(), i32> {
             .unwrap_or(i64::MAX / 1000)
             .saturating_mul(1000)
     };
-    loop {
-        let mut set = [libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        }];
-        match poll::poll(&mut set, timeout, core::ptr::null()) {
-            Ok(0) => return Err(libc::EAGAIN),
-            Ok(_) => return Ok(()),
-            // The kernel's accept would go on after a handler with SA_RESTART.
-            Err(libc::EINTR) if limit == 0 && signals::all_restart() => {}
-            Err(error) => return Err(error),
-        }
+    if limit == 0 {
+        // As the kernel's accept would go on after some handlers.
+        let sleep = |set: &mut [libc::pollfd], mask| poll::poll(set, timeout, mask);
+        return signals::sleep_restarting(fd, sleep).map(|_| ());
+    }
+    let mut set = [libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    match poll::poll(&mut set, timeout, core::ptr::null()) {
+        Ok(0) => Err(libc::EAGAIN),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
     }
 }

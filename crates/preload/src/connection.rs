@@ -437,6 +437,14 @@ pub fn before_kernel_use(fd: i32) -> Option<Socket> {
     Some(socket)
 }
 
+/// A fresh socket becomes the kernel's for good, before it is used in a way that only the kernel
+/// knows.
+pub fn to_kernel(fd: i32, reason: Reason) {
+    if let Some(socket) = socket::of(fd) {
+        let _ = materialise(fd, &socket, reason);
+    }
+}
+
 /// A listener that was inherited over exec, or received, is opened to our programs when the
 /// program first uses it.
 pub fn recognise_listener(fd: i32) {

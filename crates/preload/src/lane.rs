@@ -683,13 +683,28 @@ impl Lane {
 
     /// No longer.
     pub fn disarm(&self, wanted: u32) {
+        if self.socket.has(status::ASYNC) {
+            return self.arm(bits::DATA);
+        }
         waiter::disarm(&self.own().waiter, wanted);
+    }
+
+    /// The next news shall bring a token, which raises a signal.
+    #[cold]
+    pub fn stay_asynchronous(&self) {
+        self.take_tokens();
+        self.arm(bits::DATA);
     }
 
     /// Wants the event loop to hear of room, when one holds the socket. True when there is room
     /// already.
     pub fn want_space(&self) -> bool {
-        self.arm(bits::CELL_SPACE);
+        let signal = if self.socket.has(status::ASYNC) {
+            bits::SPACE
+        } else {
+            0
+        };
+        self.arm(bits::CELL_SPACE | signal);
         self.is_writable()
     }
 

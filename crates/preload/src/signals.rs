@@ -1,8 +1,22 @@
-//! Which signal handlers restart calls: asked only when a wait was interrupted that the kernel
-//! itself would have restarted.
+//! Which handlers restart the calls they interrupt. The kernel restarts `recv` and `accept`, but
+//! never `poll`: so where the library polls in their place it has to know.
+//!
+//! A poll that must go on after some handlers but end after others sleeps with the former blocked,
+//! and with a descriptor that tells of them: then it is left, the handlers run, and it goes on.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use libc::{c_int, pollfd, sigset_t};
+
+use crate::{attach, cancel, real, sys, wait};
+
+/// Signals with a handler that says `SA_RESTART`, a bit each.
+static RESTARTING: AtomicU64 = AtomicU64::new(0);
+/// Signals with a handler that does not.
+static ENDING: AtomicU64 = AtomicU64::new(0);
 
 /// Those that a thread raises itself by a fault: they interrupt no wait.
-const FAULTS: [libc::c_int; 5] = [
+const FAULTS: [c_int; 5] = [
     libc::SIGSEGV,
     libc::SIGBUS,
     libc::SIGILL,
@@ -10,21 +24,102 @@ const FAULTS: [libc::c_int; 5] = [
     libc::SIGTRAP,
 ];
 
-/// Whether every handler the program has installed says `SA_RESTART`.
-pub fn all_restart() -> bool {
-    (1..=libc::SIGRTMAX()).all(|signal| {
-        if FAULTS.contains(&signal) {
-            return true;
+/// The program may have changed what it does at `signal`.
+pub fn changed(signal: c_int) {
+    let Ok(shift @ 0..64) = u32::try_from(signal - 1) else {
+        return;
+    };
+    if FAULTS.contains(&signal) {
+        return;
+    }
+    // SAFETY: all zero is a valid action, and asking changes nothing.
+    let (handler, flags) = unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        if real::sigaction(signal, core::ptr::null(), &raw mut action) < 0 {
+            return;
         }
-        // SAFETY: all zero is a valid action, and asking changes nothing.
-        unsafe {
-            let mut action: libc::sigaction = core::mem::zeroed();
-            if libc::sigaction(signal, core::ptr::null(), &raw mut action) < 0 {
-                return true;
+        (action.sa_sigaction, action.sa_flags)
+    };
+    let handled = handler != libc::SIG_DFL && handler != libc::SIG_IGN;
+    let restart = flags & libc::SA_RESTART != 0;
+    for (word, on) in [
+        (&RESTARTING, handled && restart),
+        (&ENDING, handled && !restart),
+    ] {
+        if on {
+            word.fetch_or(1 << shift, Ordering::Relaxed);
+        } else {
+            word.fetch_and(!(1 << shift), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Sleeps with `poll`, given one descriptor at least, until `wanted` can be read, as a call would
+/// that the kernel restarts. Returns what poll told of it.
+///
+/// # Errors
+/// As `ppoll`; `EINTR` only after a handler that asks for it.
+pub fn sleep_restarting(
+    fd: c_int,
+    poll: impl Fn(&mut [pollfd], *const sigset_t) -> Result<usize, c_int>,
+) -> Result<i16, c_int> {
+    loop {
+        let entry = pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let restarting = RESTARTING.load(Ordering::Relaxed);
+        let mixed = restarting != 0 && ENDING.load(Ordering::Relaxed) != 0;
+        let Some(told) = mixed.then(|| descriptor_of(restarting)).flatten() else {
+            let mut set = [entry];
+            match poll(&mut set, core::ptr::null()) {
+                Err(libc::EINTR) if ENDING.load(Ordering::Relaxed) == 0 => continue,
+                result => return result.map(|_| set[0].revents),
             }
-            action.sa_sigaction == libc::SIG_DFL
-                || action.sa_sigaction == libc::SIG_IGN
-                || action.sa_flags & libc::SA_RESTART != 0
+        };
+        let mut set = [entry, pollfd { fd: told, ..entry }];
+        let mask = blocked_too(restarting);
+        let slept = cancel::guarded(
+            || attach::drop_kept(told),
+            || poll(&mut set, &raw const mask),
+        );
+        attach::drop_kept(told);
+        slept?;
+        if set[0].revents != 0 {
+            return Ok(set[0].revents);
         }
-    })
+        // The handlers have run by now.
+    }
+}
+
+/// As [`sleep_restarting`], on this descriptor alone.
+///
+/// # Errors
+/// As [`sleep_restarting`].
+pub fn sleep_on_one(fd: c_int) -> Result<i16, c_int> {
+    sleep_restarting(fd, |set, mask| wait::sleep_in_poll(set, -1, mask))
+}
+
+/// A descriptor that is readable while one of these signals is pending.
+fn descriptor_of(signals: u64) -> Option<c_int> {
+    let flags = sys::int(libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+    let mask = (&raw const signals).addr();
+    // SAFETY: the mask is a local of eight bytes.
+    let made = unsafe { sys::raw(libc::SYS_signalfd4, [usize::MAX, mask, 8, flags, 0, 0]) };
+    let made = made.ok().and_then(|fd| c_int::try_from(fd).ok())?;
+    Some(attach::keep(made))
+}
+
+/// The thread's mask with these signals added.
+fn blocked_too(signals: u64) -> sigset_t {
+    // SAFETY: all zero is a valid set of signals, and has room for the eight bytes that count.
+    unsafe {
+        let mut set: sigset_t = core::mem::zeroed();
+        let word = (&raw mut set).cast::<u64>();
+        let how = sys::int(libc::SIG_BLOCK);
+        let _ = sys::raw(libc::SYS_rt_sigprocmask, [how, 0, word.addr(), 8, 0, 0]);
+        *word |= signals;
+        set
+    }
 }

@@ -34,6 +34,9 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
         return Err(libc::EAGAIN);
     }
     cancel::point();
+    if lane.socket.has(status::ASYNC) {
+        lane.stay_asynchronous();
+    }
     let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
     let peek = flags & libc::MSG_PEEK != 0;
     let discard = flags & libc::MSG_TRUNC != 0;

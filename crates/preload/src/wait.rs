@@ -174,13 +174,10 @@ fn sleep_restartable(fd: i32) -> Result<bool, i32> {
         _ => match real::errno() {
             libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN => Ok(false),
             // The program made it non-blocking meanwhile.
-            libc::EAGAIN => loop {
-                match poll_once(fd, -1) {
-                    // As the kernel's recv would go on.
-                    Err(libc::EINTR) if signals::all_restart() => {}
-                    result => return result,
-                }
-            },
+            libc::EAGAIN => {
+                let told = signals::sleep_on_one(fd)?;
+                Ok(told & (libc::POLLHUP | libc::POLLERR) == 0)
+            }
             error => Err(error),
         },
     }

@@ -1,6 +1,8 @@
 //! Closing, duplicating and asking about descriptors; forking.
 
 use libc::{c_int, c_uint, c_ulong};
+use netchannel_abi::link::waiter as bits;
+use netchannel_abi::reason::Reason;
 
 use super::lane;
 use crate::socket::{self, status};
@@ -72,6 +74,24 @@ fn set_nonblocking(fd: c_int, on: bool) {
     }
 }
 
+/// `O_ASYNC`: the kernel signals what happens on the anchor, so every news must come there.
+fn set_asynchronous(fd: c_int, on: bool) {
+    let Some(lane) = lane(fd) else { return };
+    if on {
+        lane.socket.mark(status::SHARED | status::ASYNC);
+        lane.arm(bits::DATA | bits::SPACE);
+    } else {
+        lane.socket.unmark(status::ASYNC);
+    }
+}
+
+/// Whether a command says whom to signal, or how.
+fn is_of_signals(command: c_int) -> bool {
+    const F_SETSIG: c_int = 10;
+    const F_SETOWN_EX: c_int = 15;
+    matches!(command, libc::F_SETOWN | F_SETSIG | F_SETOWN_EX)
+}
+
 unsafe fn control(
     fd: c_int,
     command: c_int,
@@ -87,6 +107,15 @@ unsafe fn control(
         return real::fail(libc::EBADF);
     }
     let nonblocking = argument & sys::int(libc::O_NONBLOCK) != 0;
+    let asynchronous = argument & sys::int(libc::O_ASYNC) != 0;
+    if word.kind() == Kind::Fresh
+        && (is_of_signals(command) || command == libc::F_SETFL && asynchronous)
+    {
+        // Whom to signal is kept in the kernel's file, which fresh sockets share.
+        connection::to_kernel(fd, Reason::Option);
+        // SAFETY: the program's arguments.
+        return unsafe { call(fd, command, argument) };
+    }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
             before_duplicate(fd);
@@ -142,6 +171,7 @@ unsafe fn control(
             let result = unsafe { call(fd, command, argument) };
             if result == 0 {
                 set_nonblocking(fd, nonblocking);
+                set_asynchronous(fd, asynchronous);
             }
             result
         }
@@ -159,6 +189,9 @@ unsafe extern "C" fn plain_fcntl64(fd: c_int, command: c_int, argument: usize) -
     // SAFETY: the caller's arguments.
     unsafe { real::fcntl64(fd, command, argument) }
 }
+
+const FIOSETOWN: c_ulong = 0x8901;
+const SIOCSPGRP: c_ulong = 0x8902;
 
 hook! {
     fn close(fd: c_int) -> c_int {
@@ -259,6 +292,16 @@ hook! {
                 if matches!(word.kind(), Kind::Fresh | Kind::Listener) { 0 } else { real::ioctl(fd, request, argument) };
             if result == 0 {
                 set_nonblocking(fd, on);
+            }
+            return result;
+        }
+        if matches!(request, libc::FIOASYNC | FIOSETOWN | SIOCSPGRP) {
+            if word.kind() == Kind::Fresh {
+                connection::to_kernel(fd, Reason::Option);
+            }
+            let result = real::ioctl(fd, request, argument);
+            if result == 0 && request == libc::FIOASYNC && let Ok(on) = user::read(value) {
+                set_asynchronous(fd, on != 0);
             }
             return result;
         }

@@ -2,7 +2,7 @@
 
 use libc::{c_int, sighandler_t};
 
-use crate::{cancel, faults, real, user};
+use crate::{cancel, faults, real, signals, user};
 
 /// Installs a plain handler for a signal of ours and returns the one before.
 fn replace(signal: c_int, handler: sighandler_t, flags: c_int, block: bool) -> sighandler_t {
@@ -29,12 +29,22 @@ fn with_restart(signal: c_int, handler: sighandler_t) -> sighandler_t {
 /// `SA_INTERRUPT`, which means nothing to the kernel but is shown to who asks.
 const SA_INTERRUPT: c_int = 0x2000_0000;
 
+/// The program's own doing, of which waits must know.
+fn noted<T>(signal: c_int, result: T) -> T {
+    signals::changed(signal);
+    result
+}
+
 hook! {
     fn sigaction(
         signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction,
     ) -> c_int {
         if !faults::concerns(signal) {
-            return real::sigaction(signal, new, old);
+            let result = real::sigaction(signal, new, old);
+            if result == 0 && !new.is_null() {
+                signals::changed(signal);
+            }
+            return result;
         }
         let wanted = if new.is_null() { None } else { Some(user::read(new)) };
         let wanted = match wanted.transpose() {
@@ -61,7 +71,7 @@ hook! {
         if faults::concerns(number) {
             return with_restart(number, handler);
         }
-        real::signal(number, handler)
+        noted(number, real::signal(number, handler))
     }
 
     fn bsd_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
@@ -77,7 +87,7 @@ hook! {
             let flags = libc::SA_RESETHAND | libc::SA_NODEFER | SA_INTERRUPT;
             return replace(number, handler, flags, false);
         }
-        real::__sysv_signal(number, handler)
+        noted(number, real::__sysv_signal(number, handler))
     }
 
     fn sysv_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
@@ -87,7 +97,7 @@ hook! {
     fn sigset(number: c_int, handler: sighandler_t) -> sighandler_t {
         // SIG_HOLD only blocks.
         if !faults::concerns(number) || handler == 2 {
-            return real::sigset(number, handler);
+            return noted(number, real::sigset(number, handler));
         }
         let mut one: libc::sigset_t = core::mem::zeroed();
         let mut before: libc::sigset_t = core::mem::zeroed();
@@ -102,12 +112,12 @@ hook! {
             replace(number, libc::SIG_IGN, 0, false);
             return 0;
         }
-        real::sigignore(number)
+        noted(number, real::sigignore(number))
     }
 
     fn siginterrupt(number: c_int, on: c_int) -> c_int {
         if !faults::concerns(number) {
-            return real::siginterrupt(number, on);
+            return noted(number, real::siginterrupt(number, on));
         }
         faults::set_interrupts(number, on != 0);
         if let Some(mut action) = faults::change(number, None) {
