@@ -85,6 +85,18 @@ fn set_asynchronous(fd: c_int, on: bool) {
     }
 }
 
+/// The descriptors of some kinds in a range, in order.
+fn within(first: c_uint, last: c_uint, wanted: impl Fn(Kind) -> bool) -> Vec<c_int> {
+    let mut found = Vec::new();
+    table::for_each(|fd, word| {
+        let inside = c_uint::try_from(fd).is_ok_and(|number| (first..=last).contains(&number));
+        if inside && wanted(word.kind()) {
+            found.push(fd);
+        }
+    });
+    found
+}
+
 /// Whether a command says whom to signal, or how.
 fn is_of_signals(command: c_int) -> bool {
     const F_SETSIG: c_int = 10;
@@ -211,25 +223,21 @@ hook! {
             return real::close_range(first, last, flags);
         }
         let only_mark = flags & 4 != 0;
-        let mut own = Vec::new();
-        table::for_each(|fd, word| {
-            if let Ok(number) = c_uint::try_from(fd)
-                && (first..=last).contains(&number)
-            {
-                own.push((number, fd, word.kind()));
-            }
-        });
+        // Closing may make descriptors of the library: they are counted afterwards.
+        let mut own = within(first, last, |kind| kind != Kind::Internal);
+        if !only_mark {
+            own.drain(..).for_each(|fd| {
+                let _ = close(fd);
+            });
+        }
         // Between the library's own descriptors, the kernel does it.
         let mut start = first;
-        for (number, fd, kind) in own {
-            if kind == Kind::Internal {
-                if number > start && real::close_range(start, number - 1, flags) < 0 {
-                    return -1;
-                }
-                start = number + 1;
-            } else if !only_mark {
-                let _ = close(fd);
+        for fd in within(first, last, |kind| kind == Kind::Internal) {
+            let number = c_uint::try_from(fd).unwrap_or(start);
+            if number > start && real::close_range(start, number - 1, flags) < 0 {
+                return -1;
             }
+            start = number + 1;
         }
         if start <= last { real::close_range(start, last, flags) } else { 0 }
     }
