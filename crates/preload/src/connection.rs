@@ -607,7 +607,7 @@ fn linger(lane: &Lane) {
             if sys::poll(&mut set, left, core::ptr::null()).is_err() {
                 return;
             }
-            lane.take_tokens();
+            lane.take_tokens(None);
         }
     }
 }

@@ -12,6 +12,7 @@ use netchannel_ring::switch::{self, Position};
 use netchannel_ring::waiter::Wake;
 use netchannel_ring::{bytes, cell, waiter};
 
+use crate::epoll::{self, EpollSet};
 use crate::link::LinkEnd;
 use crate::socket::{Socket, header, status};
 use crate::{clock, lock, sys};
@@ -137,6 +138,11 @@ impl Lane {
     /// Bytes the peer has ever sent, by its own word. Only to notice a change.
     pub fn arrived(&self) -> u64 {
         self.peer_tail()
+    }
+
+    /// How often a writer of this process found no room. Only to notice a change.
+    pub fn times_full(&self) -> u32 {
+        self.socket.local.full.load(Ordering::Relaxed)
     }
 
     /// Bytes that wait to be read.
@@ -687,18 +693,21 @@ impl Lane {
             return self.arm(bits::DATA);
         }
         waiter::disarm(&self.own().waiter, wanted);
+        // An event loop may have relied on the same bits.
+        epoll::tokens_taken(self, None);
     }
 
     /// The next news shall bring a token, which raises a signal.
     #[cold]
     pub fn stay_asynchronous(&self) {
-        self.take_tokens();
+        self.take_tokens(None);
         self.arm(bits::DATA);
     }
 
     /// Wants the event loop to hear of room, when one holds the socket. True when there is room
     /// already.
     pub fn want_space(&self) -> bool {
+        self.socket.local.full.fetch_add(1, Ordering::Relaxed);
         let signal = if self.socket.has(status::ASYNC) {
             bits::SPACE
         } else {
@@ -709,10 +718,13 @@ impl Lane {
     }
 
     /// Takes all tokens off the anchor, unless another thread sleeps on it, which needs them.
-    /// Notices the end of the peer.
-    pub fn take_tokens(&self) {
+    /// Notices the end of the peer. Event loops that the tokens were meant for hear of it, but not
+    /// `by`, which takes them.
+    pub fn take_tokens(&self, by: Option<&EpollSet>) {
         let entry = self.socket.entry;
-        if entry.receive.sleepers.load(Ordering::Acquire) > 0 {
+        if entry.receive.sleepers.load(Ordering::Acquire) > 0
+            || entry.transmit.sleepers.load(Ordering::Acquire) > 0
+        {
             return;
         }
         let mut tokens = [0; 64];
@@ -720,6 +732,7 @@ impl Lane {
             Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN) => self.peer_ended(),
             _ => {}
         }
+        epoll::tokens_taken(self, by);
     }
 
     /// The kernel says that the other end of the anchor is closed by everybody.

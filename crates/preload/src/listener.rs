@@ -10,6 +10,7 @@ use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation, listen_flags};
 
+use crate::epoll::EpollSet;
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
 use crate::names::Target;
@@ -37,6 +38,10 @@ pub struct Listener {
     pub open: AtomicBool,
     /// Accepted so far, to give the kernel's queue its turn.
     pub turns: AtomicU64,
+    /// Connections that ever came.
+    arrived: AtomicU64,
+    /// Event loops that want to hear of connections.
+    watchers: Lock<Vec<&'static EpollSet>>,
     pending: Lock<VecDeque<Pending>>,
 }
 
@@ -85,6 +90,8 @@ impl Listener {
             address,
             open: AtomicBool::new(true),
             turns: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
+            watchers: Lock::new(Vec::new()),
             pending: Lock::new(VecDeque::new()),
         }));
         REGISTRY.lock()?.listeners.push(made);
@@ -126,6 +133,31 @@ impl Listener {
     fn push(&self, pending: Pending) {
         if let Some(mut queue) = self.pending.lock() {
             queue.push_back(pending);
+        }
+        self.arrived.fetch_add(1, Ordering::Relaxed);
+        if let Some(watchers) = self.watchers.lock() {
+            watchers.iter().for_each(|set| set.has_connection());
+        }
+    }
+
+    /// Connections that ever came. Only to notice a change.
+    pub fn arrived(&self) -> u64 {
+        self.arrived.load(Ordering::Relaxed)
+    }
+
+    /// The set hears of connections from now on.
+    pub fn watch(&self, set: &'static EpollSet) {
+        if let Some(mut watchers) = self.watchers.lock() {
+            watchers.push(set);
+        }
+    }
+
+    /// No longer, as often as it was asked for.
+    pub fn unwatch(&self, set: &EpollSet) {
+        if let Some(mut watchers) = self.watchers.lock()
+            && let Some(index) = watchers.iter().position(|known| core::ptr::eq(*known, set))
+        {
+            watchers.swap_remove(index);
         }
     }
 
@@ -470,6 +502,7 @@ pub fn reset_in_child() {
     }
     for listener in &registry.listeners {
         listener.pending.reset();
+        listener.watchers.reset();
         // What the parent has taken, the parent accepts.
         if let Some(mut pending) = listener.pending.lock() {
             pending

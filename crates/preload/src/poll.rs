@@ -3,22 +3,28 @@
 //! Virtual ones are looked at in shared memory; to sleep, their anchors (and for listeners the
 //! descriptors on which virtual connections announce themselves) take part in one kernel `poll`.
 
+use core::sync::atomic::Ordering;
+
 use libc::{POLLIN, pollfd};
 use netchannel_abi::link::waiter as bits;
 
+use crate::epoll::{Asleep, EpollSet};
 use crate::lane::Lane;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{cancel, clock, epoll, listener, sys, wait};
 
-/// Whether any of the descriptors is virtual or a listener.
+/// Whether any of the descriptors is virtual, a listener, or a set.
 pub fn concerns(set: &[pollfd]) -> bool {
     set.iter().any(|entry| {
-        matches!(table::get(entry.fd).kind(), Kind::Virtual | Kind::Listener)
-            || epoll::of(entry.fd).is_some_and(epoll::EpollSet::is_active)
+        matches!(
+            table::get(entry.fd).kind(),
+            Kind::Virtual | Kind::Listener | Kind::Epoll
+        )
     })
 }
 
+#[derive(Clone, Copy)]
 enum Watch {
     /// The kernel's answer is the answer.
     Kernel,
@@ -26,14 +32,12 @@ enum Watch {
     Lane(Lane),
     /// A listener: the kernel's answer, or a virtual connection that waits.
     Listener(Socket),
-    /// An epoll set with virtual members.
-    Set(&'static epoll::EpollSet),
+    /// An epoll set.
+    Set(&'static EpollSet),
 }
 
 fn watch(fd: i32) -> Watch {
-    if let Some(set) = epoll::of(fd)
-        && set.is_active()
-    {
+    if let Some(set) = epoll::of(fd) {
         return Watch::Set(set);
     }
     let Some(socket) = socket::of(fd) else {
@@ -55,27 +59,29 @@ fn virtual_events(lane: &Lane, wanted: i16) -> i16 {
 }
 
 fn user_events(watch: &Watch, wanted: i16) -> i16 {
-    match watch {
-        Watch::Kernel => 0,
-        Watch::Lane(lane) => virtual_events(lane, wanted),
-        Watch::Listener(socket) => {
-            let pending = socket
-                .listener()
-                .is_some_and(|listener| listener.has_pending());
-            if pending {
-                (POLLIN | libc::POLLRDNORM) & wanted
-            } else {
-                0
-            }
-        }
-        Watch::Set(set) => {
-            if set.has_events() {
-                (POLLIN | libc::POLLRDNORM) & wanted
-            } else {
-                0
-            }
-        }
+    let any = match watch {
+        Watch::Kernel => false,
+        Watch::Lane(lane) => return virtual_events(lane, wanted),
+        Watch::Listener(socket) => socket
+            .listener()
+            .is_some_and(|listener| listener.has_pending()),
+        Watch::Set(set) => set.has_events(),
+    };
+    if any {
+        (POLLIN | libc::POLLRDNORM) & wanted
+    } else {
+        0
     }
+}
+
+/// Descriptors beyond which the lists of a call come from the heap.
+const FEW: usize = 4;
+const MANY: usize = 64;
+
+/// The lists of a call with many descriptors.
+struct Lists {
+    watches: Vec<Watch>,
+    kernel: Vec<pollfd>,
 }
 
 /// `ppoll`; `timeout` in nanoseconds, negative for ever. Fills `revents` and counts them.
@@ -84,62 +90,168 @@ fn user_events(watch: &Watch, wanted: i16) -> i16 {
 /// As `ppoll`.
 pub fn poll(set: &mut [pollfd], timeout: i64, mask: *const libc::sigset_t) -> Result<usize, i32> {
     cancel::point();
-    let mut watches: Vec<Watch> = set.iter().map(|entry| watch(entry.fd)).collect();
-    let start = if timeout > 0 { clock::nanoseconds() } else { 0 };
-    let mut kernel: Vec<pollfd> = Vec::new();
-    loop {
-        let ready = look(set, &watches);
-        // The kernel's own part, without waiting.
-        prepare(set, &watches, &mut kernel, false);
-        if !kernel.is_empty() {
-            sys::poll(&mut kernel, 0, core::ptr::null())?;
+    match set.len() {
+        ..=FEW => poll_few::<FEW>(set, timeout, mask),
+        ..=MANY => poll_few::<MANY>(set, timeout, mask),
+        length => {
+            let lists = Box::into_raw(Box::new(Lists {
+                watches: vec![Watch::Kernel; length],
+                kernel: vec![UNUSED; length],
+            }));
+            // SAFETY: freed below, or when the thread is cancelled and never comes back.
+            let Lists { watches, kernel } = unsafe { &mut *lists };
+            let mut call = Call {
+                set,
+                watches,
+                kernel,
+                lists,
+            };
+            let polled = call.run(timeout, mask);
+            // SAFETY: made above, and nobody uses it any more.
+            drop(unsafe { Box::from_raw(lists) });
+            polled
         }
-        let count = merge(set, &watches, &kernel);
-        if count > 0 || timeout == 0 {
-            return Ok(count);
-        }
-        debug_assert_eq!(ready, 0);
-        if wait::spin(|| any(set, &watches)) {
-            continue;
-        }
-        let left = epoll::remaining(timeout, start);
-        if left == 0 {
-            return Ok(0);
-        }
-        arm(set, &watches);
-        if any(set, &watches) {
-            disarm(&watches);
-            continue;
-        }
-        prepare(set, &watches, &mut kernel, true);
-        let began = clock::now();
-        let entries = &raw mut kernel;
-        let members = &raw mut watches;
-        // SAFETY: both lists live until the sleep has ended; when the thread is cancelled in it,
-        // nobody looks at them again.
-        let undo = || unsafe {
-            disarm(&*members);
-            core::ptr::drop_in_place(members);
-            core::ptr::drop_in_place(entries);
-        };
-        // SAFETY: as above; only one of the two closures runs.
-        let slept = cancel::guarded(undo, || unsafe {
-            wait::sleep_in_poll(&mut *entries, left, mask)
-        });
-        wait::learn(began);
-        disarm(&watches);
-        serve(&watches, &kernel);
-        slept?;
     }
 }
 
-fn look(set: &mut [pollfd], watches: &[Watch]) -> usize {
-    let mut count = 0;
-    for (entry, watch) in set.iter_mut().zip(watches) {
-        entry.revents = user_events(watch, entry.events);
-        count += usize::from(entry.revents != 0);
+/// One call and what it works on.
+struct Call<'a> {
+    set: &'a mut [pollfd],
+    watches: &'a mut [Watch],
+    kernel: &'a mut [pollfd],
+    /// Freed when the thread is cancelled; null where nothing is to be freed.
+    lists: *mut Lists,
+}
+
+/// An entry the kernel passes over.
+const UNUSED: pollfd = pollfd {
+    fd: -1,
+    events: 0,
+    revents: 0,
+};
+
+fn poll_few<const MOST: usize>(
+    set: &mut [pollfd],
+    timeout: i64,
+    mask: *const libc::sigset_t,
+) -> Result<usize, i32> {
+    let mut watches = [Watch::Kernel; MOST];
+    let mut kernel = [UNUSED; MOST];
+    let length = set.len();
+    let mut call = Call {
+        set,
+        watches: &mut watches[..length],
+        kernel: &mut kernel[..length],
+        lists: core::ptr::null_mut(),
+    };
+    call.run(timeout, mask)
+}
+
+impl Call<'_> {
+    fn run(&mut self, timeout: i64, mask: *const libc::sigset_t) -> Result<usize, i32> {
+        for (place, entry) in self.watches.iter_mut().zip(self.set.iter()) {
+            *place = watch(entry.fd);
+        }
+        let mut start = 0;
+        loop {
+            let count = self.look()?;
+            if count > 0 || timeout == 0 {
+                return Ok(count);
+            }
+            if start == 0 && timeout > 0 {
+                start = clock::nanoseconds();
+            }
+            if wait::spin(|| any(self.set, self.watches)) {
+                continue;
+            }
+            let left = epoll::remaining(timeout, start);
+            if left == 0 {
+                return self.look();
+            }
+            self.sleep(left, mask)?;
+        }
     }
-    count
+
+    /// What is ready now.
+    fn look(&mut self) -> Result<usize, i32> {
+        let mut ask = false;
+        for ((entry, watch), copy) in self
+            .set
+            .iter_mut()
+            .zip(self.watches.iter())
+            .zip(self.kernel.iter_mut())
+        {
+            if let Watch::Set(set) = watch {
+                // What the kernel then says of it is about its own members.
+                set.drain();
+            }
+            entry.revents = user_events(watch, entry.events);
+            *copy = UNUSED;
+            if !matches!(watch, Watch::Lane(_)) && entry.fd >= 0 {
+                (copy.fd, copy.events) = (entry.fd, entry.events);
+                ask = true;
+            }
+        }
+        if ask {
+            sys::poll(self.kernel, 0, core::ptr::null())?;
+        }
+        let mut count = 0;
+        for (entry, seen) in self.set.iter_mut().zip(self.kernel.iter()) {
+            entry.revents |= seen.revents;
+            count += usize::from(entry.revents != 0);
+        }
+        Ok(count)
+    }
+
+    /// Sleeps once in the kernel, on everything that may bring news.
+    fn sleep(&mut self, left: i64, mask: *const libc::sigset_t) -> Result<(), i32> {
+        let mut asleep = arm(self.set, self.watches);
+        if any(self.set, self.watches) {
+            disarm(self.watches, &mut asleep);
+            return Ok(());
+        }
+        let (set, watches, lists) = (&*self.set, &*self.watches, self.lists);
+        for ((copy, entry), watch) in self.kernel.iter_mut().zip(set).zip(watches) {
+            *copy = *entry;
+            if let Watch::Lane(_) = watch {
+                copy.events = POLLIN;
+            }
+        }
+        // Listeners need more descriptors than the program named.
+        let extra = wake_descriptors(watches);
+        let mut longer = Vec::new();
+        if !extra.is_empty() {
+            longer.extend_from_slice(self.kernel);
+            longer.extend(extra.iter().map(|fd| pollfd {
+                fd: *fd,
+                events: POLLIN,
+                revents: 0,
+            }));
+        }
+        drop(extra);
+        let heap = &raw mut longer;
+        // SAFETY: `longer` lives as long as this function runs.
+        let kernel = match unsafe { &mut *heap } {
+            longer if longer.is_empty() => &mut *self.kernel,
+            longer => &mut longer[..],
+        };
+        let began = clock::now();
+        let undo = || {
+            disarm(watches, &mut asleep);
+            // SAFETY: the thread was cancelled in its sleep and never uses them again.
+            unsafe {
+                core::ptr::drop_in_place(heap);
+                if !lists.is_null() {
+                    drop(Box::from_raw(lists));
+                }
+            }
+        };
+        let slept = cancel::guarded(undo, || wait::sleep_in_poll(kernel, left, mask));
+        wait::learn(began);
+        disarm(watches, &mut asleep);
+        serve(watches, kernel);
+        slept.map(|_| ())
+    }
 }
 
 fn any(set: &[pollfd], watches: &[Watch]) -> bool {
@@ -148,64 +260,30 @@ fn any(set: &[pollfd], watches: &[Watch]) -> bool {
         .any(|(entry, watch)| user_events(watch, entry.events) != 0)
 }
 
-/// The kernel's set: ordinary descriptors and listeners as they are, and, to sleep, whatever wakes
-/// the virtual ones. The first entries stand for `set`, in order.
-fn prepare(set: &[pollfd], watches: &[Watch], kernel: &mut Vec<pollfd>, sleeping: bool) {
-    kernel.clear();
-    for (entry, watch) in set.iter().zip(watches) {
-        let mut copy = pollfd {
-            revents: 0,
-            ..*entry
-        };
-        if let Watch::Lane(_) = watch {
-            copy.events = POLLIN;
-            if !sleeping {
-                copy.fd = -1;
-            }
-        }
-        kernel.push(copy);
-    }
-    if !sleeping {
-        return;
-    }
+/// Where virtual connections announce themselves.
+fn wake_descriptors(watches: &[Watch]) -> Vec<i32> {
+    let mut list = Vec::new();
     for watch in watches {
         if let Watch::Listener(socket) = watch
             && let Some(listener) = socket.listener()
         {
-            for fd in listener.wake_descriptors() {
-                kernel.push(pollfd {
-                    fd,
-                    events: POLLIN,
-                    revents: 0,
-                });
-            }
+            list.extend(listener.wake_descriptors());
         }
     }
+    list.sort_unstable();
+    list.dedup();
+    list
 }
 
-fn merge(set: &mut [pollfd], watches: &[Watch], kernel: &[pollfd]) -> usize {
-    let mut count = 0;
-    for ((entry, watch), seen) in set.iter_mut().zip(watches).zip(kernel) {
-        match watch {
-            Watch::Lane(_) | Watch::Set(_) => {}
-            Watch::Kernel | Watch::Listener(_) => entry.revents |= seen.revents,
-        }
-        count += usize::from(entry.revents != 0);
-    }
-    count
-}
-
-fn arm(set: &[pollfd], watches: &[Watch]) {
+fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
     let mut listeners = false;
+    let mut asleep = Vec::new();
     for (entry, watch) in set.iter().zip(watches) {
         match watch {
             Watch::Lane(lane) => {
-                let out = entry.events & libc::POLLOUT != 0;
-                lane.socket
-                    .entry
-                    .transmit
-                    .sleepers
-                    .fetch_add(1, core::sync::atomic::Ordering::AcqRel);
+                let sleepers = &lane.socket.entry.transmit.sleepers;
+                sleepers.fetch_add(1, Ordering::AcqRel);
+                let out = entry.events & (libc::POLLOUT | libc::POLLWRNORM) != 0;
                 lane.arm(if out {
                     bits::DATA | bits::SPACE
                 } else {
@@ -213,32 +291,30 @@ fn arm(set: &[pollfd], watches: &[Watch]) {
                 });
             }
             Watch::Listener(_) => listeners = true,
-            Watch::Set(set) => set.arm_for_others(),
+            Watch::Set(set) => asleep.push(set.fall_asleep()),
             Watch::Kernel => {}
         }
     }
     if listeners {
         let _ = listener::listen_for_jobs();
     }
+    asleep
 }
 
-fn disarm(watches: &[Watch]) {
+fn disarm(watches: &[Watch], asleep: &mut Vec<Asleep>) {
     let mut listeners = false;
     for watch in watches {
         match watch {
             Watch::Lane(lane) => {
-                lane.socket
-                    .entry
-                    .transmit
-                    .sleepers
-                    .fetch_sub(1, core::sync::atomic::Ordering::AcqRel);
+                let sleepers = &lane.socket.entry.transmit.sleepers;
+                sleepers.fetch_sub(1, Ordering::AcqRel);
                 lane.disarm(bits::DATA | bits::SPACE);
             }
-            Watch::Set(set) => set.disarm_for_others(),
             Watch::Listener(_) => listeners = true,
-            Watch::Kernel => {}
+            Watch::Set(_) | Watch::Kernel => {}
         }
     }
+    core::mem::take(asleep).into_iter().for_each(Asleep::wake);
     if listeners {
         listener::loops();
     }
@@ -251,14 +327,11 @@ fn serve(watches: &[Watch], kernel: &[pollfd]) {
             && seen.revents != 0
             && lane.socket.is(lane.fd)
         {
-            lane.take_tokens();
+            lane.take_tokens(None);
         }
     }
-    if kernel
-        .iter()
-        .skip(watches.len())
-        .any(|entry| entry.revents != 0)
-    {
+    let mut rest = kernel.iter().skip(watches.len());
+    if rest.any(|entry| entry.revents != 0) {
         listener::read_channels();
         for watch in watches {
             if let Watch::Listener(socket) = watch

@@ -64,6 +64,8 @@ pub struct Local {
     pub options: AtomicPtr<Lock<Vec<Record>>>,
     /// Epoll sets it is in.
     pub memberships: AtomicPtr<Lock<Vec<Membership>>>,
+    /// How often a writer found no room.
+    pub full: AtomicU32,
     /// When the kernel was last asked whether the peer lives.
     pub checked: core::sync::atomic::AtomicU64,
     /// Family of a fresh socket.

@@ -128,7 +128,7 @@ pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> 
                 }
             }
             if lane.socket.is(lane.fd) {
-                lane.take_tokens();
+                lane.take_tokens(None);
             }
             Ok(())
         }

@@ -31,6 +31,13 @@ fn count(result: Result<usize, i32>) -> c_int {
     }
 }
 
+fn outcome(result: Result<(), i32>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => real::fail(error),
+    }
+}
+
 const SET_BITS: usize = 64;
 
 /// Bit `fd` of a program's set of descriptors, which may be longer than `fd_set`.
@@ -270,26 +277,19 @@ hook! {
         if table::get(fd).kind() == Kind::Fresh {
             connection::before_kernel_use(fd);
         }
+        let wanted = if operation == libc::EPOLL_CTL_DEL { None } else { user::read(event).ok() };
+        if let Some(member) = epoll::of(fd) {
+            return outcome(known.control_nested(operation, fd, member, wanted));
+        }
         let Some(socket) = socket::of(fd) else {
             return real::epoll_ctl(set, operation, fd, event);
         };
-        let wanted = if operation == libc::EPOLL_CTL_DEL { None } else { user::read(event).ok() };
         match socket.word.kind() {
-            Kind::Virtual => match known.control(operation, fd, &socket, wanted) {
-                Ok(()) => 0,
-                Err(error) => real::fail(error),
-            },
+            Kind::Virtual => outcome(known.control(operation, fd, &socket, wanted)),
             Kind::Kernel if socket.has(status::KERNEL_CONNECTED) => {
                 real::epoll_ctl(set, operation, fd, event)
             }
-            _ => {
-                // The kernel knows of it too, and says what is wrong with the call.
-                let result = real::epoll_ctl(set, operation, fd, event);
-                if result == 0 {
-                    let _ = known.control(operation, fd, &socket, wanted);
-                }
-                result
-            }
+            _ => outcome(known.control_kernel(operation, fd, &socket, wanted)),
         }
     }
 

@@ -1,0 +1,125 @@
+//! What the inner set reports: tokens, doorbells, offers, kicks.
+
+use core::sync::atomic::Ordering;
+
+use super::{EpollSet, NUMBER, inside, own_data};
+use crate::socket::{self, status};
+use crate::sys;
+
+impl EpollSet {
+    /// Takes what the inner set has, and queues the members concerned.
+    pub(super) fn take_inner(&self) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        let inner = self.inner.load(Ordering::Acquire);
+        let Ok(count) = sys::epoll_take(inner, &mut events) else {
+            return;
+        };
+        for event in events.iter().take(count) {
+            let (kind, number) = (event.u64 >> 32, (event.u64 & 0xffff_ffff) as u32);
+            match kind {
+                inside::ITEM => self.take_token(number),
+                inside::CHANNEL => self.take_channel(number.cast_signed()),
+                _ => self.take_kick(),
+            }
+        }
+    }
+
+    fn take_kick(&self) {
+        let mut eight = [0; 8];
+        let fd = sys::int(self.kick.load(Ordering::Acquire));
+        let pointer = eight.as_mut_ptr().addr();
+        // SAFETY: eight bytes of ours.
+        let _ = unsafe { sys::raw(libc::SYS_read, [fd, pointer, 8, 0, 0, 0]) };
+    }
+
+    fn take_token(&self, number: u32) {
+        let index = number as usize;
+        let item = match self.state.lock() {
+            Some(state) => state.items.get(index).copied(),
+            None => None,
+        };
+        let Some(item) = item.filter(|item| item.alive) else {
+            return;
+        };
+        let Some(lane) = item.lane() else { return };
+        // Not under the lock: other sets that hold the socket hear of it.
+        lane.take_tokens(Some(self));
+        let Some(mut state) = self.state.lock() else {
+            return;
+        };
+        let Some(item) = state.items.get_mut(index) else {
+            return;
+        };
+        if !item.alive || item.word != lane.socket.word {
+            return;
+        }
+        if item.registered && lane.socket.has(status::PEER_GONE | status::SHUT_READ) {
+            // The anchor stays readable from now on: the state speaks for it.
+            let inner = self.inner.load(Ordering::Acquire);
+            let _ = sys::epoll_control(inner, libc::EPOLL_CTL_DEL, item.fd, 0, 0);
+            item.registered = false;
+        }
+        if item.cell.is_none() {
+            state.watched.insert(number);
+        }
+        state.ready.push(number);
+    }
+
+    fn take_channel(&self, fd: i32) {
+        let (mut offers, mut link) = (None, None);
+        if let Some(state) = self.state.lock() {
+            link = state.links.iter().copied().find(|link| link.channel == fd);
+            offers = state
+                .listeners
+                .as_slice()
+                .iter()
+                .filter_map(|number| state.items.get(*number as usize))
+                .filter_map(|item| socket::of_word(item.word)?.listener())
+                .find(|listener| listener.channel == fd);
+        }
+        if let Some(listener) = offers {
+            listener.take_offers();
+        } else if let Some(link) = link {
+            link.read_channel();
+            if !link.is_alive()
+                && let Some(mut state) = self.state.lock()
+            {
+                state.links.retain(|known| !core::ptr::eq(*known, link));
+            }
+        }
+        self.jobs.store(true, Ordering::Release);
+    }
+
+    /// Looks into what the kernel reported under our own data words, which lies behind the first
+    /// `have` events of `out`. Returns how many are left for the program.
+    pub(super) fn sift(&self, out: &mut [libc::epoll_event], have: usize, count: usize) -> usize {
+        let own = own_data();
+        let mut kept = have;
+        for index in have..have + count {
+            let event = out[index];
+            if event.u64 & !NUMBER != own {
+                out[kept] = event;
+                kept += 1;
+                continue;
+            }
+            let number = event.u64 & NUMBER;
+            if number == NUMBER {
+                self.take_inner();
+                continue;
+            }
+            let Some(shown) = self.translate(number as u32, event) else {
+                continue;
+            };
+            // What is ready by both paths is reported once.
+            let told = out
+                .iter()
+                .take(have)
+                .any(|other| { other.u64 } == { shown.u64 });
+            if !told {
+                out[kept] = shown;
+                kept += 1;
+            }
+        }
+        kept - have
+    }
+}

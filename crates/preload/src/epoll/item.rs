@@ -1,0 +1,176 @@
+//! One member of a set: what it shows, and whether that is to be told.
+
+use core::sync::atomic::Ordering;
+
+use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP};
+use netchannel_abi::link::side_flags;
+
+use super::edges::{Look, Seen};
+use super::{EpollSet, by_index, flag};
+use crate::lane::Lane;
+use crate::socket::{self, status};
+use crate::table::{Kind, Word};
+
+/// A member.
+#[derive(Clone, Copy)]
+pub(super) struct Item {
+    /// The descriptor it was added under.
+    pub fd: i32,
+    /// A descriptor by which it can be used now: another one when `fd` was closed.
+    pub through: i32,
+    /// The socket or set.
+    pub word: Word,
+    /// What the program asked for.
+    pub events: u32,
+    /// What it is told with.
+    pub data: u64,
+    /// In use.
+    pub alive: bool,
+    /// Not silenced by a one-shot event.
+    pub enabled: bool,
+    /// Added or changed since it was last looked at: told if it has anything.
+    pub fresh: bool,
+    /// Its anchor is in the inner set.
+    pub registered: bool,
+    /// The kernel itself reports it; kept because it may still turn virtual.
+    pub native: bool,
+    /// Its cell, of those of the set.
+    pub cell: Option<usize>,
+    /// As last told.
+    pub seen: Seen,
+    /// As last counted for the sets around this one.
+    pub noted: Seen,
+}
+
+/// What a virtual socket has to report.
+pub fn readiness(lane: &Lane) -> u32 {
+    let flags = lane.peer_flags();
+    let seen = lane.socket.entry.status.load(Ordering::Relaxed);
+    let mut mask = 0;
+    if lane.is_readable() {
+        mask |= EPOLLIN | libc::EPOLLRDNORM;
+    }
+    if lane.is_writable() {
+        mask |= EPOLLOUT | libc::EPOLLWRNORM;
+    }
+    let reset = flags & side_flags::RESET != 0;
+    let gone = seen & status::PEER_GONE != 0;
+    let ended = flags & side_flags::FIN != 0 || reset || gone;
+    if ended || seen & status::SHUT_READ != 0 {
+        mask |= EPOLLRDHUP;
+    }
+    let shut = seen & status::SHUT_WRITE != 0;
+    let met_closed = seen & (status::WRITE_MET_CLOSED | status::RESET) == status::WRITE_MET_CLOSED;
+    let torn = reset || met_closed || seen & (status::RESET | status::FAULT) != 0;
+    if torn || shut && (ended || seen & status::SHUT_READ != 0) {
+        mask |= EPOLLHUP;
+    }
+    if reset && seen & status::RESET == 0
+        || met_closed
+        || gone && seen & status::RESET == 0 && lane.ended_by_reset()
+    {
+        mask |= EPOLLERR | EPOLLHUP;
+    }
+    u32::try_from(mask).unwrap_or(0)
+}
+
+impl Item {
+    pub fn new(fd: i32, word: Word, events: u32, data: u64) -> Self {
+        Self {
+            fd,
+            through: fd,
+            word,
+            events,
+            data,
+            alive: true,
+            enabled: true,
+            fresh: true,
+            registered: false,
+            native: word.kind() == Kind::Kernel,
+            cell: None,
+            seen: Seen::default(),
+            noted: Seen::default(),
+        }
+    }
+
+    /// The connection, while its descriptor still names it.
+    pub fn lane(&self) -> Option<Lane> {
+        if self.word.kind() != Kind::Virtual {
+            return None;
+        }
+        let found = socket::of_word(self.word)?;
+        if !found.is(self.through) {
+            return None;
+        }
+        Lane::of(found, self.through)
+    }
+
+    /// The set that is a member, while it lives.
+    pub fn set(&self) -> Option<&'static EpollSet> {
+        if self.word.kind() != Kind::Epoll {
+            return None;
+        }
+        by_index(self.word.index()).filter(|set| set.is(self.word))
+    }
+
+    /// What it shows now.
+    pub fn look(&self) -> Look {
+        let input = flag(EPOLLIN | libc::EPOLLRDNORM);
+        match self.word.kind() {
+            Kind::Virtual => self.lane().map_or_else(Look::default, |lane| Look {
+                mask: readiness(&lane),
+                arrived: lane.arrived(),
+                full: lane.times_full(),
+            }),
+            Kind::Listener => socket::of_word(self.word)
+                .and_then(|found| found.listener())
+                .map_or_else(Look::default, |listener| Look {
+                    mask: if listener.has_pending() { input } else { 0 },
+                    arrived: listener.arrived(),
+                    full: 0,
+                }),
+            Kind::Epoll => self.set().map_or_else(Look::default, |set| {
+                let any = set.has_events();
+                Look {
+                    mask: if any { input } else { 0 },
+                    arrived: set.edges.load(Ordering::Relaxed),
+                    full: 0,
+                }
+            }),
+            _ => Look::default(),
+        }
+    }
+
+    /// What of a look the program wants to hear.
+    pub const fn wanted(&self, look: &Look) -> u32 {
+        look.mask & (self.events | flag(EPOLLERR | EPOLLHUP))
+    }
+
+    pub const fn is_edge(&self) -> bool {
+        self.events & flag(EPOLLET) != 0
+    }
+
+    pub const fn is_oneshot(&self) -> bool {
+        self.events & flag(EPOLLONESHOT) != 0
+    }
+
+    pub const fn wants_room(&self) -> bool {
+        self.events & flag(EPOLLOUT | libc::EPOLLWRNORM) != 0
+    }
+
+    /// Whether this side may tell anything of it at all.
+    pub const fn is_due(&self) -> bool {
+        self.alive && self.enabled && !self.native
+    }
+
+    /// Whether a look is to be told.
+    pub const fn tells(&self, look: &Look) -> bool {
+        self.wanted(look) != 0
+            && (self.fresh || !self.is_edge() || self.seen.differs(look, self.events))
+    }
+
+    /// Whether it would be told now.
+    pub fn would_tell(&self) -> bool {
+        self.is_due() && self.tells(&self.look())
+    }
+}

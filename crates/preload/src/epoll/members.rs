@@ -1,0 +1,393 @@
+//! Members come, change and go.
+
+use core::sync::atomic::Ordering;
+
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLEXCLUSIVE, EPOLLIN, c_int};
+use netchannel_abi::link::waiter as bits;
+use netchannel_ring::cell;
+
+use super::item::Item;
+use super::{CellUse, EpollSet, Membership, NUMBER, State, flag, inside, own_data};
+use crate::lane::Lane;
+use crate::link::LinkEnd;
+use crate::socket::{self, Socket};
+use crate::table::Kind;
+use crate::{listener, sys};
+
+impl EpollSet {
+    /// `epoll_ctl` for a connected virtual socket, of which the kernel must not know.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`.
+    pub fn control(
+        &'static self,
+        operation: c_int,
+        fd: i32,
+        socket: &Socket,
+        event: Option<libc::epoll_event>,
+    ) -> Result<(), i32> {
+        let mut state = self.lock()?;
+        let found = Self::find(&state, fd, socket.word);
+        match operation {
+            EPOLL_CTL_ADD => {
+                let event = event.ok_or(libc::EFAULT)?;
+                if found.is_some() {
+                    return Err(libc::EEXIST);
+                }
+                self.activate()?;
+                let item = Item::new(fd, socket.word, event.events, event.u64);
+                let number = self.insert(&mut state, item);
+                drop(state);
+                socket.with_memberships(|list| list.push(Membership::new(self, number)));
+            }
+            EPOLL_CTL_MOD => {
+                let event = event.ok_or(libc::EFAULT)?;
+                let number = found.ok_or(libc::ENOENT)?;
+                let item = &mut state.items[number as usize];
+                if (item.events | event.events) & flag(EPOLLEXCLUSIVE) != 0 {
+                    return Err(libc::EINVAL);
+                }
+                Self::change(&mut state, number, &event);
+                drop(state);
+            }
+            EPOLL_CTL_DEL => {
+                let number = found.ok_or(libc::ENOENT)?;
+                self.remove(&mut state, number);
+                drop(state);
+                self.forget_membership(socket, number);
+            }
+            _ => return Err(libc::EINVAL),
+        }
+        self.changed();
+        Ok(())
+    }
+
+    /// `epoll_ctl` for what the kernel knows too: it says what is wrong with the call, and reports
+    /// under a data word of ours.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`.
+    pub(super) fn control_both(
+        &'static self,
+        operation: c_int,
+        fd: i32,
+        item: Item,
+        had_event: bool,
+    ) -> Result<Option<u32>, i32> {
+        let kernel = |operation, data| {
+            if !had_event && operation != EPOLL_CTL_DEL {
+                return Err(libc::EFAULT);
+            }
+            let set = self.fd.load(Ordering::Relaxed);
+            sys::epoll_control(set, operation, fd, item.events, data)
+        };
+        let mut state = self.lock()?;
+        let found = Self::find(&state, fd, item.word);
+        let known = |number: u32| {
+            if item.native {
+                item.data
+            } else {
+                own_data() | u64::from(number) & NUMBER
+            }
+        };
+        let added = match (operation, found) {
+            (EPOLL_CTL_ADD, None) => {
+                let number = Self::place(&mut state);
+                if let Err(error) = kernel(operation, known(number)) {
+                    state.free.push(number);
+                    return Err(error);
+                }
+                state.free.push(number);
+                if !item.native {
+                    self.activate()?;
+                }
+                Some(self.insert(&mut state, item))
+            }
+            (EPOLL_CTL_MOD, Some(number)) => {
+                kernel(operation, known(number))?;
+                let event = libc::epoll_event {
+                    events: item.events,
+                    u64: item.data,
+                };
+                Self::change(&mut state, number, &event);
+                None
+            }
+            (EPOLL_CTL_DEL, Some(number)) => {
+                kernel(operation, 0)?;
+                self.remove(&mut state, number);
+                drop(state);
+                self.forget_item(&item, number);
+                return Ok(None);
+            }
+            _ => {
+                kernel(operation, item.data)?;
+                None
+            }
+        };
+        drop(state);
+        if !item.native {
+            self.changed();
+        }
+        Ok(added)
+    }
+
+    /// `epoll_ctl` for a kernel socket that may still turn virtual, or a listener.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`.
+    pub fn control_kernel(
+        &'static self,
+        operation: c_int,
+        fd: i32,
+        socket: &Socket,
+        event: Option<libc::epoll_event>,
+    ) -> Result<(), i32> {
+        let (events, data) = event.map_or((0, 0), |event| (event.events, event.u64));
+        let item = Item::new(fd, socket.word, events, data);
+        let added = self.control_both(operation, fd, item, event.is_some())?;
+        if let Some(number) = added {
+            socket.with_memberships(|list| list.push(Membership::new(self, number)));
+        }
+        Ok(())
+    }
+
+    /// Whoever sleeps looks again; sets around this one have news.
+    pub(super) fn changed(&self) {
+        if self.has_parents.load(Ordering::Relaxed) {
+            self.edges.fetch_add(1, Ordering::Relaxed);
+        }
+        self.wake();
+    }
+
+    pub(super) fn find(state: &State, fd: i32, word: crate::table::Word) -> Option<u32> {
+        let number = state.index.get(fd)?;
+        let item = state.items.get(number as usize)?;
+        (item.alive && item.word == word).then_some(number)
+    }
+
+    fn change(state: &mut State, number: u32, event: &libc::epoll_event) {
+        let Some(item) = state.items.get_mut(number as usize) else {
+            return;
+        };
+        item.events = event.events;
+        item.data = event.u64;
+        item.enabled = true;
+        item.fresh = true;
+        if !item.native {
+            state.ready.push(number);
+        }
+    }
+
+    /// A free place among the items.
+    fn place(state: &mut State) -> u32 {
+        state.free.pop().unwrap_or_else(|| {
+            let number = u32::try_from(state.items.len()).unwrap_or(u32::MAX);
+            let mut item = Item::new(-1, crate::table::Word::FOREIGN, 0, 0);
+            item.alive = false;
+            state.items.push(item);
+            number
+        })
+    }
+
+    pub(super) fn insert(&'static self, state: &mut State, mut item: Item) -> u32 {
+        let number = Self::place(state);
+        let index = number as usize;
+        // What stood under this descriptor before is another file, which lives on unseen.
+        state.index.set(item.fd, number);
+        match item.word.kind() {
+            Kind::Virtual => {
+                if let Some(lane) = item.lane() {
+                    item.cell = Self::join_cell(state, &lane, number);
+                }
+                if item.cell.is_none() {
+                    state.watched.insert(number);
+                }
+                state.unregistered.insert(number);
+                state.ready.push(number);
+            }
+            Kind::Listener => {
+                state.listeners.insert(number);
+                if let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener()) {
+                    let exclusive = item.events & flag(EPOLLEXCLUSIVE);
+                    self.add_channel(listener.channel, exclusive);
+                    listener.watch(self);
+                }
+                for link in listener::server_links() {
+                    self.add_link_locked(state, link);
+                }
+                state.ready.push(number);
+            }
+            Kind::Epoll => {
+                state.nested.insert(number);
+                state.ready.push(number);
+            }
+            _ => {}
+        }
+        state.items[index] = item;
+        number
+    }
+
+    fn add_channel(&self, fd: i32, exclusive: u32) {
+        let inner = self.inner.load(Ordering::Acquire);
+        let events = flag(EPOLLIN) | exclusive;
+        let data = inside::CHANNEL << 32 | u64::try_from(fd).unwrap_or(0);
+        let _ = sys::epoll_control(inner, EPOLL_CTL_ADD, fd, events, data);
+    }
+
+    pub(super) fn add_link_locked(&self, state: &mut State, link: &'static LinkEnd) {
+        if link.is_alive() && !state.links.iter().any(|known| core::ptr::eq(*known, link)) {
+            state.links.push(link);
+            self.add_channel(link.channel, 0);
+            link.awake(true);
+        }
+    }
+
+    /// Takes a place in a cell, so that the loop sleeps for all its sockets with one word.
+    fn join_cell(state: &mut State, lane: &Lane, item: u32) -> Option<usize> {
+        let link = lane.link;
+        let taken = lane.own().waiter.load(Ordering::Relaxed) & bits::CELL_MASK != 0;
+        if !link.is_own() || taken {
+            return None;
+        }
+        let known = state
+            .cells
+            .iter()
+            .position(|cell| cell.link.is_some_and(|known| core::ptr::eq(known, link)));
+        let index = match known {
+            Some(index) => index,
+            None => Self::open_cell(state, link)?,
+        };
+        let cell = state.cells.get_mut(index)?;
+        let slot = lane.handle().index as usize;
+        if cell.items.len() <= slot {
+            cell.items.resize(slot + 1, 0);
+        }
+        cell.items[slot] = item + 1;
+        cell.members += 1;
+        lane.attach_cell(Some(cell.cell));
+        Some(index)
+    }
+
+    fn open_cell(state: &mut State, link: &'static LinkEnd) -> Option<usize> {
+        let cell = link.reserve_cell()?;
+        let shared = link.cell(link.role, cell)?;
+        cell::wake(&shared.asleep);
+        cell::take(&shared.summary, &shared.ready, |_| {});
+        let unused = state.cells.iter().position(|cell| cell.link.is_none());
+        let index = unused.unwrap_or_else(|| {
+            state.cells.push(CellUse {
+                link: None,
+                cell: 0,
+                items: Vec::new(),
+                members: 0,
+            });
+            state.cells.len() - 1
+        });
+        let used = state.cells.get_mut(index)?;
+        used.link = Some(link);
+        used.cell = cell;
+        Some(index)
+    }
+
+    fn leave_cell(state: &mut State, item: &Item, number: u32) {
+        let Some(used) = item.cell.and_then(|cell| state.cells.get_mut(cell)) else {
+            return;
+        };
+        let Some(lane) = socket::of_word(item.word).and_then(|s| Lane::of(s, item.through)) else {
+            return;
+        };
+        if lane.socket.is(item.through) {
+            lane.attach_cell(None);
+        }
+        if let Some(place) = used.items.get_mut(lane.handle().index as usize)
+            && *place == number + 1
+        {
+            *place = 0;
+            used.members -= 1;
+        }
+        if used.members == 0
+            && let Some(link) = used.link.take()
+        {
+            link.return_cell(used.cell);
+        }
+    }
+
+    /// Takes an item out of everything but the kernel's set of the program.
+    pub(super) fn remove(&'static self, state: &mut State, number: u32) {
+        let Some(item) = state.items.get(number as usize).copied() else {
+            return;
+        };
+        if !item.alive {
+            return;
+        }
+        let inner = self.inner.load(Ordering::Acquire);
+        if item.registered && inner >= 0 {
+            let _ = sys::epoll_control(inner, EPOLL_CTL_DEL, item.fd, 0, 0);
+        }
+        match item.word.kind() {
+            Kind::Virtual => {
+                Self::leave_cell(state, &item, number);
+                state.watched.remove(number);
+                state.unregistered.remove(number);
+                state.left = true;
+            }
+            Kind::Listener => {
+                state.listeners.remove(number);
+                if let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener()) {
+                    listener.unwatch(self);
+                    let _ = sys::epoll_control(inner, EPOLL_CTL_DEL, listener.channel, 0, 0);
+                }
+            }
+            Kind::Epoll => {
+                state.nested.remove(number);
+            }
+            _ => {}
+        }
+        state.index.clear(item.fd, number);
+        state.ready.remove(number);
+        state.items[number as usize].alive = false;
+        state.free.push(number);
+    }
+
+    /// As [`Self::remove`], when the set itself ends.
+    pub(super) fn remove_with_membership(&'static self, state: &mut State, number: u32) {
+        let Some(item) = state.items.get(number as usize).copied() else {
+            return;
+        };
+        if item.alive {
+            self.remove(state, number);
+            self.forget_item(&item, number);
+        }
+    }
+
+    fn forget_item(&'static self, item: &Item, number: u32) {
+        match item.word.kind() {
+            Kind::Epoll => {
+                if let Some(set) = item.set() {
+                    set.leave_parent(Membership::new(self, number));
+                }
+            }
+            _ => {
+                if let Some(socket) = socket::of_word(item.word) {
+                    self.forget_membership(&socket, number);
+                }
+            }
+        }
+    }
+
+    pub(super) fn forget_membership(&'static self, socket: &Socket, number: u32) {
+        if socket.has_memberships() {
+            socket.with_memberships(|list| list.retain(|m| !m.is(self, number)));
+        }
+    }
+}
+
+impl Membership {
+    pub(super) const fn new(set: &'static EpollSet, item: u32) -> Self {
+        Self { set, item }
+    }
+
+    pub(super) fn is(&self, set: &EpollSet, item: u32) -> bool {
+        core::ptr::eq(self.set, set) && self.item == item
+    }
+}

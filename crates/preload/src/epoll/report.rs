@@ -1,0 +1,211 @@
+//! Finding what is ready and telling the program. No system call.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_ring::cell;
+
+use super::edges::Seen;
+use super::item::Item;
+use super::{EpollSet, NUMBER, State, flag, own_data};
+use crate::table::Kind;
+use crate::{listener, sys};
+
+impl EpollSet {
+    /// Gathers ready members into `out`.
+    pub(super) fn collect(&self, out: &mut [libc::epoll_event]) -> usize {
+        let Some(mut state) = self.state.lock() else {
+            return 0;
+        };
+        self.absorb(&mut state);
+        self.report(&mut state, out)
+    }
+
+    /// Whether a wait would tell anything that the kernel does not know of.
+    pub fn has_events(&self) -> bool {
+        if !self.is_active() {
+            return false;
+        }
+        let Some(mut state) = self.state.lock() else {
+            return false;
+        };
+        let state = &mut *state;
+        self.absorb(state);
+        while let Some(number) = state.ready.front() {
+            if let Some(item) = state.items.get_mut(number as usize) {
+                let look = Self::look(item);
+                if item.is_due() && item.tells(&look) {
+                    return true;
+                }
+                item.settle(&look);
+            }
+            state.ready.remove(number);
+        }
+        false
+    }
+
+    /// Takes the news of all members: marks in cells, connections of listeners, what is watched.
+    pub(super) fn absorb(&self, state: &mut State) {
+        let counts = self.has_parents.load(Ordering::Relaxed);
+        for index in 0..state.cells.len() {
+            self.absorb_cell(state, index, counts);
+        }
+        if !state.listeners.is_empty() && self.has_jobs(state) {
+            listener::poll_jobs();
+            self.jobs.store(false, Ordering::Relaxed);
+            for number in state.listeners.as_slice() {
+                state.ready.push(*number);
+            }
+            if counts {
+                self.edges.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let State {
+            watched,
+            nested,
+            items,
+            ready,
+            ..
+        } = state;
+        for number in watched.as_slice().iter().chain(nested.as_slice()) {
+            let Some(item) = items.get_mut(*number as usize) else {
+                continue;
+            };
+            if !item.is_due() {
+                continue;
+            }
+            let look = item.look();
+            if item.tells(&look) {
+                ready.push(*number);
+                if counts {
+                    self.count(item);
+                }
+            }
+        }
+    }
+
+    fn absorb_cell(&self, state: &mut State, index: usize, counts: bool) {
+        let State {
+            cells,
+            items,
+            ready,
+            ..
+        } = state;
+        let Some(used) = cells.get(index) else {
+            return;
+        };
+        let Some(link) = used.link else { return };
+        let Some(shared) = link.cell(link.role, used.cell) else {
+            return;
+        };
+        if !cell::any(&shared.summary) {
+            return;
+        }
+        cell::take(&shared.summary, &shared.ready, |slot| {
+            let number = used.items.get(slot).copied().unwrap_or(0);
+            let Some(index) = number.checked_sub(1) else {
+                return;
+            };
+            if let Some(item) = items.get_mut(index as usize)
+                && item.alive
+            {
+                ready.push(index);
+                if counts {
+                    self.count(item);
+                }
+            }
+        });
+    }
+
+    /// Counts news of a member, for the sets around this one.
+    fn count(&self, item: &mut Item) {
+        let look = item.look();
+        if item.noted.differs(&look, item.events) && item.wanted(&look) != 0 {
+            item.noted.note(&look);
+            self.edges.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether listeners may have connections that were not told of.
+    pub(super) fn has_jobs(&self, state: &State) -> bool {
+        self.jobs.load(Ordering::Relaxed)
+            || state
+                .links
+                .iter()
+                .any(|link| link.is_alive() && link.has_jobs())
+    }
+
+    /// What a member shows. One that waits for room and has none asks the peer for word of it.
+    fn look(item: &Item) -> super::edges::Look {
+        let look = item.look();
+        if item.is_due()
+            && item.wants_room()
+            && look.mask & flag(libc::EPOLLOUT) == 0
+            && let Some(lane) = item.lane()
+            && lane.want_space()
+        {
+            return item.look();
+        }
+        look
+    }
+
+    fn report(&self, state: &mut State, out: &mut [libc::epoll_event]) -> usize {
+        let mut count = 0;
+        let mut again = 0;
+        for _ in 0..state.ready.len() {
+            if count == out.len() {
+                break;
+            }
+            let Some(number) = state.ready.pop() else {
+                break;
+            };
+            let Some(item) = state.items.get_mut(number as usize) else {
+                continue;
+            };
+            if !item.is_due() {
+                continue;
+            }
+            let look = Self::look(item);
+            if !item.tells(&look) {
+                item.settle(&look);
+                continue;
+            }
+            out[count] = libc::epoll_event {
+                events: item.wanted(&look),
+                u64: item.data,
+            };
+            count += 1;
+            item.settle(&look);
+            item.seen.note(&look);
+            if item.is_oneshot() {
+                item.enabled = false;
+                self.silence(item, number);
+            } else if !item.is_edge() {
+                state.ready.push(number);
+                again += 1;
+            }
+        }
+        if state.ready.len() > again && self.sleepers.load(Ordering::Relaxed) > 0 {
+            // What had no room is for the others.
+            self.wake();
+        }
+        count
+    }
+
+    /// A one-shot member was told: where the kernel reports it too, it must not do so again.
+    fn silence(&self, item: &Item, number: u32) {
+        if matches!(item.word.kind(), Kind::Listener | Kind::Epoll) {
+            let set = self.fd.load(Ordering::Relaxed);
+            let data = own_data() | u64::from(number) & NUMBER;
+            let _ = sys::epoll_control(set, libc::EPOLL_CTL_MOD, item.fd, 0, data);
+        }
+    }
+}
+
+impl Item {
+    /// The first look at a member that was added or changed is taken.
+    fn settle(&mut self, look: &super::edges::Look) {
+        if core::mem::take(&mut self.fresh) {
+            self.seen = Seen::start(look);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Going to sleep in the kernel without missing anything: everybody who may bring news is told
+//! first, then all is looked at once more.
+
+use core::sync::atomic::Ordering;
+
+use libc::{EPOLLIN, EPOLLRDHUP};
+use netchannel_abi::link::waiter as bits;
+use netchannel_ring::cell;
+
+use super::{EpollSet, State, flag, inside};
+use crate::sys;
+
+/// Watched members that are looked at while spinning.
+const SPUN: usize = 64;
+
+/// The sets for which a thread sleeps: one and those within it.
+pub struct Asleep {
+    sets: Vec<&'static EpollSet>,
+}
+
+impl Asleep {
+    /// The thread is awake.
+    pub fn wake(self) {
+        self.sets.iter().for_each(|set| set.rise());
+    }
+}
+
+impl EpollSet {
+    /// Prepares to sleep in the kernel on the set's descriptor. The caller looks once more at what
+    /// it waits for before it does.
+    pub fn fall_asleep(&'static self) -> Asleep {
+        let mut asleep = Asleep { sets: Vec::new() };
+        self.lie_down(&mut asleep);
+        asleep
+    }
+
+    /// As [`Self::fall_asleep`], for a wait. `None` when something came meanwhile. Also says
+    /// whether a member has left since the last sleep.
+    pub(super) fn arm(&'static self) -> Option<(Asleep, bool)> {
+        let asleep = self.fall_asleep();
+        if self.peek() {
+            asleep.wake();
+            return None;
+        }
+        let mut left = false;
+        if let Some(mut state) = self.state.lock() {
+            left = core::mem::take(&mut state.left);
+            Self::rest(&mut state);
+        }
+        Some((asleep, left))
+    }
+
+    /// Members that were watched, are armed and have no news, need not be looked at: a token tells.
+    fn rest(state: &mut State) {
+        for index in (0..state.watched.as_slice().len()).rev() {
+            let number = state.watched.as_slice()[index];
+            let Some(item) = state.items.get(number as usize) else {
+                continue;
+            };
+            let armed = item.registered
+                && item.lane().is_some_and(|lane| {
+                    lane.own().waiter.load(Ordering::Relaxed) & bits::DATA != 0
+                });
+            // Looked at after the bit was seen: the peer takes it, or we see what it did.
+            core::sync::atomic::fence(Ordering::SeqCst);
+            if armed && !item.would_tell() {
+                state.watched.remove(number);
+            }
+        }
+    }
+
+    fn lie_down(&'static self, asleep: &mut Asleep) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        asleep.sets.push(self);
+        if !self.is_active() {
+            return;
+        }
+        let Some(mut guard) = self.state.lock() else {
+            return;
+        };
+        let state = &mut *guard;
+        self.register(state);
+        for used in &state.cells {
+            if let Some(link) = used.link
+                && let Some(shared) = link.cell(link.role, used.cell)
+                && shared.asleep.load(Ordering::Relaxed) == 0
+            {
+                cell::sleep(&shared.asleep);
+            }
+        }
+        if !state.listeners.is_empty() {
+            for link in &state.links {
+                if link.is_alive() && !link.is_listening() {
+                    link.listen_for_jobs();
+                }
+            }
+        }
+        for number in state.watched.as_slice() {
+            if let Some(item) = state.items.get(*number as usize)
+                && item.enabled
+                && let Some(lane) = item.lane()
+            {
+                let full = item.wants_room() && !lane.is_writable();
+                lane.arm(if full {
+                    bits::DATA | bits::SPACE
+                } else {
+                    bits::DATA
+                });
+            }
+        }
+        let nested: Vec<_> = state
+            .nested
+            .as_slice()
+            .iter()
+            .filter_map(|number| state.items.get(*number as usize)?.set())
+            .collect();
+        drop(guard);
+        for set in nested {
+            set.lie_down(asleep);
+        }
+    }
+
+    /// Puts the anchors of new members into the inner set.
+    fn register(&self, state: &mut State) {
+        let inner = self.inner.load(Ordering::Acquire);
+        while let Some(number) = state.unregistered.pop() {
+            if let Some(item) = state.items.get_mut(number as usize)
+                && item.alive
+            {
+                let data = inside::ITEM << 32 | u64::from(number);
+                let events = flag(EPOLLIN | EPOLLRDHUP);
+                item.registered =
+                    sys::epoll_control(inner, libc::EPOLL_CTL_ADD, item.fd, events, data).is_ok();
+            }
+        }
+    }
+
+    fn rise(&self) {
+        let others = self.sleepers.fetch_sub(1, Ordering::SeqCst) > 1;
+        if !self.is_active() {
+            return;
+        }
+        let Some(state) = self.state.lock() else {
+            return;
+        };
+        if !others {
+            state.links.iter().for_each(|link| link.awake(true));
+        }
+        for used in &state.cells {
+            let Some(shared) = used.link.and_then(|link| link.cell(link.role, used.cell)) else {
+                continue;
+            };
+            if others {
+                // They must be woken for the next one.
+                cell::sleep(&shared.asleep);
+            } else {
+                cell::wake(&shared.asleep);
+            }
+        }
+    }
+
+    /// Whether anything is there. Only looks; spun upon.
+    pub(super) fn peek(&self) -> bool {
+        let Some(state) = self.state.lock() else {
+            return false;
+        };
+        let marked = |used: &super::CellUse| {
+            used.link
+                .and_then(|link| link.cell(link.role, used.cell))
+                .is_some_and(|shared| cell::any(&shared.summary))
+        };
+        let tells = |number: &u32| {
+            state
+                .items
+                .get(*number as usize)
+                .is_some_and(super::item::Item::would_tell)
+        };
+        state.cells.iter().any(marked)
+            || !state.listeners.is_empty() && self.has_jobs(&state)
+            || state.watched.as_slice().iter().take(SPUN).any(tells)
+            || state.nested.as_slice().iter().any(tells)
+            || state.ready.front().is_some_and(|number| tells(&number))
+    }
+}

@@ -1,0 +1,188 @@
+//! What other parts of the library tell the sets: a socket is another kind now, is closed, has
+//! changed; a link came up; the process forked.
+
+use core::sync::atomic::Ordering;
+
+use super::item::Item;
+use super::{EpollSet, Membership, NUMBER, State, UNUSED, all, own_data};
+use crate::lane::Lane;
+use crate::link::LinkEnd;
+use crate::socket::Socket;
+use crate::sys;
+use crate::table::{self, Kind};
+
+fn memberships(socket: &Socket) -> Vec<Membership> {
+    if !socket.has_memberships() {
+        return Vec::new();
+    }
+    socket
+        .with_memberships(|list| list.clone())
+        .unwrap_or_default()
+}
+
+/// The item of a membership, if it still is this socket's.
+fn item_of<'a>(state: &'a mut State, member: &Membership, socket: &Socket) -> Option<&'a mut Item> {
+    let item = state.items.get_mut(member.item as usize)?;
+    let same = item.word.0 >> 8 == socket.word.0 >> 8;
+    (item.alive && same).then_some(item)
+}
+
+/// The kernel's own registrations of `fd` go before its file is replaced.
+pub fn before_replace(fd: i32, socket: &Socket) {
+    for member in memberships(socket) {
+        let Some(mut state) = member.set.state.lock() else {
+            continue;
+        };
+        if item_of(&mut state, &member, socket).is_some_and(|item| item.fd == fd) {
+            let set = member.set.fd.load(Ordering::Relaxed);
+            let _ = sys::epoll_control(set, libc::EPOLL_CTL_DEL, fd, 0, 0);
+        }
+    }
+}
+
+/// The socket under `fd` is another kind now: its sets treat it accordingly.
+pub fn replaced(fd: i32, socket: &Socket) {
+    for member in memberships(socket) {
+        let set = member.set;
+        let Some(mut state) = set.state.lock() else {
+            continue;
+        };
+        let Some(item) = item_of(&mut state, &member, socket).copied() else {
+            continue;
+        };
+        if item.fd != fd {
+            continue;
+        }
+        set.remove(&mut state, member.item);
+        if set.activate().is_err() {
+            continue;
+        }
+        let fresh = Item {
+            enabled: item.enabled,
+            ..Item::new(fd, socket.word, item.events, item.data)
+        };
+        // The place that was just left is taken again: the membership stays true.
+        let number = set.insert(&mut state, fresh);
+        drop(state);
+        if number != member.item {
+            set.forget_membership(socket, member.item);
+            socket.with_memberships(|list| list.push(Membership::new(set, number)));
+        }
+        if socket.word.kind() != Kind::Virtual {
+            // A listener is reported by the kernel under our data word, others under the program's.
+            let set = set.fd.load(Ordering::Relaxed);
+            let data = if fresh.native {
+                item.data
+            } else {
+                own_data() | u64::from(number) & NUMBER
+            };
+            let events = if item.enabled { item.events } else { 0 };
+            let _ = sys::epoll_control(set, libc::EPOLL_CTL_MOD, fd, events, data);
+        }
+        set.changed();
+    }
+}
+
+/// Something of the socket changed that no peer tells of.
+pub fn changed(socket: &Socket) {
+    for member in memberships(socket) {
+        notify(&member, socket);
+    }
+}
+
+/// Tokens of the socket were taken by somebody who is not in `except`: they may have been meant
+/// for the sets it is in.
+pub fn tokens_taken(lane: &Lane, except: Option<&EpollSet>) {
+    for member in memberships(&lane.socket) {
+        if !except.is_some_and(|set| core::ptr::eq(set, member.set)) {
+            notify(&member, &lane.socket);
+        }
+    }
+}
+
+fn notify(member: &Membership, socket: &Socket) {
+    if let Some(mut state) = member.set.state.lock() {
+        let Some(item) = item_of(&mut state, member, socket) else {
+            return;
+        };
+        if item.cell.is_none() && item.word.kind() == Kind::Virtual {
+            state.watched.insert(member.item);
+        }
+        state.ready.push(member.item);
+    }
+    member.set.changed();
+}
+
+/// A descriptor of the socket is closed: sets forget it with the last one.
+pub fn forget(fd: i32, socket: &Socket) {
+    let members = memberships(socket);
+    if members.is_empty() {
+        return;
+    }
+    let mut other = None;
+    if socket.entry.references.load(Ordering::Acquire) > 1 {
+        table::for_each(|fd, word| {
+            if word == socket.word {
+                other = Some(fd);
+            }
+        });
+    }
+    for member in members {
+        let Some(mut state) = member.set.state.lock() else {
+            continue;
+        };
+        let Some(item) = item_of(&mut state, &member, socket) else {
+            continue;
+        };
+        match other {
+            Some(other) => {
+                if item.through == fd {
+                    item.through = other;
+                }
+                // The number may come to mean another file.
+                if item.fd == fd {
+                    state.index.clear(fd, member.item);
+                }
+            }
+            None => {
+                member.set.remove(&mut state, member.item);
+                drop(state);
+                // A wake-up may have gone to the socket that is no more.
+                member.set.changed();
+            }
+        }
+    }
+    if other.is_none() {
+        socket.with_memberships(Vec::clear);
+    }
+}
+
+/// A link came up: every loop with a listener watches it.
+pub fn add_link(link: &'static LinkEnd) {
+    for set in all() {
+        if set.is_active()
+            && let Some(mut state) = set.state.lock()
+            && !state.listeners.is_empty()
+        {
+            set.add_link_locked(&mut state, link);
+        }
+    }
+}
+
+/// In a forked child no other thread holds a set or sleeps in one.
+pub fn reset_in_child() {
+    UNUSED.reset();
+    for set in all() {
+        set.state.reset();
+        set.parents.reset();
+        set.sleepers.store(0, Ordering::Relaxed);
+    }
+}
+
+impl EpollSet {
+    /// A listener of the set has a connection. May be called under any lock.
+    pub fn has_connection(&self) {
+        self.jobs.store(true, Ordering::Release);
+        self.wake();
+    }
+}

@@ -1,0 +1,280 @@
+//! `epoll_wait`: virtual members first, the kernel's in turn, then a spin where it pays, then sleep.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use libc::c_int;
+
+use super::{Asleep, EpollSet};
+use crate::{cancel, clock, real, sys, wait};
+
+/// How long the kernel's descriptors may wait while virtual ones keep the loop busy.
+const FAIR: u64 = 50 * clock::MICROSECOND;
+/// A sleep that is shorter than this would have been worth a spin.
+const SHORT: u64 = 100 * clock::MICROSECOND;
+/// So many spins are tried in vain before the loop sleeps at once.
+const TRIES: u32 = 4;
+/// After a member has left, a wake-up may be on its way to it: the first sleep is bounded.
+const CAUTIOUS: i64 = 50_000_000;
+
+/// Whose turn it is.
+#[derive(Default)]
+pub(super) struct Turns {
+    /// When the kernel was last looked at.
+    looked: AtomicU64,
+    /// The last look at the kernel found something.
+    found: AtomicBool,
+    /// The last wait was filled with virtual events alone.
+    full: AtomicBool,
+    /// Spins that may yet be tried.
+    tries: AtomicU32,
+}
+
+impl Turns {
+    fn is_stale(&self, now: u64) -> bool {
+        now.wrapping_sub(self.looked.load(Ordering::Relaxed)) > FAIR
+    }
+
+    fn note_look(&self, found: bool) {
+        self.looked.store(clock::now(), Ordering::Relaxed);
+        if self.found.load(Ordering::Relaxed) != found {
+            self.found.store(found, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the kernel must be asked first: virtual members alone filled the last answer.
+    fn is_kernels(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+            && (self.found.load(Ordering::Relaxed) || self.is_stale(clock::now()))
+    }
+
+    fn note_full(&self, full: bool) {
+        if self.full.load(Ordering::Relaxed) != full {
+            self.full.store(full, Ordering::Relaxed);
+        }
+    }
+}
+
+impl EpollSet {
+    /// `epoll_pwait` in all its forms; `timeout` in nanoseconds, negative for ever.
+    ///
+    /// # Errors
+    /// As `epoll_wait`.
+    pub fn wait(
+        &'static self,
+        out: &mut [libc::epoll_event],
+        timeout: i64,
+        mask: *const libc::sigset_t,
+    ) -> Result<usize, i32> {
+        cancel::point();
+        let mut deadline = Deadline::new(timeout);
+        loop {
+            if !self.is_active() {
+                match self.wait_inactive(out, &mut deadline, mask)? {
+                    Some(count) => return Ok(count),
+                    None => continue,
+                }
+            }
+            if self.turns.is_kernels() {
+                let (seen, _) = self.look_at_kernel(out, 0)?;
+                if seen > 0 {
+                    self.turns.note_full(false);
+                    let rest = self.collect(&mut out[seen..]);
+                    return Ok(seen + rest);
+                }
+            }
+            let count = self.collect(out);
+            self.turns.note_full(count == out.len());
+            if count > 0 {
+                return Ok(count + self.add_kernel(out, count));
+            }
+            if timeout == 0 {
+                return self.look_once(out);
+            }
+            let left = deadline.left();
+            if left == 0 {
+                return self.look_once(out);
+            }
+            if self.turns.tries.load(Ordering::Relaxed) > 0 {
+                if self.turns.is_stale(clock::now()) {
+                    let (seen, ours) = self.look_at_kernel(out, 0)?;
+                    if seen > 0 {
+                        return Ok(seen);
+                    }
+                    if ours {
+                        continue;
+                    }
+                }
+                if wait::spin(|| self.peek()) {
+                    self.turns.tries.store(TRIES, Ordering::Relaxed);
+                    continue;
+                }
+                self.turns.tries.fetch_sub(1, Ordering::Relaxed);
+            }
+            if let Some(count) = self.sleep(out, left, mask)? {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// A set that only the kernel knows members of, until somebody adds another.
+    fn wait_inactive(
+        &'static self,
+        out: &mut [libc::epoll_event],
+        deadline: &mut Deadline,
+        mask: *const libc::sigset_t,
+    ) -> Result<Option<usize>, i32> {
+        let fd = self.fd.load(Ordering::Relaxed);
+        let left = deadline.left();
+        let got = if left == 0 {
+            kernel_wait(fd, out, 0, mask)
+        } else {
+            self.sleepers.fetch_add(1, Ordering::SeqCst);
+            let got = if self.is_active() {
+                // Added since: there is more to look at.
+                self.sleepers.fetch_sub(1, Ordering::SeqCst);
+                return Ok(None);
+            } else {
+                let undo = || drop(self.sleepers.fetch_sub(1, Ordering::SeqCst));
+                cancel::guarded(undo, || kernel_wait(fd, out, left, mask))
+            };
+            self.sleepers.fetch_sub(1, Ordering::SeqCst);
+            got
+        };
+        let count = got?;
+        let kept = self.sift(out, 0, count);
+        Ok((kept > 0 || count == 0).then_some(kept))
+    }
+
+    /// What the kernel has now, behind the first `have` events; and whether news of ours was among
+    /// it.
+    fn look_at_kernel(
+        &self,
+        out: &mut [libc::epoll_event],
+        have: usize,
+    ) -> Result<(usize, bool), i32> {
+        let fd = self.fd.load(Ordering::Relaxed);
+        let seen = kernel_wait(fd, &mut out[have..], 0, core::ptr::null())?;
+        let kept = self.sift(out, have, seen);
+        self.turns.note_look(kept > 0);
+        Ok((kept, kept < seen))
+    }
+
+    /// The answer of a wait that does not wait.
+    fn look_once(&self, out: &mut [libc::epoll_event]) -> Result<usize, i32> {
+        let (seen, ours) = self.look_at_kernel(out, 0)?;
+        if ours && seen < out.len() {
+            return Ok(seen + self.collect(&mut out[seen..]));
+        }
+        Ok(seen)
+    }
+
+    /// Adds what the kernel's descriptors have to virtual events, every now and then.
+    fn add_kernel(&self, out: &mut [libc::epoll_event], count: usize) -> usize {
+        if count == out.len() || !self.turns.is_stale(clock::now()) {
+            return 0;
+        }
+        self.look_at_kernel(out, count).map_or(0, |(kept, _)| kept)
+    }
+
+    /// Sleeps once. `None` when there is something to look at.
+    fn sleep(
+        &'static self,
+        out: &mut [libc::epoll_event],
+        left: i64,
+        mask: *const libc::sigset_t,
+    ) -> Result<Option<usize>, i32> {
+        let Some((asleep, cautious)) = self.arm() else {
+            self.turns.tries.store(TRIES, Ordering::Relaxed);
+            return Ok(None);
+        };
+        let limit = match left {
+            _ if !cautious => left,
+            ..0 => CAUTIOUS,
+            _ => left.min(CAUTIOUS),
+        };
+        let fd = self.fd.load(Ordering::Relaxed);
+        let began = clock::now();
+        let mut asleep = Some(asleep);
+        let undo = || drop(asleep.take().map(Asleep::wake));
+        let slept = cancel::guarded(undo, || kernel_wait(fd, out, limit, mask));
+        drop(asleep.map(Asleep::wake));
+        let seen = slept?;
+        let kept = self.sift(out, 0, seen);
+        self.turns.note_look(kept > 0);
+        if seen > kept {
+            wait::learn(began);
+            if clock::now().wrapping_sub(began) < SHORT {
+                self.turns.tries.store(TRIES, Ordering::Relaxed);
+            }
+        }
+        if kept > 0 {
+            let rest = self.collect(&mut out[kept..]);
+            return Ok(Some(kept + rest));
+        }
+        // Nothing came in the whole time: one look more, for what needs no token.
+        Ok(None)
+    }
+}
+
+/// When a wait ends. The clock is not asked before the first time that nothing is there.
+struct Deadline {
+    timeout: i64,
+    start: u64,
+}
+
+impl Deadline {
+    const fn new(timeout: i64) -> Self {
+        Self { timeout, start: 0 }
+    }
+
+    /// Nanoseconds that are left, negative for ever.
+    fn left(&mut self) -> i64 {
+        if self.timeout <= 0 {
+            return self.timeout;
+        }
+        if self.start == 0 {
+            self.start = clock::nanoseconds();
+            return self.timeout;
+        }
+        remaining(self.timeout, self.start)
+    }
+}
+
+/// What is left of a timeout that began at `start`.
+pub fn remaining(timeout: i64, start: u64) -> i64 {
+    if timeout < 0 {
+        return -1;
+    }
+    let spent = i64::try_from(clock::nanoseconds().saturating_sub(start)).unwrap_or(i64::MAX);
+    timeout.saturating_sub(spent).max(0)
+}
+
+fn kernel_wait(
+    fd: i32,
+    out: &mut [libc::epoll_event],
+    timeout: i64,
+    mask: *const libc::sigset_t,
+) -> Result<usize, i32> {
+    let most = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
+    let pointer = out.as_mut_ptr();
+    if timeout == 0 {
+        return sys::epoll_take(fd, out);
+    }
+    // Whole milliseconds go through epoll_pwait, which every kernel has.
+    // SAFETY: the slice is the caller's; the mask is null or the caller's valid set.
+    let got = unsafe {
+        if timeout < 0 {
+            real::epoll_pwait(fd, pointer, most, -1, mask)
+        } else if timeout % 1_000_000 == 0 {
+            let milliseconds = c_int::try_from(timeout / 1_000_000).unwrap_or(c_int::MAX);
+            real::epoll_pwait(fd, pointer, most, milliseconds, mask)
+        } else {
+            let time = libc::timespec {
+                tv_sec: timeout / 1_000_000_000,
+                tv_nsec: timeout % 1_000_000_000,
+            };
+            real::epoll_pwait2(fd, pointer, most, &raw const time, mask)
+        }
+    };
+    usize::try_from(got).map_err(|_| real::errno())
+}
