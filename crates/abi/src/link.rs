@@ -127,6 +127,8 @@ pub mod side_flags {
     pub const ANCHOR_GONE: u32 = 32;
     /// `SO_LINGER` of zero: should the side end without a word, the connection counts as reset.
     pub const ABORTS: u32 = 64;
+    /// The side takes no more tokens from its anchor: a hang-up seen on the peer's end says nothing.
+    pub const ANCHOR_SHUT: u32 = 128;
 }
 
 /// Bits of [`Side::waiter`].

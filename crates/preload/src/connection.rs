@@ -14,7 +14,7 @@ use crate::link::{LinkEnd, Loan, reset_side};
 use crate::listener::{self, Listener, Pending};
 use crate::socket::{self, Socket, header, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, lock, names, options, ports, sys};
+use crate::{attach, epoll, lock, names, options, ports, sys, wait};
 
 /// Kernel TCP sockets, one per family, of which fresh sockets are duplicates.
 static TEMPLATES: [AtomicI32; 2] = [AtomicI32::new(-1), AtomicI32::new(-1)];
@@ -500,9 +500,15 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         socket.mark(status::SHUT_READ);
     }
     // Whoever of this program sleeps on the anchor must see it. From then on it brings no tokens.
-    if socket.entry.receive.sleepers.load(Ordering::Acquire) > 0
-        || socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0
-    {
+    // A reader that sleeps has nothing to learn of SHUT_WR.
+    let sleepers = socket.entry.receive.sleepers.load(Ordering::Acquire);
+    let concerned = if how == libc::SHUT_WR {
+        sleepers >= wait::WRITER
+    } else {
+        sleepers > 0 || socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0
+    };
+    if concerned {
+        lane.own().flags.fetch_or(side_flags::ANCHOR_SHUT, Ordering::AcqRel);
         socket.mark(status::SHARED | status::ANCHOR_SHUT);
         // SAFETY: no pointers.
         let _ = unsafe {

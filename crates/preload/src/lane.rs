@@ -737,17 +737,11 @@ impl Lane {
 
     /// The kernel says that the other end of the anchor is closed by everybody.
     pub fn peer_ended(&self) {
-        if self.socket.has(status::ANCHOR_SHUT) {
-            // Shut by ourselves: only a hang-up says that the peer has closed too.
-            let mut set = [libc::pollfd {
-                fd: self.fd,
-                events: 0,
-                revents: 0,
-            }];
-            let seen = sys::poll(&mut set, 0, core::ptr::null());
-            if seen != Ok(1) || set[0].revents & libc::POLLHUP == 0 {
-                return;
-            }
+        // An anchor that one side has shut hangs up at both: then only the link tells.
+        let ambiguous = self.socket.has(status::ANCHOR_SHUT)
+            || self.peer_flags() & side_flags::ANCHOR_SHUT != 0;
+        if ambiguous && self.link.check() {
+            return;
         }
         self.socket.mark(status::PEER_GONE);
     }

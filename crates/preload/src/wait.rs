@@ -12,6 +12,8 @@ use crate::lane::Lane;
 use crate::socket::{header, status};
 use crate::{cancel, real, signals, sys};
 
+/// How a sleeping writer counts among the sleepers of a socket; a reader counts one.
+pub const WRITER: u32 = 1 << 16;
 /// Longest spin: about what a wake-up across cores costs.
 const MOST: u64 = 50 * MICROSECOND;
 const LEAST: u64 = MICROSECOND;
@@ -90,7 +92,8 @@ pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> 
         lane.disarm(wanted);
         return Ok(());
     }
-    entry.receive.sleepers.fetch_add(1, Ordering::AcqRel);
+    let unit = if wanted == bits::DATA { 1 } else { WRITER };
+    entry.receive.sleepers.fetch_add(unit, Ordering::AcqRel);
     let start = clock::now();
     let timeout = if wanted == bits::DATA {
         &entry.receive_timeout
@@ -99,7 +102,7 @@ pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> 
     };
     let limit = timeout.load(Ordering::Relaxed);
     let undo = || {
-        entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
+        entry.receive.sleepers.fetch_sub(unit, Ordering::AcqRel);
         lane.disarm(wanted);
     };
     let result = cancel::guarded(undo, || {
@@ -113,7 +116,7 @@ pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> 
     });
     learn(start);
     follow(lane);
-    let others = entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel) > 1;
+    let others = entry.receive.sleepers.fetch_sub(unit, Ordering::AcqRel) != unit;
     lane.disarm(wanted);
     match result {
         Ok(true) => {
@@ -133,8 +136,8 @@ pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> 
             Ok(())
         }
         Ok(false) => {
-            if lane.socket.is(lane.fd) && !lane.socket.has(status::ANCHOR_SHUT) {
-                lane.socket.mark(status::PEER_GONE);
+            if lane.socket.is(lane.fd) {
+                lane.peer_ended();
             }
             Ok(())
         }

@@ -38,7 +38,7 @@ exit status: 0 all was well, 1 something was not, 2 wrong usage";
 const STOP: u64 = u64::MAX;
 
 /// How many descriptors a library may keep for later when all connections have ended.
-const KEPT: usize = 16;
+const KEPT: usize = 80;
 
 /// What the command line asks for.
 struct Options {
