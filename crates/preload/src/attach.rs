@@ -9,7 +9,7 @@ use netchannel_shm::{Access, Region};
 
 use crate::lock::Lock;
 use crate::table::{self, Kind, Word};
-use crate::{clock, socket, sys};
+use crate::{clock, limits, socket, sys};
 
 /// What the daemon gave this program.
 pub struct Attachment {
@@ -48,6 +48,10 @@ pub fn high() -> i32 {
     HIGH.load(Ordering::Relaxed)
 }
 
+/// A program that may not even have so many descriptors has none to spare: it uses kernel TCP.
+const LEAST_LIMIT: u64 = 256;
+static POOR: AtomicBool = AtomicBool::new(false);
+
 /// Chooses where the library's own descriptors go: the upper half of what the program may have.
 pub fn choose_high() {
     let mut limit = libc::rlimit {
@@ -56,16 +60,31 @@ pub fn choose_high() {
     };
     // SAFETY: the limit is a local.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    let half = limit.rlim_cur.min(1 << 20) / 2;
+    POOR.store(limit.rlim_max < LEAST_LIMIT, Ordering::Relaxed);
+    let most = limit.rlim_cur.min(1 << 20);
+    // Where the program has few, they are all left to it.
+    let half = if most < 256 && limit.rlim_max > most {
+        most
+    } else {
+        most / 2
+    };
     HIGH.store(
         i32::try_from(half).unwrap_or(256).max(16),
         Ordering::Relaxed,
     );
 }
 
+/// Duplicates a descriptor to where the library's own are, even beyond what the program may have.
+///
+/// # Errors
+/// Those of `fcntl`.
+pub fn duplicate(fd: i32) -> Result<i32, i32> {
+    limits::make(|| sys::duplicate(fd, high(), true))
+}
+
 /// Moves a descriptor of the library out of the program's way and marks it.
 pub fn keep(fd: i32) -> i32 {
-    let kept = match sys::duplicate(fd, high(), true) {
+    let kept = match duplicate(fd) {
         Ok(moved) => {
             sys::close(fd);
             moved
@@ -96,6 +115,9 @@ pub fn ensure() -> Option<&'static Attachment> {
     if let Some(attachment) = current() {
         return Some(attachment);
     }
+    if POOR.load(Ordering::Relaxed) {
+        return None;
+    }
     let _guard = TALK.lock()?;
     if current().is_none() && clock::now() >= RETRY_AT.load(Ordering::Relaxed) && !connect() {
         RETRY_AT.store(
@@ -125,7 +147,8 @@ fn dial() -> Option<i32> {
     for (to, from) in address.sun_path.iter_mut().zip(path) {
         *to = from.cast_signed();
     }
-    let fd = sys::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0).ok()?;
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    let fd = limits::make(|| sys::socket(libc::AF_UNIX, kind, 0)).ok()?;
     let length = size_of::<libc::sockaddr_un>();
     // SAFETY: the address is a local of that length.
     let connected = unsafe {
@@ -167,7 +190,7 @@ fn exchange(
             Err(error) => return Err(error),
         }
         let mut bytes = [0; MESSAGE_BYTES];
-        let (length, count) = sys::receive_message(fd, &mut bytes, received, libc::MSG_DONTWAIT)?;
+        let (length, count) = limits::receive_message(fd, &mut bytes, received)?;
         let answer = bytes
             .get(..length)
             .and_then(Message::from_bytes)

@@ -14,7 +14,7 @@ use crate::link::{LinkEnd, Loan, reset_side};
 use crate::listener::{self, Listener, Pending};
 use crate::socket::{self, Socket, header, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, lock, names, options, ports, sys, wait};
+use crate::{attach, epoll, limits, lock, names, options, ports, sys, wait};
 
 /// Kernel TCP sockets, one per family, of which fresh sockets are duplicates.
 static TEMPLATES: [AtomicI32; 2] = [AtomicI32::new(-1), AtomicI32::new(-1)];
@@ -25,7 +25,8 @@ fn template(family: c_int) -> Option<i32> {
     if known >= 0 {
         return Some(known);
     }
-    let made = sys::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0).ok()?;
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    let made = limits::make(|| sys::socket(family, kind, 0)).ok()?;
     let made = attach::keep(made);
     match place.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(made),
@@ -88,7 +89,8 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
     } else {
         0
     };
-    let made = sys::socket(family, libc::SOCK_STREAM | nonblocking, 0)?;
+    let kind = libc::SOCK_STREAM | nonblocking;
+    let made = limits::make(|| sys::socket(family, kind, 0))?;
     options::replay(socket, made);
     let close_on_exec = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
     let replaced = sys::replace(made, fd, close_on_exec);
@@ -266,7 +268,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
         return false;
     }
     let was_bound = socket.has(status::BOUND);
-    if was_bound && let Ok(kept) = sys::duplicate(fd, attach::high(), true) {
+    if was_bound && let Ok(kept) = attach::duplicate(fd) {
         // The kernel goes on reserving the port the program bound.
         table::set(kept, Word::new(Kind::Internal, 0, 0));
         socket.local.reserve.store(kept + 1, Ordering::Relaxed);
@@ -562,7 +564,7 @@ fn keep_for_sleepers(fd: i32, socket: &Socket) -> bool {
     if !sleeps || socket.local.orphan.load(Ordering::Acquire) != 0 {
         return false;
     }
-    let Ok(kept) = sys::duplicate(fd, attach::high(), true) else {
+    let Ok(kept) = attach::duplicate(fd) else {
         return false;
     };
     socket.mark(status::SHARED);
@@ -639,7 +641,7 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
         && !socket.has(status::SHARED | status::PEER_GONE | status::FAULT)
         && entry.receive.sleepers.load(Ordering::Acquire) == 0;
     let kept = if keep {
-        sys::duplicate(fd, attach::high(), true).ok()
+        attach::duplicate(fd).ok()
     } else {
         None
     };

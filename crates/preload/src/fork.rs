@@ -8,7 +8,7 @@ use netchannel_abi::message::Operation;
 use crate::lock;
 use crate::socket;
 use crate::table::{self, Kind};
-use crate::{HEAP, attach, epoll, faults, listener, ports, sys};
+use crate::{HEAP, attach, epoll, faults, limits, listener, ports, sys};
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
 
@@ -19,6 +19,11 @@ pub fn initialise() {
 }
 
 unsafe extern "C" fn prepare() {
+    prepare_child();
+    limits::before_fork();
+}
+
+fn prepare_child() {
     if attach::current().is_none() {
         return;
     }
@@ -33,7 +38,7 @@ unsafe extern "C" fn prepare() {
     if attach::control() < 0 {
         return;
     }
-    let Ok((daemons, childs)) = sys::socket_pair(libc::SOCK_SEQPACKET) else {
+    let Ok((daemons, childs)) = limits::make(|| sys::socket_pair(libc::SOCK_SEQPACKET)) else {
         return;
     };
     let mut words = [0; 14];
@@ -53,10 +58,12 @@ unsafe extern "C" fn prepare() {
 }
 
 unsafe extern "C" fn in_parent() {
+    limits::after_fork();
     attach::drop_kept(FOR_CHILD.swap(-1, Ordering::AcqRel));
 }
 
 unsafe extern "C" fn in_child() {
+    limits::after_fork();
     HEAP.reset();
     lock::forget_thread();
     attach::renew_process();

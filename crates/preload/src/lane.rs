@@ -207,6 +207,13 @@ impl Lane {
             || self.socket.has(status::RESET | status::PEER_GONE)
     }
 
+    /// How much a send would surely take; something at least.
+    pub fn room(&self) -> usize {
+        let ring = Geometry::from_word(self.transmit_geometry());
+        let free = ring.size().saturating_sub(self.unread_by_peer());
+        free.max(1) as usize
+    }
+
     fn may_grow(&self, ring: Geometry) -> bool {
         let limit = self.socket.entry.transmit.limit.load(Ordering::Relaxed);
         ring.log2 < CALM_RING_LOG2
@@ -216,10 +223,13 @@ impl Lane {
     }
 
     fn is_switching(&self) -> bool {
-        let transmit = &self.socket.entry.transmit;
-        let switched = transmit.switch_sequence.load(Ordering::Relaxed);
-        let tail = transmit.own.load(Ordering::Relaxed);
-        !switch::may_move(switched, tail, self.peer_head())
+        let switched = self
+            .socket
+            .entry
+            .transmit
+            .switch_sequence
+            .load(Ordering::Relaxed);
+        self.peer_head() < switched
     }
 
     fn transmit_geometry(&self) -> u64 {

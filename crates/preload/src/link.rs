@@ -19,7 +19,7 @@ use netchannel_shm::{Access, Region};
 
 use crate::arena::Arena;
 use crate::lock::Lock;
-use crate::{attach, clock, sys};
+use crate::{attach, clock, limits, sys};
 
 /// One end of a link. Never freed: a socket may still look at it.
 pub struct LinkEnd {
@@ -411,7 +411,7 @@ impl LinkEnd {
         let mut theirs = [-1; BATCH];
         let mut made = 0;
         while made < count {
-            let Ok((mine, other)) = sys::socket_pair(libc::SOCK_STREAM) else {
+            let Ok((mine, other)) = limits::make(|| sys::socket_pair(libc::SOCK_STREAM)) else {
                 break;
             };
             own[made] = mine;
@@ -639,12 +639,7 @@ impl LinkEnd {
         loop {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut descriptors = [-1; sys::MOST];
-            let got = sys::receive_message(
-                self.channel,
-                &mut bytes,
-                &mut descriptors,
-                libc::MSG_DONTWAIT,
-            );
+            let got = limits::receive_message(self.channel, &mut bytes, &mut descriptors);
             match got {
                 Ok((0, _)) => return self.fail(),
                 Ok((length, count)) => {

@@ -15,7 +15,7 @@ use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
 use crate::names::Target;
 use crate::socket::Socket;
-use crate::{attach, clock, names, sys};
+use crate::{attach, clock, limits, names, sys};
 
 /// A connection that waits to be accepted.
 #[derive(Clone, Copy)]
@@ -167,7 +167,7 @@ impl Listener {
         loop {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut fds = [-1; sys::MOST];
-            let got = sys::receive_message(self.channel, &mut bytes, &mut fds, libc::MSG_DONTWAIT);
+            let got = limits::receive_message(self.channel, &mut bytes, &mut fds);
             let Ok((length, count)) = got else { return any };
             if length == 0 {
                 return any;

@@ -9,7 +9,7 @@ use netchannel_abi::link::side_flags;
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
 use crate::table::Kind;
-use crate::{real, sys, user};
+use crate::{limits, real, sys, user};
 
 /// One option as the program set it.
 #[derive(Clone, Copy)]
@@ -91,7 +91,8 @@ fn with_scratch<R>(socket: &Socket, ask: impl FnOnce(c_int) -> R) -> Result<R, c
     let six = socket.entry.local.load().family == netchannel_abi::address::INET6
         || socket.local.family.load(Ordering::Relaxed) == libc::AF_INET6;
     let family = if six { libc::AF_INET6 } else { libc::AF_INET };
-    let fd = sys::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)?;
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    let fd = limits::make(|| sys::socket(family, kind, 0))?;
     replay(socket, fd);
     let answer = ask(fd);
     sys::close(fd);

@@ -135,6 +135,18 @@ real! {
         -> Signed;
     fn pwritev2(fd: Fd, vectors: *const libc::iovec, count: c_int, offset: i64, flags: c_int)
         -> Signed;
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char,
+        functions: crate::hooks::StreamFunctions) -> *mut libc::FILE;
+    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut libc::FILE)
+        -> *mut libc::FILE;
+    fn vdprintf(fd: Fd, format: *const c_char, arguments: *mut c_void) -> c_int;
+    fn __vdprintf_chk(fd: Fd, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    fn vsnprintf(text: *mut c_char, room: Size, format: *const c_char, arguments: *mut c_void)
+        -> c_int;
+    fn getrlimit(resource: c_int, limit: *mut libc::rlimit) -> c_int;
+    fn setrlimit(resource: c_int, limit: *const libc::rlimit) -> c_int;
+    fn prlimit(process: libc::pid_t, resource: c_int, new: *const libc::rlimit,
+        old: *mut libc::rlimit) -> c_int;
     fn sockatmark(fd: Fd) -> c_int;
     fn isfdtype(fd: Fd, kind: c_int) -> c_int;
     fn fdopen(fd: Fd, mode: *const c_char) -> *mut libc::FILE;

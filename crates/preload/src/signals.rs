@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{c_int, pollfd, sigset_t};
 
-use crate::{attach, cancel, real, sys, wait};
+use crate::{attach, cancel, limits, real, sys, wait};
 
 /// Signals with a handler that says `SA_RESTART`, a bit each.
 static RESTARTING: AtomicU64 = AtomicU64::new(0);
@@ -106,9 +106,9 @@ fn descriptor_of(signals: u64) -> Option<c_int> {
     let flags = sys::int(libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
     let mask = (&raw const signals).addr();
     // SAFETY: the mask is a local of eight bytes.
-    let made = unsafe { sys::raw(libc::SYS_signalfd4, [usize::MAX, mask, 8, flags, 0, 0]) };
-    let made = made.ok().and_then(|fd| c_int::try_from(fd).ok())?;
-    Some(attach::keep(made))
+    let make = || unsafe { sys::raw(libc::SYS_signalfd4, [usize::MAX, mask, 8, flags, 0, 0]) };
+    let made = limits::make(make).ok()?;
+    Some(attach::keep(c_int::try_from(made).ok()?))
 }
 
 /// The thread's mask with these signals added.

@@ -201,6 +201,29 @@ unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resu
     Ok(total)
 }
 
+/// Sends a buffer of ours, waiting for room even on a non-blocking socket.
+///
+/// # Errors
+/// As `send`, without a signal.
+///
+/// # Safety
+/// The buffer is readable for its length.
+pub unsafe fn send_fully(
+    lane: &mut Lane,
+    from: *const u8,
+    length: usize,
+) -> Result<usize, i32> {
+    loop {
+        // SAFETY: the caller's promise.
+        match unsafe { lane.send(from, length) } {
+            Ok(sent) => return Ok(sent),
+            Err(Stop::Wait) => wait::sleep_on(lane, bits::SPACE, Lane::is_writable)?,
+            Err(Stop::End) => return Err(libc::EPIPE),
+            Err(Stop::Error(error)) => return Err(error),
+        }
+    }
+}
+
 /// A C result from a transfer.
 pub fn result(transfer: Result<usize, i32>) -> isize {
     match transfer {

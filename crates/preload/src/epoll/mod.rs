@@ -253,7 +253,7 @@ impl EpollSet {
         if self.is_active() {
             return Ok(());
         }
-        let inner = attach::keep(sys::epoll_create()?);
+        let inner = attach::keep(crate::limits::make(sys::epoll_create)?);
         let set = self.fd.load(Ordering::Relaxed);
         let events = flag(libc::EPOLLIN);
         let data = own_data() | NUMBER;

@@ -6,7 +6,8 @@ use libc::{
 
 use super::{lane, vector};
 use crate::lane::Lane;
-use crate::{real, rights, sys, transfer, user};
+use crate::table::{self, Kind};
+use crate::{real, rights, splicing, transfer, user};
 
 macro_rules! through {
     ($fd:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
@@ -381,38 +382,29 @@ hook! {
         from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t,
         flags: c_uint,
     ) -> ssize_t {
-        let wait = if flags & libc::SPLICE_F_NONBLOCK != 0 { libc::MSG_DONTWAIT } else { 0 };
-        if let Some(lane) = lane(to) {
-            let sent = relay(&lane, length, wait, |buffer| {
-                // One read: a pipe that is empty must not block what was already read.
-                let got = real::read(from, buffer.as_mut_ptr().cast(), buffer.len());
-                if got < 0 { Err(real::errno()) } else { Ok(got.cast_unsigned()) }
-            });
-            return transfer::result(sent);
-        }
-        let Some(lane) = lane(from) else {
+        let (source, target) = (lane(from), lane(to));
+        if source.is_none() && target.is_none() {
             return real::splice(from, from_offset, to, to_offset, length, flags);
-        };
-        // What the pipe can not take must stay in the socket: never more than a pipe's worth, and
-        // written whole.
-        let mut buffer = vec![0u8; length.clamp(1, 65536)];
-        let room = buffer.len().min(length);
-        let got = transfer::receive(&lane, &vector(buffer.as_mut_ptr().cast(), room), wait);
-        let Ok(got) = got else { return transfer::result(got) };
-        let mut done = 0;
-        while done < got {
-            let put = real::write(to, buffer[done..got].as_ptr().cast(), got - done);
-            if put < 0 {
-                let error = real::errno();
-                if error == libc::EAGAIN {
-                    let mut set = [libc::pollfd { fd: to, events: libc::POLLOUT, revents: 0 }];
-                    let _ = sys::poll(&mut set, -1, core::ptr::null());
-                    continue;
-                }
-                return real::fail(error);
-            }
-            done += put.cast_unsigned();
         }
-        transfer::result(Ok(done))
+        let (pipe, offset) =
+            if target.is_some() { (from, to_offset) } else { (to, from_offset) };
+        let pipe_offset = if target.is_some() { from_offset } else { to_offset };
+        if table::get(pipe).kind() == Kind::Internal {
+            return real::fail(libc::EBADF);
+        }
+        if !splicing::is_pipe(pipe) {
+            return real::fail(libc::EINVAL);
+        }
+        if !offset.is_null() || !pipe_offset.is_null() {
+            return real::fail(libc::ESPIPE);
+        }
+        if length == 0 {
+            return 0;
+        }
+        transfer::result(match (source, target) {
+            (_, Some(mut lane)) => splicing::to_socket(&mut lane, pipe, length, flags),
+            (Some(lane), None) => splicing::from_socket(&lane, pipe, length, flags),
+            (None, None) => Err(libc::EINVAL),
+        })
     }
 }

@@ -7,7 +7,7 @@ use netchannel_abi::reason::Reason;
 use super::lane;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
-use crate::{connection, epoll, real, sys, user};
+use crate::{connection, epoll, limits, real, sys, user};
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
 /// all of it.
@@ -330,5 +330,33 @@ hook! {
     fn vfork() -> libc::pid_t {
         // A child that shares this process's memory would close its parent's sockets.
         libc::fork()
+    }
+
+    fn getrlimit(resource: c_int, limit: *mut libc::rlimit) -> c_int {
+        limits::undisturbed(resource, || real::getrlimit(resource, limit))
+    }
+
+    fn getrlimit64(resource: c_int, limit: *mut libc::rlimit) -> c_int {
+        getrlimit(resource, limit)
+    }
+
+    fn setrlimit(resource: c_int, limit: *const libc::rlimit) -> c_int {
+        limits::undisturbed(resource, || real::setrlimit(resource, limit))
+    }
+
+    fn setrlimit64(resource: c_int, limit: *const libc::rlimit) -> c_int {
+        setrlimit(resource, limit)
+    }
+
+    fn prlimit(
+        process: libc::pid_t, resource: c_int, new: *const libc::rlimit, old: *mut libc::rlimit,
+    ) -> c_int {
+        limits::undisturbed(resource, || real::prlimit(process, resource, new, old))
+    }
+
+    fn prlimit64(
+        process: libc::pid_t, resource: c_int, new: *const libc::rlimit, old: *mut libc::rlimit,
+    ) -> c_int {
+        prlimit(process, resource, new, old)
     }
 }

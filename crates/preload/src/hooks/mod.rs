@@ -23,6 +23,9 @@ mod descriptors;
 mod lifecycle;
 mod readiness;
 mod signals;
+mod streams;
+
+pub use streams::Functions as StreamFunctions;
 
 use core::ptr::null_mut;
 
