@@ -510,7 +510,9 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         sleepers > 0 || socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0
     };
     if concerned {
-        lane.own().flags.fetch_or(side_flags::ANCHOR_SHUT, Ordering::AcqRel);
+        lane.own()
+            .flags
+            .fetch_or(side_flags::ANCHOR_SHUT, Ordering::AcqRel);
         socket.mark(status::SHARED | status::ANCHOR_SHUT);
         // SAFETY: no pointers.
         let _ = unsafe {

@@ -19,8 +19,7 @@ pub fn is_pipe(fd: c_int) -> bool {
 }
 
 fn is_nonblocking(fd: c_int) -> bool {
-    sys::fcntl(fd, libc::F_GETFL, 0)
-        .is_ok_and(|flags| flags & sys::int(libc::O_NONBLOCK) != 0)
+    sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & sys::int(libc::O_NONBLOCK) != 0)
 }
 
 fn flags_of(flags: c_uint) -> c_int {
@@ -59,7 +58,14 @@ pub fn to_socket(
     let mut buffer = vec![0u8; length.min(lane.room()).min(MOST)];
     // SAFETY: the buffer is ours for its length.
     let got = unsafe {
-        let words = [sys::int(pipe), buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0];
+        let words = [
+            sys::int(pipe),
+            buffer.as_mut_ptr().addr(),
+            buffer.len(),
+            0,
+            0,
+            0,
+        ];
         sys::raw(libc::SYS_read, words)?
     };
     let mut done = 0;
@@ -82,12 +88,7 @@ pub fn to_socket(
 ///
 /// # Errors
 /// As `splice`.
-pub fn from_socket(
-    lane: &Lane,
-    pipe: c_int,
-    length: usize,
-    flags: c_uint,
-) -> Result<usize, c_int> {
+pub fn from_socket(lane: &Lane, pipe: c_int, length: usize, flags: c_uint) -> Result<usize, c_int> {
     let pipe_waits = flags_of(flags) == 0 && !is_nonblocking(pipe);
     let mut buffer = vec![0u8; length.min(MOST)];
     let vector = crate::hooks::vector(buffer.as_ptr().cast(), buffer.len());

@@ -208,11 +208,7 @@ unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resu
 ///
 /// # Safety
 /// The buffer is readable for its length.
-pub unsafe fn send_fully(
-    lane: &mut Lane,
-    from: *const u8,
-    length: usize,
-) -> Result<usize, i32> {
+pub unsafe fn send_fully(lane: &mut Lane, from: *const u8, length: usize) -> Result<usize, i32> {
     loop {
         // SAFETY: the caller's promise.
         match unsafe { lane.send(from, length) } {
