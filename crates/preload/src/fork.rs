@@ -35,6 +35,7 @@ fn prepare_child() {
         }
         _ => {}
     });
+    epoll::before_fork();
     if attach::control() < 0 {
         return;
     }

@@ -8,7 +8,7 @@ use crate::sys;
 
 impl EpollSet {
     /// Takes what the inner set has, and queues the members concerned.
-    pub(super) fn take_inner(&self) {
+    pub(super) fn take_inner(&'static self) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let inner = self.inner.load(Ordering::Acquire);
         let Ok(count) = sys::epoll_take(inner, &mut events) else {
@@ -32,15 +32,17 @@ impl EpollSet {
         let _ = unsafe { sys::raw(libc::SYS_read, [fd, pointer, 8, 0, 0, 0]) };
     }
 
-    fn take_token(&self, number: u32) {
+    fn take_token(&'static self, number: u32) {
         let index = number as usize;
-        let item = match self.state.lock() {
-            Some(state) => state.items.get(index).copied(),
-            None => None,
-        };
-        let Some(item) = item.filter(|item| item.alive) else {
+        let Some(mut state) = self.state.lock() else {
             return;
         };
+        let known = state.board.is_none() || self.refresh(&mut state, number);
+        let item = state.items.get(index).copied();
+        let Some(item) = item.filter(|item| known && item.alive) else {
+            return Self::note_stranger(&mut state, number);
+        };
+        drop(state);
         let Some(lane) = item.lane() else { return };
         // Not under the lock: other sets that hold the socket hear of it.
         lane.take_tokens(Some(self));
@@ -92,7 +94,12 @@ impl EpollSet {
 
     /// Looks into what the kernel reported under our own data words, which lies behind the first
     /// `have` events of `out`. Returns how many are left for the program.
-    pub(super) fn sift(&self, out: &mut [libc::epoll_event], have: usize, count: usize) -> usize {
+    pub(super) fn sift(
+        &'static self,
+        out: &mut [libc::epoll_event],
+        have: usize,
+        count: usize,
+    ) -> usize {
         let own = own_data();
         let mut kept = have;
         for index in have..have + count {

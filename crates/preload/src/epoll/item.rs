@@ -7,6 +7,7 @@ use netchannel_abi::link::side_flags;
 
 use super::edges::{Look, Seen};
 use super::{EpollSet, by_index, flag};
+use crate::attach;
 use crate::lane::Lane;
 use crate::socket::{self, status};
 use crate::table::{Kind, Word};
@@ -36,6 +37,12 @@ pub(super) struct Item {
     pub native: bool,
     /// Its cell, of those of the set.
     pub cell: Option<usize>,
+    /// The process that added it.
+    pub adder: u32,
+    /// Its life on the board of a shared set; 0 where it is not there.
+    pub life: u32,
+    /// The last change of it on the board that was taken over.
+    pub change: u32,
     /// As last told.
     pub seen: Seen,
     /// As last counted for the sets around this one.
@@ -88,8 +95,19 @@ impl Item {
             registered: false,
             native: word.kind() == Kind::Kernel,
             cell: None,
+            adder: attach::process(),
+            life: 0,
+            change: 1,
             seen: Seen::default(),
             noted: Seen::default(),
+        }
+    }
+
+    /// A place without a member.
+    pub fn dead() -> Self {
+        Self {
+            alive: false,
+            ..Self::new(-1, Word::FOREIGN, 0, 0)
         }
     }
 

@@ -10,8 +10,9 @@ use super::item::Item;
 use super::{CellUse, EpollSet, Membership, NUMBER, State, flag, inside, own_data};
 use crate::lane::Lane;
 use crate::link::LinkEnd;
+use crate::lock::Guard;
 use crate::socket::{self, Socket};
-use crate::table::Kind;
+use crate::table::{Kind, Word};
 use crate::{listener, sys};
 
 impl EpollSet {
@@ -26,8 +27,8 @@ impl EpollSet {
         socket: &Socket,
         event: Option<libc::epoll_event>,
     ) -> Result<(), i32> {
-        let mut state = self.lock()?;
-        let found = Self::find(&state, fd, socket.word);
+        let mut state = self.lock_to_change()?;
+        let found = self.find(&mut state, fd, socket.word);
         match operation {
             EPOLL_CTL_ADD => {
                 let event = event.ok_or(libc::EFAULT)?;
@@ -36,7 +37,8 @@ impl EpollSet {
                 }
                 self.activate()?;
                 let item = Item::new(fd, socket.word, event.events, event.u64);
-                let number = self.insert(&mut state, item);
+                let number = Self::place(&mut state);
+                self.insert(&mut state, item, number);
                 drop(state);
                 socket.with_memberships(|list| list.push(Membership::new(self, number)));
             }
@@ -52,7 +54,7 @@ impl EpollSet {
             }
             EPOLL_CTL_DEL => {
                 let number = found.ok_or(libc::ENOENT)?;
-                self.remove(&mut state, number);
+                self.remove(&mut state, number, true);
                 drop(state);
                 self.forget_membership(socket, number);
             }
@@ -81,8 +83,8 @@ impl EpollSet {
             let set = self.fd.load(Ordering::Relaxed);
             sys::epoll_control(set, operation, fd, item.events, data)
         };
-        let mut state = self.lock()?;
-        let found = Self::find(&state, fd, item.word);
+        let mut state = self.lock_to_change()?;
+        let found = self.find(&mut state, fd, item.word);
         let known = |number: u32| {
             if item.native {
                 item.data
@@ -93,15 +95,16 @@ impl EpollSet {
         let added = match (operation, found) {
             (EPOLL_CTL_ADD, None) => {
                 let number = Self::place(&mut state);
-                if let Err(error) = kernel(operation, known(number)) {
-                    state.free.push(number);
+                let made = kernel(operation, known(number));
+                if let Err(error) = made.and_then(|()| match item.native {
+                    true => Ok(()),
+                    false => self.activate(),
+                }) {
+                    Self::leave_place(&mut state, number);
                     return Err(error);
                 }
-                state.free.push(number);
-                if !item.native {
-                    self.activate()?;
-                }
-                Some(self.insert(&mut state, item))
+                self.insert(&mut state, item, number);
+                Some(number)
             }
             (EPOLL_CTL_MOD, Some(number)) => {
                 kernel(operation, known(number))?;
@@ -114,7 +117,7 @@ impl EpollSet {
             }
             (EPOLL_CTL_DEL, Some(number)) => {
                 kernel(operation, 0)?;
-                self.remove(&mut state, number);
+                self.remove(&mut state, number, true);
                 drop(state);
                 self.forget_item(&item, number);
                 return Ok(None);
@@ -159,10 +162,18 @@ impl EpollSet {
         self.wake();
     }
 
-    pub(super) fn find(state: &State, fd: i32, word: crate::table::Word) -> Option<u32> {
+    fn lock_to_change(&self) -> Result<Guard<'_, State>, i32> {
+        if self.shared.load(Ordering::Relaxed) {
+            self.enroll();
+        }
+        self.lock()
+    }
+
+    fn find(&'static self, state: &mut State, fd: i32, word: Word) -> Option<u32> {
         let number = state.index.get(fd)?;
         let item = state.items.get(number as usize)?;
-        (item.alive && item.word == word).then_some(number)
+        let found = item.alive && item.word == word;
+        (found && self.refresh(state, number)).then_some(number)
     }
 
     fn change(state: &mut State, number: u32, event: &libc::epoll_event) {
@@ -176,21 +187,37 @@ impl EpollSet {
         if !item.native {
             state.ready.push(number);
         }
+        Self::publish_change(state, number);
     }
 
     /// A free place among the items.
-    fn place(state: &mut State) -> u32 {
+    pub(super) fn place(state: &mut State) -> u32 {
+        if state.board.is_some()
+            && let Some(number) = Self::place_shared(state)
+        {
+            return number;
+        }
         state.free.pop().unwrap_or_else(|| {
             let number = u32::try_from(state.items.len()).unwrap_or(u32::MAX);
-            let mut item = Item::new(-1, crate::table::Word::FOREIGN, 0, 0);
-            item.alive = false;
-            state.items.push(item);
+            state.items.push(Item::dead());
             number
         })
     }
 
-    pub(super) fn insert(&'static self, state: &mut State, mut item: Item) -> u32 {
-        let number = Self::place(state);
+    /// Gives a place back.
+    fn leave_place(state: &mut State, number: u32) {
+        let shared = state.board.as_ref().and_then(|board| board.entry(number));
+        match shared {
+            Some(entry) => {
+                if let Some(life) = entry.life() {
+                    entry.end(life);
+                }
+            }
+            None => state.free.push(number),
+        }
+    }
+
+    pub(super) fn insert(&'static self, state: &mut State, mut item: Item, number: u32) {
         let index = number as usize;
         // What stood under this descriptor before is another file, which lives on unseen.
         state.index.set(item.fd, number);
@@ -223,8 +250,18 @@ impl EpollSet {
             }
             _ => {}
         }
+        if let Some(entry) = state.board.as_ref().and_then(|board| board.entry(number)) {
+            item.life = entry.life().unwrap_or(0);
+            entry.describe(item.events, item.data, item.enabled);
+        }
         state.items[index] = item;
-        number
+        if item.life != 0 {
+            // Another process may sleep in the set, and can be woken only by a token.
+            self.register(state);
+            if let Some(lane) = item.lane() {
+                lane.arm(bits::DATA);
+            }
+        }
     }
 
     fn add_channel(&self, fd: i32, exclusive: u32) {
@@ -290,20 +327,19 @@ impl EpollSet {
     }
 
     fn leave_cell(state: &mut State, item: &Item, number: u32) {
+        // A cell is this process's own, whoever else holds the socket.
         let Some(used) = item.cell.and_then(|cell| state.cells.get_mut(cell)) else {
             return;
         };
         let Some(lane) = socket::of_word(item.word).and_then(|s| Lane::of(s, item.through)) else {
             return;
         };
-        if lane.socket.is(item.through) {
-            lane.attach_cell(None);
-        }
         if let Some(place) = used.items.get_mut(lane.handle().index as usize)
             && *place == number + 1
         {
             *place = 0;
             used.members -= 1;
+            lane.attach_cell(None);
         }
         if used.members == 0
             && let Some(link) = used.link.take()
@@ -312,8 +348,9 @@ impl EpollSet {
         }
     }
 
-    /// Takes an item out of everything but the kernel's set of the program.
-    pub(super) fn remove(&'static self, state: &mut State, number: u32) {
+    /// Takes an item out of everything but the kernel's set of the program: for all processes that
+    /// share the set, or for this one alone.
+    pub(super) fn remove(&'static self, state: &mut State, number: u32, everywhere: bool) {
         let Some(item) = state.items.get(number as usize).copied() else {
             return;
         };
@@ -321,7 +358,7 @@ impl EpollSet {
             return;
         }
         let inner = self.inner.load(Ordering::Acquire);
-        if item.registered && inner >= 0 {
+        if item.registered && inner >= 0 && everywhere {
             let _ = sys::epoll_control(inner, EPOLL_CTL_DEL, item.fd, 0, 0);
         }
         match item.word.kind() {
@@ -346,7 +383,12 @@ impl EpollSet {
         state.index.clear(item.fd, number);
         state.ready.remove(number);
         state.items[number as usize].alive = false;
-        state.free.push(number);
+        let shared = state.board.as_ref().and_then(|board| board.entry(number));
+        match shared.filter(|_| item.life != 0) {
+            Some(entry) if everywhere => entry.end(item.life),
+            Some(_) => {}
+            None => state.free.push(number),
+        }
     }
 
     /// As [`Self::remove`], when the set itself ends.
@@ -355,7 +397,8 @@ impl EpollSet {
             return;
         };
         if item.alive {
-            self.remove(state, number);
+            // The members of other processes stay.
+            self.remove(state, number, false);
             self.forget_item(&item, number);
         }
     }

@@ -17,6 +17,7 @@
 //! No path costs more with more members: a wait costs what is ready, a change of a member is
 //! constant.
 
+mod board;
 mod edges;
 mod inner;
 mod item;
@@ -24,6 +25,7 @@ mod lists;
 mod members;
 mod nested;
 mod report;
+mod shared;
 mod sleep;
 mod upkeep;
 mod wait;
@@ -42,10 +44,9 @@ use crate::{attach, sys};
 use item::Item;
 pub use item::readiness;
 use lists::{Bag, Index, Queue};
+pub use shared::{before_fork, reset_in_child};
 pub use sleep::Asleep;
-pub use upkeep::{
-    add_link, before_replace, changed, forget, replaced, reset_in_child, tokens_taken,
-};
+pub use upkeep::{add_link, before_replace, changed, forget, replaced, tokens_taken};
 pub use wait::remaining;
 
 /// A set in which a socket is a member, and as which item.
@@ -74,6 +75,10 @@ pub struct EpollSet {
     edges: AtomicU64,
     /// Whether it is a member of another set.
     has_parents: AtomicBool,
+    /// It went through a fork: other processes may use it too.
+    shared: AtomicBool,
+    /// This process has said that it uses it.
+    enrolled: AtomicBool,
     turns: wait::Turns,
     parents: Lock<Vec<Membership>>,
     state: Lock<State>,
@@ -105,6 +110,12 @@ struct State {
     links: Vec<&'static LinkEnd>,
     /// A member left since the last sleep: a wake-up may have gone to it.
     left: bool,
+    /// What is known to all processes that share the set.
+    board: Option<board::Board>,
+    /// Where a free number on the board is looked for.
+    hint: u32,
+    /// Events of members that only other processes have.
+    strangers: Vec<libc::epoll_event>,
 }
 
 const SETS: usize = 8192;
@@ -208,6 +219,7 @@ pub fn closed(fd: i32, word: Word) {
     }
     attach::drop_kept(set.kick.swap(-1, Ordering::AcqRel));
     set.active.store(false, Ordering::Release);
+    set.shared.store(false, Ordering::Relaxed);
     set.jobs.store(false, Ordering::Relaxed);
     if let Some(mut unused) = UNUSED.lock() {
         unused.push(set.index);
@@ -227,6 +239,8 @@ impl EpollSet {
             jobs: AtomicBool::new(false),
             edges: AtomicU64::new(0),
             has_parents: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
+            enrolled: AtomicBool::new(false),
             turns: wait::Turns::default(),
             parents: Lock::new(Vec::new()),
             state: Lock::new(State::default()),

@@ -56,7 +56,7 @@ impl EpollSet {
     pub(super) fn leave_parents(&self) {
         for parent in self.parents() {
             if let Some(mut state) = parent.set.state.lock() {
-                parent.set.remove(&mut state, parent.item);
+                parent.set.remove(&mut state, parent.item, true);
             }
         }
         if let Some(mut parents) = self.parents.lock() {
@@ -82,14 +82,18 @@ impl EpollSet {
 
     /// What the kernel reported under one of our own data words, as the program is to see it.
     pub(super) fn translate(
-        &self,
+        &'static self,
         number: u32,
         event: libc::epoll_event,
     ) -> Option<libc::epoll_event> {
-        let item = self.state.lock()?.items.get(number as usize).copied()?;
-        if !item.alive {
+        let mut state = self.state.lock()?;
+        let known = state.board.is_none() || self.refresh(&mut state, number);
+        let item = state.items.get(number as usize).copied();
+        let Some(item) = item.filter(|item| known && item.alive) else {
+            Self::note_stranger(&mut state, number);
             return None;
-        }
+        };
+        drop(state);
         if let Some(set) = item.set()
             && set.is_active()
         {
@@ -126,7 +130,7 @@ impl EpollSet {
 
     /// Takes all tokens of this set and of those within it, so that the kernel's word on it is
     /// about the kernel's own members.
-    pub fn drain(&self) {
+    pub fn drain(&'static self) {
         if !self.is_active() {
             return;
         }

@@ -12,7 +12,7 @@ use crate::{listener, sys};
 
 impl EpollSet {
     /// Gathers ready members into `out`.
-    pub(super) fn collect(&self, out: &mut [libc::epoll_event]) -> usize {
+    pub(super) fn collect(&'static self, out: &mut [libc::epoll_event]) -> usize {
         let Some(mut state) = self.state.lock() else {
             return 0;
         };
@@ -21,7 +21,7 @@ impl EpollSet {
     }
 
     /// Whether a wait would tell anything that the kernel does not know of.
-    pub fn has_events(&self) -> bool {
+    pub fn has_events(&'static self) -> bool {
         if !self.is_active() {
             return false;
         }
@@ -30,7 +30,14 @@ impl EpollSet {
         };
         let state = &mut *state;
         self.absorb(state);
+        if !state.strangers.is_empty() {
+            return true;
+        }
         while let Some(number) = state.ready.front() {
+            if state.board.is_some() && !self.refresh(state, number) {
+                state.ready.remove(number);
+                continue;
+            }
             if let Some(item) = state.items.get_mut(number as usize) {
                 let look = Self::look(item);
                 if item.is_due() && item.tells(&look) {
@@ -44,7 +51,7 @@ impl EpollSet {
     }
 
     /// Takes the news of all members: marks in cells, connections of listeners, what is watched.
-    pub(super) fn absorb(&self, state: &mut State) {
+    pub(super) fn absorb(&'static self, state: &mut State) {
         let counts = self.has_parents.load(Ordering::Relaxed);
         for index in 0..state.cells.len() {
             self.absorb_cell(state, index, counts);
@@ -57,6 +64,13 @@ impl EpollSet {
             }
             if counts {
                 self.edges.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if state.board.is_some() {
+            for index in 0..state.watched.as_slice().len() {
+                if let Some(number) = state.watched.as_slice().get(index) {
+                    let _ = self.refresh(state, *number);
+                }
             }
         }
         let State {
@@ -148,7 +162,7 @@ impl EpollSet {
         look
     }
 
-    fn report(&self, state: &mut State, out: &mut [libc::epoll_event]) -> usize {
+    fn report(&'static self, state: &mut State, out: &mut [libc::epoll_event]) -> usize {
         let mut count = 0;
         let mut again = 0;
         for _ in 0..state.ready.len() {
@@ -158,6 +172,9 @@ impl EpollSet {
             let Some(number) = state.ready.pop() else {
                 break;
             };
+            if state.board.is_some() && !self.refresh(state, number) {
+                continue;
+            }
             let Some(item) = state.items.get_mut(number as usize) else {
                 continue;
             };
@@ -178,11 +195,18 @@ impl EpollSet {
             item.seen.note(&look);
             if item.is_oneshot() {
                 item.enabled = false;
+                let spent = state.board.as_ref().filter(|_| item.life != 0);
+                if let Some(entry) = spent.and_then(|board| board.entry(number)) {
+                    entry.spend(item.change);
+                }
                 self.silence(item, number);
             } else if !item.is_edge() {
                 state.ready.push(number);
                 again += 1;
             }
+        }
+        if !state.strangers.is_empty() {
+            count = Self::report_strangers(state, out, count);
         }
         if state.ready.len() > again && self.sleepers.load(Ordering::Relaxed) > 0 {
             // What had no room is for the others.

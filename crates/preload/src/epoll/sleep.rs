@@ -10,6 +10,10 @@ use netchannel_ring::cell;
 use super::{EpollSet, State, flag, inside};
 use crate::sys;
 
+/// After a member has left, a wake-up may be on its way to it: the first sleep is bounded.
+const CAUTIOUS: i64 = 50_000_000;
+/// Where another process uses the set, it may take a token that was meant for this one.
+const TOGETHER: i64 = 10_000_000;
 /// Watched members that are looked at while spinning.
 const SPUN: usize = 64;
 
@@ -35,19 +39,25 @@ impl EpollSet {
     }
 
     /// As [`Self::fall_asleep`], for a wait. `None` when something came meanwhile. Also says
-    /// whether a member has left since the last sleep.
-    pub(super) fn arm(&'static self) -> Option<(Asleep, bool)> {
+    /// for how many nanoseconds it is safe to sleep.
+    pub(super) fn arm(&'static self) -> Option<(Asleep, i64)> {
         let asleep = self.fall_asleep();
         if self.peek() {
             asleep.wake();
             return None;
         }
-        let mut left = false;
+        let mut limit = i64::MAX;
         if let Some(mut state) = self.state.lock() {
-            left = core::mem::take(&mut state.left);
-            Self::rest(&mut state);
+            if core::mem::take(&mut state.left) {
+                limit = CAUTIOUS;
+            }
+            if self.has_others(&state) {
+                limit = TOGETHER;
+            } else {
+                Self::rest(&mut state);
+            }
         }
-        Some((asleep, left))
+        Some((asleep, limit))
     }
 
     /// Members that were watched, are armed and have no news, need not be looked at: a token tells.
@@ -121,7 +131,7 @@ impl EpollSet {
     }
 
     /// Puts the anchors of new members into the inner set.
-    fn register(&self, state: &mut State) {
+    pub(super) fn register(&self, state: &mut State) {
         let inner = self.inner.load(Ordering::Acquire);
         while let Some(number) = state.unregistered.pop() {
             if let Some(item) = state.items.get_mut(number as usize)
@@ -129,8 +139,9 @@ impl EpollSet {
             {
                 let data = inside::ITEM << 32 | u64::from(number);
                 let events = flag(EPOLLIN | EPOLLRDHUP);
-                item.registered =
-                    sys::epoll_control(inner, libc::EPOLL_CTL_ADD, item.fd, events, data).is_ok();
+                let added = sys::epoll_control(inner, libc::EPOLL_CTL_ADD, item.fd, events, data);
+                // Where a process shares the set, it may have been there first.
+                item.registered = matches!(added, Ok(()) | Err(libc::EEXIST));
             }
         }
     }

@@ -4,12 +4,12 @@
 use core::sync::atomic::Ordering;
 
 use super::item::Item;
-use super::{EpollSet, Membership, NUMBER, State, UNUSED, all, own_data};
+use super::{EpollSet, Membership, NUMBER, State, all, own_data};
 use crate::lane::Lane;
 use crate::link::LinkEnd;
 use crate::socket::Socket;
-use crate::sys;
 use crate::table::{self, Kind};
+use crate::{attach, sys};
 
 fn memberships(socket: &Socket) -> Vec<Membership> {
     if !socket.has_memberships() {
@@ -53,7 +53,7 @@ pub fn replaced(fd: i32, socket: &Socket) {
         if item.fd != fd {
             continue;
         }
-        set.remove(&mut state, member.item);
+        set.remove(&mut state, member.item, true);
         if set.activate().is_err() {
             continue;
         }
@@ -61,8 +61,9 @@ pub fn replaced(fd: i32, socket: &Socket) {
             enabled: item.enabled,
             ..Item::new(fd, socket.word, item.events, item.data)
         };
-        // The place that was just left is taken again: the membership stays true.
-        let number = set.insert(&mut state, fresh);
+        // The place that was just left is taken again, as a rule: the membership stays true.
+        let number = EpollSet::place(&mut state);
+        set.insert(&mut state, fresh, number);
         drop(state);
         if number != member.item {
             set.forget_membership(socket, member.item);
@@ -145,7 +146,10 @@ pub fn forget(fd: i32, socket: &Socket) {
                 }
             }
             None => {
-                member.set.remove(&mut state, member.item);
+                // A child that closes what it inherited leaves it to its parent.
+                let everywhere = item.adder == attach::process()
+                    || socket.entry.references.load(Ordering::Acquire) <= 1;
+                member.set.remove(&mut state, member.item, everywhere);
                 drop(state);
                 // A wake-up may have gone to the socket that is no more.
                 member.set.changed();
@@ -166,16 +170,6 @@ pub fn add_link(link: &'static LinkEnd) {
         {
             set.add_link_locked(&mut state, link);
         }
-    }
-}
-
-/// In a forked child no other thread holds a set or sleeps in one.
-pub fn reset_in_child() {
-    UNUSED.reset();
-    for set in all() {
-        set.state.reset();
-        set.parents.reset();
-        set.sleepers.store(0, Ordering::Relaxed);
     }
 }
 

@@ -13,8 +13,6 @@ const FAIR: u64 = 50 * clock::MICROSECOND;
 const SHORT: u64 = 100 * clock::MICROSECOND;
 /// So many spins are tried in vain before the loop sleeps at once.
 const TRIES: u32 = 4;
-/// After a member has left, a wake-up may be on its way to it: the first sleep is bounded.
-const CAUTIOUS: i64 = 50_000_000;
 
 /// Whose turn it is.
 #[derive(Default)]
@@ -66,6 +64,9 @@ impl EpollSet {
         mask: *const libc::sigset_t,
     ) -> Result<usize, i32> {
         cancel::point();
+        if self.shared.load(Ordering::Relaxed) {
+            self.enroll();
+        }
         let mut deadline = Deadline::new(timeout);
         loop {
             if !self.is_active() {
@@ -148,7 +149,7 @@ impl EpollSet {
     /// What the kernel has now, behind the first `have` events; and whether news of ours was among
     /// it.
     fn look_at_kernel(
-        &self,
+        &'static self,
         out: &mut [libc::epoll_event],
         have: usize,
     ) -> Result<(usize, bool), i32> {
@@ -160,7 +161,7 @@ impl EpollSet {
     }
 
     /// The answer of a wait that does not wait.
-    fn look_once(&self, out: &mut [libc::epoll_event]) -> Result<usize, i32> {
+    fn look_once(&'static self, out: &mut [libc::epoll_event]) -> Result<usize, i32> {
         let (seen, ours) = self.look_at_kernel(out, 0)?;
         if ours && seen < out.len() {
             return Ok(seen + self.collect(&mut out[seen..]));
@@ -169,7 +170,7 @@ impl EpollSet {
     }
 
     /// Adds what the kernel's descriptors have to virtual events, every now and then.
-    fn add_kernel(&self, out: &mut [libc::epoll_event], count: usize) -> usize {
+    fn add_kernel(&'static self, out: &mut [libc::epoll_event], count: usize) -> usize {
         if count == out.len() || !self.turns.is_stale(clock::now()) {
             return 0;
         }
@@ -183,14 +184,14 @@ impl EpollSet {
         left: i64,
         mask: *const libc::sigset_t,
     ) -> Result<Option<usize>, i32> {
-        let Some((asleep, cautious)) = self.arm() else {
+        let Some((asleep, safe)) = self.arm() else {
             self.turns.tries.store(TRIES, Ordering::Relaxed);
             return Ok(None);
         };
         let limit = match left {
-            _ if !cautious => left,
-            ..0 => CAUTIOUS,
-            _ => left.min(CAUTIOUS),
+            ..0 if safe == i64::MAX => left,
+            ..0 => safe,
+            _ => left.min(safe),
         };
         let fd = self.fd.load(Ordering::Relaxed);
         let began = clock::now();

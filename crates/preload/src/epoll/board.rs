@@ -1,0 +1,184 @@
+//! What several processes that share a set over fork know of it together: which members there are,
+//! and what they are told with. Made at the first fork, in memory that parent and child share.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::sys;
+
+/// Processes that may use one set.
+const USERS: usize = 16;
+
+/// One member, known by its number in every process.
+#[repr(C)]
+pub struct Entry {
+    /// Counts the members of this number; odd while there is one.
+    life: AtomicU32,
+    /// What the program asked for.
+    pub events: AtomicU32,
+    /// What it is told with.
+    pub data: AtomicU64,
+    /// Counts `EPOLL_CTL_MOD`, from 1.
+    changes: AtomicU32,
+    /// The change whose one shot is spent.
+    spent: AtomicU32,
+}
+
+#[repr(C)]
+struct Head {
+    users: [AtomicU32; USERS],
+}
+
+/// The memory, of this process's mapping of it.
+pub struct Board {
+    head: NonNull<Head>,
+    length: usize,
+}
+
+// SAFETY: the memory is shared and only touched by atomics.
+unsafe impl Send for Board {}
+
+impl Board {
+    fn bytes(length: usize) -> usize {
+        size_of::<Head>() + length * size_of::<Entry>()
+    }
+
+    /// A board for at least this many members.
+    pub fn new(least: usize) -> Option<Self> {
+        let length = least.saturating_mul(2).clamp(1024, 1 << 20);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let bytes = Self::bytes(length);
+        // SAFETY: a new mapping at an address the kernel chooses.
+        let mapped = unsafe {
+            let arguments = [
+                0,
+                bytes,
+                sys::int(protection),
+                sys::int(flags),
+                usize::MAX,
+                0,
+            ];
+            sys::raw(libc::SYS_mmap, arguments)
+        };
+        let head = core::ptr::with_exposed_provenance_mut(mapped.ok()?);
+        Some(Self {
+            head: NonNull::new(head)?,
+            length,
+        })
+    }
+
+    /// Members it has room for.
+    pub const fn len(&self) -> usize {
+        self.length
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: mapped until the board is dropped; zero bytes are a valid head.
+        unsafe { self.head.as_ref() }
+    }
+
+    /// The member of a number, or what is left of the last.
+    pub fn entry(&self, number: u32) -> Option<&Entry> {
+        let index = number as usize;
+        // SAFETY: within the mapping, which has room for `length` entries behind the head.
+        (index < self.length)
+            .then(|| unsafe { &*self.head.add(1).cast::<Entry>().add(index).as_ptr() })
+    }
+
+    /// The calling process uses the set.
+    pub fn enroll(&self, process: u32) {
+        let users = &self.head().users;
+        if users
+            .iter()
+            .any(|user| user.load(Ordering::Relaxed) == process)
+        {
+            return;
+        }
+        let _ = users.iter().find(|user| {
+            user.compare_exchange(0, process, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        });
+    }
+
+    /// Whether another process uses the set too.
+    pub fn has_others(&self, process: u32) -> bool {
+        self.head().users.iter().any(|user| {
+            let number = user.load(Ordering::Relaxed);
+            if number == 0 || number == process {
+                return false;
+            }
+            let lives = sys::exists(number);
+            if !lives {
+                let _ = user.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
+            lives
+        })
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        let bytes = Self::bytes(self.length);
+        let start = self.head.as_ptr().expose_provenance();
+        // SAFETY: the mapping is this board's, and nobody looks at it any more.
+        let _ = unsafe { sys::raw(libc::SYS_munmap, [start, bytes, 0, 0, 0, 0]) };
+    }
+}
+
+impl Entry {
+    /// Takes a free number for a new member: its life, or `None` where there is one.
+    pub fn claim(&self) -> Option<u32> {
+        let life = self.life.load(Ordering::Relaxed);
+        if life % 2 == 1 {
+            return None;
+        }
+        self.life
+            .compare_exchange(life, life + 1, Ordering::AcqRel, Ordering::Relaxed)
+            .ok()
+            .map(|life| life + 1)
+    }
+
+    /// Says what the member of a claimed number is.
+    pub fn describe(&self, events: u32, data: u64, enabled: bool) {
+        self.events.store(events, Ordering::Relaxed);
+        self.data.store(data, Ordering::Relaxed);
+        self.spent.store(u32::from(!enabled), Ordering::Relaxed);
+        self.changes.store(1, Ordering::Release);
+    }
+
+    /// Whether a member is there, and which.
+    pub fn life(&self) -> Option<u32> {
+        let life = self.life.load(Ordering::Acquire);
+        (life % 2 == 1).then_some(life)
+    }
+
+    /// The member ends, in all processes.
+    pub fn end(&self, life: u32) {
+        let _ = self
+            .life
+            .compare_exchange(life, life + 1, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// `EPOLL_CTL_MOD`. The number of the change.
+    pub fn change(&self, events: u32, data: u64) -> u32 {
+        self.events.store(events, Ordering::Relaxed);
+        self.data.store(data, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
+    }
+
+    /// The last change.
+    pub fn last_change(&self) -> u32 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// The one shot of this change is spent.
+    pub fn spend(&self, change: u32) {
+        self.spent.store(change, Ordering::Release);
+    }
+
+    /// Whether the one shot of this change is spent.
+    pub fn is_spent(&self, change: u32) -> bool {
+        self.spent.load(Ordering::Acquire) == change
+    }
+}
