@@ -51,6 +51,9 @@ pub enum Stop {
 
 /// The largest run that is copied before it is published, so that the other side can begin.
 const STRIDE: u64 = 64 * 1024;
+/// The first larger ring: until the reader has come to it there is no other, so it must hold what
+/// programs write to TCP before they read.
+const FIRST_RING_LOG2: u32 = 17;
 /// Automatic growth stops here while the reader keeps up.
 const CALM_RING_LOG2: u32 = 18;
 
@@ -214,6 +217,17 @@ impl Lane {
         free.max(1) as usize
     }
 
+    /// Whether so many bytes would go in one piece, or the send would fail.
+    pub fn takes(&self, length: usize) -> bool {
+        let ring = Geometry::from_word(self.transmit_geometry());
+        let free = ring.size().saturating_sub(self.unread_by_peer());
+        self.is_writable() && (free >= (length as u64).min(ring.size()) || self.may_grow(ring))
+            || self.peer_flags() & (side_flags::RESET | side_flags::CLOSED) != 0
+            || self
+                .socket
+                .has(status::SHUT_WRITE | status::RESET | status::PEER_GONE | status::FAULT)
+    }
+
     fn may_grow(&self, ring: Geometry) -> bool {
         let limit = self.socket.entry.transmit.limit.load(Ordering::Relaxed);
         ring.log2 < CALM_RING_LOG2
@@ -243,18 +257,20 @@ impl Lane {
             .to_word()
     }
 
-    /// Copies as much of `from` into the ring as fits. Returns how much, or why nothing.
+    /// Copies as much of `from` into the ring as fits. Returns how much, or why nothing. `whole`
+    /// bytes wait until all of them fit, if the ring can ever hold them: so what several threads
+    /// write is not torn.
     ///
     /// # Safety
     /// `from` is the program's buffer of `length` bytes: readable, or faulting.
-    pub unsafe fn send(&self, from: *const u8, length: usize) -> Result<usize, Stop> {
+    pub unsafe fn send(&self, from: *const u8, length: usize, whole: bool) -> Result<usize, Stop> {
         let entry = self.socket.entry;
         if !lock::acquire(&entry.transmit.lock) {
             return Err(Stop::Error(libc::EAGAIN));
         }
         let result = if self.socket.is(self.fd) {
             // SAFETY: the caller's promise.
-            unsafe { self.send_locked(from, length) }
+            unsafe { self.send_locked(from, length, whole) }
         } else {
             Err(Stop::Error(libc::EBADF))
         };
@@ -262,7 +278,12 @@ impl Lane {
         result
     }
 
-    unsafe fn send_locked(&self, from: *const u8, length: usize) -> Result<usize, Stop> {
+    unsafe fn send_locked(
+        &self,
+        from: *const u8,
+        length: usize,
+        whole: bool,
+    ) -> Result<usize, Stop> {
         self.check_send()?;
         if length == 0 {
             return Ok(0);
@@ -294,7 +315,7 @@ impl Lane {
                     free = ring.size();
                 }
             }
-            if free == 0 {
+            if free == 0 || whole && done == 0 && free < total.min(ring.size()) {
                 break;
             }
             let step = free.min(total - done).min(STRIDE);
@@ -381,7 +402,7 @@ impl Lane {
                 .saturating_mul(2)
                 .next_power_of_two()
                 .ilog2()
-                .clamp(LEAST_RING_LOG2, 18)
+                .clamp(FIRST_RING_LOG2, CALM_RING_LOG2)
         } else if ring.log2 < CALM_RING_LOG2 {
             ring.log2 + 2
         } else if self.reader_is_calm(head) {
@@ -395,7 +416,11 @@ impl Lane {
             return None;
         }
         self.retire_former(head);
-        let Some(larger) = self.link.allocate(log2) else {
+        let least = LEAST_RING_LOG2.max(ring.log2 + 1);
+        let found = (least..=log2)
+            .rev()
+            .find_map(|log2| self.link.allocate(log2));
+        let Some(larger) = found else {
             self.socket.mark(status::NO_GROWTH);
             return None;
         };

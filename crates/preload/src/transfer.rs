@@ -7,7 +7,7 @@ use netchannel_abi::link::waiter as bits;
 
 use crate::lane::{Lane, Stop};
 use crate::socket::status;
-use crate::{accepting, cancel, real, wait};
+use crate::{accepting, cancel, real, user, wait};
 
 /// Receives into `vectors`.
 ///
@@ -139,7 +139,13 @@ fn receive_nothing(lane: &mut Lane, nonblocking: bool) -> Result<(), i32> {
 pub unsafe fn send(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     let mut moving = *lane;
     // SAFETY: the caller's promise.
-    let result = unsafe { send_quietly(&mut moving, vectors, flags) };
+    let result = unsafe {
+        if vectors.len() > 1 && is_small(vectors) {
+            send_gathered(&mut moving, vectors, flags)
+        } else {
+            send_quietly(&mut moving, vectors, flags)
+        }
+    };
     if moving.fd != lane.fd {
         accepting::release(&moving.socket);
     }
@@ -150,6 +156,36 @@ pub unsafe fn send(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize
     result
 }
 
+/// So many bytes of one blocking call are never torn by other threads' writes.
+const SMALL: usize = 4096;
+
+fn is_small(vectors: &[iovec]) -> bool {
+    let mut total = 0usize;
+    vectors.iter().all(|vector| {
+        total = total.saturating_add(vector.iov_len);
+        total <= SMALL
+    })
+}
+
+/// Sends several small buffers as one.
+#[inline(never)]
+unsafe fn send_gathered(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    let mut buffer = [const { core::mem::MaybeUninit::<u8>::uninit() }; SMALL];
+    let base = buffer.as_mut_ptr().cast::<u8>();
+    let mut length = 0;
+    for vector in vectors {
+        // SAFETY: the caller's promise; together they are no longer than the buffer.
+        unsafe { user::put(base.add(length), vector.iov_base.cast(), vector.iov_len)? };
+        length += vector.iov_len;
+    }
+    let gathered = iovec {
+        iov_base: base.cast(),
+        iov_len: length,
+    };
+    // SAFETY: so many bytes of the buffer were written.
+    unsafe { send_quietly(lane, &[gathered], flags) }
+}
+
 unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     cancel::point();
     let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
@@ -157,11 +193,12 @@ unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resu
     lane.check_peer();
     for vector in vectors {
         let mut done = 0;
+        let whole = !nonblocking && vector.iov_len <= SMALL;
         while done < vector.iov_len {
             // SAFETY: the program's buffer, within its length.
             let put = unsafe {
                 let from = vector.iov_base.cast::<u8>().wrapping_add(done);
-                lane.send(from, vector.iov_len - done)
+                lane.send(from, vector.iov_len - done, whole)
             };
             match put {
                 Ok(count) => {
@@ -179,7 +216,8 @@ unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resu
                             Err(libc::EAGAIN)
                         };
                     }
-                    match wait::sleep_on(lane, bits::SPACE, Lane::is_writable) {
+                    let length = if whole { vector.iov_len } else { 1 };
+                    match wait::sleep_on(lane, bits::SPACE, |lane| lane.takes(length)) {
                         Ok(()) => {}
                         Err(_) if total > 0 => return Ok(total),
                         Err(error) => return Err(error),
@@ -194,7 +232,7 @@ unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resu
     if total == 0 {
         // Nothing to send: only an error could be told.
         // SAFETY: nothing is copied.
-        if let Err(Stop::Error(error)) = unsafe { lane.send(core::ptr::null(), 0) } {
+        if let Err(Stop::Error(error)) = unsafe { lane.send(core::ptr::null(), 0, false) } {
             return Err(error);
         }
     }
@@ -211,7 +249,7 @@ unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resu
 pub unsafe fn send_fully(lane: &mut Lane, from: *const u8, length: usize) -> Result<usize, i32> {
     loop {
         // SAFETY: the caller's promise.
-        match unsafe { lane.send(from, length) } {
+        match unsafe { lane.send(from, length, false) } {
             Ok(sent) => return Ok(sent),
             Err(Stop::Wait) => wait::sleep_on(lane, bits::SPACE, Lane::is_writable)?,
             Err(Stop::End) => return Err(libc::EPIPE),
