@@ -76,6 +76,7 @@ fn user_events(watch: &Watch, wanted: i16) -> i16 {
 
 /// Descriptors beyond which the lists of a call come from the heap.
 const FEW: usize = 4;
+const MORE: usize = FEW + 1;
 const MANY: usize = 64;
 
 /// The lists of a call with many descriptors.
@@ -91,8 +92,8 @@ struct Lists {
 pub fn poll(set: &mut [pollfd], timeout: i64, mask: *const libc::sigset_t) -> Result<usize, i32> {
     cancel::point();
     match set.len() {
-        ..=FEW => poll_few::<FEW>(set, timeout, mask),
-        ..=MANY => poll_few::<MANY>(set, timeout, mask),
+        0..=FEW => poll_few::<FEW>(set, timeout, mask),
+        MORE..=MANY => poll_few::<MANY>(set, timeout, mask),
         length => {
             let lists = Box::into_raw(Box::new(Lists {
                 watches: vec![Watch::Kernel; length],

@@ -36,13 +36,6 @@ impl Bag {
         true
     }
 
-    /// Whether the number is there.
-    pub fn contains(&self, number: u32) -> bool {
-        self.places
-            .get(number as usize)
-            .is_some_and(|place| *place != 0)
-    }
-
     /// Takes any number out.
     pub fn pop(&mut self) -> Option<u32> {
         let number = self.members.pop()?;

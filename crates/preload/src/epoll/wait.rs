@@ -130,12 +130,15 @@ impl EpollSet {
             kernel_wait(fd, out, 0, mask)
         } else {
             self.sleepers.fetch_add(1, Ordering::SeqCst);
-            let got = if self.is_active() {
+            if self.is_active() {
                 // Added since: there is more to look at.
                 self.sleepers.fetch_sub(1, Ordering::SeqCst);
                 return Ok(None);
-            } else {
-                let undo = || drop(self.sleepers.fetch_sub(1, Ordering::SeqCst));
+            }
+            let got = {
+                let undo = || {
+                    self.sleepers.fetch_sub(1, Ordering::SeqCst);
+                };
                 cancel::guarded(undo, || kernel_wait(fd, out, left, mask))
             };
             self.sleepers.fetch_sub(1, Ordering::SeqCst);
@@ -196,9 +199,9 @@ impl EpollSet {
         let fd = self.fd.load(Ordering::Relaxed);
         let began = clock::now();
         let mut asleep = Some(asleep);
-        let undo = || drop(asleep.take().map(Asleep::wake));
+        let undo = || wake(&mut asleep);
         let slept = cancel::guarded(undo, || kernel_wait(fd, out, limit, mask));
-        drop(asleep.map(Asleep::wake));
+        wake(&mut asleep);
         let seen = slept?;
         let kept = self.sift(out, 0, seen);
         self.turns.note_look(kept > 0);
@@ -214,6 +217,13 @@ impl EpollSet {
         }
         // Nothing came in the whole time: one look more, for what needs no token.
         Ok(None)
+    }
+}
+
+/// The thread is awake, or will never be.
+fn wake(asleep: &mut Option<Asleep>) {
+    if let Some(asleep) = asleep.take() {
+        asleep.wake();
     }
 }
 
