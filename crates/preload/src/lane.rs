@@ -237,13 +237,10 @@ impl Lane {
     }
 
     fn is_switching(&self) -> bool {
-        let switched = self
-            .socket
-            .entry
-            .transmit
-            .switch_sequence
-            .load(Ordering::Relaxed);
-        self.peer_head() < switched
+        let transmit = &self.socket.entry.transmit;
+        let switched = transmit.switch_sequence.load(Ordering::Relaxed);
+        let tail = transmit.own.load(Ordering::Relaxed);
+        !switch::may_move(switched, tail, self.peer_head())
     }
 
     fn transmit_geometry(&self) -> u64 {

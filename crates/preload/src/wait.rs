@@ -20,6 +20,9 @@ const LEAST: u64 = MICROSECOND;
 /// After this the spinning thread lets others run between its looks.
 const POLITE: u64 = 3 * MICROSECOND;
 
+/// A yield that takes this long gave the processor to another thread.
+const CROWDED: u64 = 8 * MICROSECOND;
+
 thread_local! {
     static BUDGET: Cell<u64> = const { Cell::new(20 * MICROSECOND) };
 }
@@ -60,7 +63,14 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
             return false;
         }
         if spent > POLITE {
+            let before = clock::now();
             sys::yield_now();
+            if clock::now().wrapping_sub(before) > CROWDED {
+                // Somebody else needed the processor: whoever sleeps is woken sooner than whoever
+                // stands in line.
+                BUDGET.set(LEAST);
+                return false;
+            }
         }
     }
 }
