@@ -1,7 +1,8 @@
 //! States of connections that wait for the process which gets their descriptor.
 
+use crate::program::Estate;
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
@@ -16,24 +17,28 @@ pub struct Deposit {
     pub words: [u64; 14],
     /// The link.
     pub link: Rc<OwnedFd>,
-    /// User who left it; nobody else but root takes it.
-    pub user: u32,
+    /// The region that has the socket.
+    pub estate: Rc<Estate>,
     /// Program that left it.
     pub depositor: u32,
+    /// Processes that may still fetch it.
+    pub uses: u32,
     expires: Option<Instant>,
     age: u64,
 }
 
-/// All deposits, by the cookie of the anchor. Bounded: the oldest makes room.
+/// All deposits, by the cookie of the anchor and the user who left it. Bounded: the oldest makes
+/// room.
 #[derive(Debug, Default)]
 pub struct Deposits {
     bound: usize,
     next_age: u64,
-    by_cookie: HashMap<u64, Deposit>,
-    by_age: std::collections::BTreeMap<u64, u64>,
+    by_cookie: BTreeMap<(u64, u32), Deposit>,
+    by_age: BTreeMap<u64, (u64, u32)>,
     links: HashMap<(u64, u64), Weak<OwnedFd>>,
     /// Nothing expires before; may be early.
     due: Option<Instant>,
+    released: Vec<Rc<Estate>>,
 }
 
 impl Deposits {
@@ -58,7 +63,8 @@ impl Deposits {
         self.links.len()
     }
 
-    /// Keeps the state of the connection whose anchor has `cookie`, in place of an older one.
+    /// Keeps the state of the connection whose anchor has `cookie` for one more process, in place
+    /// of an older state.
     ///
     /// # Errors
     /// When the descriptor can not be told from others.
@@ -67,6 +73,7 @@ impl Deposits {
         cookie: u64,
         words: [u64; 14],
         link: OwnedFd,
+        estate: Rc<Estate>,
         user: u32,
         depositor: u32,
     ) -> Result<(), Errno> {
@@ -76,7 +83,8 @@ impl Deposits {
         let known = self.links.get(&identity).and_then(Weak::upgrade);
         let link = known.unwrap_or_else(|| Rc::new(link));
         self.links.insert(identity, Rc::downgrade(&link));
-        self.remove(cookie);
+        let key = (cookie, user);
+        let before = self.remove(key).map_or(0, |deposit| deposit.uses);
         while self.by_cookie.len() >= self.bound {
             let Some((_, oldest)) = self.by_age.first_key_value() else {
                 break;
@@ -87,23 +95,39 @@ impl Deposits {
         let deposit = Deposit {
             words,
             link,
-            user,
+            estate,
             depositor,
+            uses: before.saturating_add(1),
             expires: None,
             age: self.next_age,
         };
-        self.by_age.insert(deposit.age, cookie);
-        self.by_cookie.insert(cookie, deposit);
+        self.by_age.insert(deposit.age, key);
+        self.by_cookie.insert(key, deposit);
         Ok(())
     }
 
-    /// Takes what was left for `cookie`, if `user` may.
-    pub fn take(&mut self, cookie: u64, user: u32) -> Option<Deposit> {
-        let allowed = self.by_cookie.get(&cookie)?.user;
-        if allowed != user && user != 0 {
-            return None;
+    /// Fetches what `user`, or for root anybody, left for `cookie`. Unless `again` is to come,
+    /// it counts as one of the processes it was left for.
+    pub fn take(&mut self, cookie: u64, user: u32, again: bool) -> Option<Deposit> {
+        let mut key = (cookie, user);
+        if user == 0 && !self.by_cookie.contains_key(&key) {
+            let mut of_cookie = self.by_cookie.range((cookie, 0)..=(cookie, u32::MAX));
+            key = *of_cookie.next()?.0;
         }
-        self.remove(cookie)
+        let found = self.by_cookie.get_mut(&key)?;
+        if !again {
+            found.uses -= 1;
+        }
+        if found.uses == 0 {
+            self.remove(key)
+        } else {
+            Some(found.clone())
+        }
+    }
+
+    /// The regions of deposits that went, to be settled by the caller.
+    pub fn take_released(&mut self) -> Vec<Rc<Estate>> {
+        std::mem::take(&mut self.released)
     }
 
     /// The program that left some is gone: they do not stay for ever.
@@ -123,90 +147,4 @@ impl Deposits {
         if self.due? > now {
             return self.due;
         }
-        let overdue: Vec<u64> = self
-            .by_cookie
-            .iter()
-            .filter(|(_, deposit)| deposit.expires.is_some_and(|at| at <= now))
-            .map(|(cookie, _)| *cookie)
-            .collect();
-        for cookie in overdue {
-            self.remove(cookie);
-        }
-        let left = self.by_cookie.values();
-        self.due = left.filter_map(|deposit| deposit.expires).min();
-        self.due
-    }
-
-    fn remove(&mut self, cookie: u64) -> Option<Deposit> {
-        let deposit = self.by_cookie.remove(&cookie)?;
-        self.by_age.remove(&deposit.age);
-        if Rc::strong_count(&deposit.link) == 1 {
-            let gone = Rc::downgrade(&deposit.link);
-            self.links.retain(|_, link| !link.ptr_eq(&gone));
-        }
-        Some(deposit)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn memfd() -> OwnedFd {
-        rustix::fs::memfd_create(c"test", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
-    }
-
-    fn leave(deposits: &mut Deposits, cookie: u64) {
-        let words = [cookie; 14];
-        deposits.leave(cookie, words, memfd(), 1000, 7).unwrap();
-    }
-
-    #[test]
-    fn what_is_left_is_taken_once_and_by_its_user() {
-        let mut deposits = Deposits::new(4);
-        leave(&mut deposits, 5);
-        assert!(deposits.take(5, 1001).is_none());
-        assert_eq!(deposits.take(5, 1000).unwrap().words, [5; 14]);
-        assert!(deposits.take(5, 1000).is_none());
-        leave(&mut deposits, 6);
-        assert!(deposits.take(6, 0).is_some());
-        assert!(deposits.links.is_empty());
-    }
-
-    #[test]
-    fn the_oldest_makes_room() {
-        let mut deposits = Deposits::new(2);
-        for cookie in 1..=3 {
-            leave(&mut deposits, cookie);
-        }
-        assert_eq!(deposits.len(), 2);
-        assert!(deposits.take(1, 1000).is_none());
-        assert!(deposits.take(3, 1000).is_some());
-    }
-
-    #[test]
-    fn one_link_costs_one_descriptor() {
-        let mut deposits = Deposits::new(10);
-        let link = memfd();
-        for cookie in 1..=3 {
-            let again = link.try_clone().unwrap();
-            deposits.leave(cookie, [0; 14], again, 1, 1).unwrap();
-        }
-        let one = deposits.take(1, 1).unwrap();
-        let other = deposits.take(2, 1).unwrap();
-        assert!(Rc::ptr_eq(&one.link, &other.link));
-    }
-
-    #[test]
-    fn they_outlive_their_program_for_a_while_only() {
-        let mut deposits = Deposits::new(10);
-        leave(&mut deposits, 1);
-        let now = Instant::now();
-        assert_eq!(deposits.expire(now), None);
-        deposits.on_gone(7, now);
-        let due = deposits.expire(now).unwrap();
-        assert_eq!(deposits.len(), 1);
-        assert_eq!(deposits.expire(due), None);
-        assert_eq!((deposits.len(), deposits.descriptors()), (0, 0));
-    }
-}
+        let overdue: Vec<(u64, u32)> = self

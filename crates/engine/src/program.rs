@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// How many generations of forking parents a program inherits from.
-const MOST_ANCESTORS: usize = 16;
+/// Regions of others, its forking parents' among them, that a program may use.
+const MOST_INHERITED: usize = 64;
 
 /// Whom the kernel says a socket belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub struct Program {
     pub adopted: bool,
     /// Listeners it holds.
     pub listeners: BTreeSet<u32>,
+    /// Listeners it held before an `exec` and has not announced since.
+    pub doubtful: BTreeSet<u32>,
 }
 
 impl Program {
@@ -70,6 +72,7 @@ impl Program {
             inherited: Vec::new(),
             adopted: false,
             listeners: BTreeSet::new(),
+            doubtful: BTreeSet::new(),
         }
     }
 
@@ -78,7 +81,7 @@ impl Program {
     pub fn child(&self, socket: Rc<OwnedFd>, listeners: BTreeSet<u32>) -> Self {
         let mut inherited = self.inherited.clone();
         inherited.extend(self.estate.clone());
-        if inherited.len() > MOST_ANCESTORS {
+        if inherited.len() > MOST_INHERITED {
             inherited.remove(0);
         }
         Self {
@@ -90,7 +93,18 @@ impl Program {
             inherited,
             adopted: true,
             listeners,
+            doubtful: BTreeSet::new(),
         }
+    }
+
+    /// It uses a socket of another program's region. Returns what it is taken to use no longer.
+    pub fn use_estate(&mut self, estate: Rc<Estate>) -> Option<Rc<Estate>> {
+        if self.estate.iter().any(|one| Rc::ptr_eq(one, &estate)) {
+            return Some(estate);
+        }
+        self.inherited.retain(|one| !Rc::ptr_eq(one, &estate));
+        self.inherited.push(estate);
+        (self.inherited.len() > MOST_INHERITED).then(|| self.inherited.remove(0))
     }
 
     /// Whether it counts as a program rather than a half-open connection.

@@ -163,7 +163,7 @@ impl Daemon {
             .min()
             .map(|since| *since + HALF_OPEN);
         let commands = self.commands.expire(now);
-        let deposits = self.core.deposits_mut().expire(now);
+        let deposits = self.core.expire_deposits(now);
         [idle, attaching, commands, deposits]
             .into_iter()
             .flatten()

@@ -246,12 +246,20 @@ fn ports_are_exclusive_and_come_back() {
 #[test]
 fn what_is_deposited_is_found_once() {
     let served = Served::new(small(), None);
-    let mut one = Client::attached(&served);
+    let mut one = Client::connect(&served);
+    let program = one.attach().0.words[0];
     let mut server = Client::attached(&served);
     let (listener, _accepts) = server.listen(4009, 14);
     let (_, mut given) = one.ask(Operation::Connect, &[listener], &[]).unwrap();
     let memory = given.swap_remove(0);
-    let words: Vec<u64> = (0..14).map(|word| word * 1000 + 41).collect();
+    let mut words: Vec<u64> = (0..14).map(|word| word * 1000 + 41).collect();
+    words[5] = u64::MAX;
+    let (refused, _) = one
+        .ask(Operation::Deposit, &words, &[memory.as_fd()])
+        .unwrap();
+    assert_ne!(refused.status, 0);
+    words[5] = program;
+    words[6] = 3;
     let (left, _) = one
         .ask(Operation::Deposit, &words, &[memory.as_fd()])
         .unwrap();
@@ -260,10 +268,26 @@ fn what_is_deposited_is_found_once() {
     let mut other = Client::attached(&served);
     let (found, descriptors) = other.ask(Operation::Lookup, &[41], &[]).unwrap();
     assert_eq!(found.status, 0);
-    assert_eq!(found.words.to_vec(), words);
+    assert_eq!(found.words[..7], words[..7]);
+    assert_eq!(descriptors.len(), 2);
     assert_eq!(inode(&descriptors[0]), inode(&memory));
     let none = raw(rustix::io::Errno::NOENT);
     assert_eq!(other.status_of(Operation::Lookup, &[41]), none);
+}
+
+#[test]
+fn after_an_exec_only_what_is_announced_again_is_held() {
+    let served = Served::new(small(), None);
+    let mut one = Client::attached(&served);
+    let (kept, _first) = one.listen(4011, 21);
+    let (closed, _second) = one.listen(4012, 22);
+    assert_eq!(one.attach().0.status, 0);
+    let (again, _third) = one.listen(4011, 21);
+    assert_eq!(again, kept);
+    assert_eq!(one.status_of(Operation::Unlisten, &[0]), 0);
+    let missing = raw(rustix::io::Errno::NOENT);
+    assert_eq!(one.status_of(Operation::Unlisten, &[closed]), missing);
+    assert_eq!(one.status_of(Operation::Unlisten, &[kept]), 0);
 }
 
 #[test]

@@ -86,7 +86,8 @@ impl CoreEngine {
         let holders = &self.listeners.get(&listener).ok_or(Errno::NOENT)?.holders;
         let layout = self.limits.layout();
         let [slots, arena] = [layout.slots, layout.arena].map(|size| size as u64);
-        if !holders.iter().any(|holder| *holder != number) {
+        // Before an exec the program hands it to its own next image.
+        if words[3] == 0 && !holders.iter().any(|holder| *holder != number) {
             return Err(Refusal::Errno(Errno::NOENT));
         }
         if slot >= slots {

@@ -109,6 +109,14 @@ impl CoreEngine {
     }
 
     pub(super) fn unlisten(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+        if words[0] == 0 {
+            // After an exec: those that were closed by it.
+            let doubtful = std::mem::take(&mut self.program_mut(number)?.doubtful);
+            for listener in doubtful {
+                self.remove_holder(listener, number);
+            }
+            return Ok(Answer::default());
+        }
         let listener = self.listener_word(words[0])?;
         if !self.program(number)?.listeners.contains(&listener) {
             return Err(Refusal::Errno(Errno::NOENT));
@@ -131,6 +139,7 @@ impl CoreEngine {
         ) {
             known.holders.insert(number);
             program.listeners.insert(listener);
+            program.doubtful.remove(&listener);
             self.directory.share(listener, known.holders.len() > 1);
         }
     }

@@ -114,8 +114,8 @@ impl CoreEngine {
         let attached = self.program(number)?.estate.is_some();
         let words = &message.words;
         match operation {
-            Operation::Attach if !attached => self.attach(number, words),
-            Operation::Attach => Err(Refusal::Fault("a second Attach")),
+            // A second one comes from the same process after an exec.
+            Operation::Attach => self.attach(number, words),
             _ if !attached => Err(Refusal::Fault("a request before Attach")),
             Operation::Adopt => self.adopt(number, words, descriptors),
             Operation::Listen => self.listen(number, words),

@@ -92,7 +92,15 @@ impl CoreEngine {
             name = program.name,
             "attached"
         );
-        program.estate = Some(estate);
+        // After an exec only what the new image asks for is used of before: it looks it up.
+        let before = program.estate.replace(estate);
+        let mut former = Vec::new();
+        if before.is_some() {
+            former = std::mem::take(&mut program.inherited);
+            former.extend(before);
+            program.doubtful = program.listeners.clone();
+        }
+        self.settle(former);
         let mut answer = Answer::default();
         answer.words[0] = u64::from(number);
         answer.words[1] = u64::from(entries);
@@ -153,6 +161,11 @@ impl CoreEngine {
         }
         self.deposits.on_gone(number, now);
         let estates = program.inherited.into_iter().chain(program.estate);
+        self.settle(estates);
+    }
+
+    /// What goes with the last that used an estate.
+    pub(super) fn settle(&mut self, estates: impl IntoIterator<Item = Rc<Estate>>) {
         for estate in estates {
             if let Ok(estate) = Rc::try_unwrap(estate) {
                 for block in estate.ports.into_inner() {

@@ -1,9 +1,12 @@
 //! Ports and deposits.
 
-use super::{Answer, CoreEngine, Refusal};
+use super::registry::from_io;
+use super::{Answer, CoreEngine, Refusal, narrow};
 use crate::memory;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Instant;
 
 /// Most ports in one block.
 const LARGEST_BLOCK: u64 = 1024;
@@ -46,19 +49,52 @@ impl CoreEngine {
         if !memory::is_sealed(&link, size) {
             return Err(Refusal::Fault("a Deposit without a link"));
         }
-        let user = self.program(number)?.credentials.user;
+        let program = self.program(number)?;
+        let user = program.credentials.user;
+        let region = narrow(words[5])?;
+        let estates = program.estate.iter().chain(&program.inherited);
+        let estate = estates.into_iter().find(|one| one.program == region);
+        let estate = Rc::clone(estate.ok_or(Errno::NOENT)?);
+        if narrow(words[6])? >= estate.entries {
+            return Err(Refusal::Errno(Errno::INVAL));
+        }
         self.admit_descriptors(1)?;
-        self.deposits.leave(words[0], *words, link, user, number)?;
+        self.deposits
+            .leave(words[0], *words, link, estate, user, number)?;
+        self.settle_released();
         Ok(Answer::default())
     }
 
     pub(super) fn look_up(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
         let user = self.program(number)?.credentials.user;
-        let found = self.deposits.take(words[0], user).ok_or(Errno::NOENT)?;
-        Ok(Answer {
+        let found = self.deposits.take(words[0], user, words[1] != 0);
+        let found = found.ok_or(Errno::NOENT)?;
+        let region = Rc::new(found.estate.region.try_clone().map_err(|e| from_io(&e))?);
+        let layout = self.limits.layout();
+        let mut answer = Answer {
             words: found.words,
-            descriptors: vec![found.link],
+            descriptors: vec![found.link, region],
             adopted: None,
-        })
+        };
+        answer.words[7] = u64::from(found.estate.entries);
+        answer.words[8] = layout.slots as u64;
+        answer.words[9] = layout.arena as u64;
+        // It may hand the socket on, and then names the same region.
+        let unused = self.program_mut(number)?.use_estate(found.estate);
+        self.settle(unused);
+        self.settle_released();
+        Ok(answer)
+    }
+
+    /// Drops deposits that are overdue. Returns when to come again.
+    pub fn expire_deposits(&mut self, now: Instant) -> Option<Instant> {
+        let next = self.deposits.expire(now);
+        self.settle_released();
+        next
+    }
+
+    fn settle_released(&mut self) {
+        let released = self.deposits.take_released();
+        self.settle(released);
     }
 }
