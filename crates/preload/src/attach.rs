@@ -13,6 +13,8 @@ use crate::{clock, limits, socket, sys};
 
 /// What the daemon gave this program.
 pub struct Attachment {
+    /// The daemon's number for the program whose region this is.
+    pub program: u32,
     /// The program's own region.
     pub region: Region,
     /// Entries it has.
@@ -222,7 +224,10 @@ fn attach_words() -> [u64; 14] {
 
 /// Attaches; the caller holds `TALK`.
 fn connect() -> bool {
-    let Some(fd) = dial() else { return false };
+    // After an exec the former image's is still there.
+    let inherited = CONTROL.swap(-1, Ordering::AcqRel);
+    let dialled = if inherited >= 0 { Some(inherited) } else { dial() };
+    let Some(fd) = dialled else { return false };
     let mut received = [-1; sys::MOST];
     let answer = exchange(fd, Operation::Attach, attach_words(), &[], &mut received);
     let made = match answer {
@@ -233,6 +238,7 @@ fn connect() -> bool {
             received.iter().take(2).for_each(|fd| sys::close(*fd));
             match (region, directory) {
                 (Ok(region), Ok(directory)) => Some(Attachment {
+                    program: u32::try_from(message.words[0]).unwrap_or(0),
                     region,
                     entries,
                     directory,
@@ -312,6 +318,15 @@ fn forget_control() {
 /// The control socket of this process, or -1.
 pub fn control() -> i32 {
     CONTROL.load(Ordering::Acquire)
+}
+
+/// At start: the control socket of the image before an exec, under its cookie.
+pub fn inherit_control(fd: i32, cookie: u64) {
+    if sys::cookie(fd) == Ok(cookie)
+        && sys::option(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_SEQPACKET)
+    {
+        CONTROL.store(keep(fd), Ordering::Release);
+    }
 }
 
 /// In a forked child: `adopted` is its own control socket, or -1 when it has none.

@@ -478,7 +478,8 @@ pub fn unlisten(fd: i32) {
     epoll::replaced(fd, &turned);
 }
 
-fn set_file_nonblocking(fd: i32, on: bool) {
+/// Sets or takes the kernel's own flag.
+pub fn set_file_nonblocking(fd: i32, on: bool) {
     if let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) {
         let bit = sys::int(libc::O_NONBLOCK);
         let wanted = if on { flags | bit } else { flags & !bit };
@@ -537,6 +538,7 @@ pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
     if !last {
         match socket.listener() {
             Some(listener) if !held_here(socket) => listener.close(false),
+            None if socket.is_foreign() && !held_here(socket) => socket.leave(),
             _ => {}
         }
         return close_kernel(fd);
@@ -666,7 +668,7 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     let result = close_kernel(fd);
     if bound > 0 {
         attach::drop_kept(bound - 1);
-    } else if is_client {
+    } else if is_client && !socket.is_foreign() {
         ports::give(port, entry.process.load(Ordering::Relaxed));
     }
     socket.free();

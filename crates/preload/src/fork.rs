@@ -6,9 +6,9 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use netchannel_abi::message::Operation;
 
 use crate::lock;
-use crate::socket;
+use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
-use crate::{HEAP, attach, epoll, faults, limits, listener, ports, sys};
+use crate::{HEAP, attach, epoll, faults, foreign, limits, listener, ports, receiver, sys};
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
 
@@ -27,14 +27,7 @@ fn prepare_child() {
     if attach::current().is_none() {
         return;
     }
-    table::for_each(|_, word| match word.kind() {
-        Kind::Fresh | Kind::Virtual | Kind::Kernel | Kind::Listener => {
-            if let Some(socket) = socket::of_word(word) {
-                socket.add_reference();
-            }
-        }
-        _ => {}
-    });
+    count_references();
     epoll::before_fork();
     if attach::control() < 0 {
         return;
@@ -58,6 +51,36 @@ fn prepare_child() {
     }
 }
 
+fn for_each_socket(each: impl Fn(&Socket)) {
+    table::for_each(|_, word| match word.kind() {
+        Kind::Fresh | Kind::Virtual | Kind::Kernel | Kind::Listener => {
+            if let Some(socket) = socket::of_word(word) {
+                each(&socket);
+            }
+        }
+        _ => {}
+    });
+}
+
+/// A child is about to have all descriptors too.
+pub fn count_references() {
+    for_each_socket(Socket::add_reference);
+}
+
+/// There is no child after all.
+pub fn uncount_references() {
+    for_each_socket(|socket| {
+        socket.drop_reference();
+    });
+}
+
+/// In a child made without the C library's handlers: it has no connection to the daemon.
+pub fn become_child() {
+    FOR_CHILD.store(-1, Ordering::Release);
+    // SAFETY: what the handler does is safe in any child.
+    unsafe { in_child() };
+}
+
 unsafe extern "C" fn in_parent() {
     limits::after_fork();
     attach::drop_kept(FOR_CHILD.swap(-1, Ordering::AcqRel));
@@ -74,6 +97,9 @@ unsafe extern "C" fn in_child() {
     }
     attach::adopt_in_child(FOR_CHILD.swap(-1, Ordering::AcqRel));
     ports::reset();
+    socket::reset_in_child();
+    foreign::reset_in_child();
+    receiver::reset_in_child();
     epoll::reset_in_child();
     listener::reset_in_child();
 }

@@ -24,10 +24,13 @@ mod attach;
 mod cancel;
 mod clock;
 mod connection;
+mod departure;
 mod epoll;
 mod faults;
+mod foreign;
 mod fork;
 mod heap;
+mod image;
 pub mod hooks;
 mod lane;
 mod limits;
@@ -39,6 +42,8 @@ mod options;
 mod poll;
 mod ports;
 mod real;
+mod pump;
+mod receiver;
 mod rights;
 mod signals;
 mod socket;
@@ -46,6 +51,7 @@ mod splicing;
 mod sys;
 mod table;
 mod transfer;
+mod travel;
 mod user;
 mod wait;
 
@@ -59,6 +65,7 @@ extern "C" fn start() {
     if table::initialise() {
         wait::initialise();
         fork::initialise();
+        image::arrive();
     }
 }
 

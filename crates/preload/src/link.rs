@@ -5,7 +5,7 @@
 //! connection between programs that know each other costs neither a new socket nor a question to
 //! the daemon.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{
@@ -31,8 +31,8 @@ pub struct LinkEnd {
     pub layout: Layout,
     /// The shared memory.
     pub region: Region,
-    /// The memfd, to hand connections on.
-    pub memory: i32,
+    /// The memfd, to hand connections on; kept while sockets of this process use the link.
+    memory: AtomicI32,
     /// The link channel: doorbells, more anchors, and the news that the other process ended.
     pub channel: i32,
     /// The listener it was made for.
@@ -112,24 +112,20 @@ impl LinkEnd {
         Some(link)
     }
 
-    /// Takes one connection of a link that another process of this program, or another holder of
-    /// the listener, keeps: its data path works, its ledger is not ours.
+    /// Takes part in a link that another process of this program, or another holder of the
+    /// listener, keeps: the data path works, the ledger is not ours.
     pub fn borrow(
         role: Role,
         number: u64,
         listener: u32,
         sizes: (u64, u64),
-        descriptors: &[i32],
+        memory: i32,
     ) -> Option<&'static Self> {
-        let Some(mut link) = Self::build(role, number, listener, sizes, descriptors) else {
-            descriptors.iter().for_each(|fd| sys::close(*fd));
+        let Some(mut link) = Self::build(role, number, listener, sizes, &[memory, -1]) else {
+            sys::close(memory);
             return None;
         };
         link.owner = 0;
-        // Neither is needed: the anchor tells of the peer's end.
-        attach::drop_kept(link.memory);
-        attach::drop_kept(link.channel);
-        (link.memory, link.channel) = (-1, -1);
         Some(Box::leak(Box::new(link)))
     }
 
@@ -171,7 +167,7 @@ impl LinkEnd {
             role,
             layout,
             region,
-            memory: attach::keep(memory),
+            memory: AtomicI32::new(attach::keep(memory)),
             channel: attach::keep(channel),
             listener,
             owner: attach::process(),
@@ -189,6 +185,22 @@ impl LinkEnd {
     #[inline]
     pub fn is_own(&self) -> bool {
         self.owner == attach::process()
+    }
+
+    /// The memfd, or -1 where it was given up.
+    pub fn memory(&self) -> i32 {
+        self.memory.load(Ordering::Acquire)
+    }
+
+    fn drop_memory(&self) {
+        attach::drop_kept(self.memory.swap(-1, Ordering::AcqRel));
+    }
+
+    /// One socket less uses the link.
+    fn used_less(&self) {
+        if self.live.fetch_sub(1, Ordering::AcqRel) == 1 && !self.is_alive() {
+            self.drop_memory();
+        }
     }
 
     /// Whether the other end still lives, as far as is known.
@@ -305,7 +317,7 @@ impl LinkEnd {
             && slot.server.flags.load(Ordering::Acquire) & side_flags::ANCHOR_GONE != 0
         {
             lent.busy = false;
-            self.live.fetch_sub(1, Ordering::Relaxed);
+            self.used_less();
         }
     }
 
@@ -531,6 +543,16 @@ impl LinkEnd {
         }
     }
 
+    /// (server) The other end sees that no more connections will be taken. Those that were
+    /// announced still can.
+    pub fn hang_up(&self) {
+        // SAFETY: no pointers.
+        let _ = unsafe {
+            let how = sys::int(libc::SHUT_WR);
+            sys::raw(libc::SYS_shutdown, [sys::int(self.channel), how, 0, 0, 0, 0])
+        };
+    }
+
     /// (server) Whether connections wait to be taken.
     #[inline]
     pub fn has_jobs(&self) -> bool {
@@ -703,7 +725,9 @@ impl LinkEnd {
         state.free.clear();
         drop(state);
         attach::drop_kept(self.channel);
-        attach::drop_kept(self.memory);
+        if self.live.load(Ordering::Acquire) == 0 {
+            self.drop_memory();
+        }
     }
 
     /// Whether the pool takes another anchor: it holds what a burst needs, not all there ever were.
@@ -787,11 +811,12 @@ impl LinkEnd {
             }
         }
         drop(state);
-        self.live.fetch_sub(1, Ordering::Relaxed);
+        self.used_less();
     }
 
-    /// In a forked child: the pool and the channel stay the parent's.
-    pub fn close_in_child(&self) {
+    /// In a forked child: the pool and the channel stay the parent's. The memory stays while
+    /// sockets of the child are `used` over it: it may hand them on.
+    pub fn close_in_child(&self, used: bool) {
         self.state.reset();
         if let Some(mut state) = self.state.lock() {
             for lent in &mut state.slots {
@@ -800,7 +825,9 @@ impl LinkEnd {
         }
         if self.is_alive() {
             attach::drop_kept(self.channel);
-            attach::drop_kept(self.memory);
+        }
+        if !used {
+            self.drop_memory();
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
 use crate::names::Target;
 use crate::socket::Socket;
-use crate::{attach, clock, limits, names, sys};
+use crate::{attach, clock, foreign, limits, names, sys};
 
 /// A connection that waits to be accepted.
 #[derive(Clone, Copy)]
@@ -208,15 +208,10 @@ impl Listener {
             fds.iter().for_each(|fd| sys::close(*fd));
             return None;
         };
+        sys::close(channel);
         let sizes = (words[2], words[3]);
         let index = u32::try_from(slot).ok()?;
-        let link = LinkEnd::borrow(
-            Role::Server,
-            words[0],
-            self.number,
-            sizes,
-            &[memory, channel],
-        )?;
+        let link = foreign::link(Role::Server, words[0], self.number, sizes, memory)?;
         let shared = link.slot(index)?;
         let generation = shared.client.generation.load(Ordering::Acquire);
         reset_side(
@@ -265,7 +260,7 @@ impl Listener {
             .lock()
             .map(|mut queue| core::mem::take(&mut *queue));
         for pending in waiting.into_iter().flatten() {
-            if last || !self.hand_on(&pending) {
+            if last || !self.hand_on(&pending, false) {
                 reset(&pending);
             }
         }
@@ -281,18 +276,26 @@ impl Listener {
         attach::drop_kept(self.channel);
     }
 
-    fn hand_on(&self, pending: &Pending) -> bool {
+    fn hand_on(&self, pending: &Pending, to_next_image: bool) -> bool {
         let mut words = [0; 14];
         words[0] = pending.link.number;
         words[1] = u64::from(self.number);
         words[2] = u64::from(pending.loan.handle.index);
-        let fds = [
-            pending.link.memory,
-            pending.link.channel,
-            pending.loan.anchor,
-        ];
+        words[3] = u64::from(to_next_image);
+        // A connection that came without its link's channel goes on with another's.
+        let spare = if pending.link.is_own() {
+            None
+        } else {
+            sys::socket_pair(libc::SOCK_SEQPACKET).ok()
+        };
+        let channel = spare.map_or(pending.link.channel, |pair| pair.0);
+        let fds = [pending.link.memory(), channel, pending.loan.anchor];
         let mut none = [-1; sys::MOST];
         let done = attach::request(Operation::Reoffer, words, &fds, &mut none).is_ok();
+        if let Some((one, other)) = spare {
+            sys::close(one);
+            sys::close(other);
+        }
         if done {
             attach::drop_kept(pending.loan.anchor);
         }
@@ -468,8 +471,40 @@ pub fn withdraw(listener: &'static Listener) {
         .lock()
         .map(|mut queue| core::mem::take(&mut *queue));
     for pending in waiting.into_iter().flatten() {
-        if !listener.hand_on(&pending) {
+        if !listener.hand_on(&pending, false) {
             listener.push(pending);
+        }
+    }
+}
+
+/// A link of this process by its number.
+pub fn own_link(role: Role, number: u64) -> Option<&'static LinkEnd> {
+    let registry = REGISTRY.lock()?;
+    let list = if role == Role::Client { &registry.clients } else { &registry.servers };
+    list.iter().copied().find(|link| link.number == number && link.is_own())
+}
+
+/// Before an exec: what waits to be accepted is left for the next image. The links end with this
+/// one, so nobody may announce anything on them any more.
+pub fn hand_over() {
+    read_channels();
+    for link in server_links() {
+        link.hang_up();
+    }
+    // Twice: who had looked before the end was to be seen has announced by the second time.
+    for round in 0..2 {
+        poll_jobs();
+        let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
+        for listener in listeners.into_iter().flatten() {
+            let waiting = listener.pending.lock().map(|mut queue| core::mem::take(&mut *queue));
+            for pending in waiting.into_iter().flatten() {
+                if !listener.hand_on(&pending, true) {
+                    reset(&pending);
+                }
+            }
+        }
+        if round == 0 && !server_links().is_empty() {
+            sys::sleep(1_000_000);
         }
     }
 }
@@ -494,11 +529,10 @@ pub fn reset_in_child() {
     let Some(mut registry) = REGISTRY.lock() else {
         return;
     };
-    for link in registry.clients.drain(..) {
-        link.close_in_child();
-    }
-    for link in registry.servers.drain(..) {
-        link.close_in_child();
+    let used = foreign::links_in_use();
+    let Registry { clients, servers, .. } = &mut *registry;
+    for link in clients.drain(..).chain(servers.drain(..)) {
+        link.close_in_child(used.iter().any(|one| core::ptr::eq(*one, link)));
     }
     for listener in &registry.listeners {
         listener.pending.reset();

@@ -152,4 +152,18 @@ real! {
     fn fdopen(fd: Fd, mode: *const c_char) -> *mut libc::FILE;
     fn execve(path: *const c_char, arguments: *const *const c_char,
         environment: *const *const c_char) -> c_int;
+    fn execvpe(file: *const c_char, arguments: *const *const c_char,
+        environment: *const *const c_char) -> c_int;
+    fn fexecve(fd: Fd, arguments: *const *const c_char, environment: *const *const c_char)
+        -> c_int;
+    fn posix_spawn(process: *mut libc::pid_t, path: *const c_char,
+        actions: *const libc::posix_spawn_file_actions_t,
+        attributes: *const libc::posix_spawnattr_t, arguments: *const *const c_char,
+        environment: *const *const c_char) -> c_int;
+    fn posix_spawnp(process: *mut libc::pid_t, file: *const c_char,
+        actions: *const libc::posix_spawn_file_actions_t,
+        attributes: *const libc::posix_spawnattr_t, arguments: *const *const c_char,
+        environment: *const *const c_char) -> c_int;
+    fn system(command: *const c_char) -> c_int;
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE;
 }

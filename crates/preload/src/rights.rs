@@ -1,19 +1,143 @@
 //! Descriptors that travel to other processes in `SCM_RIGHTS` messages.
 
-use libc::msghdr;
+use libc::{c_int, cmsghdr, msghdr};
 
-/// Before a message is sent.
+use crate::pump::{self, Pump};
+use crate::socket::{self, Socket};
+use crate::table::{self, Kind};
+use crate::{connection, real, receiver, travel};
+
+/// Room for a copy of a message's control part: more than the kernel takes descriptors.
+const MOST: usize = 4096;
+const HEADER: usize = size_of::<cmsghdr>();
+
+/// Calls `each` with the place of every descriptor in the control part of a message.
+///
+/// # Safety
+/// The control part is `length` bytes at `control`.
+unsafe fn for_each_descriptor(control: *mut u8, length: usize, mut each: impl FnMut(*mut c_int)) {
+    let mut at = 0;
+    while at + HEADER <= length {
+        // SAFETY: within the control part; read unaligned.
+        unsafe {
+            let header = control.add(at).cast::<cmsghdr>().read_unaligned();
+            let size = header.cmsg_len as usize;
+            if size < HEADER || size > length - at {
+                return;
+            }
+            if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
+                for index in 0..(size - HEADER) / size_of::<c_int>() {
+                    each(control.add(at + HEADER).cast::<c_int>().add(index));
+                }
+            }
+            at += size.next_multiple_of(size_of::<usize>());
+        }
+    }
+}
+
+/// `sendmsg` on a descriptor that is not ours, of a message that may carry ours.
 ///
 /// # Safety
 /// `message` is the program's, or null.
-pub unsafe fn sending(message: *const msghdr) {
-    let _ = message;
+pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
+    // SAFETY: the program's message.
+    unsafe {
+        if message.is_null() || (*message).msg_controllen == 0 {
+            return real::sendmsg(fd, message, flags);
+        }
+        let header = message.read();
+        let length = header.msg_controllen as usize;
+        let mut sockets: Vec<(c_int, Socket)> = Vec::new();
+        if length <= MOST && !header.msg_control.is_null() {
+            for_each_descriptor(header.msg_control.cast(), length, |place| {
+                let sent = place.read_unaligned();
+                match table::get(sent).kind() {
+                    Kind::Fresh => {
+                        connection::before_kernel_use(sent);
+                    }
+                    Kind::Virtual => sockets.extend(socket::of(sent).map(|found| (sent, found))),
+                    _ => {}
+                }
+            });
+        }
+        if sockets.is_empty() {
+            return real::sendmsg(fd, message, flags);
+        }
+        send_sockets(fd, header, flags, &sockets)
+    }
+}
+
+/// Sends a message that carries `sockets`.
+unsafe fn send_sockets(
+    fd: c_int,
+    mut header: msghdr,
+    flags: c_int,
+    sockets: &[(c_int, Socket)],
+) -> isize {
+    let mut deposited: Vec<(c_int, Socket)> = Vec::new();
+    let mut diverted: Vec<(c_int, Socket)> = Vec::new();
+    let knows_us = receiver::has_library(fd);
+    for (sent, found) in sockets {
+        if knows_us && travel::deposit(*sent, found).is_ok() {
+            deposited.push((*sent, *found));
+        } else {
+            diverted.push((*sent, *found));
+        }
+    }
+    let pump: Option<Pump> = if diverted.is_empty() {
+        None
+    } else {
+        pump::start(&diverted)
+    };
+    let length = header.msg_controllen as usize;
+    let mut copy = vec![0u64; length.div_ceil(size_of::<u64>())];
+    // SAFETY: the program's control part, and a copy of the same length.
+    let result = unsafe {
+        if let Some(pump) = &pump {
+            let control = copy.as_mut_ptr().cast::<u8>();
+            core::ptr::copy_nonoverlapping(header.msg_control.cast::<u8>(), control, length);
+            let mut ends = pump.ends.iter().zip(&diverted).peekable();
+            for_each_descriptor(control, length, |place| {
+                if let Some((end, _)) = ends.next_if(|(_, (sent, _))| *sent == place.read_unaligned())
+                {
+                    place.write_unaligned(*end);
+                }
+            });
+            header.msg_control = control.cast();
+        }
+        real::sendmsg(fd, &raw const header, flags)
+    };
+    if result < 0 {
+        let error = real::errno();
+        for (sent, found) in &deposited {
+            travel::withdraw(*sent, found);
+        }
+        if let Some(pump) = &pump {
+            pump.cancel();
+        }
+        return real::fail(error);
+    }
+    if let Some(pump) = &pump {
+        pump.begin();
+    }
+    result
 }
 
 /// After a message was received.
 ///
 /// # Safety
 /// `message` is the program's, filled in by the kernel.
-pub unsafe fn received(message: *mut msghdr) {
-    let _ = message;
+pub unsafe fn received(message: *mut msghdr, flags: c_int) {
+    // SAFETY: the kernel filled it in.
+    unsafe {
+        let (control, length) = ((*message).msg_control, (*message).msg_controllen as usize);
+        if length < HEADER || control.is_null() {
+            return;
+        }
+        for_each_descriptor(control.cast(), length, |place| {
+            let fd = place.read_unaligned();
+            travel::adopt_listener(fd);
+            travel::adopt(fd, flags & libc::MSG_PEEK != 0);
+        });
+    }
 }

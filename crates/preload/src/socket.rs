@@ -11,7 +11,7 @@ use crate::listener::Listener;
 use crate::lock::{self, Lock};
 use crate::options::Record;
 use crate::table::{self, Kind, Word};
-use crate::{attach, faults, sys};
+use crate::{attach, faults, foreign, sys};
 
 /// Bits of [`SocketEntry::status`].
 pub mod status {
@@ -70,7 +70,15 @@ pub struct Local {
     pub checked: core::sync::atomic::AtomicU64,
     /// Family of a fresh socket.
     pub family: AtomicI32,
+    /// The entry, where it lies in the region of another program.
+    pub foreign: AtomicPtr<SocketEntry>,
 }
+
+/// Sockets in regions of other programs that this process may use at a time.
+const MOST_FOREIGN: usize = 1 << 16;
+
+/// Indices of foreign sockets: those free again, and how many were ever used.
+static FOREIGN: Lock<(Vec<usize>, usize)> = Lock::new((Vec::new(), 0));
 
 static LOCALS: AtomicPtr<Local> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -90,7 +98,7 @@ pub fn initialise(entries: usize) -> bool {
     if !LOCALS.load(Ordering::Acquire).is_null() {
         return true;
     }
-    let Some(locals) = sys::reserve(entries * size_of::<Local>()) else {
+    let Some(locals) = sys::reserve((entries + MOST_FOREIGN) * size_of::<Local>()) else {
         return false;
     };
     LOCALS.store(locals.cast(), Ordering::Release);
@@ -115,11 +123,62 @@ pub fn header() -> Option<&'static Header> {
 fn entry(index: usize) -> Option<&'static SocketEntry> {
     let attachment = attach::current()?;
     if index >= attachment.entries {
-        return None;
+        return foreign_entry(index - attachment.entries, index);
     }
     attachment
         .region
         .at(program::ENTRIES_OFFSET + index * size_of::<SocketEntry>())
+}
+
+#[cold]
+fn foreign_entry(number: usize, index: usize) -> Option<&'static SocketEntry> {
+    if number >= MOST_FOREIGN {
+        return None;
+    }
+    // SAFETY: null, or an entry of a region that is mapped for ever.
+    unsafe { local(index)?.foreign.load(Ordering::Acquire).as_ref() }
+}
+
+/// A socket of this process for an entry that another process of this or another program made:
+/// number `own` in the region this process uses, or in the region of another.
+pub fn of_entry(entry: &'static SocketEntry, own: Option<usize>) -> Option<Socket> {
+    let index = match own {
+        Some(index) => index,
+        None => {
+            let mut foreign = FOREIGN.lock()?;
+            let number = match foreign.0.pop() {
+                Some(number) => number,
+                None if foreign.1 < MOST_FOREIGN => {
+                    foreign.1 += 1;
+                    foreign.1 - 1
+                }
+                None => return None,
+            };
+            attach::current()?.entries + number
+        }
+    };
+    let local = local(index)?;
+    let pointer = core::ptr::from_ref(entry).cast_mut();
+    local.foreign.store(pointer, Ordering::Release);
+    reset_local(local);
+    let tag = local.tag.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let word = Word::new(Kind::Virtual, u32::try_from(index).ok()?, tag);
+    Some(Socket { entry, local, word })
+}
+
+fn reset_local(local: &Local) {
+    local.link.store(core::ptr::null_mut(), Ordering::Relaxed);
+    local
+        .listener
+        .store(core::ptr::null_mut(), Ordering::Relaxed);
+    local.reserve.store(0, Ordering::Relaxed);
+    local.orphan.store(0, Ordering::Relaxed);
+    local.checked.store(0, Ordering::Relaxed);
+}
+
+/// In a forked child no other thread holds the lock.
+pub fn reset_in_child() {
+    FOREIGN.reset();
 }
 
 /// The socket a word names.
@@ -181,13 +240,7 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     }
     entry.references.store(1, Ordering::Relaxed);
     entry.process.store(attach::process(), Ordering::Relaxed);
-    local.link.store(core::ptr::null_mut(), Ordering::Relaxed);
-    local
-        .listener
-        .store(core::ptr::null_mut(), Ordering::Relaxed);
-    local.reserve.store(0, Ordering::Relaxed);
-    local.orphan.store(0, Ordering::Relaxed);
-    local.checked.store(0, Ordering::Relaxed);
+    reset_local(local);
     entry.state.store(state as u32, Ordering::Release);
     let tag = local.tag.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     let word = Word::new(kind, u32::try_from(index).ok()?, tag);
@@ -229,28 +282,30 @@ fn take_free(header: &Header) -> Option<usize> {
         return Some(fresh);
     }
     header.high_water.fetch_sub(1, Ordering::Relaxed);
-    collect(entries).then(|| take_free(header)).flatten()
+    collect(header, entries).then(|| take_free(header)).flatten()
 }
 
 /// Frees the entries of processes that were killed. Rare: only when none is left.
-fn collect(entries: usize) -> bool {
+fn collect(header: &Header, entries: usize) -> bool {
     let mut freed = false;
     for index in 0..entries {
         let Some(found) = entry(index) else { break };
         let holder = found.process.load(Ordering::Relaxed);
         if found.state.load(Ordering::Relaxed) != State::Free as u32
             && holder != attach::process()
+            // Another program may have what was handed on.
+            && found.status.load(Ordering::Relaxed) & status::SHARED == 0
             && !sys::exists(holder)
         {
-            free_entry(index, found);
+            free_entry(header, index, found);
             freed = true;
         }
     }
     freed
 }
 
-fn free_entry(index: usize, entry: &SocketEntry) {
-    let Some(header) = header() else { return };
+/// Puts an entry into the free list of its region.
+pub fn free_entry(header: &Header, index: usize, entry: &SocketEntry) {
     entry.state.store(State::Free as u32, Ordering::Release);
     let Ok(own) = u64::try_from(index + 1) else {
         return;
@@ -355,12 +410,36 @@ impl Socket {
     /// Gives the entry back. Nobody may use it afterwards; who still holds the word finds another
     /// tag in the table.
     pub fn free(&self) {
+        lock::release(&self.entry.transmit.lock);
+        lock::release(&self.entry.receive.lock);
+        if self.is_foreign() {
+            foreign::free(self.entry);
+            return self.leave();
+        }
         if self.has_options() {
             self.with_options(Vec::clear);
         }
-        lock::release(&self.entry.transmit.lock);
-        lock::release(&self.entry.receive.lock);
-        free_entry(self.word.index(), self.entry);
+        if let Some(header) = header() {
+            free_entry(header, self.word.index(), self.entry);
+        }
+    }
+
+    /// Whether its entry lies in the region of another program.
+    pub fn is_foreign(&self) -> bool {
+        attach::current().is_some_and(|own| self.word.index() >= own.entries)
+    }
+
+    /// This process has no descriptor of a foreign socket any more.
+    pub fn leave(&self) {
+        let Some(own) = attach::current() else { return };
+        if self.has_options() {
+            self.with_options(Vec::clear);
+        }
+        if let Some(number) = self.word.index().checked_sub(own.entries)
+            && let Some(mut foreign) = FOREIGN.lock()
+        {
+            foreign.0.push(number);
+        }
     }
 
     /// Says why the socket is the kernel's, and counts it.

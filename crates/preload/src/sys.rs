@@ -271,6 +271,50 @@ pub fn yield_now() {
     let _ = unsafe { raw(libc::SYS_sched_yield, [0; 6]) };
 }
 
+/// The open descriptors of this process, in no order.
+pub fn open_descriptors() -> Vec<c_int> {
+    let mut found = Vec::new();
+    let flags = int(libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
+    let path = c"/proc/self/fd".as_ptr().addr();
+    // SAFETY: the path is a C string.
+    let opened = unsafe { raw(libc::SYS_openat, [int(libc::AT_FDCWD), path, flags, 0, 0, 0]) };
+    let Ok(directory) = opened.map(descriptor) else {
+        return found;
+    };
+    let mut buffer = [0u8; 4096];
+    loop {
+        let (pointer, length) = (buffer.as_mut_ptr().addr(), buffer.len());
+        // SAFETY: the buffer is ours for its length.
+        let got = unsafe {
+            raw(libc::SYS_getdents64, [int(directory), pointer, length, 0, 0, 0])
+        };
+        let Ok(got @ 1..) = got else { break };
+        let mut rest = buffer.get(..got).unwrap_or(&[]);
+        // Inode, offset (8 bytes each), length (2), type (1), name.
+        while let [_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, low, high, _, name @ ..] = rest {
+            let number = name
+                .iter()
+                .take_while(|byte| byte.is_ascii_digit())
+                .fold(0i64, |number, byte| number * 10 + i64::from(byte - b'0'));
+            let is_number = name.first().is_some_and(u8::is_ascii_digit);
+            if let (true, Ok(number)) = (is_number, c_int::try_from(number))
+                && number != directory
+            {
+                found.push(number);
+            }
+            let length = usize::from(u16::from_ne_bytes([*low, *high])).max(19);
+            rest = rest.get(length..).unwrap_or(&[]);
+        }
+    }
+    close(directory);
+    found
+}
+
+/// Sleeps for so many nanoseconds, or until a signal.
+pub fn sleep(nanoseconds: i64) {
+    let _ = poll(&mut [], nanoseconds, core::ptr::null());
+}
+
 /// Number of the calling process.
 pub fn process() -> u32 {
     // SAFETY: no pointers.

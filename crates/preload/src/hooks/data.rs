@@ -228,7 +228,7 @@ hook! {
             None => {
                 let got = real::recvmsg(fd, message, flags);
                 if got >= 0 {
-                    rights::received(message);
+                    rights::received(message, flags);
                 }
                 got
             }
@@ -251,7 +251,11 @@ hook! {
         timeout: *mut libc::timespec,
     ) -> c_int {
         if lane(fd).is_none() {
-            return real::recvmmsg(fd, messages, count, flags, timeout);
+            let got = real::recvmmsg(fd, messages, count, flags, timeout);
+            for message in array_mut(messages, usize::try_from(got).unwrap_or(0)) {
+                rights::received(&raw mut message.msg_hdr, flags);
+            }
+            return got;
         }
         let mut done = 0;
         let mut flags = flags;
@@ -303,8 +307,7 @@ hook! {
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
         match lane(fd) {
             None => {
-                rights::sending(message);
-                real::sendmsg(fd, message, flags)
+                rights::send(fd, message, flags)
             }
             Some(lane) => transfer::result(
                 buffers_of(message).and_then(|list| transfer::send(&lane, &list, flags)),
@@ -313,7 +316,10 @@ hook! {
     }
 
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
-        if lane(fd).is_none() {
+        let carries = array(messages, count as usize)
+            .iter()
+            .any(|message| message.msg_hdr.msg_controllen > 0);
+        if lane(fd).is_none() && !carries {
             return real::sendmmsg(fd, messages, count, flags);
         }
         let mut done = 0;

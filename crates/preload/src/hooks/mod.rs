@@ -21,6 +21,7 @@ macro_rules! hook {
 mod data;
 mod descriptors;
 mod lifecycle;
+mod processes;
 mod readiness;
 mod signals;
 mod streams;

@@ -1,0 +1,228 @@
+//! Before another program begins in this process or as a child of it: its sockets are made ready
+//! for that.
+
+use core::sync::atomic::Ordering;
+
+use libc::c_char;
+
+use crate::image::{Environment, Verdict};
+use crate::pump::{self, Pump};
+use crate::socket::{self, Socket, status};
+use crate::table::{self, Kind, Word};
+use crate::{attach, connection, listener, sys, travel};
+
+/// How the other program begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// In this process.
+    Exec,
+    /// As a child, which gets the descriptors that are not close-on-exec.
+    Child,
+    /// As a child, which may get any descriptor under another number.
+    AnyChild,
+}
+
+/// A socket that goes.
+struct Traveller {
+    socket: Socket,
+    /// Its descriptors that go.
+    descriptors: Vec<i32>,
+    /// All its descriptors in this process.
+    held: u32,
+}
+
+/// What was done, to be undone if the program does not begin.
+pub struct Departure {
+    /// For the new program.
+    pub environment: Environment,
+    deposited: Vec<Traveller>,
+    diverted: Vec<Traveller>,
+    pump: Option<Pump>,
+    backups: Vec<(i32, i32, Word)>,
+    control: bool,
+    inherits: bool,
+    how: How,
+}
+
+fn goes(fd: i32, how: How) -> bool {
+    how == How::AnyChild || sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 == 0)
+}
+
+/// The virtual sockets that go, and whether listeners do.
+fn gather(how: How, verdict: Verdict) -> (Vec<Traveller>, bool) {
+    let mut fresh = Vec::new();
+    let mut travellers: Vec<Traveller> = Vec::new();
+    let mut listeners = false;
+    table::for_each(|fd, word| match word.kind() {
+        Kind::Fresh if goes(fd, how) => fresh.push(fd),
+        Kind::Listener if goes(fd, how) => {
+            listeners = true;
+            if verdict != Verdict::Takes
+                && socket::of_word(word).is_some_and(|socket| !socket.has(status::NONBLOCKING))
+            {
+                connection::set_file_nonblocking(fd, false);
+            }
+        }
+        Kind::Virtual => {
+            let known = travellers.iter_mut().find(|one| one.socket.word == word);
+            let one = match known {
+                Some(one) => one,
+                None => {
+                    let Some(socket) = socket::of_word(word) else { return };
+                    travellers.push(Traveller {
+                        socket,
+                        descriptors: Vec::new(),
+                        held: 0,
+                    });
+                    let Some(one) = travellers.last_mut() else { return };
+                    one
+                }
+            };
+            one.held += 1;
+            if goes(fd, how) {
+                one.descriptors.push(fd);
+            }
+        }
+        _ => {}
+    });
+    for fd in fresh {
+        // A socket of the kernel's own, not a duplicate of the one all fresh sockets share.
+        connection::before_kernel_use(fd);
+    }
+    travellers.retain(|one| !one.descriptors.is_empty());
+    (travellers, listeners)
+}
+
+/// Whether any socket of ours would go.
+pub fn concerns(how: How) -> bool {
+    let mut any = false;
+    if attach::current().is_some() {
+        table::for_each(|fd, word| {
+            any |= matches!(word.kind(), Kind::Fresh | Kind::Virtual | Kind::Listener)
+                && goes(fd, how);
+        });
+    }
+    any
+}
+
+/// Makes ready for a program of which `verdict` says whether the library will be in it.
+///
+/// # Safety
+/// `environment` is null or an environment.
+pub unsafe fn prepare(
+    how: How,
+    verdict: Verdict,
+    environment: *const *const c_char,
+) -> Departure {
+    let (mut deposited, mut diverted) = (Vec::new(), Vec::new());
+    let mut control = None;
+    let mut inherits = false;
+    if attach::current().is_some() {
+        let (travellers, listeners) = gather(how, verdict);
+        let takes = verdict == Verdict::Takes;
+        for traveller in travellers {
+            let fd = traveller.descriptors.first().copied().unwrap_or(-1);
+            if takes && travel::deposit(fd, &traveller.socket).is_ok() {
+                deposited.push(traveller);
+            } else if how == How::Exec {
+                diverted.push(traveller);
+            }
+        }
+        inherits = takes && (listeners || !deposited.is_empty());
+        if how == How::Exec {
+            for one in &deposited {
+                // The descriptors of this image become the one that is on its way.
+                one.socket.entry.references.fetch_sub(one.held, Ordering::AcqRel);
+            }
+            if listeners && takes {
+                listener::hand_over();
+            }
+            if inherits {
+                control = keep_control(true);
+            }
+        }
+    }
+    let mut made = Departure {
+        // SAFETY: the caller's promise.
+        environment: unsafe { Environment::new(environment, verdict, inherits, control) },
+        deposited,
+        diverted,
+        pump: None,
+        backups: Vec::new(),
+        control: control.is_some(),
+        inherits,
+        how,
+    };
+    made.divert();
+    made
+}
+
+/// Lets the control socket outlive an exec, or no longer.
+fn keep_control(on: bool) -> Option<(i32, u64)> {
+    let fd = attach::control();
+    let cookie = sys::cookie(fd).ok()?;
+    let flags = if on { 0 } else { sys::int(libc::FD_CLOEXEC) };
+    sys::fcntl(fd, libc::F_SETFD, flags).ok()?;
+    Some((fd, cookie))
+}
+
+impl Departure {
+    /// Puts the pump's ends in the place of the sockets it serves.
+    fn divert(&mut self) {
+        if self.diverted.is_empty() {
+            return;
+        }
+        let sockets: Vec<(i32, Socket)> = self
+            .diverted
+            .iter()
+            .filter_map(|one| Some((*one.descriptors.first()?, one.socket)))
+            .collect();
+        let Some(pump) = pump::start(&sockets) else {
+            self.diverted.clear();
+            return;
+        };
+        for (one, end) in self.diverted.iter().zip(&pump.ends) {
+            for fd in &one.descriptors {
+                if let Ok(backup) = sys::duplicate(*fd, attach::high(), true) {
+                    table::set(backup, Word::new(Kind::Internal, 0, 0));
+                    self.backups.push((backup, *fd, one.socket.word));
+                }
+                let _ = sys::replace(*end, *fd, false);
+                table::set(*fd, Word::FOREIGN);
+            }
+            one.socket.entry.references.fetch_sub(one.held, Ordering::AcqRel);
+        }
+        self.pump = Some(pump);
+    }
+
+    /// Whether the program has to look for sockets among its descriptors.
+    pub const fn inherits(&self) -> bool {
+        self.inherits
+    }
+
+    /// The program did not begin.
+    pub fn undo(self) {
+        for one in &self.deposited {
+            if self.how == How::Exec {
+                one.socket.entry.references.fetch_add(one.held, Ordering::AcqRel);
+            }
+            if let Some(fd) = one.descriptors.first() {
+                travel::withdraw(*fd, &one.socket);
+            }
+        }
+        for one in &self.diverted {
+            one.socket.entry.references.fetch_add(one.held, Ordering::AcqRel);
+        }
+        for (backup, fd, word) in &self.backups {
+            let _ = sys::replace(*backup, *fd, false);
+            table::set(*fd, *word);
+            attach::drop_kept(*backup);
+        }
+        if let Some(pump) = &self.pump {
+            pump.cancel();
+        }
+        if self.control {
+            let _ = keep_control(false);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What belongs to other programs and is used here: their regions, for sockets that came over exec
+//! or in messages, and links whose ledger another process keeps.
+
+use netchannel_abi::link::Role;
+use netchannel_abi::program::{self, Header, SocketEntry};
+use netchannel_shm::{Access, Region};
+
+use crate::link::LinkEnd;
+use crate::lock::Lock;
+use crate::table::{self, Kind};
+use crate::{attach, listener, socket, sys};
+
+/// The region of another program. Never unmapped: a socket may still look at it.
+struct Foreign {
+    program: u32,
+    entries: usize,
+    region: Region,
+}
+
+static REGIONS: Lock<Vec<&'static Foreign>> = Lock::new(Vec::new());
+static LINKS: Lock<Vec<&'static LinkEnd>> = Lock::new(Vec::new());
+
+/// In a forked child no other thread holds the locks.
+pub fn reset_in_child() {
+    REGIONS.reset();
+    LINKS.reset();
+}
+
+/// Entry `index` in the region of `program`, whose memfd is `memory` (it stays the caller's), and
+/// whether that is the region this process uses itself.
+pub fn entry(
+    program: u32,
+    entries: usize,
+    memory: i32,
+    index: usize,
+) -> Option<(&'static SocketEntry, bool)> {
+    let own = attach::current()?;
+    let offset = program::ENTRIES_OFFSET + index * size_of::<SocketEntry>();
+    if own.program == program {
+        return (index < own.entries).then(|| Some((own.region.at(offset)?, true)))?;
+    }
+    let mut regions = REGIONS.lock()?;
+    let known = regions.iter().copied().find(|one| one.program == program);
+    let found = match known {
+        Some(found) => found,
+        None => {
+            let region = Region::map(memory, program::size(entries), Access::ReadWrite).ok()?;
+            let made = Foreign {
+                program,
+                entries,
+                region,
+            };
+            let made: &'static Foreign = Box::leak(Box::new(made));
+            regions.push(made);
+            made
+        }
+    };
+    (index < found.entries).then(|| Some((found.region.at(offset)?, false)))?
+}
+
+impl Foreign {
+    /// The number of `entry`, if it is one of this region.
+    fn index(&self, entry: &SocketEntry) -> Option<usize> {
+        let first: &SocketEntry = self.region.at(program::ENTRIES_OFFSET)?;
+        let distance = core::ptr::from_ref(entry)
+            .addr()
+            .checked_sub(core::ptr::from_ref(first).addr())?;
+        let index = distance / size_of::<SocketEntry>();
+        (index < self.entries).then_some(index)
+    }
+}
+
+/// The program whose region has `entry`, and its number there.
+pub fn home(entry: &SocketEntry) -> Option<(u32, usize)> {
+    let regions = REGIONS.lock()?;
+    regions
+        .iter()
+        .find_map(|one| Some((one.program, one.index(entry)?)))
+}
+
+/// Gives an entry back to the region it belongs to.
+pub fn free(entry: &SocketEntry) {
+    let Some(regions) = REGIONS.lock() else {
+        return;
+    };
+    for one in regions.iter() {
+        if let (Some(index), Some(header)) = (one.index(entry), one.region.at::<Header>(0)) {
+            return socket::free_entry(header, index, entry);
+        }
+    }
+}
+
+/// A link whose memfd, which is consumed, came with a socket or a connection that was handed on.
+pub fn link(
+    role: Role,
+    number: u64,
+    listener: u32,
+    sizes: (u64, u64),
+    memory: i32,
+) -> Option<&'static LinkEnd> {
+    let mut links = LINKS.lock()?;
+    let borrowed = |link: &&LinkEnd| link.number == number && link.role == role;
+    let known = listener::own_link(role, number)
+        .or_else(|| links.iter().copied().find(|link| borrowed(link)));
+    if let Some(known) = known {
+        sys::close(memory);
+        return Some(known);
+    }
+    let link = LinkEnd::borrow(role, number, listener, sizes, memory)?;
+    links.push(link);
+    Some(link)
+}
+
+/// The links over which sockets of this process run.
+pub fn links_in_use() -> Vec<&'static LinkEnd> {
+    let mut used: Vec<&'static LinkEnd> = Vec::new();
+    table::for_each(|_, word| {
+        if word.kind() == Kind::Virtual
+            && let Some(link) = socket::of_word(word).and_then(|socket| socket.link())
+            && !used.iter().any(|one| core::ptr::eq(*one, link))
+        {
+            used.push(link);
+        }
+    });
+    used
+}

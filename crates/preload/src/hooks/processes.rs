@@ -1,0 +1,316 @@
+//! Programs that begin: `exec`, `posix_spawn`, `system`, `popen`.
+
+use core::ffi::CStr;
+use core::ptr::null;
+use std::ffi::CString;
+
+use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+
+use crate::departure::{self, How};
+use crate::image::{self, Verdict};
+use crate::real;
+
+type Strings = *const *const c_char;
+
+unsafe extern "C" {
+    static mut environ: Strings;
+}
+
+/// Runs `call`, which does not return when it succeeds, with the environment for the program in
+/// `file`. Where there is no such program the call fails as it would.
+unsafe fn become_program(
+    file: Option<&CStr>,
+    environment: Strings,
+    call: impl FnOnce(Strings) -> c_int,
+) -> c_int {
+    let Some(file) = file.filter(|file| image::is_executable(file)) else {
+        return call(environment);
+    };
+    // SAFETY: the program's environment.
+    let departure =
+        unsafe { departure::prepare(How::Exec, image::judge(file), environment) };
+    let result = call(departure.environment.pointer());
+    let error = real::errno();
+    departure.undo();
+    if result < 0 {
+        return real::fail(error);
+    }
+    result
+}
+
+unsafe fn text<'a>(pointer: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: null, or a C string of the program.
+    (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) })
+}
+
+/// The path of an open file, or of one beside an open folder.
+fn of_descriptor(fd: c_int, below: &CStr) -> Option<CString> {
+    let below = below.to_bytes();
+    if below.first() == Some(&b'/') || fd == libc::AT_FDCWD {
+        return CString::new(below).ok();
+    }
+    let mut path = format!("/proc/self/fd/{fd}").into_bytes();
+    if !below.is_empty() {
+        path.push(b'/');
+        path.extend_from_slice(below);
+    }
+    CString::new(path).ok()
+}
+
+/// A variadic list of arguments as an array, and what follows its null.
+///
+/// # Safety
+/// The list ends with null.
+unsafe fn after(arguments: Strings) -> Strings {
+    let mut end = arguments;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        end.add(1)
+    }
+}
+
+unsafe extern "C" fn execl_list(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: what the variadic function was given.
+    unsafe { execve(path, arguments, environ) }
+}
+
+unsafe extern "C" fn execlp_list(file: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: what the variadic function was given.
+    unsafe { execvpe(file, arguments, environ) }
+}
+
+unsafe extern "C" fn execle_list(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: what the variadic function was given: an environment follows the arguments.
+    unsafe { execve(path, arguments, after(arguments).read().cast()) }
+}
+
+/// Defines a variadic function that calls another with its variadic arguments as an array: those
+/// in registers are stored right below those on the stack.
+macro_rules! variadic {
+    ($($name:ident => $target:ident;)*) => {
+        $(
+            /// Takes the place of the C function of this name.
+            ///
+            /// # Safety
+            /// As the C function.
+            #[cfg(target_arch = "x86_64")]
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name() {
+                core::arch::naked_asm!(
+                    "pop rax",
+                    "push r9",
+                    "push r8",
+                    "push rcx",
+                    "push rdx",
+                    "push rsi",
+                    "mov rsi, rsp",
+                    "push rax",
+                    "call {target}",
+                    "pop rcx",
+                    "add rsp, 40",
+                    "push rcx",
+                    "ret",
+                    target = sym $target,
+                )
+            }
+
+            /// Takes the place of the C function of this name.
+            ///
+            /// # Safety
+            /// As the C function.
+            #[cfg(target_arch = "aarch64")]
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name() {
+                core::arch::naked_asm!(
+                    "sub sp, sp, #80",
+                    "stp x29, x30, [sp]",
+                    "str x1, [sp, #24]",
+                    "stp x2, x3, [sp, #32]",
+                    "stp x4, x5, [sp, #48]",
+                    "stp x6, x7, [sp, #64]",
+                    "add x1, sp, #24",
+                    "bl {target}",
+                    "ldp x29, x30, [sp]",
+                    "add sp, sp, #80",
+                    "ret",
+                    target = sym $target,
+                )
+            }
+        )*
+    };
+}
+
+variadic! {
+    execl => execl_list;
+    execlp => execlp_list;
+    execle => execle_list;
+}
+
+/// How a child gets its descriptors.
+fn child(actions: *const posix_spawn_file_actions_t) -> How {
+    if actions.is_null() {
+        How::Child
+    } else {
+        How::AnyChild
+    }
+}
+
+struct Spawn {
+    process: *mut pid_t,
+    actions: *const posix_spawn_file_actions_t,
+    attributes: *const posix_spawnattr_t,
+    arguments: Strings,
+    environment: Strings,
+}
+
+/// Spawns the program in `file`, which `call` knows how to start.
+unsafe fn spawn(
+    file: Option<&CStr>,
+    spawn: &Spawn,
+    call: impl FnOnce(Strings) -> c_int,
+) -> c_int {
+    let how = child(spawn.actions);
+    let Some(file) = file.filter(|file| image::is_executable(file)) else {
+        return call(spawn.environment);
+    };
+    let verdict = image::judge(file);
+    // SAFETY: the program's arguments.
+    unsafe {
+        if verdict != Verdict::Takes && departure::concerns(how) {
+            return spawn_by_shell(file, spawn);
+        }
+        let departure = departure::prepare(how, verdict, spawn.environment);
+        let result = call(departure.environment.pointer());
+        if result != 0 {
+            departure.undo();
+        }
+        result
+    }
+}
+
+/// A program that can not have the library is started by a shell that can, which becomes it: then
+/// the sockets are in their final places, and a pump can be put between.
+unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn) -> c_int {
+    let shell = c"/bin/sh";
+    let mut arguments =
+        vec![c"sh".as_ptr(), c"-c".as_ptr(), c"exec \"$0\" \"$@\"".as_ptr(), file.as_ptr()];
+    // SAFETY: the program's arguments.
+    unsafe {
+        let mut at = spawn.arguments;
+        while !at.is_null() && !(*at).is_null() {
+            at = at.add(1);
+            arguments.push(*at);
+        }
+        if arguments.last().is_none_or(|last| !last.is_null()) {
+            arguments.push(null());
+        }
+        let how = child(spawn.actions);
+        let departure = departure::prepare(how, Verdict::Takes, spawn.environment);
+        let environment = departure.environment.pointer();
+        let result = real::posix_spawn(
+            spawn.process,
+            shell.as_ptr(),
+            spawn.actions,
+            spawn.attributes,
+            arguments.as_ptr(),
+            environment,
+        );
+        if result != 0 {
+            departure.undo();
+        }
+        result
+    }
+}
+
+/// Before the C library itself spawns a shell with this process's environment.
+unsafe fn before_shell() {
+    if !departure::concerns(How::Child) {
+        return;
+    }
+    // SAFETY: the process's own environment, and C strings.
+    unsafe {
+        let departure = departure::prepare(How::Child, Verdict::Takes, null());
+        if departure.inherits() {
+            libc::setenv(c"NETCHANNEL_INHERIT".as_ptr(), c"1".as_ptr(), 1);
+        }
+    }
+}
+
+hook! {
+    fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+        become_program(text(path), environment, |environment| {
+            real::execve(path, arguments, environment)
+        })
+    }
+
+    fn execv(path: *const c_char, arguments: Strings) -> c_int {
+        execve(path, arguments, environ)
+    }
+
+    fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+        let found = text(file).and_then(image::resolve);
+        become_program(found.as_deref(), environment, |environment| {
+            real::execvpe(file, arguments, environment)
+        })
+    }
+
+    fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+        execvpe(file, arguments, environ)
+    }
+
+    fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
+        let file = of_descriptor(fd, c"");
+        become_program(file.as_deref(), environment, |environment| {
+            real::fexecve(fd, arguments, environment)
+        })
+    }
+
+    fn execveat(
+        fd: c_int, path: *const c_char, arguments: Strings, environment: Strings, flags: c_int,
+    ) -> c_int {
+        let file = text(path).and_then(|path| of_descriptor(fd, path));
+        become_program(file.as_deref(), environment, |environment| {
+            let result =
+                libc::syscall(libc::SYS_execveat, fd, path, arguments, environment, flags);
+            c_int::try_from(result).unwrap_or(-1)
+        })
+    }
+
+    fn posix_spawn(
+        process: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t, arguments: Strings, environment: Strings,
+    ) -> c_int {
+        let what = Spawn { process, actions, attributes, arguments, environment };
+        spawn(text(path), &what, |environment| {
+            real::posix_spawn(process, path, actions, attributes, arguments, environment)
+        })
+    }
+
+    fn posix_spawnp(
+        process: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t, arguments: Strings, environment: Strings,
+    ) -> c_int {
+        let found = text(file).and_then(image::resolve);
+        let what = Spawn { process, actions, attributes, arguments, environment };
+        spawn(found.as_deref(), &what, |environment| {
+            real::posix_spawnp(process, file, actions, attributes, arguments, environment)
+        })
+    }
+
+    fn system(command: *const c_char) -> c_int {
+        if !command.is_null() {
+            before_shell();
+        }
+        real::system(command)
+    }
+
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+        before_shell();
+        real::popen(command, mode)
+    }
+}

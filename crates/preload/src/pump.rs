@@ -1,0 +1,345 @@
+//! A process that copies between a virtual socket and an ordinary one, for a program that gets the
+//! descriptor but can not have the library: static, privileged, or simply without it.
+//!
+//! ```text
+//!  peer == rings == pump -- AF_UNIX pair -- program without the library
+//! ```
+//!
+//! It is nobody's child that the program could wait for, holds nothing but the two ends, and ends
+//! with the connection.
+
+use core::sync::atomic::Ordering;
+
+use libc::{POLLHUP, POLLIN, POLLOUT, c_int, pollfd};
+
+use crate::hooks::{lane, vector};
+use crate::socket::{self, Socket, status};
+use crate::table::{self, Kind, Word};
+use crate::{connection, fork, poll, sys, transfer};
+
+/// Bytes that wait in one direction.
+const BUFFER: usize = 64 * 1024;
+const CLONED: usize = 0x8000_0000;
+
+/// A pump that waits for the word to begin.
+pub struct Pump {
+    /// The ends that take the place of the sockets, in their order.
+    pub ends: Vec<i32>,
+    go: i32,
+}
+
+impl Pump {
+    /// The descriptors have been handed on, or will be by an exec, which closes the word's
+    /// descriptor.
+    pub fn begin(&self) {
+        sys::close(self.go);
+        self.ends.iter().for_each(|end| sys::close(*end));
+    }
+
+    /// Nothing was handed on: it ends without having touched the sockets.
+    pub fn cancel(&self) {
+        let _ = sys::send(self.go, &[0], 0);
+        self.begin();
+    }
+}
+
+/// Starts a pump for these sockets, each with one descriptor of it.
+pub fn start(sockets: &[(i32, Socket)]) -> Option<Pump> {
+    let mut pairs = Vec::new();
+    let (go, word) = sys::socket_pair(libc::SOCK_STREAM).ok()?;
+    let mut made = Pump { ends: Vec::new(), go };
+    for (fd, socket) in sockets {
+        let Ok((ours, theirs)) = sys::socket_pair(libc::SOCK_STREAM) else {
+            break;
+        };
+        if socket.has(status::NONBLOCKING) {
+            let _ = sys::fcntl(theirs, libc::F_SETFL, sys::int(libc::O_NONBLOCK));
+        }
+        socket.mark(status::SHARED);
+        pairs.push((*fd, ours));
+        made.ends.push(theirs);
+    }
+    let forked = pairs.len() == sockets.len() && fork_pump(&pairs, word);
+    sys::close(word);
+    pairs.iter().for_each(|(_, ours)| sys::close(*ours));
+    if !forked {
+        made.begin();
+        return None;
+    }
+    Some(made)
+}
+
+/// Forks twice, without the handlers of the program and without a signal at the end.
+fn fork_pump(pairs: &[(i32, i32)], word: i32) -> bool {
+    fork::count_references();
+    // SAFETY: as fork; the child touches nothing but the library's own memory, and never returns.
+    let child = unsafe { sys::raw(libc::SYS_clone, [0; 6]) };
+    match child {
+        Ok(0) => {
+            // SAFETY: as above.
+            if let Ok(0) = unsafe { sys::raw(libc::SYS_clone, [0; 6]) } {
+                serve(pairs, word);
+            }
+            exit()
+        }
+        Ok(number) => {
+            loop {
+                // SAFETY: no pointers.
+                let waited = unsafe { sys::raw(libc::SYS_wait4, [number, 0, CLONED, 0, 0, 0]) };
+                if waited != Err(libc::EINTR) {
+                    break;
+                }
+            }
+            true
+        }
+        Err(_) => {
+            fork::uncount_references();
+            false
+        }
+    }
+}
+
+fn exit() -> ! {
+    loop {
+        // SAFETY: no pointers; does not return.
+        let _ = unsafe { sys::raw(libc::SYS_exit_group, [0; 6]) };
+    }
+}
+
+fn serve(pairs: &[(i32, i32)], word: i32) {
+    settle_signals();
+    fork::become_child();
+    keep_only(pairs, word);
+    let mut byte = [0];
+    // The end comes when the program lets go of its side; a byte says that it came to nothing.
+    if matches!(sys::receive(word, &mut byte, 0), Ok(0)) {
+        run(pairs.iter().map(|(fd, plain)| Flow::new(*fd, *plain)).collect());
+    } else {
+        for socket in pairs.iter().filter_map(|(fd, _)| socket::of(*fd)) {
+            socket.drop_reference();
+        }
+    }
+}
+
+fn settle_signals() {
+    // SAFETY: the name is a C string; no other pointers; all zero is the default action.
+    unsafe {
+        libc::prctl(libc::PR_SET_NAME, c"netchannel-pump".as_ptr());
+        let _ = sys::raw(libc::SYS_setsid, [0; 6]);
+        // The program's handlers are not for this process.
+        let all = !0u64;
+        let most = (&raw const all).addr();
+        let block = sys::int(libc::SIG_SETMASK);
+        let _ = sys::raw(libc::SYS_rt_sigprocmask, [block, most, 0, 8, 0, 0]);
+        let action = [0u64; 4];
+        let term = sys::int(libc::SIGTERM);
+        let default = (&raw const action).addr();
+        let _ = sys::raw(libc::SYS_rt_sigaction, [term, default, 0, 8, 0, 0]);
+        let open = !(1u64 << (libc::SIGTERM - 1));
+        let most = (&raw const open).addr();
+        let _ = sys::raw(libc::SYS_rt_sigprocmask, [block, most, 0, 8, 0, 0]);
+        let root = c"/".as_ptr().addr();
+        let _ = sys::raw(libc::SYS_chdir, [root, 0, 0, 0, 0, 0]);
+    }
+}
+
+/// Closes every descriptor but the pump's own.
+fn keep_only(pairs: &[(i32, i32)], word: i32) {
+    let mut kept: Vec<i32> = pairs.iter().flat_map(|(fd, plain)| [*fd, *plain]).collect();
+    kept.push(word);
+    kept.sort_unstable();
+    table::for_each(|fd, known| {
+        if kept.contains(&fd) {
+            return;
+        }
+        if !matches!(known.kind(), Kind::Internal | Kind::Epoll)
+            && let Some(socket) = socket::of_word(known)
+        {
+            socket.drop_reference();
+        }
+        table::set(fd, Word::FOREIGN);
+    });
+    let mut start = 0;
+    for fd in kept.into_iter().chain([c_int::MAX]) {
+        if fd > start {
+            let (first, last) = (sys::int(start), sys::int(fd - 1));
+            // SAFETY: no pointers.
+            let _ = unsafe { sys::raw(libc::SYS_close_range, [first, last, 0, 0, 0, 0]) };
+        }
+        start = fd.saturating_add(1);
+    }
+}
+
+/// One direction.
+struct Half {
+    from: i32,
+    to: i32,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    ended: bool,
+    shut: bool,
+}
+
+/// Both directions of one socket.
+struct Flow {
+    socket: i32,
+    plain: i32,
+    /// To the program.
+    down: Half,
+    /// From the program.
+    up: Half,
+}
+
+fn receive(fd: i32, buffer: &mut [u8]) -> Result<usize, i32> {
+    let Some(lane) = lane(fd) else {
+        return sys::receive(fd, buffer, libc::MSG_DONTWAIT);
+    };
+    let vector = vector(buffer.as_mut_ptr().cast(), buffer.len());
+    // SAFETY: a buffer of ours.
+    unsafe { transfer::receive(&lane, &vector, libc::MSG_DONTWAIT) }
+}
+
+fn send(fd: i32, bytes: &[u8]) -> Result<usize, i32> {
+    let Some(lane) = lane(fd) else {
+        return sys::send(fd, bytes, libc::MSG_DONTWAIT);
+    };
+    let vector = vector(bytes.as_ptr().cast(), bytes.len());
+    // SAFETY: a buffer of ours.
+    unsafe { transfer::send(&lane, &vector, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
+}
+
+impl Half {
+    fn new(from: i32, to: i32) -> Self {
+        Self {
+            from,
+            to,
+            buffer: vec![0; BUFFER],
+            start: 0,
+            end: 0,
+            ended: false,
+            shut: false,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Moves what can be moved without waiting.
+    fn step(&mut self) -> Result<(), i32> {
+        loop {
+            if self.is_empty() && !self.ended {
+                match receive(self.from, &mut self.buffer) {
+                    Ok(0) => self.ended = true,
+                    Ok(count) => (self.start, self.end) = (0, count),
+                    Err(libc::EAGAIN | libc::EINTR) => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
+            if self.is_empty() {
+                if !self.shut {
+                    self.shut = true;
+                    self.shut();
+                }
+                return Ok(());
+            }
+            let waiting = self.buffer.get(self.start..self.end).unwrap_or(&[]);
+            match send(self.to, waiting) {
+                Ok(count) => self.start += count,
+                Err(libc::EAGAIN | libc::EINTR) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn shut(&self) {
+        if let Some(lane) = lane(self.to) {
+            let _ = connection::shutdown(&lane, libc::SHUT_WR);
+        } else {
+            let how = sys::int(libc::SHUT_WR);
+            // SAFETY: no pointers.
+            let _ = unsafe { sys::raw(libc::SYS_shutdown, [sys::int(self.to), how, 0, 0, 0, 0]) };
+        }
+    }
+}
+
+impl Flow {
+    fn new(socket: i32, plain: i32) -> Self {
+        Self {
+            socket,
+            plain,
+            down: Half::new(socket, plain),
+            up: Half::new(plain, socket),
+        }
+    }
+
+    /// Moves bytes. False when the connection is over.
+    fn step(&mut self, program_gone: bool) -> bool {
+        let down = self.down.step();
+        let up = self.up.step();
+        if let (Ok(()), Ok(())) = (down, up) {
+            let gone = program_gone && self.up.shut;
+            return !(gone || self.up.shut && self.down.shut);
+        }
+        // The program went without reading everything: TCP would reset.
+        let unread = matches!(up, Err(libc::ECONNRESET)) || matches!(down, Err(libc::EPIPE));
+        if unread && let Some(socket) = socket::of(self.socket) {
+            socket.entry.linger.store(1, Ordering::Relaxed);
+        }
+        false
+    }
+
+    fn close(&self) {
+        if let Some(socket) = socket::of(self.socket) {
+            let _ = connection::close(self.socket, &socket);
+        }
+        sys::close(self.plain);
+    }
+
+    /// What to sleep for, socket and plain end.
+    fn waits(&self) -> [pollfd; 2] {
+        let entry = |fd, events| pollfd {
+            fd,
+            events,
+            revents: 0,
+        };
+        let wanted = |read: &Half, write: &Half| {
+            let read = if read.is_empty() && !read.ended { POLLIN } else { 0 };
+            let write = if write.is_empty() { 0 } else { POLLOUT };
+            read | write
+        };
+        let of_socket = wanted(&self.down, &self.up);
+        let of_plain = wanted(&self.up, &self.down);
+        // Ends are reported unasked: only where somebody will do something about them.
+        let socket = if of_socket == 0 { -1 } else { self.socket };
+        let idle = of_plain == 0 && !self.up.shut;
+        let plain = if idle { -1 } else { self.plain };
+        [entry(socket, of_socket), entry(plain, of_plain)]
+    }
+}
+
+fn run(mut flows: Vec<Flow>) {
+    let mut set: Vec<pollfd> = Vec::new();
+    loop {
+        let mut index = 0;
+        flows.retain_mut(|flow| {
+            let seen = set.get(index * 2 + 1).map_or(0, |entry| entry.revents);
+            index += 1;
+            let goes_on = flow.step(seen & POLLHUP != 0);
+            if !goes_on {
+                flow.close();
+            }
+            goes_on
+        });
+        if flows.is_empty() {
+            return;
+        }
+        set.clear();
+        set.extend(flows.iter().flat_map(Flow::waits));
+        let slept = poll::poll(&mut set, -1, core::ptr::null());
+        if slept.is_err() {
+            set.clear();
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Virtual sockets that go to a process which is no fork of this one: over exec, to spawned
+//! programs, in `SCM_RIGHTS` messages. The kernel carries the anchor; the daemon keeps, under the
+//! anchor's cookie, where the socket's entry and link are, for whoever finds the anchor.
+//!
+//! ```text
+//!  sender:   deposit (entry, link) --> daemon     one reference more: that of the descriptor
+//!               anchor  --kernel-->               on its way
+//!  receiver: lookup (cookie) --> daemon           maps region and link; the reference is his
+//! ```
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::link::Role;
+use netchannel_abi::message::Operation;
+use netchannel_abi::program::{SocketEntry, State};
+
+use crate::lane::Lane;
+use crate::link::LinkEnd;
+use crate::socket::{self, Socket, status};
+use crate::table::{self, Kind};
+use crate::{attach, connection, foreign, sys};
+
+/// Where the entry of a socket is: the daemon's number of the program whose region has it, and its
+/// number there.
+fn home(socket: &Socket) -> Option<(u32, usize)> {
+    if socket.is_foreign() {
+        return foreign::home(socket.entry);
+    }
+    Some((attach::current()?.program, socket.word.index()))
+}
+
+/// Leaves the socket behind `fd` for one other process, and counts the descriptor that it will
+/// have.
+///
+/// # Errors
+/// Where the daemon can not be told, or nothing is known that it could be told.
+pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
+    let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
+    let (program, index) = home(socket).ok_or(libc::EBADF)?;
+    let memory = lane.link.memory();
+    if memory < 0 {
+        return Err(libc::EBADF);
+    }
+    let mut words = [0; 14];
+    words[0] = sys::cookie(fd)?;
+    words[1] = lane.link.number;
+    words[2] = u64::from(lane.handle().index);
+    words[3] = lane.link.role as u64;
+    words[4] = u64::from(lane.handle().generation);
+    words[5] = u64::from(program);
+    words[6] = index as u64;
+    // Counted first: whoever looks it up may close it at once.
+    socket.add_reference();
+    let mut none = [-1; sys::MOST];
+    let done = attach::request(Operation::Deposit, words, &[memory], &mut none);
+    if let Err(error) = done {
+        socket.drop_reference();
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// What was deposited will not be fetched: the call that should have carried it failed.
+pub fn withdraw(fd: i32, socket: &Socket) {
+    let mut words = [0; 14];
+    words[0] = sys::cookie(fd).unwrap_or(0);
+    let mut received = [-1; sys::MOST];
+    if let Ok((_, count)) = attach::request(Operation::Lookup, words, &[], &mut received) {
+        received.iter().take(count).for_each(|fd| sys::close(*fd));
+    }
+    socket.drop_reference();
+}
+
+/// Whether a descriptor may be an anchor.
+fn may_be_anchor(fd: i32) -> bool {
+    table::get(fd).kind() == Kind::Foreign
+        && sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
+        && sys::option(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_STREAM)
+}
+
+/// A descriptor came from another process: if it is the anchor of a virtual socket, it becomes
+/// one here. `again` when the same descriptor will come once more (a peek).
+pub fn adopt(fd: i32, again: bool) {
+    if !may_be_anchor(fd) || attach::ensure().is_none() {
+        return;
+    }
+    let mut words = [0; 14];
+    let Ok(cookie) = sys::cookie(fd) else { return };
+    words[0] = cookie;
+    words[1] = u64::from(again);
+    let mut received = [-1; sys::MOST];
+    let Ok((answer, count)) = attach::request(Operation::Lookup, words, &[], &mut received) else {
+        return;
+    };
+    let [memory, region] = received[..2] else { return };
+    if count != 2 {
+        received.iter().take(count).for_each(|fd| sys::close(*fd));
+        return;
+    }
+    let found = find(&answer.words, memory, region);
+    sys::close(region);
+    let Some(socket) = found else { return };
+    if again {
+        socket.add_reference();
+    }
+    if !table::set(fd, socket.word) {
+        socket.drop_reference();
+    }
+}
+
+/// The socket that the daemon's answer names; `memory` is consumed.
+fn find(words: &[u64; 14], memory: i32, region: i32) -> Option<Socket> {
+    let role = if words[3] == Role::Client as u64 {
+        Role::Client
+    } else {
+        Role::Server
+    };
+    let number = |word: u64| usize::try_from(word).ok();
+    let listener = 0;
+    let link = foreign::link(role, words[1], listener, (words[8], words[9]), memory)?;
+    let program = u32::try_from(words[5]).ok()?;
+    let index = number(words[6])?;
+    let (entry, own) = foreign::entry(program, number(words[7])?, region, index)?;
+    if entry.state.load(Ordering::Acquire) != State::Virtual as u32
+        || entry.link.load(Ordering::Relaxed) != words[1]
+        || u64::from(entry.slot.load(Ordering::Relaxed)) != words[2]
+        || u64::from(entry.generation.load(Ordering::Relaxed)) != words[4]
+    {
+        return None;
+    }
+    if let Some(known) = known(entry) {
+        return Some(known);
+    }
+    let made = socket::of_entry(entry, own.then_some(index))?;
+    let link = core::ptr::from_ref::<LinkEnd>(link).cast_mut();
+    made.local.link.store(link, Ordering::Release);
+    made.mark(status::SHARED);
+    Some(made)
+}
+
+/// The socket of an entry of which this process has a descriptor already.
+fn known(entry: &SocketEntry) -> Option<Socket> {
+    let mut known = None;
+    table::for_each(|_, word| {
+        if word.kind() == Kind::Virtual
+            && let Some(socket) = socket::of_word(word)
+            && core::ptr::eq(socket.entry, entry)
+        {
+            known = Some(socket);
+        }
+    });
+    known
+}
+
+/// A descriptor came that may be a TCP listener: it is opened to our programs at once, so that no
+/// connection waits for the kernel's queue.
+pub fn adopt_listener(fd: i32) {
+    if table::get(fd).kind() != Kind::Foreign
+        || sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) != Ok(1)
+    {
+        return;
+    }
+    let Ok(cookie) = sys::cookie(fd) else { return };
+    let mut known = None;
+    table::for_each(|other, word| {
+        if word.kind() == Kind::Listener && sys::cookie(other) == Ok(cookie) {
+            known = Some(word);
+        }
+    });
+    match known.and_then(socket::of_word) {
+        Some(socket) => {
+            socket.add_reference();
+            table::set(fd, socket.word);
+        }
+        None => connection::recognise_listener(fd),
+    }
+}
+
+/// At the start of a program: what it inherited becomes what it was before the exec.
+pub fn adopt_inherited() {
+    let mut adopted: Vec<(u64, table::Word)> = Vec::new();
+    for fd in sys::open_descriptors() {
+        if table::get(fd).kind() != Kind::Foreign {
+            continue;
+        }
+        adopt_listener(fd);
+        if !may_be_anchor(fd) {
+            continue;
+        }
+        let Ok(cookie) = sys::cookie(fd) else { continue };
+        let known = adopted.iter().find(|(known, _)| *known == cookie);
+        if let Some(socket) = known.and_then(|(_, word)| socket::of_word(*word)) {
+            socket.add_reference();
+            table::set(fd, socket.word);
+            continue;
+        }
+        adopt(fd, false);
+        let word = table::get(fd);
+        if word.kind() == Kind::Virtual {
+            adopted.push((cookie, word));
+        }
+    }
+    if attach::control() >= 0 {
+        // Listeners that the exec closed are held no longer.
+        let mut none = [-1; sys::MOST];
+        let _ = attach::request(Operation::Unlisten, [0; 14], &[], &mut none);
+    }
+}
+
