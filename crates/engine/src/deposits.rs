@@ -148,3 +148,127 @@ impl Deposits {
             return self.due;
         }
         let overdue: Vec<(u64, u32)> = self
+            .by_cookie
+            .iter()
+            .filter(|(_, deposit)| deposit.expires.is_some_and(|at| at <= now))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in overdue {
+            self.remove(key);
+        }
+        let left = self.by_cookie.values();
+        self.due = left.filter_map(|deposit| deposit.expires).min();
+        self.due
+    }
+
+    fn remove(&mut self, key: (u64, u32)) -> Option<Deposit> {
+        let deposit = self.by_cookie.remove(&key)?;
+        self.by_age.remove(&deposit.age);
+        self.released.push(Rc::clone(&deposit.estate));
+        if Rc::strong_count(&deposit.link) == 1 {
+            let gone = Rc::downgrade(&deposit.link);
+            self.links.retain(|_, link| !link.ptr_eq(&gone));
+        }
+        Some(deposit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::{Cell, RefCell};
+
+    fn memfd() -> OwnedFd {
+        rustix::fs::memfd_create(c"test", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
+    }
+
+    fn estate() -> Rc<Estate> {
+        Rc::new(Estate {
+            program: 7,
+            number: 3,
+            region: memfd(),
+            size: 0,
+            entries: 0,
+            ports: RefCell::new(Vec::new()),
+            links: Cell::new(0),
+        })
+    }
+
+    fn leave(deposits: &mut Deposits, cookie: u64) {
+        let words = [cookie; 14];
+        let left = deposits.leave(cookie, words, memfd(), estate(), 1000, 7);
+        left.unwrap();
+    }
+
+    #[test]
+    fn what_is_left_is_taken_once_and_by_its_user() {
+        let mut deposits = Deposits::new(4);
+        leave(&mut deposits, 5);
+        assert!(deposits.take(5, 1001, false).is_none());
+        assert_eq!(deposits.take(5, 1000, true).unwrap().words, [5; 14]);
+        assert_eq!(deposits.take(5, 1000, false).unwrap().words, [5; 14]);
+        assert!(deposits.take(5, 1000, false).is_none());
+        leave(&mut deposits, 6);
+        assert!(deposits.take(6, 0, false).is_some());
+        assert!(deposits.links.is_empty());
+        assert_eq!(deposits.take_released().len(), 2);
+    }
+
+    #[test]
+    fn left_for_two_it_is_taken_twice() {
+        let mut deposits = Deposits::new(4);
+        leave(&mut deposits, 5);
+        leave(&mut deposits, 5);
+        assert!(deposits.take(5, 1000, false).is_some());
+        assert!(deposits.take(5, 1000, false).is_some());
+        assert!(deposits.take(5, 1000, false).is_none());
+    }
+
+    #[test]
+    fn nobody_displaces_what_another_user_left() {
+        let mut deposits = Deposits::new(4);
+        leave(&mut deposits, 5);
+        deposits
+            .leave(5, [0; 14], memfd(), estate(), 1001, 8)
+            .unwrap();
+        assert_eq!(deposits.take(5, 1000, false).unwrap().words, [5; 14]);
+    }
+
+    #[test]
+    fn the_oldest_makes_room() {
+        let mut deposits = Deposits::new(2);
+        for cookie in 1..=3 {
+            leave(&mut deposits, cookie);
+        }
+        assert_eq!(deposits.len(), 2);
+        assert!(deposits.take(1, 1000, false).is_none());
+        assert!(deposits.take(3, 1000, false).is_some());
+    }
+
+    #[test]
+    fn one_link_costs_one_descriptor() {
+        let mut deposits = Deposits::new(10);
+        let link = memfd();
+        for cookie in 1..=3 {
+            let again = link.try_clone().unwrap();
+            let left = deposits.leave(cookie, [0; 14], again, estate(), 1, 1);
+            left.unwrap();
+        }
+        let one = deposits.take(1, 1, false).unwrap();
+        let other = deposits.take(2, 1, false).unwrap();
+        assert!(Rc::ptr_eq(&one.link, &other.link));
+    }
+
+    #[test]
+    fn they_outlive_their_program_for_a_while_only() {
+        let mut deposits = Deposits::new(10);
+        leave(&mut deposits, 1);
+        let now = Instant::now();
+        assert_eq!(deposits.expire(now), None);
+        deposits.on_gone(7, now);
+        let due = deposits.expire(now).unwrap();
+        assert_eq!(deposits.len(), 1);
+        assert_eq!(deposits.expire(due), None);
+        assert_eq!((deposits.len(), deposits.descriptors()), (0, 0));
+    }
+}

@@ -247,7 +247,7 @@ fn ports_are_exclusive_and_come_back() {
 fn what_is_deposited_is_found_once() {
     let served = Served::new(small(), None);
     let mut one = Client::connect(&served);
-    let program = one.attach().0.words[0];
+    let region = one.attach().0.words[3];
     let mut server = Client::attached(&served);
     let (listener, _accepts) = server.listen(4009, 14);
     let (_, mut given) = one.ask(Operation::Connect, &[listener], &[]).unwrap();
@@ -258,7 +258,7 @@ fn what_is_deposited_is_found_once() {
         .ask(Operation::Deposit, &words, &[memory.as_fd()])
         .unwrap();
     assert_ne!(refused.status, 0);
-    words[5] = program;
+    words[5] = region;
     words[6] = 3;
     let (left, _) = one
         .ask(Operation::Deposit, &words, &[memory.as_fd()])

@@ -13,8 +13,8 @@ use crate::{clock, limits, socket, sys};
 
 /// What the daemon gave this program.
 pub struct Attachment {
-    /// The daemon's number for the program whose region this is.
-    pub program: u32,
+    /// The daemon's number for the region.
+    pub number: u64,
     /// The program's own region.
     pub region: Region,
     /// Entries it has.
@@ -238,7 +238,7 @@ fn connect() -> bool {
             received.iter().take(2).for_each(|fd| sys::close(*fd));
             match (region, directory) {
                 (Ok(region), Ok(directory)) => Some(Attachment {
-                    program: u32::try_from(message.words[0]).unwrap_or(0),
+                    number: message.words[3],
                     region,
                     entries,
                     directory,

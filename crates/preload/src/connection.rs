@@ -409,7 +409,8 @@ pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
         Some(socket) => socket,
         None => return listener.close(false),
     };
-    if sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|f| f & sys::int(libc::O_NONBLOCK) != 0) {
+    let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+    if flags & sys::int(libc::O_NONBLOCK) != 0 && flags & sys::int(BLOCKING) == 0 {
         socket.mark(status::NONBLOCKING);
     } else {
         // To the kernel it never blocks: who waits, waits for both kinds of connection.
@@ -478,11 +479,25 @@ pub fn unlisten(fd: i32) {
     epoll::replaced(fd, &turned);
 }
 
-/// Sets or takes the kernel's own flag.
+/// On the file of a listener, which has no other use for it: the program takes it for blocking. It
+/// stays with the file, whoever gets a descriptor of it.
+pub const BLOCKING: c_int = libc::O_APPEND;
+
+/// Notes on a listener's file whether the program takes it for blocking.
+pub fn mark_blocking(fd: i32, on: bool) {
+    if let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) {
+        let bit = sys::int(BLOCKING);
+        let wanted = if on { flags | bit } else { flags & !bit };
+        let _ = sys::fcntl(fd, libc::F_SETFL, wanted | sys::int(libc::O_NONBLOCK));
+    }
+}
+
+/// Makes a listener that blocks, to the program, one that does not to the kernel, or takes that
+/// back.
 pub fn set_file_nonblocking(fd: i32, on: bool) {
     if let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) {
-        let bit = sys::int(libc::O_NONBLOCK);
-        let wanted = if on { flags | bit } else { flags & !bit };
+        let bits = sys::int(libc::O_NONBLOCK | BLOCKING);
+        let wanted = if on { flags | bits } else { flags & !bits };
         let _ = sys::fcntl(fd, libc::F_SETFL, wanted);
     }
 }

@@ -12,7 +12,7 @@ use crate::{attach, listener, socket, sys};
 
 /// The region of another program. Never unmapped: a socket may still look at it.
 struct Foreign {
-    program: u32,
+    number: u64,
     entries: usize,
     region: Region,
 }
@@ -26,27 +26,27 @@ pub fn reset_in_child() {
     LINKS.reset();
 }
 
-/// Entry `index` in the region of `program`, whose memfd is `memory` (it stays the caller's), and
+/// Entry `index` in the region `number`, whose memfd is `memory` (it stays the caller's), and
 /// whether that is the region this process uses itself.
 pub fn entry(
-    program: u32,
+    number: u64,
     entries: usize,
     memory: i32,
     index: usize,
 ) -> Option<(&'static SocketEntry, bool)> {
     let own = attach::current()?;
     let offset = program::ENTRIES_OFFSET + index * size_of::<SocketEntry>();
-    if own.program == program {
+    if own.number == number {
         return (index < own.entries).then(|| Some((own.region.at(offset)?, true)))?;
     }
     let mut regions = REGIONS.lock()?;
-    let known = regions.iter().copied().find(|one| one.program == program);
+    let known = regions.iter().copied().find(|one| one.number == number);
     let found = match known {
         Some(found) => found,
         None => {
             let region = Region::map(memory, program::size(entries), Access::ReadWrite).ok()?;
             let made = Foreign {
-                program,
+                number,
                 entries,
                 region,
             };
@@ -70,12 +70,12 @@ impl Foreign {
     }
 }
 
-/// The program whose region has `entry`, and its number there.
-pub fn home(entry: &SocketEntry) -> Option<(u32, usize)> {
+/// The region that has `entry`, and the entry's number there.
+pub fn home(entry: &SocketEntry) -> Option<(u64, usize)> {
     let regions = REGIONS.lock()?;
     regions
         .iter()
-        .find_map(|one| Some((one.program, one.index(entry)?)))
+        .find_map(|one| Some((one.number, one.index(entry)?)))
 }
 
 /// Gives an entry back to the region it belongs to.

@@ -20,13 +20,12 @@ use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
 use crate::{attach, connection, foreign, sys};
 
-/// Where the entry of a socket is: the daemon's number of the program whose region has it, and its
-/// number there.
-fn home(socket: &Socket) -> Option<(u32, usize)> {
+/// Where the entry of a socket is: the region that has it, and its number there.
+fn home(socket: &Socket) -> Option<(u64, usize)> {
     if socket.is_foreign() {
         return foreign::home(socket.entry);
     }
-    Some((attach::current()?.program, socket.word.index()))
+    Some((attach::current()?.number, socket.word.index()))
 }
 
 /// Leaves the socket behind `fd` for one other process, and counts the descriptor that it will
@@ -36,7 +35,7 @@ fn home(socket: &Socket) -> Option<(u32, usize)> {
 /// Where the daemon can not be told, or nothing is known that it could be told.
 pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
     let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
-    let (program, index) = home(socket).ok_or(libc::EBADF)?;
+    let (region, index) = home(socket).ok_or(libc::EBADF)?;
     let memory = lane.link.memory();
     if memory < 0 {
         return Err(libc::EBADF);
@@ -47,7 +46,7 @@ pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
     words[2] = u64::from(lane.handle().index);
     words[3] = lane.link.role as u64;
     words[4] = u64::from(lane.handle().generation);
-    words[5] = u64::from(program);
+    words[5] = region;
     words[6] = index as u64;
     // Counted first: whoever looks it up may close it at once.
     socket.add_reference();
@@ -118,9 +117,8 @@ fn find(words: &[u64; 14], memory: i32, region: i32) -> Option<Socket> {
     let number = |word: u64| usize::try_from(word).ok();
     let listener = 0;
     let link = foreign::link(role, words[1], listener, (words[8], words[9]), memory)?;
-    let program = u32::try_from(words[5]).ok()?;
     let index = number(words[6])?;
-    let (entry, own) = foreign::entry(program, number(words[7])?, region, index)?;
+    let (entry, own) = foreign::entry(words[5], number(words[7])?, region, index)?;
     if entry.state.load(Ordering::Acquire) != State::Virtual as u32
         || entry.link.load(Ordering::Relaxed) != words[1]
         || u64::from(entry.slot.load(Ordering::Relaxed)) != words[2]

@@ -72,8 +72,10 @@ impl CoreEngine {
         let entries = self.limits.entries;
         let (region, size) = memory::program_region(entries)?;
         let handed = Rc::new(region.try_clone().map_err(|error| from_io(&error))?);
+        self.last_region += 1;
         let estate = Rc::new(Estate {
             program: number,
+            number: self.last_region,
             region,
             size,
             entries,
@@ -105,6 +107,7 @@ impl CoreEngine {
         answer.words[0] = u64::from(number);
         answer.words[1] = u64::from(entries);
         answer.words[2] = u64::from(tenant);
+        answer.words[3] = self.last_region;
         answer.descriptors = vec![handed, self.directory.descriptor()];
         Ok(answer)
     }
@@ -171,7 +174,10 @@ impl CoreEngine {
                 for block in estate.ports.into_inner() {
                     self.ports.give(block);
                 }
-                self.links.retain(|_, link| link.client != estate.program);
+                // After an exec the program has others under the same number.
+                if !self.programs.contains_key(&estate.program) {
+                    self.links.retain(|_, link| link.client != estate.program);
+                }
             }
         }
     }

@@ -51,9 +51,8 @@ impl CoreEngine {
         }
         let program = self.program(number)?;
         let user = program.credentials.user;
-        let region = narrow(words[5])?;
         let estates = program.estate.iter().chain(&program.inherited);
-        let estate = estates.into_iter().find(|one| one.program == region);
+        let estate = estates.into_iter().find(|one| one.number == words[5]);
         let estate = Rc::clone(estate.ok_or(Errno::NOENT)?);
         if narrow(words[6])? >= estate.entries {
             return Err(Refusal::Errno(Errno::INVAL));

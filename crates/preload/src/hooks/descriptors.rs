@@ -160,7 +160,9 @@ unsafe fn control(
             libc::O_RDWR | if on { libc::O_NONBLOCK } else { 0 }
         }
         libc::F_SETFL if word.kind() == Kind::Listener => {
-            let argument = argument | sys::int(libc::O_NONBLOCK);
+            let blocking = if nonblocking { 0 } else { connection::BLOCKING };
+            let argument = argument & !sys::int(connection::BLOCKING)
+                | sys::int(libc::O_NONBLOCK | blocking);
             // SAFETY: the program's arguments.
             let result = unsafe { call(fd, command, argument) };
             if result == 0 {
@@ -172,11 +174,8 @@ unsafe fn control(
             // SAFETY: the program's arguments.
             let flags = unsafe { call(fd, command, argument) };
             let on = socket::of(fd).is_some_and(|socket| socket.has(status::NONBLOCKING));
-            if flags >= 0 && !on {
-                flags & !libc::O_NONBLOCK
-            } else {
-                flags
-            }
+            let hidden = connection::BLOCKING | if on { 0 } else { libc::O_NONBLOCK };
+            if flags >= 0 { flags & !hidden } else { flags }
         }
         libc::F_SETFL => {
             // SAFETY: the program's arguments.
@@ -300,6 +299,9 @@ hook! {
                 if matches!(word.kind(), Kind::Fresh | Kind::Listener) { 0 } else { real::ioctl(fd, request, argument) };
             if result == 0 {
                 set_nonblocking(fd, on);
+                if word.kind() == Kind::Listener {
+                    connection::mark_blocking(fd, !on);
+                }
             }
             return result;
         }
