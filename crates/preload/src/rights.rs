@@ -5,7 +5,7 @@ use libc::{c_int, cmsghdr, msghdr};
 use crate::pump::{self, Pump};
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
-use crate::{connection, real, receiver, travel};
+use crate::{connection, real, receiver, travel, user};
 
 /// Room for a copy of a message's control part: more than the kernel takes descriptors.
 const MOST: usize = 4096;
@@ -40,37 +40,50 @@ unsafe fn for_each_descriptor(control: *mut u8, length: usize, mut each: impl Fn
 /// # Safety
 /// `message` is the program's, or null.
 pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
-    // SAFETY: the program's message.
+    // SAFETY: the program's message and its control part, copied before they are looked at.
     unsafe {
-        if message.is_null() || (*message).msg_controllen == 0 {
+        let Some((header, mut control)) = carried(message) else {
             return real::sendmsg(fd, message, flags);
-        }
-        let header = message.read();
-        let length = header.msg_controllen as usize;
+        };
         let mut sockets: Vec<(c_int, Socket)> = Vec::new();
-        if length <= MOST && !header.msg_control.is_null() {
-            for_each_descriptor(header.msg_control.cast(), length, |place| {
-                let sent = place.read_unaligned();
-                match table::get(sent).kind() {
-                    Kind::Fresh => {
-                        connection::before_kernel_use(sent);
-                    }
-                    Kind::Virtual => sockets.extend(socket::of(sent).map(|found| (sent, found))),
-                    _ => {}
+        let start = control.as_mut_ptr().cast();
+        for_each_descriptor(start, header.msg_controllen as usize, |place| {
+            let sent = place.read_unaligned();
+            match table::get(sent).kind() {
+                Kind::Fresh => {
+                    connection::before_kernel_use(sent);
                 }
-            });
-        }
+                Kind::Virtual => sockets.extend(socket::of(sent).map(|found| (sent, found))),
+                _ => {}
+            }
+        });
         if sockets.is_empty() {
             return real::sendmsg(fd, message, flags);
         }
-        send_sockets(fd, header, flags, &sockets)
+        send_sockets(fd, header, control, flags, &sockets)
     }
 }
 
-/// Sends a message that carries `sockets`.
+/// A copy of a message that has a control part, and of that part.
+unsafe fn carried(message: *const msghdr) -> Option<(msghdr, Vec<u64>)> {
+    // SAFETY: the program's message; a copy of ours that is long enough.
+    unsafe {
+        let header = user::read(message).ok()?;
+        let length = header.msg_controllen as usize;
+        if length < HEADER || length > MOST || header.msg_control.is_null() {
+            return None;
+        }
+        let mut control = vec![0u64; length.div_ceil(size_of::<u64>())];
+        user::put(control.as_mut_ptr().cast(), header.msg_control.cast(), length).ok()?;
+        Some((header, control))
+    }
+}
+
+/// Sends a message that carries `sockets` in its control part, which is ours.
 unsafe fn send_sockets(
     fd: c_int,
     mut header: msghdr,
+    mut control: Vec<u64>,
     flags: c_int,
     sockets: &[(c_int, Socket)],
 ) -> isize {
@@ -89,22 +102,19 @@ unsafe fn send_sockets(
     } else {
         pump::start(&diverted)
     };
-    let length = header.msg_controllen as usize;
-    let mut copy = vec![0u64; length.div_ceil(size_of::<u64>())];
-    // SAFETY: the program's control part, and a copy of the same length.
+    let start: *mut u8 = control.as_mut_ptr().cast();
+    // SAFETY: the control part is ours.
     let result = unsafe {
         if let Some(pump) = &pump {
-            let control = copy.as_mut_ptr().cast::<u8>();
-            core::ptr::copy_nonoverlapping(header.msg_control.cast::<u8>(), control, length);
             let mut ends = pump.ends.iter().zip(&diverted).peekable();
-            for_each_descriptor(control, length, |place| {
-                if let Some((end, _)) = ends.next_if(|(_, (sent, _))| *sent == place.read_unaligned())
-                {
+            for_each_descriptor(start, header.msg_controllen as usize, |place| {
+                let sent = place.read_unaligned();
+                if let Some((end, _)) = ends.next_if(|(_, (next, _))| *next == sent) {
                     place.write_unaligned(*end);
                 }
             });
-            header.msg_control = control.cast();
         }
+        header.msg_control = start.cast();
         real::sendmsg(fd, &raw const header, flags)
     };
     if result < 0 {

@@ -252,8 +252,8 @@ hook! {
     ) -> c_int {
         if lane(fd).is_none() {
             let got = real::recvmmsg(fd, messages, count, flags, timeout);
-            for message in array_mut(messages, usize::try_from(got).unwrap_or(0)) {
-                rights::received(&raw mut message.msg_hdr, flags);
+            for index in 0..usize::try_from(got).unwrap_or(0) {
+                rights::received(&raw mut (*messages.wrapping_add(index)).msg_hdr, flags);
             }
             return got;
         }
@@ -306,9 +306,7 @@ hook! {
 
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
         match lane(fd) {
-            None => {
-                rights::send(fd, message, flags)
-            }
+            None => rights::send(fd, message, flags),
             Some(lane) => transfer::result(
                 buffers_of(message).and_then(|list| transfer::send(&lane, &list, flags)),
             ),
@@ -316,10 +314,11 @@ hook! {
     }
 
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
-        let carries = array(messages, count as usize)
-            .iter()
-            .any(|message| message.msg_hdr.msg_controllen > 0);
-        if lane(fd).is_none() && !carries {
+        let carries = |index: usize| {
+            user::read(messages.wrapping_add(index))
+                .is_ok_and(|message| message.msg_hdr.msg_controllen > 0)
+        };
+        if lane(fd).is_none() && !(0..count.min(MOST_MESSAGES) as usize).any(carries) {
             return real::sendmmsg(fd, messages, count, flags);
         }
         let mut done = 0;
