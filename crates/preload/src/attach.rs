@@ -226,7 +226,11 @@ fn attach_words() -> [u64; 14] {
 fn connect() -> bool {
     // After an exec the former image's is still there.
     let inherited = CONTROL.swap(-1, Ordering::AcqRel);
-    let dialled = if inherited >= 0 { Some(inherited) } else { dial() };
+    let dialled = if inherited >= 0 {
+        Some(inherited)
+    } else {
+        dial()
+    };
     let Some(fd) = dialled else { return false };
     let mut received = [-1; sys::MOST];
     let answer = exchange(fd, Operation::Attach, attach_words(), &[], &mut received);

@@ -9,7 +9,7 @@ use crate::image::{Environment, Verdict};
 use crate::pump::{self, Pump};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, connection, listener, sys, travel};
+use crate::{attach, connection, limits, listener, sys, travel};
 
 /// How the other program begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,13 +68,17 @@ fn gather(how: How, verdict: Verdict) -> (Vec<Traveller>, bool) {
             let one = match known {
                 Some(one) => one,
                 None => {
-                    let Some(socket) = socket::of_word(word) else { return };
+                    let Some(socket) = socket::of_word(word) else {
+                        return;
+                    };
                     travellers.push(Traveller {
                         socket,
                         descriptors: Vec::new(),
                         held: 0,
                     });
-                    let Some(one) = travellers.last_mut() else { return };
+                    let Some(one) = travellers.last_mut() else {
+                        return;
+                    };
                     one
                 }
             };
@@ -109,11 +113,7 @@ pub fn concerns(how: How) -> bool {
 ///
 /// # Safety
 /// `environment` is null or an environment.
-pub unsafe fn prepare(
-    how: How,
-    verdict: Verdict,
-    environment: *const *const c_char,
-) -> Departure {
+pub unsafe fn prepare(how: How, verdict: Verdict, environment: *const *const c_char) -> Departure {
     let (mut deposited, mut diverted) = (Vec::new(), Vec::new());
     let mut control = None;
     let mut inherits = false;
@@ -132,7 +132,10 @@ pub unsafe fn prepare(
         if how == How::Exec {
             for one in &deposited {
                 // The descriptors of this image become the one that is on its way.
-                one.socket.entry.references.fetch_sub(one.held, Ordering::AcqRel);
+                one.socket
+                    .entry
+                    .references
+                    .fetch_sub(one.held, Ordering::AcqRel);
             }
             if listeners && takes {
                 listener::hand_over();
@@ -183,14 +186,17 @@ impl Departure {
         };
         for (one, end) in self.diverted.iter().zip(&pump.ends) {
             for fd in &one.descriptors {
-                if let Ok(backup) = sys::duplicate(*fd, attach::high(), true) {
+                if let Ok(backup) = limits::make(|| sys::duplicate(*fd, attach::high(), true)) {
                     table::set(backup, Word::new(Kind::Internal, 0, 0));
                     self.backups.push((backup, *fd, one.socket.word));
                 }
                 let _ = sys::replace(*end, *fd, false);
                 table::set(*fd, Word::FOREIGN);
             }
-            one.socket.entry.references.fetch_sub(one.held, Ordering::AcqRel);
+            one.socket
+                .entry
+                .references
+                .fetch_sub(one.held, Ordering::AcqRel);
         }
         self.pump = Some(pump);
     }
@@ -204,14 +210,20 @@ impl Departure {
     pub fn undo(self) {
         for one in &self.deposited {
             if self.how == How::Exec {
-                one.socket.entry.references.fetch_add(one.held, Ordering::AcqRel);
+                one.socket
+                    .entry
+                    .references
+                    .fetch_add(one.held, Ordering::AcqRel);
             }
             if let Some(fd) = one.descriptors.first() {
                 travel::withdraw(*fd, &one.socket);
             }
         }
         for one in &self.diverted {
-            one.socket.entry.references.fetch_add(one.held, Ordering::AcqRel);
+            one.socket
+                .entry
+                .references
+                .fetch_add(one.held, Ordering::AcqRel);
         }
         for (backup, fd, word) in &self.backups {
             let _ = sys::replace(*backup, *fd, false);

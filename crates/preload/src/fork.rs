@@ -62,16 +62,27 @@ fn for_each_socket(each: impl Fn(&Socket)) {
     });
 }
 
-/// A child is about to have all descriptors too.
-pub fn count_references() {
+fn count_references() {
     for_each_socket(Socket::add_reference);
 }
 
-/// There is no child after all.
-pub fn uncount_references() {
-    for_each_socket(|socket| {
-        socket.drop_reference();
-    });
+/// Makes a child without the program's handlers, the C library's knowledge, or a signal at its
+/// end. As `fork`; the child calls [`become_child`] and touches only the library's own memory.
+///
+/// # Errors
+/// Those of `clone`.
+pub fn clone() -> Result<usize, i32> {
+    count_references();
+    limits::before_fork();
+    // SAFETY: as fork, under the condition above.
+    let made = unsafe { sys::raw(libc::SYS_clone, [0; 6]) };
+    limits::after_fork();
+    if made.is_err() {
+        for_each_socket(|socket| {
+            socket.drop_reference();
+        });
+    }
+    made
 }
 
 /// In a child made without the C library's handlers: it has no connection to the daemon.

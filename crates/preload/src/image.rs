@@ -140,7 +140,10 @@ impl Environment {
         if let Some((fd, cookie)) = control {
             own.push([CONTROL, format!("{fd}:{cookie}").as_bytes()].concat());
         }
-        let own: Vec<CString> = own.into_iter().filter_map(|one| CString::new(one).ok()).collect();
+        let own: Vec<CString> = own
+            .into_iter()
+            .filter_map(|one| CString::new(one).ok())
+            .collect();
         pointers.extend(own.iter().map(|one| one.as_ptr()));
         pointers.push(null());
         Self {
@@ -242,7 +245,11 @@ fn is_privileged(opened: &File) -> bool {
 }
 
 fn look_at_elf(file: &File, head: &[u8]) -> Option<Verdict> {
-    const OWN: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+    const OWN: u16 = if cfg!(target_arch = "aarch64") {
+        183
+    } else {
+        62
+    };
     if head.get(..4)? != b"\x7fELF" {
         return None;
     }
@@ -262,7 +269,11 @@ fn look_at_elf(file: &File, head: &[u8]) -> Option<Verdict> {
             let mut linker = vec![0; length];
             file.read_exact_at(&mut linker, word(&header, 8)?).ok()?;
             let foreign = contains(&linker, b"musl");
-            return Some(if foreign { Verdict::Breaks } else { Verdict::Takes });
+            return Some(if foreign {
+                Verdict::Breaks
+            } else {
+                Verdict::Takes
+            });
         }
     }
     Some(Verdict::Refuses)

@@ -549,7 +549,10 @@ impl LinkEnd {
         // SAFETY: no pointers.
         let _ = unsafe {
             let how = sys::int(libc::SHUT_WR);
-            sys::raw(libc::SYS_shutdown, [sys::int(self.channel), how, 0, 0, 0, 0])
+            sys::raw(
+                libc::SYS_shutdown,
+                [sys::int(self.channel), how, 0, 0, 0, 0],
+            )
         };
     }
 

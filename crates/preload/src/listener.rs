@@ -480,8 +480,14 @@ pub fn withdraw(listener: &'static Listener) {
 /// A link of this process by its number.
 pub fn own_link(role: Role, number: u64) -> Option<&'static LinkEnd> {
     let registry = REGISTRY.lock()?;
-    let list = if role == Role::Client { &registry.clients } else { &registry.servers };
-    list.iter().copied().find(|link| link.number == number && link.is_own())
+    let list = if role == Role::Client {
+        &registry.clients
+    } else {
+        &registry.servers
+    };
+    list.iter()
+        .copied()
+        .find(|link| link.number == number && link.is_own())
 }
 
 /// Before an exec: what waits to be accepted is left for the next image. The links end with this
@@ -496,7 +502,10 @@ pub fn hand_over() {
         poll_jobs();
         let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
         for listener in listeners.into_iter().flatten() {
-            let waiting = listener.pending.lock().map(|mut queue| core::mem::take(&mut *queue));
+            let waiting = listener
+                .pending
+                .lock()
+                .map(|mut queue| core::mem::take(&mut *queue));
             for pending in waiting.into_iter().flatten() {
                 if !listener.hand_on(&pending, true) {
                     reset(&pending);
@@ -530,7 +539,9 @@ pub fn reset_in_child() {
         return;
     };
     let used = foreign::links_in_use();
-    let Registry { clients, servers, .. } = &mut *registry;
+    let Registry {
+        clients, servers, ..
+    } = &mut *registry;
     for link in clients.drain(..).chain(servers.drain(..)) {
         link.close_in_child(used.iter().any(|one| core::ptr::eq(*one, link)));
     }

@@ -15,7 +15,7 @@ use libc::{POLLHUP, POLLIN, POLLOUT, c_int, pollfd};
 use crate::hooks::{lane, vector};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{connection, fork, poll, sys, transfer};
+use crate::{connection, fork, limits, poll, sys, transfer};
 
 /// Bytes that wait in one direction.
 const BUFFER: usize = 64 * 1024;
@@ -46,10 +46,14 @@ impl Pump {
 /// Starts a pump for these sockets, each with one descriptor of it.
 pub fn start(sockets: &[(i32, Socket)]) -> Option<Pump> {
     let mut pairs = Vec::new();
-    let (go, word) = sys::socket_pair(libc::SOCK_STREAM).ok()?;
-    let mut made = Pump { ends: Vec::new(), go };
+    let pair = || limits::make(|| sys::socket_pair(libc::SOCK_STREAM));
+    let (go, word) = pair().ok()?;
+    let mut made = Pump {
+        ends: Vec::new(),
+        go,
+    };
     for (fd, socket) in sockets {
-        let Ok((ours, theirs)) = sys::socket_pair(libc::SOCK_STREAM) else {
+        let Ok((ours, theirs)) = pair() else {
             break;
         };
         if socket.has(status::NONBLOCKING) {
@@ -71,12 +75,9 @@ pub fn start(sockets: &[(i32, Socket)]) -> Option<Pump> {
 
 /// Forks twice, without the handlers of the program and without a signal at the end.
 fn fork_pump(pairs: &[(i32, i32)], word: i32) -> bool {
-    fork::count_references();
-    // SAFETY: as fork; the child touches nothing but the library's own memory, and never returns.
-    let child = unsafe { sys::raw(libc::SYS_clone, [0; 6]) };
-    match child {
+    match fork::clone() {
         Ok(0) => {
-            // SAFETY: as above.
+            // SAFETY: as fork; both children touch only the library's memory and never return.
             if let Ok(0) = unsafe { sys::raw(libc::SYS_clone, [0; 6]) } {
                 serve(pairs, word);
             }
@@ -92,10 +93,7 @@ fn fork_pump(pairs: &[(i32, i32)], word: i32) -> bool {
             }
             true
         }
-        Err(_) => {
-            fork::uncount_references();
-            false
-        }
+        Err(_) => false,
     }
 }
 
@@ -113,7 +111,10 @@ fn serve(pairs: &[(i32, i32)], word: i32) {
     let mut byte = [0];
     // The end comes when the program lets go of its side; a byte says that it came to nothing.
     if matches!(sys::receive(word, &mut byte, 0), Ok(0)) {
-        run(pairs.iter().map(|(fd, plain)| Flow::new(*fd, *plain)).collect());
+        run(pairs
+            .iter()
+            .map(|(fd, plain)| Flow::new(*fd, *plain))
+            .collect());
     } else {
         for socket in pairs.iter().filter_map(|(fd, _)| socket::of(*fd)) {
             socket.drop_reference();
@@ -305,7 +306,11 @@ impl Flow {
             revents: 0,
         };
         let wanted = |read: &Half, write: &Half| {
-            let read = if read.is_empty() && !read.ended { POLLIN } else { 0 };
+            let read = if read.is_empty() && !read.ended {
+                POLLIN
+            } else {
+                0
+            };
             let write = if write.is_empty() { 0 } else { POLLOUT };
             read | write
         };

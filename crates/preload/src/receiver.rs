@@ -54,13 +54,20 @@ pub fn has_library(channel: c_int) -> bool {
 }
 
 fn credentials(channel: c_int) -> Option<libc::ucred> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: both pointers are to locals of the right size.
     let asked = unsafe {
         let (value, length) = ((&raw mut peer).addr(), (&raw mut length).addr());
         let (level, name) = (sys::int(libc::SOL_SOCKET), sys::int(libc::SO_PEERCRED));
-        sys::raw(libc::SYS_getsockopt, [sys::int(channel), level, name, value, length, 0])
+        sys::raw(
+            libc::SYS_getsockopt,
+            [sys::int(channel), level, name, value, length, 0],
+        )
     };
     (asked.is_ok() && peer.pid > 0).then_some(peer)
 }

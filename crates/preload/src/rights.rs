@@ -74,7 +74,12 @@ unsafe fn carried(message: *const msghdr) -> Option<(msghdr, Vec<u64>)> {
             return None;
         }
         let mut control = vec![0u64; length.div_ceil(size_of::<u64>())];
-        user::put(control.as_mut_ptr().cast(), header.msg_control.cast(), length).ok()?;
+        user::put(
+            control.as_mut_ptr().cast(),
+            header.msg_control.cast(),
+            length,
+        )
+        .ok()?;
         Some((header, control))
     }
 }

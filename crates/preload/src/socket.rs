@@ -282,7 +282,9 @@ fn take_free(header: &Header) -> Option<usize> {
         return Some(fresh);
     }
     header.high_water.fetch_sub(1, Ordering::Relaxed);
-    collect(header, entries).then(|| take_free(header)).flatten()
+    collect(header, entries)
+        .then(|| take_free(header))
+        .flatten()
 }
 
 /// Frees the entries of processes that were killed. Rare: only when none is left.

@@ -277,7 +277,12 @@ pub fn open_descriptors() -> Vec<c_int> {
     let flags = int(libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
     let path = c"/proc/self/fd".as_ptr().addr();
     // SAFETY: the path is a C string.
-    let opened = unsafe { raw(libc::SYS_openat, [int(libc::AT_FDCWD), path, flags, 0, 0, 0]) };
+    let opened = unsafe {
+        raw(
+            libc::SYS_openat,
+            [int(libc::AT_FDCWD), path, flags, 0, 0, 0],
+        )
+    };
     let Ok(directory) = opened.map(descriptor) else {
         return found;
     };
@@ -286,12 +291,37 @@ pub fn open_descriptors() -> Vec<c_int> {
         let (pointer, length) = (buffer.as_mut_ptr().addr(), buffer.len());
         // SAFETY: the buffer is ours for its length.
         let got = unsafe {
-            raw(libc::SYS_getdents64, [int(directory), pointer, length, 0, 0, 0])
+            raw(
+                libc::SYS_getdents64,
+                [int(directory), pointer, length, 0, 0, 0],
+            )
         };
         let Ok(got @ 1..) = got else { break };
         let mut rest = buffer.get(..got).unwrap_or(&[]);
         // Inode, offset (8 bytes each), length (2), type (1), name.
-        while let [_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, low, high, _, name @ ..] = rest {
+        while let [
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            low,
+            high,
+            _,
+            name @ ..,
+        ] = rest
+        {
             let number = name
                 .iter()
                 .take_while(|byte| byte.is_ascii_digit())

@@ -91,7 +91,9 @@ pub fn adopt(fd: i32, again: bool) {
     let Ok((answer, count)) = attach::request(Operation::Lookup, words, &[], &mut received) else {
         return;
     };
-    let [memory, region] = received[..2] else { return };
+    let [memory, region] = received[..2] else {
+        return;
+    };
     if count != 2 {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
         return;
@@ -185,7 +187,9 @@ pub fn adopt_inherited() {
         if !may_be_anchor(fd) {
             continue;
         }
-        let Ok(cookie) = sys::cookie(fd) else { continue };
+        let Ok(cookie) = sys::cookie(fd) else {
+            continue;
+        };
         let known = adopted.iter().find(|(known, _)| *known == cookie);
         if let Some(socket) = known.and_then(|(_, word)| socket::of_word(*word)) {
             socket.add_reference();
@@ -204,4 +208,3 @@ pub fn adopt_inherited() {
         let _ = attach::request(Operation::Unlisten, [0; 14], &[], &mut none);
     }
 }
-

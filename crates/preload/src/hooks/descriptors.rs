@@ -161,8 +161,8 @@ unsafe fn control(
         }
         libc::F_SETFL if word.kind() == Kind::Listener => {
             let blocking = if nonblocking { 0 } else { connection::BLOCKING };
-            let argument = argument & !sys::int(connection::BLOCKING)
-                | sys::int(libc::O_NONBLOCK | blocking);
+            let argument =
+                argument & !sys::int(connection::BLOCKING) | sys::int(libc::O_NONBLOCK | blocking);
             // SAFETY: the program's arguments.
             let result = unsafe { call(fd, command, argument) };
             if result == 0 {

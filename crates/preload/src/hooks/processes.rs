@@ -8,7 +8,7 @@ use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::departure::{self, How};
 use crate::image::{self, Verdict};
-use crate::real;
+use crate::{limits, real};
 
 type Strings = *const *const c_char;
 
@@ -27,10 +27,12 @@ unsafe fn become_program(
         return call(environment);
     };
     // SAFETY: the program's environment.
-    let departure =
-        unsafe { departure::prepare(How::Exec, image::judge(file), environment) };
+    let departure = unsafe { departure::prepare(How::Exec, image::judge(file), environment) };
+    // The program must not inherit a raised limit.
+    limits::before_fork();
     let result = call(departure.environment.pointer());
     let error = real::errno();
+    limits::after_fork();
     departure.undo();
     if result < 0 {
         return real::fail(error);
@@ -169,11 +171,7 @@ struct Spawn {
 }
 
 /// Spawns the program in `file`, which `call` knows how to start.
-unsafe fn spawn(
-    file: Option<&CStr>,
-    spawn: &Spawn,
-    call: impl FnOnce(Strings) -> c_int,
-) -> c_int {
+unsafe fn spawn(file: Option<&CStr>, spawn: &Spawn, call: impl FnOnce(Strings) -> c_int) -> c_int {
     let how = child(spawn.actions);
     let Some(file) = file.filter(|file| image::is_executable(file)) else {
         return call(spawn.environment);
@@ -185,7 +183,9 @@ unsafe fn spawn(
             return spawn_by_shell(file, spawn);
         }
         let departure = departure::prepare(how, verdict, spawn.environment);
+        limits::before_fork();
         let result = call(departure.environment.pointer());
+        limits::after_fork();
         if result != 0 {
             departure.undo();
         }
@@ -197,8 +197,12 @@ unsafe fn spawn(
 /// the sockets are in their final places, and a pump can be put between.
 unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn) -> c_int {
     let shell = c"/bin/sh";
-    let mut arguments =
-        vec![c"sh".as_ptr(), c"-c".as_ptr(), c"exec \"$0\" \"$@\"".as_ptr(), file.as_ptr()];
+    let mut arguments = vec![
+        c"sh".as_ptr(),
+        c"-c".as_ptr(),
+        c"exec \"$0\" \"$@\"".as_ptr(),
+        file.as_ptr(),
+    ];
     // SAFETY: the program's arguments.
     unsafe {
         let mut at = spawn.arguments;
