@@ -339,3 +339,10 @@ pub fn adopt_in_child(adopted: i32) {
     drop_kept(CONTROL.swap(adopted, Ordering::AcqRel));
     ATTACHED.store(false, Ordering::Release);
 }
+
+/// A descriptor of the library has moved.
+pub fn relocate(from: i32, to: i32) {
+    // Nobody talks on it meanwhile.
+    let _guard = TALK.lock();
+    let _ = CONTROL.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+}

@@ -689,3 +689,20 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     socket.free();
     result
 }
+
+/// A descriptor of the library has moved.
+pub fn relocate(from: i32, to: i32) {
+    let exchange = |word: &AtomicI32, from, to| {
+        let _ = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    };
+    for template in &TEMPLATES {
+        exchange(template, from, to);
+    }
+    table::for_each(|_, word| {
+        if let Kind::Virtual = word.kind()
+            && let Some(socket) = socket::of_word(word)
+        {
+            exchange(&socket.local.reserve, from + 1, to + 1);
+        }
+    });
+}

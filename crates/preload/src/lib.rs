@@ -44,6 +44,7 @@ mod ports;
 mod pump;
 mod real;
 mod receiver;
+mod relocate;
 mod rights;
 mod signals;
 mod socket;

@@ -34,7 +34,7 @@ pub struct LinkEnd {
     /// The memfd, to hand connections on; kept while sockets of this process use the link.
     memory: AtomicI32,
     /// The link channel: doorbells, more anchors, and the news that the other process ended.
-    pub channel: i32,
+    channel: AtomicI32,
     /// The listener it was made for.
     pub listener: u32,
     /// Process that holds this end; forked children use its sockets but not its ledger.
@@ -168,7 +168,7 @@ impl LinkEnd {
             layout,
             region,
             memory: AtomicI32::new(attach::keep(memory)),
-            channel: attach::keep(channel),
+            channel: AtomicI32::new(attach::keep(channel)),
             listener,
             owner: attach::process(),
             dead: AtomicBool::new(false),
@@ -179,6 +179,23 @@ impl LinkEnd {
             cells: AtomicU32::new(0),
             state: Lock::new(state),
         })
+    }
+
+    /// The link channel: doorbells, more anchors, and the news that the other process ended.
+    pub fn channel(&self) -> i32 {
+        self.channel.load(Ordering::Relaxed)
+    }
+
+    /// A descriptor of the library has moved.
+    pub fn relocate(&self, from: i32, to: i32) {
+        for word in [&self.channel, &self.memory] {
+            let _ = word.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        if let Some(mut state) = self.state.lock()
+            && let Some(lent) = state.slots.iter_mut().find(|lent| lent.anchor == from)
+        {
+            lent.anchor = to;
+        }
     }
 
     /// Whether this process may lend and take back its slots.
@@ -439,7 +456,7 @@ impl LinkEnd {
         let message = Message::new(Operation::Anchors, 0, words);
         let sent = made > 0
             && sys::send_message(
-                self.channel,
+                self.channel(),
                 &message.to_bytes(),
                 theirs.get(..made)?,
                 libc::MSG_DONTWAIT,
@@ -521,7 +538,7 @@ impl LinkEnd {
                 .is_ok();
         if (slept || claimed && indices.asleep.load(Ordering::Relaxed) == asleep::AWAKE)
             && let Err(libc::EPIPE | libc::ECONNRESET) =
-                sys::send(self.channel, &[0], libc::MSG_DONTWAIT)
+                sys::send(self.channel(), &[0], libc::MSG_DONTWAIT)
         {
             self.fail();
         }
@@ -530,7 +547,7 @@ impl LinkEnd {
 
     /// (client) Wakes a claimed server for nothing: the connection did not come about.
     pub fn unclaim(&self) {
-        let _ = sys::send(self.channel, &[0], libc::MSG_DONTWAIT);
+        let _ = sys::send(self.channel(), &[0], libc::MSG_DONTWAIT);
     }
 
     /// (server) Says that this end is awake: in an event loop, or for how long nobody knows.
@@ -551,7 +568,7 @@ impl LinkEnd {
             let how = sys::int(libc::SHUT_WR);
             sys::raw(
                 libc::SYS_shutdown,
-                [sys::int(self.channel), how, 0, 0, 0, 0],
+                [sys::int(self.channel()), how, 0, 0, 0, 0],
             )
         };
     }
@@ -664,7 +681,7 @@ impl LinkEnd {
         loop {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut descriptors = [-1; sys::MOST];
-            let got = limits::receive_message(self.channel, &mut bytes, &mut descriptors);
+            let got = limits::receive_message(self.channel(), &mut bytes, &mut descriptors);
             match got {
                 Ok((0, _)) => return self.fail(),
                 Ok((length, count)) => {
@@ -706,7 +723,7 @@ impl LinkEnd {
         self.checked.store(now, Ordering::Relaxed);
         let mut byte = [0];
         let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-        let alive = !matches!(sys::receive(self.channel, &mut byte, flags), Ok(0));
+        let alive = !matches!(sys::receive(self.channel(), &mut byte, flags), Ok(0));
         if !alive {
             self.fail();
         }
@@ -727,7 +744,7 @@ impl LinkEnd {
         }
         state.free.clear();
         drop(state);
-        attach::drop_kept(self.channel);
+        attach::drop_kept(self.channel());
         if self.live.load(Ordering::Acquire) == 0 {
             self.drop_memory();
         }
@@ -827,7 +844,7 @@ impl LinkEnd {
             }
         }
         if self.is_alive() {
-            attach::drop_kept(self.channel);
+            attach::drop_kept(self.channel());
         }
         if !used {
             self.drop_memory();

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
@@ -31,7 +31,7 @@ pub struct Listener {
     /// The daemon's number.
     pub number: u32,
     /// Where the daemon's offers come; shared with forked children and other holders.
-    pub channel: i32,
+    channel: AtomicI32,
     /// Where it listens.
     pub address: Address,
     /// Not closed by this process.
@@ -86,7 +86,7 @@ impl Listener {
         let number = u32::try_from(answer.words[0]).ok()?;
         let made: &'static Self = Box::leak(Box::new(Self {
             number,
-            channel: attach::keep(received[0]),
+            channel: AtomicI32::new(attach::keep(received[0])),
             address,
             open: AtomicBool::new(true),
             turns: AtomicU64::new(0),
@@ -161,13 +161,18 @@ impl Listener {
         }
     }
 
+    /// Where the daemon's offers come; shared with forked children and other holders.
+    pub fn channel(&self) -> i32 {
+        self.channel.load(Ordering::Relaxed)
+    }
+
     /// Takes the daemon's offers. True when any came.
     pub fn take_offers(&self) -> bool {
         let mut any = false;
         loop {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut fds = [-1; sys::MOST];
-            let got = limits::receive_message(self.channel, &mut bytes, &mut fds);
+            let got = limits::receive_message(self.channel(), &mut bytes, &mut fds);
             let Ok((length, count)) = got else { return any };
             if length == 0 {
                 return any;
@@ -232,14 +237,14 @@ impl Listener {
 
     /// Descriptors to sleep on besides the TCP listener itself.
     pub fn wake_descriptors(&self) -> Vec<i32> {
-        let mut list = vec![self.channel];
+        let mut list = vec![self.channel()];
         if let Some(registry) = REGISTRY.lock() {
             list.extend(
                 registry
                     .servers
                     .iter()
                     .filter(|l| l.is_alive())
-                    .map(|l| l.channel),
+                    .map(|l| l.channel()),
             );
         }
         list
@@ -273,7 +278,7 @@ impl Listener {
         words[0] = u64::from(self.number);
         let mut none = [-1; sys::MOST];
         let _ = attach::request(Operation::Unlisten, words, &[], &mut none);
-        attach::drop_kept(self.channel);
+        attach::drop_kept(self.channel());
     }
 
     fn hand_on(&self, pending: &Pending, to_next_image: bool) -> bool {
@@ -288,7 +293,7 @@ impl Listener {
         } else {
             sys::socket_pair(libc::SOCK_SEQPACKET).ok()
         };
-        let channel = spare.map_or(pending.link.channel, |pair| pair.0);
+        let channel = spare.map_or(pending.link.channel(), |pair| pair.0);
         let fds = [pending.link.memory(), channel, pending.loan.anchor];
         let mut none = [-1; sys::MOST];
         let done = attach::request(Operation::Reoffer, words, &fds, &mut none).is_ok();
@@ -562,4 +567,23 @@ pub fn kernel_first(socket: &Socket) -> bool {
     socket
         .listener()
         .is_some_and(|listener| listener.turns.fetch_add(1, Ordering::Relaxed) % 32 == 31)
+}
+
+/// A descriptor of the library has moved.
+pub fn relocate(from: i32, to: i32) {
+    let Some(registry) = REGISTRY.lock() else {
+        return;
+    };
+    for link in registry.clients.iter().chain(&registry.servers) {
+        link.relocate(from, to);
+    }
+    for listener in &registry.listeners {
+        let (order, channel) = (Ordering::Relaxed, &listener.channel);
+        let _ = channel.compare_exchange(from, to, order, order);
+        if let Some(mut pending) = listener.pending.lock()
+            && let Some(found) = pending.iter_mut().find(|p| p.loan.anchor == from)
+        {
+            found.loan.anchor = to;
+        }
+    }
 }

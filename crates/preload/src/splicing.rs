@@ -90,7 +90,7 @@ pub fn to_socket(
 /// As `splice`.
 pub fn from_socket(lane: &Lane, pipe: c_int, length: usize, flags: c_uint) -> Result<usize, c_int> {
     let pipe_waits = flags_of(flags) == 0 && !is_nonblocking(pipe);
-    let mut buffer = vec![0u8; length.min(MOST)];
+    let buffer = vec![0u8; length.min(MOST)];
     let vector = crate::hooks::vector(buffer.as_ptr().cast(), buffer.len());
     // SAFETY: our own buffer.
     let got = unsafe { transfer::receive(lane, &vector, libc::MSG_PEEK | flags_of(flags))? };

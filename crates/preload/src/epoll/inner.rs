@@ -70,14 +70,18 @@ impl EpollSet {
     fn take_channel(&self, fd: i32) {
         let (mut offers, mut link) = (None, None);
         if let Some(state) = self.state.lock() {
-            link = state.links.iter().copied().find(|link| link.channel == fd);
+            link = state
+                .links
+                .iter()
+                .copied()
+                .find(|link| link.channel() == fd);
             offers = state
                 .listeners
                 .as_slice()
                 .iter()
                 .filter_map(|number| state.items.get(*number as usize))
                 .filter_map(|item| socket::of_word(item.word)?.listener())
-                .find(|listener| listener.channel == fd);
+                .find(|listener| listener.channel() == fd);
         }
         if let Some(listener) = offers {
             listener.take_offers();

@@ -236,7 +236,7 @@ impl EpollSet {
                 state.listeners.insert(number);
                 if let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener()) {
                     let exclusive = item.events & flag(EPOLLEXCLUSIVE);
-                    self.add_channel(listener.channel, exclusive);
+                    self.add_channel(listener.channel(), exclusive);
                     listener.watch(self);
                 }
                 for link in listener::server_links() {
@@ -264,7 +264,7 @@ impl EpollSet {
         }
     }
 
-    fn add_channel(&self, fd: i32, exclusive: u32) {
+    pub(super) fn add_channel(&self, fd: i32, exclusive: u32) {
         let inner = self.inner.load(Ordering::Acquire);
         let events = flag(EPOLLIN) | exclusive;
         let data = inside::CHANNEL << 32 | u64::try_from(fd).unwrap_or(0);
@@ -274,7 +274,7 @@ impl EpollSet {
     pub(super) fn add_link_locked(&self, state: &mut State, link: &'static LinkEnd) {
         if link.is_alive() && !state.links.iter().any(|known| core::ptr::eq(*known, link)) {
             state.links.push(link);
-            self.add_channel(link.channel, 0);
+            self.add_channel(link.channel(), 0);
             link.awake(true);
         }
     }
@@ -372,7 +372,7 @@ impl EpollSet {
                 state.listeners.remove(number);
                 if let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener()) {
                     listener.unwatch(self);
-                    let _ = sys::epoll_control(inner, EPOLL_CTL_DEL, listener.channel, 0, 0);
+                    let _ = sys::epoll_control(inner, EPOLL_CTL_DEL, listener.channel(), 0, 0);
                 }
             }
             Kind::Epoll => {

@@ -46,7 +46,7 @@ pub use item::readiness;
 use lists::{Bag, Index, Queue};
 pub use shared::{before_fork, reset_in_child};
 pub use sleep::Asleep;
-pub use upkeep::{add_link, before_replace, changed, forget, replaced, tokens_taken};
+pub use upkeep::{add_link, before_replace, changed, forget, relocate, replaced, tokens_taken};
 pub use wait::remaining;
 
 /// A set in which a socket is a member, and as which item.

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering;
 
 use super::item::Item;
-use super::{EpollSet, Membership, NUMBER, State, all, own_data};
+use super::{EpollSet, Membership, NUMBER, State, all, flag, inside, own_data};
 use crate::lane::Lane;
 use crate::link::LinkEnd;
 use crate::socket::Socket;
@@ -178,5 +178,29 @@ impl EpollSet {
     pub fn has_connection(&self) {
         self.jobs.store(true, Ordering::Release);
         self.wake();
+    }
+}
+
+/// A descriptor of the library is about to move: what the sets know by its number is told anew.
+pub fn relocate(from: i32, to: i32) {
+    for set in all() {
+        let order = (Ordering::AcqRel, Ordering::Relaxed);
+        let inner = set.inner.load(Ordering::Acquire);
+        if inner == from {
+            let outer = set.fd.load(Ordering::Relaxed);
+            let data = own_data() | NUMBER;
+            let _ = sys::epoll_control(outer, libc::EPOLL_CTL_DEL, from, 0, 0);
+            let _ = sys::epoll_control(outer, libc::EPOLL_CTL_ADD, to, flag(libc::EPOLLIN), data);
+            let _ = set.inner.compare_exchange(from, to, order.0, order.1);
+            continue;
+        }
+        if set.kick.load(Ordering::Acquire) == from {
+            let data = inside::KICK << 32;
+            let _ = sys::epoll_control(inner, libc::EPOLL_CTL_DEL, from, 0, 0);
+            let _ = sys::epoll_control(inner, libc::EPOLL_CTL_ADD, to, flag(libc::EPOLLIN), data);
+            let _ = set.kick.compare_exchange(from, to, order.0, order.1);
+        } else if inner >= 0 && sys::epoll_control(inner, libc::EPOLL_CTL_DEL, from, 0, 0).is_ok() {
+            set.add_channel(to, 0);
+        }
     }
 }

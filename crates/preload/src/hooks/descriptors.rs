@@ -7,7 +7,7 @@ use netchannel_abi::reason::Reason;
 use super::lane;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
-use crate::{connection, epoll, limits, real, sys, user};
+use crate::{connection, epoll, limits, real, relocate, sys, user};
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
 /// all of it.
@@ -53,8 +53,14 @@ fn before_duplicate(fd: c_int) {
 }
 
 fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if table::get(from).kind() == Kind::Internal {
+        return real::fail(libc::EBADF);
+    }
     before_duplicate(from);
     if from != to && sys::fcntl(from, libc::F_GETFD, 0).is_ok() {
+        if !relocate::make_way(to) {
+            return real::fail(libc::EBUSY);
+        }
         let _ = close_ours(to);
     }
     let result = call();
