@@ -9,6 +9,8 @@ use crate::{cancel, clock, real, sys, wait};
 
 /// How long the kernel's descriptors may wait while virtual ones keep the loop busy.
 const FAIR: u64 = 50 * clock::MICROSECOND;
+/// So often a loop that never sleeps puts its members into the inner set.
+const REGISTER: u64 = 2000 * clock::MICROSECOND;
 /// A sleep that is shorter than this would have been worth a spin.
 const SHORT: u64 = 100 * clock::MICROSECOND;
 /// So many spins are tried in vain before the loop sleeps at once.
@@ -25,6 +27,8 @@ pub(super) struct Turns {
     full: AtomicBool,
     /// Spins that may yet be tried.
     tries: AtomicU32,
+    /// When new members were last put into the inner set by a loop that did not sleep.
+    registered: AtomicU64,
 }
 
 impl Turns {
@@ -156,11 +160,25 @@ impl EpollSet {
         out: &mut [libc::epoll_event],
         have: usize,
     ) -> Result<(usize, bool), i32> {
+        self.register_old();
         let fd = self.fd.load(Ordering::Relaxed);
         let seen = kernel_wait(fd, &mut out[have..], 0, core::ptr::null())?;
         let kept = self.sift(out, have, seen);
         self.turns.note_look(kept > 0);
         Ok((kept, kept < seen))
+    }
+
+    /// A loop that never sleeps must learn of peers that were killed too: members that stay are
+    /// put into the inner set all the same, those that come and go are spared the calls.
+    fn register_old(&self) {
+        let now = clock::now();
+        let last = self.turns.registered.load(Ordering::Relaxed);
+        if now.wrapping_sub(last) > REGISTER {
+            self.turns.registered.store(now, Ordering::Relaxed);
+            if let Some(mut state) = self.state.lock() {
+                self.register(&mut state);
+            }
+        }
     }
 
     /// The answer of a wait that does not wait.
