@@ -14,6 +14,7 @@ use netchannel_abi::link::Role;
 use netchannel_abi::message::Operation;
 use netchannel_abi::program::{SocketEntry, State};
 
+use crate::hooks::streams;
 use crate::lane::Lane;
 use crate::link::LinkEnd;
 use crate::socket::{self, Socket, status};
@@ -200,6 +201,11 @@ pub fn adopt_inherited() {
         let word = table::get(fd);
         if word.kind() == Kind::Virtual {
             adopted.push((cookie, word));
+        }
+    }
+    for fd in 0..3 {
+        if table::get(fd).kind() == Kind::Virtual {
+            streams::adopt_standard(fd);
         }
     }
     if attach::control() >= 0 {

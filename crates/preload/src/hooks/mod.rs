@@ -24,7 +24,7 @@ mod lifecycle;
 mod processes;
 mod readiness;
 mod signals;
-mod streams;
+pub(crate) mod streams;
 
 pub use streams::Functions as StreamFunctions;
 

@@ -90,6 +90,33 @@ unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
     }
 }
 
+unsafe extern "C" {
+    static mut stdin: *mut FILE;
+    static mut stdout: *mut FILE;
+    static mut stderr: *mut FILE;
+}
+
+/// At the start of a program: its standard stream on the virtual socket `fd`, when it is one.
+pub fn adopt_standard(fd: c_int) {
+    // SAFETY: nobody uses the streams yet; the variables are the C library's for this.
+    unsafe {
+        let (place, mode) = match fd {
+            0 => (&raw mut stdin, c"r"),
+            1 => (&raw mut stdout, c"w"),
+            2 => (&raw mut stderr, c"w"),
+            _ => return,
+        };
+        let made = open(fd, mode.as_ptr());
+        if made.is_null() {
+            return;
+        }
+        if fd == 2 {
+            libc::setvbuf(made, core::ptr::null_mut(), libc::_IONBF, 0);
+        }
+        place.write(made);
+    }
+}
+
 fn invalid() -> *mut FILE {
     let _: c_int = real::fail(libc::EINVAL);
     core::ptr::null_mut()
