@@ -170,12 +170,18 @@ impl Call<'_> {
                 return self.look();
             }
             self.sleep(left, mask)?;
+            // Another thread may have put other files under the numbers meanwhile.
+            for (place, entry) in self.watches.iter_mut().zip(self.set.iter()) {
+                *place = watch(entry.fd);
+            }
         }
     }
 
     /// What is ready now.
     fn look(&mut self) -> Result<usize, i32> {
         let mut ask = false;
+        // A program that never sleeps must learn of peers that were killed too.
+        let stale = peers_are_stale();
         for ((entry, watch), copy) in self
             .set
             .iter_mut()
@@ -188,8 +194,10 @@ impl Call<'_> {
             }
             entry.revents = user_events(watch, entry.events);
             *copy = UNUSED;
-            if !matches!(watch, Watch::Lane(_)) && entry.fd >= 0 {
-                (copy.fd, copy.events) = (entry.fd, entry.events);
+            let lane = matches!(watch, Watch::Lane(_));
+            if entry.fd >= 0 && (!lane || stale && entry.revents == 0) {
+                copy.fd = entry.fd;
+                copy.events = if lane { 0 } else { entry.events };
                 ask = true;
             }
         }
@@ -197,8 +205,20 @@ impl Call<'_> {
             sys::poll(self.kernel, 0, core::ptr::null())?;
         }
         let mut count = 0;
-        for (entry, seen) in self.set.iter_mut().zip(self.kernel.iter()) {
-            entry.revents |= seen.revents;
+        for ((entry, watch), seen) in self
+            .set
+            .iter_mut()
+            .zip(self.watches.iter())
+            .zip(self.kernel.iter())
+        {
+            match watch {
+                Watch::Lane(lane) if seen.revents != 0 => {
+                    lane.peer_ended();
+                    entry.revents = user_events(watch, entry.events);
+                }
+                Watch::Lane(_) => {}
+                _ => entry.revents |= seen.revents,
+            }
             count += usize::from(entry.revents != 0);
         }
         Ok(count)
@@ -253,6 +273,20 @@ impl Call<'_> {
         serve(watches, kernel);
         slept.map(|_| ())
     }
+}
+
+/// Whether the calling thread has not asked the kernel for the ends of its peers for a while.
+fn peers_are_stale() -> bool {
+    let now = clock::now();
+    let stale = now.wrapping_sub(ASKED.get()) > 500 * clock::MICROSECOND;
+    if stale {
+        ASKED.set(now);
+    }
+    stale
+}
+
+thread_local! {
+    static ASKED: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
 }
 
 fn any(set: &[pollfd], watches: &[Watch]) -> bool {
