@@ -692,6 +692,7 @@ impl Lane {
     #[cold]
     fn deliver(&self, wake: Wake) {
         let mut token = wake.token;
+        let mut owed = None;
         if let Some(index) = wake.cell
             && let Some(cell) = self.link.cell(self.link.role.other(), index)
         {
@@ -701,13 +702,20 @@ impl Lane {
                 ready,
                 ..
             } = cell;
-            token |= cell::mark(asleep, summary, ready, self.index as usize);
+            if cell::mark(asleep, summary, ready, self.index as usize) {
+                token = true;
+                owed = Some(asleep);
+            }
         }
         if token {
             if let Some(header) = header() {
                 header.tokens.fetch_add(1, Ordering::Relaxed);
             }
-            let _ = sys::send(self.fd, &[0], libc::MSG_DONTWAIT);
+            let sent = sys::send(self.fd, &[0], libc::MSG_DONTWAIT);
+            if let (Err(libc::EPIPE | libc::ECONNRESET), Some(asleep)) = (sent, owed) {
+                // This anchor wakes nobody any more: the next socket of the loop shall.
+                cell::sleep(asleep);
+            }
         }
     }
 

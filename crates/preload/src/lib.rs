@@ -21,6 +21,7 @@
 mod accepting;
 mod arena;
 mod attach;
+mod bell;
 mod cancel;
 mod clock;
 mod connection;

@@ -10,6 +10,7 @@ use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation, listen_flags};
 
+use crate::bell::{self, Bell};
 use crate::epoll::EpollSet;
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
@@ -40,6 +41,8 @@ pub struct Listener {
     pub turns: AtomicU64,
     /// Connections that ever came.
     arrived: AtomicU64,
+    /// Wakes threads that sleep for connections without an event loop.
+    pub bell: Bell,
     /// Event loops that want to hear of connections.
     watchers: Lock<Vec<&'static EpollSet>>,
     pending: Lock<VecDeque<Pending>>,
@@ -91,6 +94,7 @@ impl Listener {
             open: AtomicBool::new(true),
             turns: AtomicU64::new(0),
             arrived: AtomicU64::new(0),
+            bell: Bell::new(),
             watchers: Lock::new(Vec::new()),
             pending: Lock::new(VecDeque::new()),
         }));
@@ -135,6 +139,7 @@ impl Listener {
             queue.push_back(pending);
         }
         self.arrived.fetch_add(1, Ordering::Relaxed);
+        self.bell.ring();
         if let Some(watchers) = self.watchers.lock() {
             watchers.iter().for_each(|set| set.has_connection());
         }
@@ -205,6 +210,7 @@ impl Listener {
             registry.servers.push(link);
         }
         crate::epoll::add_link(link);
+        self.bell.ring_all();
         true
     }
 
@@ -279,6 +285,7 @@ impl Listener {
         let mut none = [-1; sys::MOST];
         let _ = attach::request(Operation::Unlisten, words, &[], &mut none);
         attach::drop_kept(self.channel());
+        self.bell.silence();
     }
 
     fn hand_on(&self, pending: &Pending, to_next_image: bool) -> bool {
@@ -458,6 +465,10 @@ fn forget_ended_links() {
 /// This process has accepted a connection and may now be busy for long: what else has come is
 /// handed to the other holders of the listener.
 pub fn withdraw(listener: &'static Listener) {
+    if bell::anybody_sleeps() {
+        // Other threads of this process accept.
+        return;
+    }
     let links = server_links();
     for link in &links {
         link.awake(false);
@@ -553,6 +564,7 @@ pub fn reset_in_child() {
     for listener in &registry.listeners {
         listener.pending.reset();
         listener.watchers.reset();
+        listener.bell.silence();
         // What the parent has taken, the parent accepts.
         if let Some(mut pending) = listener.pending.lock() {
             pending

@@ -12,7 +12,7 @@ use crate::epoll::{Asleep, EpollSet};
 use crate::lane::Lane;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
-use crate::{cancel, clock, epoll, listener, sys, wait};
+use crate::{bell, cancel, clock, epoll, listener, sys, wait};
 
 /// Whether any of the descriptors is virtual, a listener, or a set.
 pub fn concerns(set: &[pollfd]) -> bool {
@@ -303,8 +303,10 @@ fn wake_descriptors(watches: &[Watch]) -> Vec<i32> {
             && let Some(listener) = socket.listener()
         {
             list.extend(listener.wake_descriptors());
+            list.push(listener.bell.fd());
         }
     }
+    list.retain(|fd| *fd >= 0);
     list.sort_unstable();
     list.dedup();
     list
@@ -325,13 +327,18 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
                     bits::DATA
                 });
             }
-            Watch::Listener(_) => listeners = true,
+            Watch::Listener(socket) => {
+                listeners = true;
+                if let Some(listener) = socket.listener() {
+                    listener.bell.listen();
+                }
+            }
             Watch::Set(set) => asleep.push(set.fall_asleep()),
             Watch::Kernel => {}
         }
     }
     if listeners {
-        let _ = listener::listen_for_jobs();
+        bell::lie_down();
     }
     asleep
 }
@@ -345,13 +352,18 @@ fn disarm(watches: &[Watch], asleep: &mut Vec<Asleep>) {
                 sleepers.fetch_sub(1, Ordering::AcqRel);
                 lane.disarm(bits::DATA | bits::SPACE);
             }
-            Watch::Listener(_) => listeners = true,
+            Watch::Listener(socket) => {
+                listeners = true;
+                if let Some(listener) = socket.listener() {
+                    listener.bell.leave();
+                }
+            }
             Watch::Set(_) | Watch::Kernel => {}
         }
     }
     core::mem::take(asleep).into_iter().for_each(Asleep::wake);
     if listeners {
-        listener::loops();
+        bell::rise();
     }
 }
 
@@ -372,6 +384,7 @@ fn serve(watches: &[Watch], kernel: &[pollfd]) {
             if let Watch::Listener(socket) = watch
                 && let Some(listener) = socket.listener()
             {
+                listener.bell.answer();
                 listener.take_offers();
             }
         }

@@ -55,13 +55,14 @@ impl EpollSet {
         if !item.alive || item.word != lane.socket.word {
             return;
         }
-        if item.registered && lane.socket.has(status::PEER_GONE | status::SHUT_READ) {
+        let stuck = lane.socket.has(status::PEER_GONE | status::ANCHOR_SHUT);
+        if item.registered && stuck {
             // The anchor stays readable from now on: the state speaks for it.
             let inner = self.inner.load(Ordering::Acquire);
             let _ = sys::epoll_control(inner, libc::EPOLL_CTL_DEL, item.fd, 0, 0);
             item.registered = false;
         }
-        if item.cell.is_none() {
+        if item.cell.is_none() || stuck {
             state.watched.insert(number);
         }
         state.ready.push(number);

@@ -11,8 +11,8 @@ use libc::{EPOLLIN, EPOLLRDNORM};
 use super::board::{Board, Entry};
 use super::item::Item;
 use super::{EpollSet, State, all, flag};
-use crate::attach;
 use crate::table::Kind;
+use crate::{attach, bell};
 
 /// Strangers that are told at once.
 const STRANGERS: usize = 64;
@@ -53,6 +53,7 @@ pub fn before_fork() {
 /// In a forked child no other thread holds a set or sleeps in one, and the cells are the parent's.
 pub fn reset_in_child() {
     super::UNUSED.reset();
+    bell::reset_in_child();
     for set in all() {
         set.state.reset();
         set.parents.reset();

@@ -8,24 +8,30 @@ use netchannel_abi::link::waiter as bits;
 use netchannel_ring::cell;
 
 use super::{EpollSet, State, flag, inside};
-use crate::sys;
+use crate::socket::status;
+use crate::{bell, sys};
 
 /// After a member has left, a wake-up may be on its way to it: the first sleep is bounded.
 const CAUTIOUS: i64 = 50_000_000;
 /// Where another process uses the set, it may take a token that was meant for this one.
 const TOGETHER: i64 = 10_000_000;
+/// Where an anchor brings no tokens any more.
+const BLIND: i64 = 1_000_000;
 /// Watched members that are looked at while spinning.
 const SPUN: usize = 64;
 
 /// The sets for which a thread sleeps: one and those within it.
 pub struct Asleep {
     sets: Vec<&'static EpollSet>,
+    /// How many of them have listeners.
+    listening: usize,
 }
 
 impl Asleep {
     /// The thread is awake.
     pub fn wake(self) {
         self.sets.iter().for_each(|set| set.rise());
+        (0..self.listening).for_each(|_| bell::rise());
     }
 }
 
@@ -33,7 +39,10 @@ impl EpollSet {
     /// Prepares to sleep in the kernel on the set's descriptor. The caller looks once more at what
     /// it waits for before it does.
     pub fn fall_asleep(&'static self) -> Asleep {
-        let mut asleep = Asleep { sets: Vec::new() };
+        let mut asleep = Asleep {
+            sets: Vec::new(),
+            listening: 0,
+        };
         self.lie_down(&mut asleep);
         asleep
     }
@@ -53,30 +62,35 @@ impl EpollSet {
             }
             if self.has_others(&state) {
                 limit = TOGETHER;
-            } else {
-                Self::rest(&mut state);
+            } else if Self::rest(&mut state) {
+                limit = BLIND;
             }
         }
         Some((asleep, limit))
     }
 
     /// Members that were watched, are armed and have no news, need not be looked at: a token tells.
-    fn rest(state: &mut State) {
+    /// True when some are left that no token will tell of.
+    fn rest(state: &mut State) -> bool {
+        let mut left = false;
         for index in (0..state.watched.as_slice().len()).rev() {
             let number = state.watched.as_slice()[index];
             let Some(item) = state.items.get(number as usize) else {
                 continue;
             };
-            let armed = item.registered
-                && item.lane().is_some_and(|lane| {
-                    lane.own().waiter.load(Ordering::Relaxed) & bits::DATA != 0
-                });
+            let Some(lane) = item.lane() else { continue };
+            if !item.registered {
+                left |= item.enabled && !lane.socket.has(status::PEER_GONE);
+                continue;
+            }
+            let armed = lane.own().waiter.load(Ordering::Relaxed) & bits::DATA != 0;
             // Looked at after the bit was seen: the peer takes it, or we see what it did.
             core::sync::atomic::fence(Ordering::SeqCst);
             if armed && !item.would_tell() {
                 state.watched.remove(number);
             }
         }
+        left
     }
 
     fn lie_down(&'static self, asleep: &mut Asleep) {
@@ -99,11 +113,8 @@ impl EpollSet {
             }
         }
         if !state.listeners.is_empty() {
-            for link in &state.links {
-                if link.is_alive() && !link.is_listening() {
-                    link.listen_for_jobs();
-                }
-            }
+            bell::lie_down();
+            asleep.listening += 1;
         }
         for number in state.watched.as_slice() {
             if let Some(item) = state.items.get(*number as usize)
@@ -154,9 +165,6 @@ impl EpollSet {
         let Some(state) = self.state.lock() else {
             return;
         };
-        if !others {
-            state.links.iter().for_each(|link| link.awake(true));
-        }
         for used in &state.cells {
             let Some(shared) = used.link.and_then(|link| link.cell(link.role, used.cell)) else {
                 continue;

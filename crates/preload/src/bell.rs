@@ -1,0 +1,128 @@
+//! Waking the threads of this process that sleep for connections in `poll` or `accept`.
+//!
+//! Any thread may take connections off a link, also those of a listener for which another thread
+//! sleeps: it rings that listener's bell, once for each connection.
+
+use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering, fence};
+
+use crate::listener;
+use crate::{attach, sys};
+
+/// Threads of this process that sleep for connections, in whatever way.
+static ASLEEP: AtomicUsize = AtomicUsize::new(0);
+
+/// A thread is about to sleep for connections: clients ring from now on. It looks once more.
+pub fn lie_down() {
+    ASLEEP.fetch_add(1, Ordering::SeqCst);
+    let _ = listener::listen_for_jobs();
+}
+
+/// It is awake, and looks for connections soon. As long as others sleep, clients go on ringing.
+pub fn rise() {
+    if ASLEEP.fetch_sub(1, Ordering::SeqCst) == 1 {
+        listener::loops();
+    } else {
+        let _ = listener::listen_for_jobs();
+    }
+}
+
+/// Whether any thread sleeps for connections.
+pub fn anybody_sleeps() -> bool {
+    ASLEEP.load(Ordering::SeqCst) > 0
+}
+
+/// In a forked child nobody sleeps yet.
+pub fn reset_in_child() {
+    ASLEEP.store(0, Ordering::Relaxed);
+}
+
+/// The bell of one listener: an eventfd that counts, made when somebody first sleeps for it.
+pub struct Bell {
+    fd: AtomicI32,
+    sleepers: AtomicUsize,
+}
+
+impl Bell {
+    /// A bell that nobody listens to.
+    pub const fn new() -> Self {
+        Self {
+            fd: AtomicI32::new(-1),
+            sleepers: AtomicUsize::new(0),
+        }
+    }
+
+    /// The descriptor to sleep on, or -1.
+    pub fn fd(&self) -> i32 {
+        self.fd.load(Ordering::Acquire)
+    }
+
+    /// A thread is about to sleep, on the descriptor if there is one.
+    pub fn listen(&self) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        if self.fd() >= 0 {
+            return;
+        }
+        // SAFETY: no pointers.
+        let made = unsafe {
+            let flags = sys::int(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE);
+            sys::raw(libc::SYS_eventfd2, [0, flags, 0, 0, 0, 0])
+        };
+        let Some(made) = made.ok().and_then(|fd| i32::try_from(fd).ok()) else {
+            return;
+        };
+        let made = attach::keep(made);
+        let placed = self
+            .fd
+            .compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire);
+        if placed.is_err() {
+            attach::drop_kept(made);
+        }
+    }
+
+    /// The thread is awake.
+    pub fn leave(&self) {
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Takes one ring.
+    pub fn answer(&self) {
+        let mut eight = [0; 8];
+        let pointer = eight.as_mut_ptr().addr();
+        let fd = sys::int(self.fd.load(Ordering::Acquire));
+        // SAFETY: eight bytes of ours.
+        let _ = unsafe { sys::raw(libc::SYS_read, [fd, pointer, 8, 0, 0, 0]) };
+    }
+
+    /// Wakes one of those who sleep.
+    pub fn ring(&self) {
+        // Pairs with `listen`: who sleeps looks once more after it.
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            self.strike(1);
+        }
+    }
+
+    /// Wakes all of them.
+    pub fn ring_all(&self) {
+        fence(Ordering::SeqCst);
+        let sleepers = self.sleepers.load(Ordering::SeqCst);
+        if sleepers > 0 {
+            self.strike(sleepers as u64);
+        }
+    }
+
+    #[cold]
+    fn strike(&self, times: u64) {
+        let bytes = times.to_ne_bytes();
+        let pointer = bytes.as_ptr().addr();
+        let fd = sys::int(self.fd.load(Ordering::Acquire));
+        // SAFETY: eight bytes of ours.
+        let _ = unsafe { sys::raw(libc::SYS_write, [fd, pointer, 8, 0, 0, 0]) };
+    }
+
+    /// Lets the descriptor go: the listener is closed, or the bell is the parent's.
+    pub fn silence(&self) {
+        self.sleepers.store(0, Ordering::SeqCst);
+        attach::drop_kept(self.fd.swap(-1, Ordering::AcqRel));
+    }
+}
