@@ -576,11 +576,14 @@ pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
     }
 }
 
-/// A call that sleeps in the socket keeps it, as it keeps the kernel's file: it goes on under a
-/// descriptor of the library's until the call ends.
+/// A call that sleeps in the socket, or that a signal handler has interrupted, keeps it, as it keeps
+/// the kernel's file: it goes on under a descriptor of the library's until the call ends.
 fn keep_for_sleepers(fd: i32, socket: &Socket) -> bool {
-    let sleeps = socket.entry.receive.sleepers.load(Ordering::Acquire) > 0;
-    if !sleeps || socket.local.orphan.load(Ordering::Acquire) != 0 {
+    let entry = socket.entry;
+    let used = entry.receive.sleepers.load(Ordering::Acquire) > 0
+        || lock::is_mine(&entry.transmit.lock)
+        || lock::is_mine(&entry.receive.lock);
+    if !used || socket.local.orphan.load(Ordering::Acquire) != 0 {
         return false;
     }
     let Ok(kept) = attach::duplicate(fd) else {

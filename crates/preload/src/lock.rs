@@ -99,6 +99,11 @@ pub fn acquire(word: &AtomicU32) -> bool {
     contend(word, me)
 }
 
+/// Whether the calling thread holds the lock: then this is a signal handler that interrupted it.
+pub fn is_mine(word: &AtomicU32) -> bool {
+    word.load(Ordering::Relaxed) == thread()
+}
+
 /// Gives the lock back.
 #[inline]
 pub fn release(word: &AtomicU32) {

@@ -20,7 +20,7 @@ pub unsafe fn receive(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<us
     let mut moving = *lane;
     // SAFETY: the caller's promise.
     let result = unsafe { receive_all(&mut moving, vectors, flags) };
-    if moving.fd != lane.fd {
+    if moving.socket.local.orphan.load(Ordering::Relaxed) > 0 {
         accepting::release(&moving.socket);
     }
     result
@@ -146,7 +146,7 @@ pub unsafe fn send(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize
             send_quietly(&mut moving, vectors, flags)
         }
     };
-    if moving.fd != lane.fd {
+    if moving.socket.local.orphan.load(Ordering::Relaxed) > 0 {
         accepting::release(&moving.socket);
     }
     if result == Err(libc::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {

@@ -10,7 +10,7 @@ use netchannel_abi::link::waiter as bits;
 use crate::clock::{self, MICROSECOND};
 use crate::lane::Lane;
 use crate::socket::{header, status};
-use crate::{cancel, real, signals, sys};
+use crate::{accepting, cancel, real, signals, sys};
 
 /// How a sleeping writer counts among the sleepers of a socket; a reader counts one.
 pub const WRITER: u32 = 1 << 16;
@@ -114,6 +114,7 @@ pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> 
     let undo = || {
         entry.receive.sleepers.fetch_sub(unit, Ordering::AcqRel);
         lane.disarm(wanted);
+        accepting::release(&lane.socket);
     };
     let result = cancel::guarded(undo, || {
         if lane.socket.has(status::ANCHOR_SHUT) {
