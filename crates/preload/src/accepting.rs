@@ -110,7 +110,8 @@ fn wait(fd: i32, socket: &Socket) -> Result<(), i32> {
     };
     if limit == 0 {
         // As the kernel's accept would go on after some handlers.
-        let sleep = |set: &mut [libc::pollfd], mask| poll::poll(set, timeout, mask);
+        let sleep =
+            |set: &mut [libc::pollfd], mask| poll::wait_for_connection(set, timeout, mask);
         return signals::sleep_restarting(fd, sleep).map(|_| ());
     }
     let mut set = [libc::pollfd {
@@ -118,7 +119,7 @@ fn wait(fd: i32, socket: &Socket) -> Result<(), i32> {
         events: libc::POLLIN,
         revents: 0,
     }];
-    match poll::poll(&mut set, timeout, core::ptr::null()) {
+    match poll::wait_for_connection(&mut set, timeout, core::ptr::null()) {
         Ok(0) => Err(libc::EAGAIN),
         Ok(_) => Ok(()),
         Err(error) => Err(error),

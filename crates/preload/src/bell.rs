@@ -17,10 +17,13 @@ pub fn lie_down() {
     let _ = listener::listen_for_jobs();
 }
 
-/// It is awake, and looks for connections soon. As long as others sleep, clients go on ringing.
-pub fn rise() {
+/// It is awake, and, if it `loops`, looks for connections again soon. As long as others sleep,
+/// clients go on ringing.
+pub fn rise(loops: bool) {
     if ASLEEP.fetch_sub(1, Ordering::SeqCst) == 1 {
-        listener::loops();
+        if loops {
+            listener::loops();
+        }
     } else {
         let _ = listener::listen_for_jobs();
     }

@@ -92,8 +92,8 @@ struct Lists {
 pub fn poll(set: &mut [pollfd], timeout: i64, mask: *const libc::sigset_t) -> Result<usize, i32> {
     cancel::point();
     match set.len() {
-        0..=FEW => poll_few::<FEW>(set, timeout, mask),
-        MORE..=MANY => poll_few::<MANY>(set, timeout, mask),
+        0..=FEW => poll_few::<FEW>(set, timeout, mask, true),
+        MORE..=MANY => poll_few::<MANY>(set, timeout, mask, true),
         length => {
             let lists = Box::into_raw(Box::new(Lists {
                 watches: vec![Watch::Kernel; length],
@@ -106,6 +106,7 @@ pub fn poll(set: &mut [pollfd], timeout: i64, mask: *const libc::sigset_t) -> Re
                 watches,
                 kernel,
                 lists,
+                loops: true,
             };
             let polled = call.run(timeout, mask);
             // SAFETY: made above, and nobody uses it any more.
@@ -115,6 +116,19 @@ pub fn poll(set: &mut [pollfd], timeout: i64, mask: *const libc::sigset_t) -> Re
     }
 }
 
+/// As [`poll`], for an `accept` that waits: whatever the numbers name afterwards, it goes on with
+/// what they named at first, and nobody is promised that the caller looks again soon.
+///
+/// # Errors
+/// As `ppoll`.
+pub fn wait_for_connection(
+    set: &mut [pollfd],
+    timeout: i64,
+    mask: *const libc::sigset_t,
+) -> Result<usize, i32> {
+    poll_few::<FEW>(set, timeout, mask, false)
+}
+
 /// One call and what it works on.
 struct Call<'a> {
     set: &'a mut [pollfd],
@@ -122,6 +136,8 @@ struct Call<'a> {
     kernel: &'a mut [pollfd],
     /// Freed when the thread is cancelled; null where nothing is to be freed.
     lists: *mut Lists,
+    /// The program's own poll, which it calls again soon; not an accept that waits.
+    loops: bool,
 }
 
 /// An entry the kernel passes over.
@@ -135,6 +151,7 @@ fn poll_few<const MOST: usize>(
     set: &mut [pollfd],
     timeout: i64,
     mask: *const libc::sigset_t,
+    loops: bool,
 ) -> Result<usize, i32> {
     let mut watches = [Watch::Kernel; MOST];
     let mut kernel = [UNUSED; MOST];
@@ -144,6 +161,7 @@ fn poll_few<const MOST: usize>(
         watches: &mut watches[..length],
         kernel: &mut kernel[..length],
         lists: core::ptr::null_mut(),
+        loops,
     };
     call.run(timeout, mask)
 }
@@ -170,9 +188,12 @@ impl Call<'_> {
                 return self.look();
             }
             self.sleep(left, mask)?;
-            // Another thread may have put other files under the numbers meanwhile.
+            // Another thread may have put other files under the numbers meanwhile; an accept goes on
+            // with the listener it began with.
             for (place, entry) in self.watches.iter_mut().zip(self.set.iter()) {
-                *place = watch(entry.fd);
+                if self.loops {
+                    *place = watch(entry.fd);
+                }
             }
         }
     }
@@ -228,10 +249,11 @@ impl Call<'_> {
     fn sleep(&mut self, left: i64, mask: *const libc::sigset_t) -> Result<(), i32> {
         let mut asleep = arm(self.set, self.watches);
         if any(self.set, self.watches) {
-            disarm(self.watches, &mut asleep);
+            disarm(self.watches, &mut asleep, self.loops);
             return Ok(());
         }
         let (set, watches, lists) = (&*self.set, &*self.watches, self.lists);
+        let loops = self.loops;
         for ((copy, entry), watch) in self.kernel.iter_mut().zip(set).zip(watches) {
             *copy = *entry;
             if let Watch::Lane(_) = watch {
@@ -258,7 +280,7 @@ impl Call<'_> {
         };
         let began = clock::now();
         let undo = || {
-            disarm(watches, &mut asleep);
+            disarm(watches, &mut asleep, loops);
             // SAFETY: the thread was cancelled in its sleep and never uses them again.
             unsafe {
                 core::ptr::drop_in_place(heap);
@@ -269,7 +291,7 @@ impl Call<'_> {
         };
         let slept = cancel::guarded(undo, || wait::sleep_in_poll(kernel, left, mask));
         wait::learn(began);
-        disarm(watches, &mut asleep);
+        disarm(watches, &mut asleep, loops);
         serve(watches, kernel);
         slept.map(|_| ())
     }
@@ -343,7 +365,7 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
     asleep
 }
 
-fn disarm(watches: &[Watch], asleep: &mut Vec<Asleep>) {
+fn disarm(watches: &[Watch], asleep: &mut Vec<Asleep>, loops: bool) {
     let mut listeners = false;
     for watch in watches {
         match watch {
@@ -363,7 +385,7 @@ fn disarm(watches: &[Watch], asleep: &mut Vec<Asleep>) {
     }
     core::mem::take(asleep).into_iter().for_each(Asleep::wake);
     if listeners {
-        bell::rise();
+        bell::rise(loops);
     }
 }
 

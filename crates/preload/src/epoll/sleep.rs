@@ -31,7 +31,7 @@ impl Asleep {
     /// The thread is awake.
     pub fn wake(self) {
         self.sets.iter().for_each(|set| set.rise());
-        (0..self.listening).for_each(|_| bell::rise());
+        (0..self.listening).for_each(|_| bell::rise(true));
     }
 }
 
