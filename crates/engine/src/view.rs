@@ -35,7 +35,7 @@ pub fn sockets(core: &CoreEngine, user: Option<u32>) -> Vec<Socket> {
 
 /// Every region once, with the program to show for it: its own, or else a forked child that goes
 /// on using it.
-fn estates(core: &CoreEngine, user: Option<u32>) -> Vec<(u32, &Program, &Rc<Estate>)> {
+pub fn estates(core: &CoreEngine, user: Option<u32>) -> Vec<(u32, &Program, &Rc<Estate>)> {
     let mut visible: Vec<_> = core
         .programs()
         .iter()
@@ -59,8 +59,14 @@ fn estates(core: &CoreEngine, user: Option<u32>) -> Vec<(u32, &Program, &Rc<Esta
     estates
 }
 
-/// One attached program as `status` shows it.
-pub fn program(core: &CoreEngine, number: u32, program: &Program) -> types::Program {
+/// One attached program as `status` shows it, with what was counted in those of `regions` that are
+/// shown for it.
+pub fn program(
+    core: &CoreEngine,
+    number: u32,
+    program: &Program,
+    regions: &[(u32, &Program, &Rc<Estate>)],
+) -> types::Program {
     let mut shown = types::Program {
         program: number,
         process: program.process,
@@ -74,26 +80,28 @@ pub fn program(core: &CoreEngine, number: u32, program: &Program) -> types::Prog
             .count() as u64,
         ..types::Program::default()
     };
-    let Some(estate) = &program.estate else {
-        return shown;
-    };
-    shown.memory_bytes = memory::occupied(&estate.region);
-    let Some(region) = map(estate) else {
-        return shown;
-    };
-    if let Some(header) = region.at::<Header>(0) {
-        shown.connects = header.connects.load(Relaxed);
-        shown.accepts = header.accepts.load(Relaxed);
-        shown.tokens = header.tokens.load(Relaxed);
-        shown.sleeps = header.sleeps.load(Relaxed);
-        shown.faults = header.faults.load(Relaxed);
-        let counted = Reason::ALL.iter().zip(&header.fallbacks);
-        let counted = counted.map(|(reason, count)| Fallback {
-            reason: reason.name().to_owned(),
-            count: count.load(Relaxed),
-        });
-        shown.fallbacks = counted.filter(|fallback| fallback.count > 0).collect();
+    let mut fallbacks = vec![0; Reason::ALL.len()];
+    for (_, _, estate) in regions.iter().filter(|(owner, _, _)| *owner == number) {
+        shown.memory_bytes += memory::occupied(&estate.region);
+        let Some(region) = map(estate) else { continue };
+        let Some(header) = region.at::<Header>(0) else {
+            continue;
+        };
+        shown.connects += header.connects.load(Relaxed);
+        shown.accepts += header.accepts.load(Relaxed);
+        shown.tokens += header.tokens.load(Relaxed);
+        shown.sleeps += header.sleeps.load(Relaxed);
+        shown.faults += header.faults.load(Relaxed);
+        for (sum, count) in fallbacks.iter_mut().zip(&header.fallbacks) {
+            *sum += count.load(Relaxed);
+        }
     }
+    let counted = Reason::ALL.iter().zip(fallbacks);
+    let counted = counted.map(|(reason, count)| Fallback {
+        reason: reason.name().to_owned(),
+        count,
+    });
+    shown.fallbacks = counted.filter(|fallback| fallback.count > 0).collect();
     shown
 }
 

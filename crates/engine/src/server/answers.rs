@@ -35,12 +35,13 @@ impl Daemon {
 
     fn status(&mut self, only: Option<u32>) -> Status {
         let core = &self.core;
+        let estates = view::estates(core, only);
         let mut programs: Vec<_> = core
             .programs()
             .iter()
             .filter(|(_, program)| program.is_attached())
             .filter(|(_, program)| only.is_none_or(|user| program.credentials.user == user))
-            .map(|(number, program)| view::program(core, *number, program))
+            .map(|(number, program)| view::program(core, *number, program, &estates))
             .collect();
         programs.sort_by_key(|program| program.program);
         let regions: u64 = core
