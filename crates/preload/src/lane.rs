@@ -400,9 +400,7 @@ impl Lane {
                 .next_power_of_two()
                 .ilog2()
                 .clamp(FIRST_RING_LOG2, CALM_RING_LOG2)
-        } else if ring.log2 < CALM_RING_LOG2 {
-            ring.log2 + 2
-        } else if self.reader_is_calm(head) {
+        } else if ring.log2 < CALM_RING_LOG2 || self.reader_is_calm(head) {
             ring.log2 + 2
         } else {
             return None;

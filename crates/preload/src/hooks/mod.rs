@@ -2,6 +2,10 @@
 
 /// Defines functions under the C library's names. Their bodies may do what the C functions do with
 /// the program's pointers.
+///
+/// Cancellation of a thread unwinds through them. They are `extern "C"` on purpose: panics abort, so
+/// no function here has a landing pad, and unwinding walks over all of them. With `"C-unwind"` those
+/// that call the C library would get one, and the gaps in its table would end the program.
 macro_rules! hook {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {
         $(
@@ -27,8 +31,6 @@ mod signals;
 pub(crate) mod streams;
 
 pub use streams::Functions as StreamFunctions;
-
-use core::ptr::null_mut;
 
 use libc::{c_int, iovec};
 
@@ -57,21 +59,9 @@ pub(crate) const fn vector(base: *const libc::c_void, length: usize) -> [iovec; 
 /// A program's array as a slice; empty where the count is not positive or the pointer null.
 ///
 /// # Safety
-/// `pointer` points at `count` values, or is null.
-pub(crate) unsafe fn array<'a, T>(pointer: *const T, count: usize) -> &'a [T] {
-    if pointer.is_null() || count == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's promise.
-    unsafe { core::slice::from_raw_parts(pointer, count) }
-}
-
-/// As [`array`], to write.
-///
-/// # Safety
 /// `pointer` points at `count` values that nobody else uses meanwhile, or is null.
 pub(crate) unsafe fn array_mut<'a, T>(pointer: *mut T, count: usize) -> &'a mut [T] {
-    if pointer == null_mut() || count == 0 {
+    if pointer.is_null() || count == 0 {
         return &mut [];
     }
     // SAFETY: the caller's promise.

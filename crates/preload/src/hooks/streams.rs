@@ -66,6 +66,10 @@ const NUMBER_AT: usize = 112;
 /// What it keeps there for a stream made of functions.
 const NO_NUMBER: c_int = -2;
 
+/// Where it keeps what it needs for wide characters, and more than that takes.
+const WIDE_AT: usize = 160;
+const WIDE_ROOM: usize = 1024;
+
 /// A stream over the functions above, which also knows its descriptor.
 unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
     // SAFETY: the program's mode is a C string; of it, stdio heeds what it knows.
@@ -131,6 +135,12 @@ unsafe fn let_go(stream: *mut FILE) {
             return;
         }
         libc::fflush(stream);
+        // It is about to become a stream of a file, which has room for wide characters; one made
+        // of functions has none, and `freopen` does not look.
+        let wide = stream.cast::<u8>().add(WIDE_AT).cast::<*mut c_void>();
+        if (*wide).is_null() || (*wide).addr() == usize::MAX {
+            *wide = libc::calloc(1, WIDE_ROOM);
+        }
         let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
         if null >= 0 {
             descriptors::dup3(null, fd, libc::O_CLOEXEC);
