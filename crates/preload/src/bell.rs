@@ -123,6 +123,12 @@ impl Bell {
         let _ = unsafe { sys::raw(libc::SYS_write, [fd, pointer, 8, 0, 0, 0]) };
     }
 
+    /// A descriptor of the library has moved.
+    pub fn relocate(&self, from: i32, to: i32) {
+        let order = Ordering::Relaxed;
+        let _ = self.fd.compare_exchange(from, to, order, order);
+    }
+
     /// Lets the descriptor go: the listener is closed, or the bell is the parent's.
     pub fn silence(&self) {
         self.sleepers.store(0, Ordering::SeqCst);

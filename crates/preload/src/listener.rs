@@ -592,6 +592,7 @@ pub fn relocate(from: i32, to: i32) {
     for listener in &registry.listeners {
         let (order, channel) = (Ordering::Relaxed, &listener.channel);
         let _ = channel.compare_exchange(from, to, order, order);
+        listener.bell.relocate(from, to);
         if let Some(mut pending) = listener.pending.lock()
             && let Some(found) = pending.iter_mut().find(|p| p.loan.anchor == from)
         {

@@ -10,9 +10,9 @@ use netchannel_abi::link::waiter as bits;
 
 use crate::epoll::{Asleep, EpollSet};
 use crate::lane::Lane;
-use crate::socket::{self, Socket};
+use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{bell, cancel, clock, epoll, listener, sys, wait};
+use crate::{attach, bell, cancel, clock, epoll, listener, sys, wait};
 
 /// Whether any of the descriptors is virtual, a listener, or a set.
 pub fn concerns(set: &[pollfd]) -> bool {
@@ -410,5 +410,30 @@ fn serve(watches: &[Watch], kernel: &[pollfd]) {
                 listener.take_offers();
             }
         }
+    }
+}
+
+/// Before the program puts another file under `fd`: the anchor, if a thread sleeps on it in poll,
+/// which must then look again by number.
+pub fn keep_for_sleepers(fd: i32) -> Option<i32> {
+    let socket = socket::of(fd)?;
+    let sleeps = socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0;
+    if socket.word.kind() != Kind::Virtual || !sleeps {
+        return None;
+    }
+    // Shut down, it can not serve another connection.
+    socket.mark(status::SHARED);
+    attach::duplicate(fd).ok()
+}
+
+/// Afterwards: wakes them.
+pub fn wake_sleepers(kept: Option<i32>) {
+    if let Some(fd) = kept {
+        // SAFETY: no pointers.
+        let _ = unsafe {
+            let how = sys::int(libc::SHUT_RDWR);
+            sys::raw(libc::SYS_shutdown, [sys::int(fd), how, 0, 0, 0, 0])
+        };
+        sys::close(fd);
     }
 }

@@ -5,6 +5,7 @@ use netchannel_abi::link::waiter as bits;
 use netchannel_abi::reason::Reason;
 
 use super::lane;
+use crate::poll as polling;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
 use crate::{connection, epoll, limits, real, relocate, sys, user};
@@ -61,7 +62,14 @@ fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
         if !relocate::make_way(to) {
             return real::fail(libc::EBUSY);
         }
+        let polled = polling::keep_for_sleepers(to);
         let _ = close_ours(to);
+        let result = call();
+        if result >= 0 {
+            duplicated(from, to);
+        }
+        polling::wake_sleepers(polled);
+        return result;
     }
     let result = call();
     if result >= 0 && from != to {
