@@ -110,8 +110,7 @@ fn wait(fd: i32, socket: &Socket) -> Result<(), i32> {
     };
     if limit == 0 {
         // As the kernel's accept would go on after some handlers.
-        let sleep =
-            |set: &mut [libc::pollfd], mask| poll::wait_for_connection(set, timeout, mask);
+        let sleep = |set: &mut [libc::pollfd], mask| poll::wait_for_connection(set, timeout, mask);
         return signals::sleep_restarting(fd, sleep).map(|_| ());
     }
     let mut set = [libc::pollfd {
