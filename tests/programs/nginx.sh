@@ -185,6 +185,7 @@ upgrade_under_load() {
     # The new master was started by the old one; it stays in its session.
     alive "$new" || fail "the new master is gone"
     fetch "after upgrade" "http://127.0.0.1:$PORT/large"
+    count_virtual
     kill -QUIT "$new"
     until_true 10 "the end of the new master" eval "! alive $new"
     observe "listens after the end: $(listening "$PORT" && echo yes || echo no)"
