@@ -259,21 +259,24 @@ impl Listener {
     /// This process closes the listener. `last` when no other process holds it: then what waits is
     /// reset, as TCP does; otherwise it is handed to the others.
     pub fn close(&'static self, last: bool) {
-        poll_jobs();
+        if last {
+            poll_jobs();
+        } else {
+            clear_links(
+                |link| link.listener == self.number,
+                || self.hand_on_all(false),
+            );
+        }
         self.open.store(false, Ordering::Release);
         if let Some(mut registry) = REGISTRY.lock() {
             registry
                 .listeners
                 .retain(|listener| !core::ptr::eq(*listener, self));
         }
-        let waiting = self
-            .pending
-            .lock()
-            .map(|mut queue| core::mem::take(&mut *queue));
-        for pending in waiting.into_iter().flatten() {
-            if last || !self.hand_on(&pending, false) {
-                reset(&pending);
-            }
+        if last {
+            self.take_all().iter().for_each(reset);
+        } else {
+            self.hand_on_all(false);
         }
         // Links to a listener that is gone bring no more connections: those that are open go on.
         let links = server_links();
@@ -286,6 +289,19 @@ impl Listener {
         let _ = attach::request(Operation::Unlisten, words, &[], &mut none);
         attach::drop_kept(self.channel());
         self.bell.silence();
+    }
+
+    fn take_all(&self) -> VecDeque<Pending> {
+        let waiting = self.pending.lock();
+        waiting.map_or_else(VecDeque::new, |mut queue| core::mem::take(&mut *queue))
+    }
+
+    fn hand_on_all(&self, to_next_image: bool) {
+        for pending in self.take_all() {
+            if !self.hand_on(&pending, to_next_image) {
+                reset(&pending);
+            }
+        }
     }
 
     fn hand_on(&self, pending: &Pending, to_next_image: bool) -> bool {
@@ -509,28 +525,32 @@ pub fn own_link(role: Role, number: u64) -> Option<&'static LinkEnd> {
 /// Before an exec: what waits to be accepted is left for the next image. The links end with this
 /// one, so nobody may announce anything on them any more.
 pub fn hand_over() {
-    read_channels();
-    for link in server_links() {
+    clear_links(
+        |_| true,
+        || {
+            let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
+            for listener in listeners.into_iter().flatten() {
+                listener.hand_on_all(true);
+            }
+        },
+    );
+}
+
+/// Lets nobody announce anything more on some links, and has `hand_on` see to what was announced.
+fn clear_links(which: impl Fn(&LinkEnd) -> bool, hand_on: impl Fn()) {
+    let mut links = server_links();
+    links.retain(|link| link.is_alive() && which(link));
+    for link in &links {
+        link.read_channel();
         link.hang_up();
     }
-    // Twice: who had looked before the end was to be seen has announced by the second time.
-    for round in 0..2 {
+    poll_jobs();
+    hand_on();
+    if !links.is_empty() {
+        // Who had looked before the end was to be seen has announced by now.
+        sys::sleep(1_000_000);
         poll_jobs();
-        let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
-        for listener in listeners.into_iter().flatten() {
-            let waiting = listener
-                .pending
-                .lock()
-                .map(|mut queue| core::mem::take(&mut *queue));
-            for pending in waiting.into_iter().flatten() {
-                if !listener.hand_on(&pending, true) {
-                    reset(&pending);
-                }
-            }
-        }
-        if round == 0 && !server_links().is_empty() {
-            sys::sleep(1_000_000);
-        }
+        hand_on();
     }
 }
 
