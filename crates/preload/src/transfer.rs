@@ -48,7 +48,7 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
         || least > 1
             && !nonblocking
             && vectors.iter().map(|vector| vector.iov_len).sum::<usize>() < least;
-    if least > 1 && !nonblocking && !whole && !lane.is_readable() {
+    while least > 1 && !nonblocking && !whole && !lane.is_readable() {
         wait::sleep_on(lane, bits::DATA, Lane::is_readable)?;
     }
     for vector in vectors {
