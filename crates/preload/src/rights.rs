@@ -21,7 +21,7 @@ unsafe fn for_each_descriptor(control: *mut u8, length: usize, mut each: impl Fn
         // SAFETY: within the control part; read unaligned.
         unsafe {
             let header = control.add(at).cast::<cmsghdr>().read_unaligned();
-            let size = header.cmsg_len as usize;
+            let size = header.cmsg_len;
             if size < HEADER || size > length - at {
                 return;
             }
@@ -47,7 +47,7 @@ pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
         };
         let mut sockets: Vec<(c_int, Socket)> = Vec::new();
         let start = control.as_mut_ptr().cast();
-        for_each_descriptor(start, header.msg_controllen as usize, |place| {
+        for_each_descriptor(start, header.msg_controllen, |place| {
             let sent = place.read_unaligned();
             match table::get(sent).kind() {
                 Kind::Fresh => {
@@ -69,8 +69,8 @@ unsafe fn carried(message: *const msghdr) -> Option<(msghdr, Vec<u64>)> {
     // SAFETY: the program's message; a copy of ours that is long enough.
     unsafe {
         let header = user::read(message).ok()?;
-        let length = header.msg_controllen as usize;
-        if length < HEADER || length > MOST || header.msg_control.is_null() {
+        let length = header.msg_controllen;
+        if !(HEADER..=MOST).contains(&length) || header.msg_control.is_null() {
             return None;
         }
         let mut control = vec![0u64; length.div_ceil(size_of::<u64>())];
@@ -112,7 +112,7 @@ unsafe fn send_sockets(
     let result = unsafe {
         if let Some(pump) = &pump {
             let mut ends = pump.ends.iter().zip(&diverted).peekable();
-            for_each_descriptor(start, header.msg_controllen as usize, |place| {
+            for_each_descriptor(start, header.msg_controllen, |place| {
                 let sent = place.read_unaligned();
                 if let Some((end, _)) = ends.next_if(|(_, (next, _))| *next == sent) {
                     place.write_unaligned(*end);
@@ -145,7 +145,7 @@ unsafe fn send_sockets(
 pub unsafe fn received(message: *mut msghdr, flags: c_int) {
     // SAFETY: the kernel filled it in.
     unsafe {
-        let (control, length) = ((*message).msg_control, (*message).msg_controllen as usize);
+        let (control, length) = ((*message).msg_control, (*message).msg_controllen);
         if length < HEADER || control.is_null() {
             return;
         }
