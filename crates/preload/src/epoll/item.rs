@@ -131,31 +131,35 @@ impl Item {
         by_index(self.word.index()).filter(|set| set.is(self.word))
     }
 
-    /// What it shows now.
+    /// What it shows now. The counts are taken before the mask: what comes in between is told and
+    /// perhaps told again, but never passed over.
     pub fn look(&self) -> Look {
         let input = flag(EPOLLIN | libc::EPOLLRDNORM);
-        match self.word.kind() {
-            Kind::Virtual => self.lane().map_or_else(Look::default, |lane| Look {
-                mask: readiness(&lane),
-                arrived: lane.arrived(),
-                full: lane.times_full(),
+        let shown = |any: bool| if any { input } else { 0 };
+        let (mut arrived, mut full) = (0, 0);
+        let mask = match self.word.kind() {
+            Kind::Virtual => self.lane().map_or(0, |lane| {
+                (arrived, full) = (lane.arrived(), lane.times_full());
+                readiness(&lane)
             }),
             Kind::Listener => socket::of_word(self.word)
                 .and_then(|found| found.listener())
-                .map_or_else(Look::default, |listener| Look {
-                    mask: if listener.has_pending() { input } else { 0 },
-                    arrived: listener.arrived(),
-                    full: 0,
+                .map_or(0, |listener| {
+                    arrived = listener.arrived();
+                    shown(listener.has_pending())
                 }),
-            Kind::Epoll => self.set().map_or_else(Look::default, |set| {
-                let any = set.has_events();
-                Look {
-                    mask: if any { input } else { 0 },
-                    arrived: set.edges.load(Ordering::Relaxed),
-                    full: 0,
-                }
+            Kind::Epoll => self.set().map_or(0, |set| {
+                // The first look takes the news and counts them.
+                let _ = set.has_events();
+                arrived = set.edges.load(Ordering::Acquire);
+                shown(set.has_events())
             }),
-            _ => Look::default(),
+            _ => 0,
+        };
+        Look {
+            mask,
+            arrived,
+            full,
         }
     }
 
