@@ -18,6 +18,7 @@
 //! constant.
 
 mod board;
+mod cells;
 mod edges;
 mod inner;
 mod item;
