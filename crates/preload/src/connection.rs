@@ -265,6 +265,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
             .flags
             .store(side_flags::CLOSED | side_flags::RELEASED, Ordering::Relaxed);
         link.finish(slot, handle, side_flags::CLOSED, Some(loan), [ring; 2]);
+        link.used_less();
         return false;
     }
     let was_bound = socket.has(status::BOUND);
@@ -683,6 +684,7 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     let port = entry.local.load().port;
     lane.link.finish(slot, lane.handle(), flags, loan, rings);
     lane.announce_flags();
+    lane.link.used_less();
     let result = close_kernel(fd);
     if bound > 0 {
         attach::drop_kept(bound - 1);

@@ -15,7 +15,7 @@ use netchannel_abi::link::{
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::nqe::{Nqe, Operation as Job};
 use netchannel_ring::queue::{Consumer, Element, Producer};
-use netchannel_shm::{Access, Region};
+use netchannel_shm::{Access, Region, Vacancy};
 
 use crate::arena::Arena;
 use crate::lock::Lock;
@@ -45,6 +45,8 @@ pub struct LinkEnd {
     pub expecting: AtomicBool,
     /// Sockets of this process that use it.
     pub live: AtomicUsize,
+    /// Its memory was given back.
+    vacated: AtomicBool,
     /// When the kernel was last asked whether the other process lives.
     checked: AtomicU64,
     /// Anchors in the pool.
@@ -146,7 +148,7 @@ impl LinkEnd {
         let [memory, channel, ..] = *descriptors else {
             return None;
         };
-        let region = Region::map(memory, layout.size(), Access::ReadWrite).ok()?;
+        let region = map(memory, layout.size())?;
         let header: &Header = region.at(0)?;
         if header.magic.load(Ordering::Relaxed) != netchannel_abi::link::MAGIC
             || header.layout_hash.load(Ordering::Relaxed) != netchannel_abi::LAYOUT_HASH
@@ -174,6 +176,7 @@ impl LinkEnd {
             dead: AtomicBool::new(false),
             expecting: AtomicBool::new(false),
             live: AtomicUsize::new(0),
+            vacated: AtomicBool::new(false),
             checked: AtomicU64::new(0),
             pooled: AtomicUsize::new(0),
             cells: AtomicU32::new(0),
@@ -213,10 +216,11 @@ impl LinkEnd {
         attach::drop_kept(self.memory.swap(-1, Ordering::AcqRel));
     }
 
-    /// One socket less uses the link.
-    fn used_less(&self) {
+    /// One socket less uses the link: called when all about it has been said.
+    pub fn used_less(&self) {
         if self.live.fetch_sub(1, Ordering::AcqRel) == 1 && !self.is_alive() {
             self.drop_memory();
+            self.vacate();
         }
     }
 
@@ -553,6 +557,7 @@ impl LinkEnd {
     /// (server) Says that this end is awake: in an event loop, or for how long nobody knows.
     pub fn awake(&self, loops: bool) {
         if let Some((indices, _)) = self.queue(Role::Client) {
+            let loops = loops && self.is_alive();
             let word = if loops { asleep::LOOPS } else { asleep::AWAKE };
             if indices.asleep.load(Ordering::Relaxed) != word {
                 indices.asleep.store(word, Ordering::Release);
@@ -588,12 +593,6 @@ impl LinkEnd {
         if let Some((indices, _)) = self.queue(Role::Client) {
             netchannel_ring::cell::sleep(&indices.asleep);
         }
-    }
-
-    /// (server) Whether a doorbell is asked for.
-    pub fn is_listening(&self) -> bool {
-        self.queue(Role::Client)
-            .is_some_and(|(indices, _)| indices.asleep.load(Ordering::Relaxed) == 1)
     }
 
     /// (server) Takes new connections, calling `each` with the listener and the loan.
@@ -747,6 +746,23 @@ impl LinkEnd {
         attach::drop_kept(self.channel());
         if self.live.load(Ordering::Acquire) == 0 {
             self.drop_memory();
+            self.vacate();
+        }
+    }
+
+    /// Nobody of this process uses the link any more, and nobody will: its memory goes back.
+    fn vacate(&self) {
+        if self.vacated.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(mut state) = self.state.lock() {
+            (state.slots, state.free) = (Vec::new(), Vec::new());
+            (state.bare, state.closing) = (Vec::new(), Vec::new());
+        }
+        if let Some(vacancy) = self.region.vacate()
+            && let Some(mut vacant) = VACANT.lock()
+        {
+            vacant.push(vacancy);
         }
     }
 
@@ -776,7 +792,7 @@ impl LinkEnd {
 
     /// This end has closed a connection. `anchor` goes back to the pool when it is given and the
     /// other end may use it again; `rings` are its transmit rings, which the other may still read.
-    /// Publishes `flags` with the result.
+    /// Publishes `flags` with the result. [`Self::used_less`] follows when the peer was told.
     pub fn finish(
         &self,
         slot: &Slot,
@@ -831,7 +847,6 @@ impl LinkEnd {
             }
         }
         drop(state);
-        self.used_less();
     }
 
     /// In a forked child: the pool and the channel stay the parent's. The memory stays while
@@ -849,6 +864,21 @@ impl LinkEnd {
         if !used {
             self.drop_memory();
         }
+    }
+}
+
+/// Addresses of links that ended. A link's region is never unmapped, since another thread may still
+/// look at it; it is replaced by zero pages, and the next link takes its place.
+static VACANT: Lock<Vec<Vacancy>> = Lock::new(Vec::new());
+
+fn map(memory: i32, size: usize) -> Option<Region> {
+    let vacancy = VACANT.lock().and_then(|mut vacant| {
+        let index = vacant.iter().position(|vacancy| vacancy.size() == size)?;
+        Some(vacant.swap_remove(index))
+    });
+    match vacancy {
+        Some(vacancy) => Region::map_into(vacancy, memory, Access::ReadWrite).ok(),
+        None => Region::map(memory, size, Access::ReadWrite).ok(),
     }
 }
 

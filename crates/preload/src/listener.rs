@@ -353,6 +353,7 @@ fn reset(pending: &Pending) {
     }
     // The anchor's end wakes whoever sleeps.
     attach::drop_kept(pending.loan.anchor);
+    pending.link.used_less();
 }
 
 /// Moves new connections from all links to their listeners.

@@ -12,5 +12,5 @@ pub mod copy;
 pub mod region;
 pub mod shared;
 
-pub use region::{Access, Region, ShmError};
+pub use region::{Access, Region, ShmError, Vacancy};
 pub use shared::Shared;

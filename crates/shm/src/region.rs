@@ -43,6 +43,24 @@ pub struct Region {
     size: usize,
 }
 
+/// Addresses that a region has left, see [`Region::vacate`].
+#[derive(Debug)]
+pub struct Vacancy {
+    base: NonNull<u8>,
+    size: usize,
+}
+
+impl Vacancy {
+    /// Bytes that fit.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+}
+
+// SAFETY: only addresses, which nobody dereferences.
+unsafe impl Send for Vacancy {}
+
 // SAFETY: the region is only reached through atomics and raw copies, from any thread.
 unsafe impl Send for Region {}
 // SAFETY: as above.
@@ -129,6 +147,39 @@ impl Region {
     /// # Errors
     /// [`ShmError::NotSealed`] when the file's size could change or is another.
     pub fn map(descriptor: i32, size: usize, access: Access) -> Result<Self, ShmError> {
+        Self::check(descriptor, size)?;
+        Self::map_at(core::ptr::null_mut(), 0, descriptor, size, access)
+    }
+
+    /// As [`Region::map`], at addresses that an earlier region left vacant.
+    ///
+    /// # Errors
+    /// As [`Region::map`]; the addresses then stay vacant for good.
+    pub fn map_into(vacancy: Vacancy, descriptor: i32, access: Access) -> Result<Self, ShmError> {
+        Self::check(descriptor, vacancy.size)?;
+        let base = vacancy.base.as_ptr().cast();
+        Self::map_at(base, libc::MAP_FIXED, descriptor, vacancy.size, access)
+    }
+
+    /// Lets the file go while the region is still known to others: its addresses stay readable and
+    /// writable, as private zero pages, until [`Region::map_into`] uses them again. So a thread that
+    /// looks too late sees zeros instead of faulting.
+    pub fn vacate(&self) -> Option<Vacancy> {
+        let flags =
+            libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: replaces exactly the region's own mapping, which is only reached through atomics
+        // and raw copies, for which any bytes will do.
+        let base =
+            unsafe { libc::mmap(self.base.as_ptr().cast(), self.size, protection, flags, -1, 0) };
+        (base.cast() == self.base.as_ptr()).then_some(Vacancy {
+            base: self.base,
+            size: self.size,
+        })
+    }
+
+    /// Whether a file is sealed and has the size that was promised.
+    fn check(descriptor: i32, size: usize) -> Result<(), ShmError> {
         let wanted = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
         // SAFETY: plain system call.
         let seals = unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) };
@@ -143,21 +194,23 @@ impl Region {
         {
             return Err(ShmError::NotSealed);
         }
+        Ok(())
+    }
+
+    fn map_at(
+        wanted: *mut libc::c_void,
+        flags: i32,
+        descriptor: i32,
+        size: usize,
+        access: Access,
+    ) -> Result<Self, ShmError> {
         let protection = match access {
             Access::ReadOnly => libc::PROT_READ,
             Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
         };
-        // SAFETY: a new mapping at an address the kernel chooses.
-        let base = unsafe {
-            libc::mmap(
-                core::ptr::null_mut(),
-                size,
-                protection,
-                libc::MAP_SHARED | libc::MAP_NORESERVE,
-                descriptor,
-                0,
-            )
-        };
+        let flags = flags | libc::MAP_SHARED | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address the kernel chooses, or over addresses that are vacant.
+        let base = unsafe { libc::mmap(wanted, size, protection, flags, descriptor, 0) };
         match NonNull::new(base.cast::<u8>()) {
             Some(base) if base.as_ptr().addr() != usize::MAX => Ok(Self { base, size }),
             _ => Err(ShmError::System(errno())),
