@@ -493,7 +493,7 @@ impl Lane {
             return Err(Stop::End);
         }
         let mut view = self.view();
-        if skip > 0 && self.follow(&mut view, start, skip).is_none() {
+        if skip > 0 && !self.pass_over(&mut view, start, skip) {
             return Err(self.fault());
         }
         let mut done: u64 = 0;
@@ -581,7 +581,7 @@ impl Lane {
 
     /// How many bytes from `head` on may be read in one ring, after `view` has moved to the ring
     /// that holds the byte `skip` further on.
-    #[inline]
+    #[inline(always)]
     fn follow(&self, view: &mut View, head: u64, skip: u64) -> Option<u64> {
         let (role, index) = (self.link.role.other(), self.index as usize);
         let position = Position {
@@ -611,6 +611,12 @@ impl Lane {
             }
             _ => Some(seen.here),
         }
+    }
+
+    /// Moves to the ring that holds the byte `skip` after `start`: for a peek over several buffers.
+    #[cold]
+    fn pass_over(&self, view: &mut View, start: u64, skip: u64) -> bool {
+        self.follow(view, start, skip).is_some()
     }
 
     /// Keeps the ring that reading has come to.

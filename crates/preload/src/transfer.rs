@@ -16,6 +16,7 @@ use crate::{accepting, cancel, real, user, wait};
 ///
 /// # Safety
 /// The vectors are the program's.
+#[inline]
 pub unsafe fn receive(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     let mut moving = *lane;
     // SAFETY: the caller's promise.
@@ -26,6 +27,7 @@ pub unsafe fn receive(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<us
     result
 }
 
+#[inline(always)]
 unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     if flags & libc::MSG_OOB != 0 {
         return Err(libc::EINVAL);
@@ -136,6 +138,7 @@ fn receive_nothing(lane: &mut Lane, nonblocking: bool) -> Result<(), i32> {
 ///
 /// # Safety
 /// The vectors are the program's.
+#[inline]
 pub unsafe fn send(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     let mut moving = *lane;
     // SAFETY: the caller's promise.
@@ -186,6 +189,7 @@ unsafe fn send_gathered(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Res
     unsafe { send_quietly(lane, &[gathered], flags) }
 }
 
+#[inline(always)]
 unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     cancel::point();
     let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);

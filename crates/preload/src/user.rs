@@ -115,6 +115,7 @@ impl Deref for Vectors {
 ///
 /// # Safety
 /// The program gave `count` entries to be read.
+#[inline(always)]
 pub unsafe fn vectors(from: *const iovec, count: usize) -> Result<Vectors, c_int> {
     const NONE: iovec = iovec {
         iov_base: core::ptr::null_mut(),

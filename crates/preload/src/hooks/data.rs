@@ -83,6 +83,7 @@ unsafe fn write_vectors(
 }
 
 /// The buffers of a message.
+#[inline(always)]
 unsafe fn buffers_of(message: *const msghdr) -> Result<user::Vectors, i32> {
     // SAFETY: the program's message.
     unsafe {
