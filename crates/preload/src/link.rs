@@ -682,6 +682,8 @@ impl LinkEnd {
             let mut descriptors = [-1; sys::MOST];
             let got = limits::receive_message(self.channel(), &mut bytes, &mut descriptors);
             match got {
+                // What was announced before the end is still to be accepted.
+                Ok((0, _)) if self.role == Role::Server && self.has_jobs() => return,
                 Ok((0, _)) => return self.fail(),
                 Ok((length, count)) => {
                     let fds = descriptors.get(..count).unwrap_or(&[]);
