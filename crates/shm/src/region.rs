@@ -165,13 +165,20 @@ impl Region {
     /// writable, as private zero pages, until [`Region::map_into`] uses them again. So a thread that
     /// looks too late sees zeros instead of faulting.
     pub fn vacate(&self) -> Option<Vacancy> {
-        let flags =
-            libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: replaces exactly the region's own mapping, which is only reached through atomics
         // and raw copies, for which any bytes will do.
-        let base =
-            unsafe { libc::mmap(self.base.as_ptr().cast(), self.size, protection, flags, -1, 0) };
+        let base = unsafe {
+            libc::mmap(
+                self.base.as_ptr().cast(),
+                self.size,
+                protection,
+                flags,
+                -1,
+                0,
+            )
+        };
         (base.cast() == self.base.as_ptr()).then_some(Vacancy {
             base: self.base,
             size: self.size,

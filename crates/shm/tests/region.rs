@@ -272,15 +272,39 @@ fn a_read_only_mapping_takes_no_bytes() {
 fn a_vacated_region_reads_as_zero_and_its_addresses_serve_again() {
     let (first, region) = Region::create(c"first", 8192).expect("a region");
     let (second, other) = Region::create(c"second", 8192).expect("a region");
-    region.at::<AtomicU64>(0).expect("a word").store(7, Ordering::Relaxed);
-    other.at::<AtomicU64>(0).expect("a word").store(9, Ordering::Relaxed);
+    region
+        .at::<AtomicU64>(0)
+        .expect("a word")
+        .store(7, Ordering::Relaxed);
+    other
+        .at::<AtomicU64>(0)
+        .expect("a word")
+        .store(9, Ordering::Relaxed);
     let vacancy = region.vacate().expect("a vacancy");
     assert_eq!(vacancy.size(), 8192);
-    assert_eq!(region.at::<AtomicU64>(0).expect("a word").load(Ordering::Relaxed), 0);
+    assert_eq!(
+        region
+            .at::<AtomicU64>(0)
+            .expect("a word")
+            .load(Ordering::Relaxed),
+        0
+    );
     let again = Region::map_into(vacancy, second, Access::ReadWrite).expect("a mapping");
-    assert_eq!(again.at::<AtomicU64>(0).expect("a word").load(Ordering::Relaxed), 9);
+    assert_eq!(
+        again
+            .at::<AtomicU64>(0)
+            .expect("a word")
+            .load(Ordering::Relaxed),
+        9
+    );
     // The same addresses: whoever still knows the old region sees the new one.
-    assert_eq!(region.at::<AtomicU64>(0).expect("a word").load(Ordering::Relaxed), 9);
+    assert_eq!(
+        region
+            .at::<AtomicU64>(0)
+            .expect("a word")
+            .load(Ordering::Relaxed),
+        9
+    );
     core::mem::forget(again);
     for descriptor in [first, second] {
         // SAFETY: the descriptors are this test's own.

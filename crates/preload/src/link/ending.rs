@@ -1,0 +1,111 @@
+//! The end of a link: noticed, or declared; and what becomes of its pool and its memory.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_shm::{Access, Region, Vacancy};
+
+use super::LinkEnd;
+use crate::lock::Lock;
+use crate::{attach, clock, sys};
+
+impl LinkEnd {
+    fn drop_memory(&self) {
+        attach::drop_kept(self.memory.swap(-1, Ordering::AcqRel));
+    }
+
+    /// One socket less uses the link: called when all about it has been said.
+    pub fn used_less(&self) {
+        if self.live.fetch_sub(1, Ordering::AcqRel) == 1 && !self.is_alive() {
+            self.drop_memory();
+            self.vacate();
+        }
+    }
+
+    /// Whether the other process ended; asks the kernel.
+    pub fn check(&self) -> bool {
+        if !self.is_alive() {
+            return false;
+        }
+        let now = clock::now();
+        if now.wrapping_sub(self.checked.load(Ordering::Relaxed)) < 50 * clock::MICROSECOND {
+            return true;
+        }
+        self.checked.store(now, Ordering::Relaxed);
+        let mut byte = [0];
+        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+        let alive = !matches!(sys::receive(self.channel(), &mut byte, flags), Ok(0));
+        if !alive {
+            self.fail();
+        }
+        alive
+    }
+
+    /// The other end is gone or broke the rules: no new connection, and the pool is closed. Sockets
+    /// in use find out by their anchors.
+    pub fn fail(&self) {
+        if self.dead.swap(true, Ordering::AcqRel) || !self.is_own() {
+            return;
+        }
+        let Some(mut state) = self.state.lock() else {
+            return;
+        };
+        for lent in &mut state.slots {
+            attach::drop_kept(core::mem::replace(&mut lent.anchor, -1));
+        }
+        state.free.clear();
+        drop(state);
+        attach::drop_kept(self.channel());
+        if self.live.load(Ordering::Acquire) == 0 {
+            self.drop_memory();
+            self.vacate();
+        }
+    }
+
+    /// Nobody of this process uses the link any more, and nobody will: its memory goes back.
+    fn vacate(&self) {
+        if self.vacated.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(mut state) = self.state.lock() {
+            (state.slots, state.free) = (Vec::new(), Vec::new());
+            (state.bare, state.closing) = (Vec::new(), Vec::new());
+        }
+        if let Some(vacancy) = self.region.vacate()
+            && let Some(mut vacant) = VACANT.lock()
+        {
+            vacant.push(vacancy);
+        }
+    }
+
+    /// In a forked child: the pool and the channel stay the parent's. The memory stays while
+    /// sockets of the child are `used` over it: it may hand them on.
+    pub fn close_in_child(&self, used: bool) {
+        self.state.reset();
+        if let Some(mut state) = self.state.lock() {
+            for lent in &mut state.slots {
+                attach::drop_kept(core::mem::replace(&mut lent.anchor, -1));
+            }
+        }
+        if self.is_alive() {
+            attach::drop_kept(self.channel());
+        }
+        if !used {
+            self.drop_memory();
+        }
+    }
+}
+
+/// Addresses of links that ended. A link's region is never unmapped, since another thread may still
+/// look at it; it is replaced by zero pages, and the next link takes its place.
+static VACANT: Lock<Vec<Vacancy>> = Lock::new(Vec::new());
+
+pub(super) fn map(memory: i32, size: usize) -> Option<Region> {
+    let vacancy = VACANT.lock().and_then(|mut vacant| {
+        let index = vacant.iter().position(|vacancy| vacancy.size() == size)?;
+        Some(vacant.swap_remove(index))
+    });
+    match vacancy {
+        Some(vacancy) => Region::map_into(vacancy, memory, Access::ReadWrite).ok(),
+        None => Region::map(memory, size, Access::ReadWrite).ok(),
+    }
+}

@@ -1,0 +1,247 @@
+//! New connections: announced by the client over the queue, taken by the server, with doorbells and
+//! anchors over the channel.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Role, asleep};
+use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
+use netchannel_abi::nqe::{Nqe, Operation as Job};
+use netchannel_ring::queue::Element;
+
+use super::{LinkEnd, Loan, reset_side};
+use crate::{limits, sys};
+
+impl LinkEnd {
+    fn queue(&self, producer: Role) -> Option<(&QueueIndices, &[Element])> {
+        let start = self.layout.queue(producer);
+        let indices = self.region.at(start)?;
+        let elements = self
+            .region
+            .slice(start + size_of::<QueueIndices>(), QUEUE_CAPACITY)?;
+        Some((indices, elements))
+    }
+
+    /// (client) Whether somebody at the other end will take a connection soon: he loops, or sleeps
+    /// and is hereby claimed, which the caller then must wake with [`Self::announce`].
+    pub fn claim(&self) -> bool {
+        let Some((indices, _)) = self.queue(Role::Client) else {
+            return false;
+        };
+        match indices.asleep.load(Ordering::Acquire) {
+            asleep::LOOPS => true,
+            asleep::SLEEPS => indices
+                .asleep
+                .compare_exchange(
+                    asleep::SLEEPS,
+                    asleep::AWAKE,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
+                .is_ok(),
+            _ => false,
+        }
+    }
+
+    /// (client) Announces a connection whose slot is filled in, and wakes the server if need be, or
+    /// if he was `claimed`. False when the server's queue is full.
+    pub fn announce(&self, handle: Handle, listener: u32, claimed: bool) -> bool {
+        let Some((indices, elements)) = self.queue(Role::Client) else {
+            return false;
+        };
+        let nqe = Nqe {
+            operation: Job::Connect as u8,
+            handle: handle.to_word(),
+            data: u64::from(listener),
+            ..Nqe::default()
+        };
+        let Some(mut state) = self.state.lock() else {
+            return false;
+        };
+        let pushed = state
+            .producer
+            .push(&indices.tail, &indices.head, elements, &[nqe]);
+        drop(state);
+        match pushed {
+            Ok(1) => {}
+            Ok(_) => return false,
+            Err(_) => {
+                self.fail();
+                return false;
+            }
+        }
+        // Pairs with the fence in `listen_for_jobs`.
+        core::sync::atomic::fence(Ordering::SeqCst);
+        let slept = indices.asleep.load(Ordering::Relaxed) == asleep::SLEEPS
+            && indices
+                .asleep
+                .compare_exchange(
+                    asleep::SLEEPS,
+                    asleep::AWAKE,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
+                .is_ok();
+        if (slept || claimed && indices.asleep.load(Ordering::Relaxed) == asleep::AWAKE)
+            && let Err(libc::EPIPE | libc::ECONNRESET) =
+                sys::send(self.channel(), &[0], libc::MSG_DONTWAIT)
+        {
+            self.fail();
+        }
+        true
+    }
+
+    /// (client) Wakes a claimed server for nothing: the connection did not come about.
+    pub fn unclaim(&self) {
+        let _ = sys::send(self.channel(), &[0], libc::MSG_DONTWAIT);
+    }
+
+    /// (server) Says that this end is awake: in an event loop, or for how long nobody knows.
+    pub fn awake(&self, loops: bool) {
+        if let Some((indices, _)) = self.queue(Role::Client) {
+            let loops = loops && self.is_alive();
+            let word = if loops { asleep::LOOPS } else { asleep::AWAKE };
+            if indices.asleep.load(Ordering::Relaxed) != word {
+                indices.asleep.store(word, Ordering::Release);
+            }
+        }
+    }
+
+    /// (server) The other end sees that no more connections will be taken. Those that were
+    /// announced still can.
+    pub fn hang_up(&self) {
+        // SAFETY: no pointers.
+        let _ = unsafe {
+            let how = sys::int(libc::SHUT_WR);
+            sys::raw(
+                libc::SYS_shutdown,
+                [sys::int(self.channel()), how, 0, 0, 0, 0],
+            )
+        };
+    }
+
+    /// (server) Whether connections wait to be taken.
+    #[inline]
+    pub fn has_jobs(&self) -> bool {
+        let Some((indices, _)) = self.queue(Role::Client) else {
+            return false;
+        };
+        let head = indices.head.load(Ordering::Relaxed);
+        indices.tail.load(Ordering::Acquire) != head
+    }
+
+    /// (server) Asks for a doorbell; the caller looks at [`Self::has_jobs`] once more.
+    pub fn listen_for_jobs(&self) {
+        if let Some((indices, _)) = self.queue(Role::Client) {
+            netchannel_ring::cell::sleep(&indices.asleep);
+        }
+    }
+
+    /// (server) Takes new connections, calling `each` with the listener and the loan.
+    pub fn take_jobs(&self, mut each: impl FnMut(u32, Loan)) {
+        let Some((indices, elements)) = self.queue(Role::Client) else {
+            return;
+        };
+        let mut batch = [Nqe::default(); 32];
+        loop {
+            let Some(mut state) = self.state.lock() else {
+                return;
+            };
+            let popped = state
+                .consumer
+                .pop(&indices.tail, &indices.head, elements, &mut batch);
+            drop(state);
+            let Ok(count) = popped else {
+                return self.fail();
+            };
+            if count > 0 {
+                self.expecting.store(false, Ordering::Relaxed);
+            }
+            for nqe in batch.iter().take(count) {
+                let Some(loan) = self.take_job(nqe) else {
+                    return self.fail();
+                };
+                let listener = u32::try_from(nqe.data).unwrap_or(0);
+                each(listener, loan);
+            }
+            if count < batch.len() {
+                return;
+            }
+        }
+    }
+
+    fn take_job(&self, nqe: &Nqe) -> Option<Loan> {
+        let handle = Handle::from_word(nqe.handle);
+        let slot = self.slot(handle.index)?;
+        if nqe.operation != Job::Connect as u8 {
+            return None;
+        }
+        if !self.has_anchor(handle.index) {
+            self.read_channel();
+        }
+        let mut state = self.state.lock()?;
+        let lent = state.slots.get_mut(handle.index as usize)?;
+        self.free_if_gone(lent, slot);
+        if lent.busy || lent.anchor < 0 || handle.generation == lent.generation {
+            return None;
+        }
+        lent.busy = true;
+        lent.generation = handle.generation;
+        let loan = Loan {
+            handle,
+            anchor: core::mem::replace(&mut lent.anchor, -1),
+            nonblocking: lent.anchor_nonblocking,
+        };
+        let blocks = core::mem::take(&mut lent.blocks);
+        blocks
+            .into_iter()
+            .flatten()
+            .for_each(|block| state.arena.free(block));
+        drop(state);
+        reset_side(
+            &slot.server,
+            handle.generation,
+            self.layout.small_ring(self.role, handle.index as usize),
+        );
+        self.pooled.fetch_sub(1, Ordering::Relaxed);
+        self.live.fetch_add(1, Ordering::Relaxed);
+        Some(loan)
+    }
+
+    /// Reads doorbells and anchors from the channel, and notices the end of the other process.
+    pub fn read_channel(&self) {
+        loop {
+            let mut bytes = [0; MESSAGE_BYTES];
+            let mut descriptors = [-1; sys::MOST];
+            let got = limits::receive_message(self.channel(), &mut bytes, &mut descriptors);
+            match got {
+                // What was announced before the end is still to be accepted.
+                Ok((0, _)) if self.role == Role::Server && self.has_jobs() => return,
+                Ok((0, _)) => return self.fail(),
+                Ok((length, count)) => {
+                    let fds = descriptors.get(..count).unwrap_or(&[]);
+                    let message = bytes.get(..length).and_then(Message::from_bytes);
+                    match message {
+                        Some(message)
+                            if message.operation == Operation::Anchors as u32
+                                && self.role == Role::Server =>
+                        {
+                            for (index, fd) in fds.iter().enumerate() {
+                                let word = message.words.get(1 + index / 2).copied().unwrap_or(0);
+                                let number = word >> (32 * (index % 2)) & 0xffff_ffff;
+                                self.add_anchor(
+                                    usize::try_from(number).unwrap_or(usize::MAX),
+                                    *fd,
+                                    false,
+                                );
+                            }
+                        }
+                        _ => fds.iter().for_each(|fd| sys::close(*fd)),
+                    }
+                }
+                Err(libc::EAGAIN | libc::EINTR) => return,
+                Err(_) => return self.fail(),
+            }
+        }
+    }
+}
