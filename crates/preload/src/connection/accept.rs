@@ -1,0 +1,176 @@
+//! Listening and accepting: a socket becomes a listener, hands out connections, and is an ordinary
+//! socket again.
+
+use core::sync::atomic::Ordering;
+
+use libc::c_int;
+use netchannel_abi::address::{Address, INET6};
+use netchannel_abi::link::side_flags;
+use netchannel_abi::program::State;
+use netchannel_abi::reason::Reason;
+
+use super::{describe, publish, set_blocking, turn_into};
+use crate::listener::{Listener, Pending};
+use crate::socket::{self, Socket, header, status};
+use crate::table::Kind;
+use crate::{attach, epoll, names, options, sys};
+
+/// Makes a socket of a connection that waited. `Err` gives the errno of a failed accept, or 0 when
+/// the connection was unusable and the next one should be tried.
+pub fn accept(listening: &Socket, pending: Pending, flags: c_int) -> Result<(i32, Address), i32> {
+    let Pending { link, loan } = pending;
+    let shared = link.slot(loan.handle.index).ok_or(0)?;
+    let close_on_exec = flags & libc::SOCK_CLOEXEC != 0;
+    let Some(socket) = socket::allocate(Kind::Virtual, State::Virtual) else {
+        attach::drop_kept(loan.anchor);
+        return Err(libc::ENOBUFS);
+    };
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    set_blocking(loan, !nonblocking);
+    let fd = match sys::duplicate(loan.anchor, 0, close_on_exec) {
+        Ok(fd) => fd,
+        Err(error) => {
+            socket.free();
+            if let Some(listener) = listening.listener() {
+                listener.push_front(pending);
+            }
+            return Err(error);
+        }
+    };
+    attach::drop_kept(loan.anchor);
+    if nonblocking {
+        socket.mark(status::NONBLOCKING);
+    }
+    let six = listening
+        .listener()
+        .is_some_and(|listener| listener.address.family == INET6);
+    let shown = |address: Address| if six { address.mapped() } else { address };
+    let (local, peer) = (shared.meta.server.load(), shared.meta.client.load());
+    // The peer names its own address: believe only one of this host.
+    let credible = attach::current().is_some_and(|attachment| names::is_local(attachment, &peer));
+    let peer = if credible {
+        peer
+    } else {
+        Address {
+            port: peer.port,
+            ..local
+        }
+    };
+    let (local, peer) = (shown(local), shown(peer));
+    let number = listening.entry.listener.load(Ordering::Relaxed);
+    describe(&socket, link, loan, &local, &peer, number);
+    options::inherit(listening, &socket);
+    let (own, _) = link.sides(shared);
+    own.flags.fetch_or(side_flags::ACCEPTED, Ordering::AcqRel);
+    if let Some(header) = header() {
+        header.accepts.fetch_add(1, Ordering::Relaxed);
+    }
+    if !publish(fd, socket) {
+        sys::close(fd);
+        return Err(libc::EMFILE);
+    }
+    Ok((fd, peer))
+}
+
+/// Notes a connection the kernel accepted on our listener.
+pub fn note_kernel_accept(fd: i32, nonblocking: bool) {
+    let Some(socket) = socket::allocate(Kind::Kernel, State::Kernel) else {
+        return;
+    };
+    socket.mark(status::KERNEL_CONNECTED);
+    if nonblocking {
+        socket.mark(status::NONBLOCKING);
+    }
+    if let Some(local) = names::of_kernel(fd, false) {
+        socket.entry.local.store(&local);
+    }
+    if let Some(peer) = names::of_kernel(fd, true) {
+        socket.entry.peer.store(&peer);
+    }
+    socket.falls_back(Reason::PlainClient);
+    publish(fd, socket);
+}
+
+/// After a successful `listen` of the kernel: the listener is open to our programs too.
+pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
+    let Some(listener) = Listener::register(fd, backlog) else {
+        return;
+    };
+    let socket = match socket.or_else(|| socket::allocate(Kind::Kernel, State::Kernel)) {
+        Some(socket) => socket,
+        None => return listener.close(false),
+    };
+    let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+    if flags & sys::int(libc::O_NONBLOCK) != 0 && flags & sys::int(BLOCKING) == 0 {
+        socket.mark(status::NONBLOCKING);
+    } else {
+        // To the kernel it never blocks: who waits, waits for both kinds of connection.
+        set_file_nonblocking(fd, true);
+    }
+    socket
+        .local
+        .listener
+        .store(core::ptr::from_ref(listener).cast_mut(), Ordering::Release);
+    socket
+        .entry
+        .listener
+        .store(listener.number, Ordering::Relaxed);
+    socket.entry.local.store(&listener.address);
+    socket.entry.descriptor.store(fd, Ordering::Relaxed);
+    let turned = turn_into(fd, &socket, Kind::Listener, State::Listener);
+    epoll::replaced(fd, &turned);
+}
+
+/// A listener that was inherited over exec, or received, is opened to our programs when the
+/// program first uses it.
+pub fn recognise_listener(fd: i32) {
+    if attach::ensure().is_some()
+        && sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)
+        && sys::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+    {
+        listen(fd, None, 4096);
+    }
+}
+
+/// A listener that was shut down is an ordinary bound socket again.
+pub fn unlisten(fd: i32) {
+    let Some(socket) = socket::of(fd).filter(|socket| socket.word.kind() == Kind::Listener) else {
+        return;
+    };
+    let turned = turn_into(fd, &socket, Kind::Kernel, State::Kernel);
+    turned.mark(status::BOUND);
+    if !turned.has(status::NONBLOCKING) {
+        set_file_nonblocking(fd, false);
+    }
+    if let Some(listener) = socket.listener() {
+        listener.close(!socket.has(status::SHARED));
+    }
+    turned
+        .local
+        .listener
+        .store(core::ptr::null_mut(), Ordering::Release);
+    epoll::replaced(fd, &turned);
+}
+
+/// On the file of a listener, which has no other use for it: the program takes it for blocking. It
+/// stays with the file, whoever gets a descriptor of it.
+pub const BLOCKING: c_int = libc::O_APPEND;
+
+/// Notes on a listener's file whether the program takes it for blocking.
+pub fn mark_blocking(fd: i32, on: bool) {
+    if let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) {
+        let bit = sys::int(BLOCKING);
+        let wanted = if on { flags | bit } else { flags & !bit };
+        let _ = sys::fcntl(fd, libc::F_SETFL, wanted | sys::int(libc::O_NONBLOCK));
+    }
+}
+
+/// Makes a listener that blocks, to the program, one that does not to the kernel, or takes that
+/// back.
+pub fn set_file_nonblocking(fd: i32, on: bool) {
+    if let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) {
+        let bits = sys::int(libc::O_NONBLOCK | BLOCKING);
+        let wanted = if on { flags | bits } else { flags & !bits };
+        let _ = sys::fcntl(fd, libc::F_SETFL, wanted);
+    }
+}

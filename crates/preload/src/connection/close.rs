@@ -1,0 +1,205 @@
+//! Shutting down and closing: what the other end is told, what goes back to the pool, and what
+//! outlives the descriptor.
+
+use core::sync::atomic::Ordering;
+
+use libc::c_int;
+use netchannel_abi::link::{Geometry, Role, side_flags};
+
+use crate::lane::Lane;
+use crate::link::Loan;
+use crate::socket::{Socket, status};
+use crate::table::{self, Kind, Word};
+use crate::{attach, epoll, lock, ports, sys, wait};
+
+/// `shutdown` of a virtual socket.
+pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
+    let socket = lane.socket;
+    if socket.has(status::RESET | status::PEER_GONE) {
+        return Err(libc::ENOTCONN);
+    }
+    if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
+        socket.mark(status::SHUT_WRITE);
+        // Release: the tail that is final stands before it.
+        lane.own().flags.fetch_or(side_flags::FIN, Ordering::AcqRel);
+        lane.announce_flags();
+    }
+    if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
+        socket.mark(status::SHUT_READ);
+    }
+    // Whoever of this program sleeps on the anchor must see it. From then on it brings no tokens.
+    // A reader that sleeps has nothing to learn of SHUT_WR.
+    let sleepers = socket.entry.receive.sleepers.load(Ordering::Acquire);
+    let concerned = if how == libc::SHUT_WR {
+        sleepers >= wait::WRITER
+    } else {
+        sleepers > 0 || socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0
+    };
+    if concerned {
+        lane.own()
+            .flags
+            .fetch_or(side_flags::ANCHOR_SHUT, Ordering::AcqRel);
+        socket.mark(status::SHARED | status::ANCHOR_SHUT);
+        // SAFETY: no pointers.
+        let _ = unsafe {
+            let how = sys::int(libc::SHUT_RD);
+            sys::raw(libc::SYS_shutdown, [sys::int(lane.fd), how, 0, 0, 0, 0])
+        };
+    }
+    epoll::changed(&socket);
+    Ok(())
+}
+
+/// Closes a descriptor that is one of our sockets.
+pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
+    if !table::change(fd, socket.word, Word::FOREIGN) {
+        return Err(libc::EBADF);
+    }
+    epoll::forget(fd, socket);
+    if socket.entry.references.load(Ordering::Acquire) == 1 && keep_for_sleepers(fd, socket) {
+        return close_kernel(fd);
+    }
+    let last = socket.drop_reference();
+    if !last {
+        match socket.listener() {
+            Some(listener) if !held_here(socket) => listener.close(false),
+            None if socket.is_foreign() && !held_here(socket) => socket.leave(),
+            _ => {}
+        }
+        return close_kernel(fd);
+    }
+    match socket.word.kind() {
+        Kind::Virtual => close_virtual(fd, socket),
+        Kind::Listener => {
+            if let Some(listener) = socket.listener() {
+                listener.close(true);
+            }
+            let result = close_kernel(fd);
+            socket.free();
+            result
+        }
+        _ => {
+            let result = close_kernel(fd);
+            socket.free();
+            result
+        }
+    }
+}
+
+/// A call that sleeps in the socket, or that a signal handler has interrupted, keeps it, as it keeps
+/// the kernel's file: it goes on under a descriptor of the library's until the call ends.
+fn keep_for_sleepers(fd: i32, socket: &Socket) -> bool {
+    let entry = socket.entry;
+    let used = entry.receive.sleepers.load(Ordering::Acquire) > 0
+        || lock::is_mine(&entry.transmit.lock)
+        || lock::is_mine(&entry.receive.lock);
+    if !used || socket.local.orphan.load(Ordering::Acquire) != 0 {
+        return false;
+    }
+    let Ok(kept) = attach::duplicate(fd) else {
+        return false;
+    };
+    socket.mark(status::SHARED);
+    table::set(kept, socket.word);
+    socket.local.orphan.store(kept + 1, Ordering::Release);
+    true
+}
+
+/// Whether this process has another descriptor of the same socket.
+fn held_here(socket: &Socket) -> bool {
+    let mut held = false;
+    table::for_each(|_, word| held |= word == socket.word);
+    held
+}
+
+fn close_kernel(fd: i32) -> Result<(), i32> {
+    // SAFETY: the descriptor is the program's to close.
+    unsafe { sys::raw(libc::SYS_close, [sys::int(fd), 0, 0, 0, 0, 0]) }.map(|_| ())
+}
+
+/// `SO_LINGER` of some seconds: close waits while much of what was sent is still unread. What fits
+/// a TCP receiver's buffer counts as delivered.
+fn linger(lane: &Lane) {
+    let seconds = u64::from(
+        lane.socket
+            .entry
+            .linger
+            .load(Ordering::Relaxed)
+            .saturating_sub(1),
+    );
+    if seconds == 0 {
+        return;
+    }
+    let until = crate::clock::nanoseconds().saturating_add(seconds.saturating_mul(1_000_000_000));
+    while !lane.is_drained() {
+        let left = until.saturating_sub(crate::clock::nanoseconds());
+        if left == 0 {
+            return;
+        }
+        lane.arm(netchannel_abi::link::waiter::SPACE);
+        if !lane.is_drained() {
+            let mut set = [libc::pollfd {
+                fd: lane.fd,
+                events: libc::POLLIN,
+                revents: 0,
+            }];
+            let left = i64::try_from(left).unwrap_or(i64::MAX);
+            if sys::poll(&mut set, left, core::ptr::null()).is_err() {
+                return;
+            }
+            lane.take_tokens(None);
+        }
+    }
+}
+
+fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
+    let Some(mut lane) = Lane::of(*socket, fd) else {
+        socket.free();
+        return close_kernel(fd);
+    };
+    let entry = socket.entry;
+    linger(&lane);
+    lock::acquire(&entry.transmit.lock);
+    lock::acquire(&entry.receive.lock);
+    let abort = entry.linger.load(Ordering::Relaxed) == 1
+        || lane.has_bytes() && !socket.has(status::SHUT_READ);
+    let reset = if abort { side_flags::RESET } else { 0 };
+    let flags = side_flags::FIN | side_flags::CLOSED | reset;
+    let slot = lane.slot();
+    let own = lane.own();
+    // Nobody is woken on our behalf any more.
+    own.waiter.store(0, Ordering::Release);
+    let keep = lane.link.wants_anchor()
+        && !socket.has(status::SHARED | status::PEER_GONE | status::FAULT)
+        && entry.receive.sleepers.load(Ordering::Acquire) == 0;
+    let kept = if keep {
+        attach::duplicate(fd).ok()
+    } else {
+        None
+    };
+    if let Some(anchor) = kept {
+        table::set(anchor, Word::new(Kind::Internal, 0, 0));
+        lane.fd = anchor;
+    }
+    let rings = [&entry.transmit.geometry, &entry.transmit.former_geometry]
+        .map(|word| Geometry::from_word(word.load(Ordering::Relaxed)));
+    let loan = kept.map(|anchor| Loan {
+        handle: lane.handle(),
+        anchor,
+        nonblocking: socket.has(status::NONBLOCKING),
+    });
+    let is_client = lane.link.role == Role::Client;
+    let bound = socket.local.reserve.swap(0, Ordering::Relaxed);
+    let port = entry.local.load().port;
+    lane.link.finish(slot, lane.handle(), flags, loan, rings);
+    lane.announce_flags();
+    lane.link.used_less();
+    let result = close_kernel(fd);
+    if bound > 0 {
+        attach::drop_kept(bound - 1);
+    } else if is_client && !socket.is_foreign() {
+        ports::give(port, entry.process.load(Ordering::Relaxed));
+    }
+    socket.free();
+    result
+}

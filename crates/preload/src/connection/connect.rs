@@ -1,0 +1,204 @@
+//! Connecting: to a listener of our programs over a link, or else through the kernel.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::address::{Address, INET, INET6};
+use netchannel_abi::link::{Role, side_flags};
+use netchannel_abi::program::State;
+use netchannel_abi::reason::Reason;
+
+use super::{describe, materialise, set_blocking, turn_into};
+use crate::link::{LinkEnd, Loan, reset_side};
+use crate::socket::{Socket, header, status};
+use crate::table::{self, Kind, Word};
+use crate::{attach, epoll, listener, names, ports, sys};
+
+/// What became of a connect.
+pub enum Connected {
+    /// It is done, or under way (`EINPROGRESS`), or failed.
+    Virtual(Result<(), i32>),
+    /// The kernel must do it.
+    Kernel,
+}
+
+/// Connects a socket to `address`, virtually if a program of ours listens there.
+pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected {
+    if socket.word.kind() == Kind::Virtual {
+        let first = socket.has(status::CONNECTING);
+        socket.unmark(status::CONNECTING);
+        return Connected::Virtual(if first { Ok(()) } else { Err(libc::EISCONN) });
+    }
+    if socket.word.kind() == Kind::Listener || socket.has(status::KERNEL_CONNECTED) {
+        return Connected::Kernel;
+    }
+    match try_virtual(fd, socket, address) {
+        Ok(()) => Connected::Virtual(if socket.has(status::NONBLOCKING) {
+            socket.mark(status::CONNECTING);
+            Err(libc::EINPROGRESS)
+        } else {
+            Ok(())
+        }),
+        Err(reason) => {
+            let kernel = materialise(fd, socket, Reason::None);
+            if let (Ok(kernel), Some(address)) = (kernel, address) {
+                kernel.falls_back(reason);
+                kernel.entry.peer.store(&address);
+                kernel.mark(status::KERNEL_CONNECTED);
+            }
+            Connected::Kernel
+        }
+    }
+}
+
+fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<(), Reason> {
+    let mut address = address.ok_or(Reason::Unsupported)?;
+    let attachment = attach::ensure().ok_or(Reason::NoDaemon)?;
+    let family = socket.local.family.load(Ordering::Relaxed);
+    if i32::from(address.family) != family || socket.entry.reason.load(Ordering::Relaxed) != 0 {
+        return Err(Reason::Option);
+    }
+    if address.port == 0 {
+        return Err(Reason::NoListener);
+    }
+    if address.is_wildcard() {
+        // The kernel takes "any" as "this host".
+        address = if family == libc::AF_INET6 {
+            Address::v6(1u128.to_be_bytes(), address.port, 0)
+        } else {
+            Address::v4([127, 0, 0, 1], address.port)
+        };
+    }
+    let target = names::find_listener(attachment, &address)?;
+    let (link, claimed) = listener::client_link(&target).map_err(|error| match error {
+        libc::ENOMEM | libc::ENOBUFS | libc::EMFILE | libc::ENFILE => Reason::Quota,
+        libc::ECONNREFUSED => Reason::NoListener,
+        libc::EAGAIN => Reason::BacklogFull,
+        libc::ENOTCONN | libc::EPIPE => Reason::NoDaemon,
+        _ => Reason::LinkFailed,
+    })?;
+    let local = local_address(fd, socket, &address);
+    let loan = if local.is_some() { link.lend() } else { None };
+    let (Some(local), Some(loan)) = (local, loan) else {
+        if claimed {
+            link.unclaim();
+        }
+        local.inspect(|local| release_port(socket, local));
+        return Err(if local.is_some() {
+            Reason::Quota
+        } else {
+            Reason::NoPort
+        });
+    };
+    let route = Route {
+        link,
+        loan,
+        claimed,
+        listener: target.listener,
+    };
+    if establish(fd, socket, &route, &local, &address) {
+        Ok(())
+    } else {
+        release_port(socket, &local);
+        Err(Reason::BacklogFull)
+    }
+}
+
+/// The way a new connection takes.
+struct Route {
+    link: &'static LinkEnd,
+    loan: Loan,
+    claimed: bool,
+    listener: u32,
+}
+
+fn release_port(socket: &Socket, local: &Address) {
+    if !socket.has(status::BOUND) {
+        ports::give(local.port, attach::process());
+    }
+}
+
+/// The address a connection starts from: what the program bound, or a port of our own.
+fn local_address(fd: i32, socket: &Socket, to: &Address) -> Option<Address> {
+    let bound = if socket.has(status::BOUND) {
+        names::of_kernel(fd, false).filter(|address| address.port != 0)
+    } else {
+        None
+    };
+    let plain = to.unmapped();
+    let mut own = match plain.family {
+        INET if plain.is_loopback() => Address::v4([127, 0, 0, 1], 0),
+        _ => Address { port: 0, ..plain },
+    };
+    if to.family == INET6 {
+        own = own.mapped();
+    }
+    match bound {
+        Some(bound) if !bound.is_wildcard() => Some(bound),
+        Some(bound) => Some(Address {
+            port: bound.port,
+            ..own
+        }),
+        None => Some(Address {
+            port: ports::take()?,
+            ..own
+        }),
+    }
+}
+
+/// Fills the slot in, announces it, and puts the anchor under the program's descriptor.
+fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Address) -> bool {
+    let Route {
+        link,
+        loan,
+        claimed,
+        listener: number,
+    } = *route;
+    let handle = loan.handle;
+    let Some(slot) = link.slot(handle.index) else {
+        return false;
+    };
+    slot.meta.client.store(&local.unmapped());
+    slot.meta.server.store(&peer.unmapped());
+    slot.meta.listener.store(number, Ordering::Relaxed);
+    slot.meta
+        .generation
+        .store(handle.generation, Ordering::Relaxed);
+    let ring = link.layout.small_ring(Role::Client, handle.index as usize);
+    reset_side(&slot.client, handle.generation, ring);
+    if !link.announce(handle, number, claimed) {
+        // Nobody saw it: both sides count as closed.
+        slot.server
+            .generation
+            .store(handle.generation, Ordering::Relaxed);
+        slot.server
+            .flags
+            .store(side_flags::CLOSED | side_flags::RELEASED, Ordering::Relaxed);
+        link.finish(slot, handle, side_flags::CLOSED, Some(loan), [ring; 2]);
+        link.used_less();
+        return false;
+    }
+    let was_bound = socket.has(status::BOUND);
+    if was_bound && let Ok(kept) = attach::duplicate(fd) {
+        // The kernel goes on reserving the port the program bound.
+        table::set(kept, Word::new(Kind::Internal, 0, 0));
+        socket.local.reserve.store(kept + 1, Ordering::Relaxed);
+    }
+    set_blocking(loan, !socket.has(status::NONBLOCKING));
+    epoll::before_replace(fd, socket);
+    let close_on_exec = if socket.word.kind() == Kind::Fresh {
+        socket.has(status::CLOSE_ON_EXEC)
+    } else {
+        sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0)
+    };
+    if sys::replace(loan.anchor, fd, close_on_exec).is_err() {
+        return false;
+    }
+    attach::drop_kept(loan.anchor);
+    describe(socket, link, loan, local, peer, number);
+    let turned = turn_into(fd, socket, Kind::Virtual, State::Virtual);
+    if let Some(header) = header() {
+        header.connects.fetch_add(1, Ordering::Relaxed);
+    }
+    epoll::replaced(fd, &turned);
+    true
+}
