@@ -1,0 +1,178 @@
+//! Connections that wait and are not accepted here: handed to the other holders of the listener or
+//! to the next image, or reset.
+
+use std::collections::VecDeque;
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::link::{Role, side_flags};
+use netchannel_abi::message::Operation;
+
+use super::links::REGISTRY;
+use super::{Listener, Pending, poll_jobs, server_links};
+use crate::link::LinkEnd;
+use crate::{attach, bell, clock, sys};
+
+impl Listener {
+    /// This process closes the listener. `last` when no other process holds it: then what waits is
+    /// reset, as TCP does; otherwise it is handed to the others.
+    pub fn close(&'static self, last: bool) {
+        if last {
+            poll_jobs();
+        } else {
+            clear_links(
+                |link| link.listener == self.number,
+                || self.hand_on_all(false),
+            );
+        }
+        self.open.store(false, Ordering::Release);
+        if let Some(mut registry) = REGISTRY.lock() {
+            registry
+                .listeners
+                .retain(|listener| !core::ptr::eq(*listener, self));
+        }
+        if last {
+            self.take_all().iter().for_each(reset);
+        } else {
+            self.hand_on_all(false);
+        }
+        // Links to a listener that is gone bring no more connections: those that are open go on.
+        let links = server_links();
+        for link in links.iter().filter(|link| link.listener == self.number) {
+            link.fail();
+        }
+        let mut words = [0; 14];
+        words[0] = u64::from(self.number);
+        let mut none = [-1; sys::MOST];
+        let _ = attach::request(Operation::Unlisten, words, &[], &mut none);
+        attach::drop_kept(self.channel());
+        self.bell.silence();
+    }
+
+    fn take_all(&self) -> VecDeque<Pending> {
+        let waiting = self.pending.lock();
+        waiting.map_or_else(VecDeque::new, |mut queue| core::mem::take(&mut *queue))
+    }
+
+    fn hand_on_all(&self, to_next_image: bool) {
+        for pending in self.take_all() {
+            if !self.hand_on(&pending, to_next_image) {
+                reset(&pending);
+            }
+        }
+    }
+
+    fn hand_on(&self, pending: &Pending, to_next_image: bool) -> bool {
+        let mut words = [0; 14];
+        words[0] = pending.link.number;
+        words[1] = u64::from(self.number);
+        words[2] = u64::from(pending.loan.handle.index);
+        words[3] = u64::from(to_next_image);
+        // A connection that came without its link's channel goes on with another's.
+        let spare = if pending.link.is_own() {
+            None
+        } else {
+            sys::socket_pair(libc::SOCK_SEQPACKET).ok()
+        };
+        let channel = spare.map_or(pending.link.channel(), |pair| pair.0);
+        let fds = [pending.link.memory(), channel, pending.loan.anchor];
+        let mut none = [-1; sys::MOST];
+        let done = attach::request(Operation::Reoffer, words, &fds, &mut none).is_ok();
+        if let Some((one, other)) = spare {
+            sys::close(one);
+            sys::close(other);
+        }
+        if done {
+            attach::drop_kept(pending.loan.anchor);
+        }
+        done
+    }
+}
+
+/// Resets a connection that nobody will accept.
+pub(super) fn reset(pending: &Pending) {
+    let Some(slot) = pending.link.slot(pending.loan.handle.index) else {
+        return;
+    };
+    let flags = side_flags::FIN | side_flags::CLOSED | side_flags::RESET;
+    let ring = pending
+        .link
+        .layout
+        .small_ring(Role::Server, pending.loan.handle.index as usize);
+    pending
+        .link
+        .finish(slot, pending.loan.handle, flags, None, [ring; 2]);
+    if let Some(wake) = netchannel_ring::waiter::announce_data(&slot.client.waiter)
+        && let Some(index) = wake.cell
+        && let Some(cell) = pending.link.cell(Role::Client, index)
+    {
+        let slot = pending.loan.handle.index as usize;
+        netchannel_ring::cell::mark(&cell.asleep, &cell.summary, &cell.ready, slot);
+    }
+    // The anchor's end wakes whoever sleeps.
+    attach::drop_kept(pending.loan.anchor);
+    pending.link.used_less();
+}
+
+/// This process has accepted a connection and may now be busy for long: what else has come is
+/// handed to the other holders of the listener.
+pub fn withdraw(listener: &'static Listener) {
+    if bell::anybody_sleeps() {
+        // Other threads of this process accept.
+        return;
+    }
+    let links = server_links();
+    for link in &links {
+        link.awake(false);
+    }
+    core::sync::atomic::fence(Ordering::SeqCst);
+    // The connection for which a link was made is on its way.
+    let until = clock::now().wrapping_add(300 * clock::MICROSECOND);
+    for link in &links {
+        while link.expecting.load(Ordering::Relaxed) && !link.has_jobs() && clock::now() < until {
+            core::hint::spin_loop();
+        }
+    }
+    poll_jobs();
+    let waiting = listener
+        .pending
+        .lock()
+        .map(|mut queue| core::mem::take(&mut *queue));
+    for pending in waiting.into_iter().flatten() {
+        if !listener.hand_on(&pending, false) {
+            listener.push(pending);
+        }
+    }
+}
+
+/// Before an exec: what waits to be accepted is left for the next image. The links end with this
+/// one, so nobody may announce anything on them any more.
+pub fn hand_over() {
+    clear_links(
+        |_| true,
+        || {
+            let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
+            for listener in listeners.into_iter().flatten() {
+                listener.hand_on_all(true);
+            }
+        },
+    );
+}
+
+/// Lets nobody announce anything more on some links, and has `hand_on` see to what was announced.
+fn clear_links(which: impl Fn(&LinkEnd) -> bool, hand_on: impl Fn()) {
+    let mut links = server_links();
+    links.retain(|link| link.is_alive() && which(link));
+    for link in &links {
+        link.read_channel();
+        link.hang_up();
+    }
+    poll_jobs();
+    hand_on();
+    if !links.is_empty() {
+        // Who had looked before the end was to be seen has announced by now.
+        sys::sleep(1_000_000);
+        poll_jobs();
+        hand_on();
+    }
+}

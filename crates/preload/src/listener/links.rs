@@ -1,0 +1,222 @@
+//! The links and listeners of this process: which there are, and what all of them are asked at once.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::link::Role;
+use netchannel_abi::message::Operation;
+
+use super::handing::reset;
+use super::{Listener, Pending};
+use crate::link::LinkEnd;
+use crate::lock::Lock;
+use crate::names::Target;
+use crate::{attach, foreign, sys};
+
+/// Links and listeners of this process.
+pub(super) struct Registry {
+    clients: Vec<&'static LinkEnd>,
+    pub(super) servers: Vec<&'static LinkEnd>,
+    pub(super) listeners: Vec<&'static Listener>,
+}
+
+pub(super) static REGISTRY: Lock<Registry> = Lock::new(Registry {
+    clients: Vec::new(),
+    servers: Vec::new(),
+    listeners: Vec::new(),
+});
+
+/// Moves new connections from all links to their listeners.
+pub fn poll_jobs() {
+    let Some(registry) = REGISTRY.lock() else {
+        return;
+    };
+    for link in &registry.servers {
+        if !link.is_alive() || !link.has_jobs() {
+            continue;
+        }
+        link.take_jobs(|number, loan| {
+            let pending = Pending { link, loan };
+            match registry
+                .listeners
+                .iter()
+                .find(|listener| listener.number == number)
+            {
+                Some(listener) => listener.push(pending),
+                None => reset(&pending),
+            }
+        });
+    }
+}
+
+/// Asks for doorbells on all links. True when a connection came meanwhile.
+pub fn listen_for_jobs() -> bool {
+    let Some(registry) = REGISTRY.lock() else {
+        return true;
+    };
+    let mut came = false;
+    for link in &registry.servers {
+        if link.is_alive() {
+            link.listen_for_jobs();
+            came |= link.has_jobs();
+        }
+    }
+    came
+}
+
+/// A thread that watches listeners is awake, and looks at them again soon.
+pub fn loops() {
+    let Some(registry) = REGISTRY.lock() else {
+        return;
+    };
+    for link in &registry.servers {
+        if link.is_alive() {
+            link.awake(true);
+        }
+    }
+}
+
+/// Reads the channels of all links: doorbells, anchors, ends.
+pub fn read_channels() {
+    let Some(registry) = REGISTRY.lock() else {
+        return;
+    };
+    for link in &registry.servers {
+        if link.is_alive() {
+            link.read_channel();
+        }
+    }
+}
+
+/// The links to programs that connect to us.
+pub fn server_links() -> Vec<&'static LinkEnd> {
+    REGISTRY
+        .lock()
+        .map(|registry| registry.servers.clone())
+        .unwrap_or_default()
+}
+
+/// More links than this to one listener are not made: beyond them the kernel spreads the load.
+const MOST_LINKS: usize = 16;
+
+/// A link to a program that holds the listener, made by the daemon if need be, and whether its
+/// other end was claimed. Where several processes hold it, only one that will accept soon is taken.
+///
+/// # Errors
+/// The daemon's refusal; `EAGAIN` when all who could accept are busy.
+pub fn client_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
+    let number = target.listener;
+    let mut known;
+    loop {
+        let found = {
+            let registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
+            known = 0;
+            registry.clients.iter().copied().find(|link| {
+                let fits = link.listener == number && link.is_own() && link.is_alive();
+                known += usize::from(fits);
+                fits && (!target.shared || link.claim())
+            })
+        };
+        match found {
+            Some(link) if link.check() => return Ok((link, target.shared)),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    forget_ended_links();
+    if known >= MOST_LINKS {
+        return Err(libc::EAGAIN);
+    }
+    let mut words = [0; 14];
+    words[0] = u64::from(number);
+    let mut received = [-1; sys::MOST];
+    let (answer, count) = attach::request(Operation::Connect, words, &[], &mut received)?;
+    let fds = received.get(..count).unwrap_or(&[]);
+    let sizes = (answer.words[1], answer.words[2]);
+    let link =
+        LinkEnd::adopt(Role::Client, answer.words[0], number, sizes, 0, fds).ok_or(libc::EPROTO)?;
+    let mut registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
+    registry.clients.retain(|link| link.is_alive());
+    registry.clients.push(link);
+    Ok((link, false))
+}
+
+/// Lets go of links whose other end has gone: their descriptors are worth more elsewhere.
+fn forget_ended_links() {
+    let Some(mut registry) = REGISTRY.lock() else {
+        return;
+    };
+    registry.clients.retain(|link| link.check());
+}
+
+/// A link of this process by its number.
+pub fn own_link(role: Role, number: u64) -> Option<&'static LinkEnd> {
+    let registry = REGISTRY.lock()?;
+    let list = if role == Role::Client {
+        &registry.clients
+    } else {
+        &registry.servers
+    };
+    list.iter()
+        .copied()
+        .find(|link| link.number == number && link.is_own())
+}
+
+/// The numbers of the listeners this process holds.
+pub fn numbers() -> Vec<u32> {
+    REGISTRY
+        .lock()
+        .map(|registry| {
+            registry
+                .listeners
+                .iter()
+                .map(|listener| listener.number)
+                .collect()
+        })
+        .unwrap_or_default()
+}
+
+/// In a forked child: the listeners are held too, the links are the parent's.
+pub fn reset_in_child() {
+    REGISTRY.reset();
+    let Some(mut registry) = REGISTRY.lock() else {
+        return;
+    };
+    let used = foreign::links_in_use();
+    let Registry {
+        clients, servers, ..
+    } = &mut *registry;
+    for link in clients.drain(..).chain(servers.drain(..)) {
+        link.close_in_child(used.iter().any(|one| core::ptr::eq(*one, link)));
+    }
+    for listener in &registry.listeners {
+        listener.pending.reset();
+        listener.watchers.reset();
+        listener.bell.silence();
+        // What the parent has taken, the parent accepts.
+        if let Some(mut pending) = listener.pending.lock() {
+            pending
+                .drain(..)
+                .for_each(|pending| attach::drop_kept(pending.loan.anchor));
+        }
+    }
+}
+
+/// A descriptor of the library has moved.
+pub fn relocate(from: i32, to: i32) {
+    let Some(registry) = REGISTRY.lock() else {
+        return;
+    };
+    for link in registry.clients.iter().chain(&registry.servers) {
+        link.relocate(from, to);
+    }
+    for listener in &registry.listeners {
+        let (order, channel) = (Ordering::Relaxed, &listener.channel);
+        let _ = channel.compare_exchange(from, to, order, order);
+        listener.bell.relocate(from, to);
+        if let Some(mut pending) = listener.pending.lock()
+            && let Some(found) = pending.iter_mut().find(|p| p.loan.anchor == from)
+        {
+            found.loan.anchor = to;
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Listeners: the kernel's TCP listener, and beside it the virtual connections that came over
+//! links or in offers of the daemon.
+
+mod handing;
+mod links;
+
+use std::collections::VecDeque;
+
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+
+use netchannel_abi::address::Address;
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::Role;
+use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation, listen_flags};
+
+use crate::bell::Bell;
+use crate::epoll::EpollSet;
+use crate::link::{LinkEnd, Loan, reset_side};
+use crate::lock::Lock;
+use crate::socket::Socket;
+use crate::{attach, foreign, limits, names, sys};
+
+use links::REGISTRY;
+
+pub use handing::{hand_over, withdraw};
+pub use links::{
+    client_link, listen_for_jobs, loops, numbers, own_link, poll_jobs, read_channels, relocate,
+    reset_in_child, server_links,
+};
+
+/// A connection that waits to be accepted.
+#[derive(Clone, Copy)]
+pub struct Pending {
+    /// The link it came over.
+    pub link: &'static LinkEnd,
+    /// Its slot and anchor.
+    pub loan: Loan,
+}
+
+/// A listener of this process. Never freed: a thread may still sleep in accept.
+pub struct Listener {
+    /// The daemon's number.
+    pub number: u32,
+    /// Where the daemon's offers come; shared with forked children and other holders.
+    channel: AtomicI32,
+    /// Where it listens.
+    pub address: Address,
+    /// Not closed by this process.
+    pub open: AtomicBool,
+    /// Accepted so far, to give the kernel's queue its turn.
+    pub turns: AtomicU64,
+    /// Connections that ever came.
+    arrived: AtomicU64,
+    /// Wakes threads that sleep for connections without an event loop.
+    pub bell: Bell,
+    /// Event loops that want to hear of connections.
+    watchers: Lock<Vec<&'static EpollSet>>,
+    pending: Lock<VecDeque<Pending>>,
+}
+
+impl Listener {
+    /// Tells the daemon that `fd` listens. `None` where there is no daemon or it refuses.
+    pub fn register(fd: i32, backlog: i32) -> Option<&'static Self> {
+        attach::ensure()?;
+        let address = names::of_kernel(fd, false)?;
+        let mut words = [0; 14];
+        words[..3].copy_from_slice(&address.to_words());
+        words[3] = sys::cookie(fd).ok()?;
+        words[4] = u64::try_from(backlog).unwrap_or(0);
+        let on = |level, name, flag| match sys::option(fd, level, name) {
+            Ok(value) if value != 0 => flag,
+            _ => 0,
+        };
+        words[5] = on(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, listen_flags::V6_ONLY)
+            | on(
+                libc::SOL_SOCKET,
+                libc::SO_REUSEPORT,
+                listen_flags::REUSE_PORT,
+            );
+        let mut received = [-1; sys::MOST];
+        let (answer, count) = attach::request(Operation::Listen, words, &[], &mut received).ok()?;
+        if count != 1 {
+            received.iter().take(count).for_each(|fd| sys::close(*fd));
+            return None;
+        }
+        let number = u32::try_from(answer.words[0]).ok()?;
+        let made: &'static Self = Box::leak(Box::new(Self {
+            number,
+            channel: AtomicI32::new(attach::keep(received[0])),
+            address,
+            open: AtomicBool::new(true),
+            turns: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
+            bell: Bell::new(),
+            watchers: Lock::new(Vec::new()),
+            pending: Lock::new(VecDeque::new()),
+        }));
+        REGISTRY.lock()?.listeners.push(made);
+        Some(made)
+    }
+
+    /// A connection that waits, if one does.
+    pub fn take(&self) -> Option<Pending> {
+        let found = self.pending.lock()?.pop_front();
+        if found.is_some() {
+            return found;
+        }
+        poll_jobs();
+        self.pending.lock()?.pop_front()
+    }
+
+    /// Whether a connection waits. Looks at the links, not at the kernel.
+    pub fn has_pending(&self) -> bool {
+        if self
+            .pending
+            .lock()
+            .is_some_and(|pending| !pending.is_empty())
+        {
+            return true;
+        }
+        poll_jobs();
+        self.pending
+            .lock()
+            .is_some_and(|pending| !pending.is_empty())
+    }
+
+    /// Puts a connection back that could not be accepted for want of a descriptor.
+    pub fn push_front(&self, pending: Pending) {
+        if let Some(mut queue) = self.pending.lock() {
+            queue.push_front(pending);
+        }
+    }
+
+    fn push(&self, pending: Pending) {
+        if let Some(mut queue) = self.pending.lock() {
+            queue.push_back(pending);
+        }
+        self.arrived.fetch_add(1, Ordering::Relaxed);
+        self.bell.ring();
+        if let Some(watchers) = self.watchers.lock() {
+            watchers.iter().for_each(|set| set.has_connection());
+        }
+    }
+
+    /// Connections that ever came. Only to notice a change.
+    pub fn arrived(&self) -> u64 {
+        self.arrived.load(Ordering::Relaxed)
+    }
+
+    /// The set hears of connections from now on.
+    pub fn watch(&self, set: &'static EpollSet) {
+        if let Some(mut watchers) = self.watchers.lock() {
+            watchers.push(set);
+        }
+    }
+
+    /// No longer, as often as it was asked for.
+    pub fn unwatch(&self, set: &EpollSet) {
+        if let Some(mut watchers) = self.watchers.lock()
+            && let Some(index) = watchers.iter().position(|known| core::ptr::eq(*known, set))
+        {
+            watchers.swap_remove(index);
+        }
+    }
+
+    /// Where the daemon's offers come; shared with forked children and other holders.
+    pub fn channel(&self) -> i32 {
+        self.channel.load(Ordering::Relaxed)
+    }
+
+    /// Takes the daemon's offers. True when any came.
+    pub fn take_offers(&self) -> bool {
+        let mut any = false;
+        loop {
+            let mut bytes = [0; MESSAGE_BYTES];
+            let mut fds = [-1; sys::MOST];
+            let got = limits::receive_message(self.channel(), &mut bytes, &mut fds);
+            let Ok((length, count)) = got else { return any };
+            if length == 0 {
+                return any;
+            }
+            let fds = fds.get(..count).unwrap_or(&[]);
+            match bytes.get(..length).and_then(Message::from_bytes) {
+                Some(message) if message.operation == Operation::Offer as u32 => {
+                    any |= self.take_offer(&message, fds);
+                    // One at a time: other holders of the listener shall have their share.
+                    return any;
+                }
+                _ => fds.iter().for_each(|fd| sys::close(*fd)),
+            }
+        }
+    }
+
+    fn take_offer(&self, message: &Message, fds: &[i32]) -> bool {
+        let words = &message.words;
+        let first = usize::try_from(words[6]).unwrap_or(usize::MAX);
+        // A connection handed on by another holder comes with its one anchor.
+        if words[7] == 1 {
+            return self.take_handed_on(words, fds, first).is_some();
+        }
+        let sizes = (words[2], words[3]);
+        let link = LinkEnd::adopt(Role::Server, words[0], self.number, sizes, first, fds);
+        let Some(link) = link else { return false };
+        link.expecting.store(true, Ordering::Relaxed);
+        if let Some(mut registry) = REGISTRY.lock() {
+            registry.servers.retain(|link| link.is_alive());
+            registry.servers.push(link);
+        }
+        crate::epoll::add_link(link);
+        self.bell.ring_all();
+        true
+    }
+
+    fn take_handed_on(&self, words: &[u64; 14], fds: &[i32], slot: usize) -> Option<()> {
+        let [memory, channel, anchor] = *fds else {
+            fds.iter().for_each(|fd| sys::close(*fd));
+            return None;
+        };
+        sys::close(channel);
+        let sizes = (words[2], words[3]);
+        let index = u32::try_from(slot).ok()?;
+        let link = foreign::link(Role::Server, words[0], self.number, sizes, memory)?;
+        let shared = link.slot(index)?;
+        let generation = shared.client.generation.load(Ordering::Acquire);
+        reset_side(
+            &shared.server,
+            generation,
+            link.layout.small_ring(Role::Server, slot),
+        );
+        let nonblocking = sys::fcntl(anchor, libc::F_GETFL, 0)
+            .is_ok_and(|flags| flags & sys::int(libc::O_NONBLOCK) != 0);
+        let loan = Loan {
+            handle: Handle { index, generation },
+            anchor: attach::keep(anchor),
+            nonblocking,
+        };
+        self.push(Pending { link, loan });
+        Some(())
+    }
+
+    /// Descriptors to sleep on besides the TCP listener itself.
+    pub fn wake_descriptors(&self) -> Vec<i32> {
+        let mut list = vec![self.channel()];
+        if let Some(registry) = REGISTRY.lock() {
+            list.extend(
+                registry
+                    .servers
+                    .iter()
+                    .filter(|l| l.is_alive())
+                    .map(|l| l.channel()),
+            );
+        }
+        list
+    }
+}
+
+/// Whether the kernel's queue should be looked at first this time.
+pub fn kernel_first(socket: &Socket) -> bool {
+    socket
+        .listener()
+        .is_some_and(|listener| listener.turns.fetch_add(1, Ordering::Relaxed) % 32 == 31)
+}
