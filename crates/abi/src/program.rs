@@ -124,8 +124,8 @@ pub struct SocketEntry {
     pub next_free: AtomicU32,
     /// `SO_ERROR` to be taken once, an errno.
     pub error: AtomicI32,
-    /// Peer's tokens taken from the anchor.
-    pub tokens_taken: AtomicU32,
+    /// 0, or the thread that changes who sleeps on the anchor, or takes tokens off it.
+    pub anchor_lock: AtomicU32,
     /// `SO_RCVLOWAT` in bytes, 0 for the default of one.
     pub low_water: AtomicU32,
     /// `SO_RCVTIMEO` in microseconds, 0 for none.

@@ -145,7 +145,7 @@ fn structures() -> Vec<Structure> {
                 peer,
                 next_free,
                 error,
-                tokens_taken,
+                anchor_lock,
                 low_water,
                 receive_timeout,
                 send_timeout,

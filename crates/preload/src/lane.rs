@@ -8,6 +8,7 @@ use netchannel_abi::link::{
     Cell, Geometry, LEAST_RING_LOG2, MOST_RING_LOG2, Role, SMALL_RING_LOG2, Side, Slot, side_flags,
     waiter as bits,
 };
+use netchannel_abi::program::SocketEntry;
 use netchannel_ring::switch::{self, Position};
 use netchannel_ring::waiter::Wake;
 use netchannel_ring::{bytes, cell, waiter};
@@ -15,6 +16,7 @@ use netchannel_ring::{bytes, cell, waiter};
 use crate::epoll::{self, EpollSet};
 use crate::link::LinkEnd;
 use crate::socket::{Socket, header, status};
+use crate::wait::WRITER;
 use crate::{clock, lock, sys};
 
 /// A connected virtual socket with everything its data path needs, resolved once per call.
@@ -758,20 +760,82 @@ impl Lane {
         self.is_writable()
     }
 
+    /// Runs `change` while nobody else changes who sleeps on the anchor, or takes tokens off it: a
+    /// token that was meant for a thread about to sleep must not go before it sleeps.
+    fn with_anchor<R>(&self, change: impl FnOnce(&'static SocketEntry) -> R) -> R {
+        let entry = self.socket.entry;
+        let held = lock::acquire(&entry.anchor_lock);
+        let result = change(entry);
+        if held {
+            lock::release(&entry.anchor_lock);
+        }
+        result
+    }
+
+    /// The calling thread is about to sleep in a call for `wanted`, counted by `unit` (1 for a
+    /// reader, [`WRITER`] for a writer). It looks once more.
+    pub fn lie_down(&self, unit: u32, wanted: u32) {
+        self.with_anchor(|entry| {
+            entry.receive.sleepers.fetch_add(unit, Ordering::AcqRel);
+            self.arm(wanted);
+        });
+    }
+
+    /// It sleeps no longer. What others of its kind wait for stays armed. True when others sleep.
+    pub fn rise(&self, unit: u32, wanted: u32) -> bool {
+        self.with_anchor(|entry| {
+            let left = entry
+                .receive
+                .sleepers
+                .fetch_sub(unit, Ordering::AcqRel)
+                .wrapping_sub(unit);
+            let alike = if unit == WRITER {
+                left / WRITER
+            } else {
+                left % WRITER
+            };
+            if alike == 0 && entry.transmit.sleepers.load(Ordering::Acquire) == 0 {
+                self.disarm(wanted);
+            }
+            left != 0
+        })
+    }
+
+    /// As [`Self::lie_down`], for a thread that sleeps in `poll`.
+    pub fn lie_down_in_poll(&self, wanted: u32) {
+        self.with_anchor(|entry| {
+            entry.transmit.sleepers.fetch_add(1, Ordering::AcqRel);
+            self.arm(wanted);
+        });
+    }
+
+    /// As [`Self::rise`], for a thread that slept in `poll`.
+    pub fn rise_in_poll(&self, wanted: u32) {
+        self.with_anchor(|entry| {
+            let last = entry.transmit.sleepers.fetch_sub(1, Ordering::AcqRel) == 1;
+            if last && entry.receive.sleepers.load(Ordering::Acquire) == 0 {
+                self.disarm(wanted);
+            }
+        });
+    }
+
     /// Takes all tokens off the anchor, unless another thread sleeps on it, which needs them.
     /// Notices the end of the peer. Event loops that the tokens were meant for hear of it, but not
     /// `by`, which takes them.
     pub fn take_tokens(&self, by: Option<&EpollSet>) {
-        let entry = self.socket.entry;
-        if entry.receive.sleepers.load(Ordering::Acquire) > 0
-            || entry.transmit.sleepers.load(Ordering::Acquire) > 0
-        {
-            return;
-        }
-        let mut tokens = [0; 64];
-        match sys::receive(self.fd, &mut tokens, libc::MSG_DONTWAIT) {
-            Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN) => self.peer_ended(),
-            _ => {}
+        let taken = self.with_anchor(|entry| {
+            if entry.receive.sleepers.load(Ordering::Acquire) > 0
+                || entry.transmit.sleepers.load(Ordering::Acquire) > 0
+            {
+                return None;
+            }
+            let mut tokens = [0; 64];
+            Some(sys::receive(self.fd, &mut tokens, libc::MSG_DONTWAIT))
+        });
+        match taken {
+            None => return,
+            Some(Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)) => self.peer_ended(),
+            Some(_) => {}
         }
         epoll::tokens_taken(self, by);
     }

@@ -340,10 +340,8 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
     for (entry, watch) in set.iter().zip(watches) {
         match watch {
             Watch::Lane(lane) => {
-                let sleepers = &lane.socket.entry.transmit.sleepers;
-                sleepers.fetch_add(1, Ordering::AcqRel);
                 let out = entry.events & (libc::POLLOUT | libc::POLLWRNORM) != 0;
-                lane.arm(if out {
+                lane.lie_down_in_poll(if out {
                     bits::DATA | bits::SPACE
                 } else {
                     bits::DATA
@@ -370,9 +368,7 @@ fn disarm(watches: &[Watch], asleep: &mut Vec<Asleep>, loops: bool) {
     for watch in watches {
         match watch {
             Watch::Lane(lane) => {
-                let sleepers = &lane.socket.entry.transmit.sleepers;
-                sleepers.fetch_sub(1, Ordering::AcqRel);
-                lane.disarm(bits::DATA | bits::SPACE);
+                lane.rise_in_poll(bits::DATA | bits::SPACE);
             }
             Watch::Listener(socket) => {
                 listeners = true;

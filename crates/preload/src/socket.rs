@@ -221,7 +221,7 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
         &entry.linger,
         &entry.flags,
         &entry.low_water,
-        &entry.tokens_taken,
+        &entry.anchor_lock,
     ] {
         word.store(0, Ordering::Relaxed);
     }

@@ -97,13 +97,12 @@ pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> 
         return Ok(());
     }
     let entry = lane.socket.entry;
-    lane.arm(wanted);
+    let unit = if wanted == bits::DATA { 1 } else { WRITER };
+    lane.lie_down(unit, wanted);
     if ready(lane) {
-        lane.disarm(wanted);
+        lane.rise(unit, wanted);
         return Ok(());
     }
-    let unit = if wanted == bits::DATA { 1 } else { WRITER };
-    entry.receive.sleepers.fetch_add(unit, Ordering::AcqRel);
     let start = clock::now();
     let timeout = if wanted == bits::DATA {
         &entry.receive_timeout
@@ -112,8 +111,7 @@ pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> 
     };
     let limit = timeout.load(Ordering::Relaxed);
     let undo = || {
-        entry.receive.sleepers.fetch_sub(unit, Ordering::AcqRel);
-        lane.disarm(wanted);
+        lane.rise(unit, wanted);
         accepting::release(&lane.socket);
     };
     let result = cancel::guarded(undo, || {
@@ -127,8 +125,7 @@ pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> 
     });
     learn(start);
     follow(lane);
-    let others = entry.receive.sleepers.fetch_sub(unit, Ordering::AcqRel) != unit;
-    lane.disarm(wanted);
+    let others = lane.rise(unit, wanted);
     match result {
         Ok(true) => {
             if others {

@@ -170,6 +170,7 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     // Nobody is woken on our behalf any more.
     own.waiter.store(0, Ordering::Release);
     let keep = lane.link.wants_anchor()
+        && lane.peer_flags() & side_flags::ANCHOR_GONE == 0
         && !socket.has(status::SHARED | status::PEER_GONE | status::FAULT)
         && entry.receive.sleepers.load(Ordering::Acquire) == 0;
     let kept = if keep {
