@@ -13,6 +13,7 @@
 //!   case ── support (pairs, children, deadlines) ── sys (one function per libc call) ── libc
 //! ```
 
+pub mod differences;
 pub mod runner;
 pub mod support;
 pub mod sys;
