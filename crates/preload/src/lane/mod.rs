@@ -1,0 +1,191 @@
+//! The data path of a virtual socket: copies between the program's buffers and the two rings, and
+//! what the other side is told about it. No system call unless the other side sleeps.
+
+mod receive;
+mod send;
+mod wake;
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::{MOST_RING_LOG2, Role, Side, Slot, side_flags};
+
+use crate::link::LinkEnd;
+use crate::socket::{Socket, header, status};
+
+/// A connected virtual socket with everything its data path needs, resolved once per call.
+#[derive(Clone, Copy)]
+pub struct Lane {
+    /// The socket.
+    pub socket: Socket,
+    /// Its anchor: the program's descriptor.
+    pub fd: i32,
+    /// Its link.
+    pub link: &'static LinkEnd,
+    slot: &'static Slot,
+    index: u32,
+    generation: u32,
+}
+
+/// What stops a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The ring is empty (receiving) or full (sending).
+    Wait,
+    /// No byte will follow.
+    End,
+    /// The call fails with this errno.
+    Error(i32),
+}
+
+/// The largest run that is copied before it is published, so that the other side can begin.
+const STRIDE: u64 = 64 * 1024;
+
+impl Lane {
+    /// Resolves a virtual socket.
+    #[inline]
+    pub fn of(socket: Socket, fd: i32) -> Option<Self> {
+        let link = socket.link()?;
+        let index = socket.entry.slot.load(Ordering::Relaxed);
+        let slot = link.slot(index)?;
+        let generation = socket.entry.generation.load(Ordering::Relaxed);
+        Some(Self {
+            socket,
+            fd,
+            link,
+            slot,
+            index,
+            generation,
+        })
+    }
+
+    /// Slot and generation.
+    pub const fn handle(&self) -> Handle {
+        Handle {
+            index: self.index,
+            generation: self.generation,
+        }
+    }
+
+    /// The shared slot.
+    pub const fn slot(&self) -> &'static Slot {
+        self.slot
+    }
+
+    /// This side's words.
+    #[inline]
+    pub fn own(&self) -> &'static Side {
+        self.link.sides(self.slot).0
+    }
+
+    #[inline]
+    fn peer(&self) -> &'static Side {
+        self.link.sides(self.slot).1
+    }
+
+    /// The peer's flags; none while it has not taken up this connection yet.
+    #[inline]
+    pub fn peer_flags(&self) -> u32 {
+        let peer = self.peer();
+        // Acquire: pairs with the releases in `reset_side` and of the flags themselves.
+        if peer.generation.load(Ordering::Acquire) != self.generation {
+            return 0;
+        }
+        peer.flags.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn peer_tail(&self) -> u64 {
+        let peer = self.peer();
+        // The generation first: what is read after it is of this connection, never of the last.
+        if peer.generation.load(Ordering::Acquire) != self.generation {
+            return 0;
+        }
+        // Acquire: pairs with the release in `send`, the bytes up to it are there.
+        peer.tail.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn peer_head(&self) -> u64 {
+        let peer = self.peer();
+        // The generation first, as in `peer_tail`.
+        if peer.generation.load(Ordering::Acquire) != self.generation {
+            return 0;
+        }
+        // Acquire: pairs with the release in `receive`, the bytes up to it may be overwritten.
+        peer.head.load(Ordering::Acquire)
+    }
+
+    /// Whether bytes wait to be read. Only a look.
+    #[inline]
+    pub fn has_bytes(&self) -> bool {
+        self.peer_tail() != self.socket.entry.receive.own.load(Ordering::Relaxed)
+    }
+
+    /// Bytes the peer has ever sent, by its own word. Only to notice a change.
+    pub fn arrived(&self) -> u64 {
+        self.peer_tail()
+    }
+
+    /// How often a writer of this process found no room. Only to notice a change.
+    pub fn times_full(&self) -> u32 {
+        self.socket.local.full.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that wait to be read.
+    pub fn readable(&self) -> u64 {
+        let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
+        self.peer_tail()
+            .wrapping_sub(own)
+            .min(1 << (MOST_RING_LOG2 + 1))
+    }
+
+    /// Whether more than `count` bytes wait, or no more will come.
+    pub fn has_more_than(&self, count: u64) -> bool {
+        self.readable() > count
+            || self.peer_flags() & (side_flags::FIN | side_flags::RESET) != 0
+            || self
+                .socket
+                .has(status::SHUT_READ | status::RESET | status::PEER_GONE)
+    }
+
+    /// Bytes sent that the other has not read yet.
+    pub fn unread_by_peer(&self) -> u64 {
+        let own = self.socket.entry.transmit.own.load(Ordering::Relaxed);
+        own.wrapping_sub(self.peer_head())
+            .min(1 << (MOST_RING_LOG2 + 1))
+    }
+
+    /// Whether a reader would not wait: bytes, an end, or an error.
+    #[inline]
+    pub fn is_readable(&self) -> bool {
+        self.has_bytes() && self.reaches_low_water()
+            || self.peer_flags() & (side_flags::FIN | side_flags::RESET) != 0
+            || self
+                .socket
+                .has(status::SHUT_READ | status::RESET | status::PEER_GONE | status::FAULT)
+    }
+
+    fn reaches_low_water(&self) -> bool {
+        let least = self.socket.entry.low_water.load(Ordering::Relaxed);
+        least <= 1 || self.readable() >= u64::from(least)
+    }
+
+    fn fault(&self) -> Stop {
+        self.socket.mark(status::FAULT | status::RESET);
+        if let Some(header) = header() {
+            header.faults.fetch_add(1, Ordering::Relaxed);
+        }
+        Stop::Error(libc::ECONNRESET)
+    }
+
+    /// The peer has ended without a word: is that a reset, as TCP would see it? It is when the peer
+    /// had not read everything, had not accepted, or had asked for it.
+    pub fn ended_by_reset(&self) -> bool {
+        let flags = self.peer_flags();
+        flags & side_flags::CLOSED == 0
+            && (self.unread_by_peer() > 0
+                || flags & side_flags::ABORTS != 0
+                || self.link.role == Role::Client && flags & side_flags::ACCEPTED == 0)
+    }
+}

@@ -1,0 +1,232 @@
+//! Receiving: copies out of the ring that reading has come to, and what it means that none is there.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::link::{Geometry, Side, side_flags};
+use netchannel_ring::bytes;
+use netchannel_ring::switch::{self, Position};
+
+use super::{Lane, STRIDE, Stop};
+use crate::lock;
+use crate::socket::status;
+
+/// A ring to read from, and the sequence of the move that led to it.
+#[derive(Clone, Copy)]
+struct View {
+    ring: Geometry,
+    adopted: u64,
+}
+
+impl Lane {
+    /// Copies bytes to the program. `peek` leaves them; `discard` copies nothing.
+    ///
+    /// # Safety
+    /// `to` is the program's buffer of `length` bytes: writable, or faulting.
+    pub unsafe fn receive(
+        &self,
+        to: *mut u8,
+        length: usize,
+        peek: bool,
+        discard: bool,
+        skip: u64,
+    ) -> Result<usize, Stop> {
+        let entry = self.socket.entry;
+        if !lock::acquire(&entry.receive.lock) {
+            return Err(Stop::Error(libc::EAGAIN));
+        }
+        let result = if self.socket.is(self.fd) {
+            // SAFETY: the caller's promise.
+            unsafe { self.receive_locked(to, length, peek, discard, skip) }
+        } else {
+            Err(Stop::Error(libc::EBADF))
+        };
+        lock::release(&entry.receive.lock);
+        result
+    }
+
+    unsafe fn receive_locked(
+        &self,
+        to: *mut u8,
+        length: usize,
+        peek: bool,
+        discard: bool,
+        skip: u64,
+    ) -> Result<usize, Stop> {
+        let receive = &self.socket.entry.receive;
+        let own = self.own();
+        let start = receive.own.load(Ordering::Relaxed);
+        let mut head = start.wrapping_add(skip);
+        if self.socket.has(status::FAULT) {
+            return Err(Stop::End);
+        }
+        let mut view = self.view();
+        if skip > 0 && !self.pass_over(&mut view, start, skip) {
+            return Err(self.fault());
+        }
+        let mut done: u64 = 0;
+        let total = length as u64;
+        loop {
+            // The flags first: whoever has said FIN says no more.
+            let flags = self.peer_flags();
+            let tail = self.peer_tail();
+            // Others may have read meanwhile what a peek over several buffers has passed.
+            if tail == head || tail.wrapping_sub(start) < skip {
+                if done > 0 {
+                    break;
+                }
+                return Err(self.nothing(flags, tail));
+            }
+            if total == 0 {
+                break;
+            }
+            let Some(here) = self.follow(&mut view, head, 0) else {
+                return Err(self.fault());
+            };
+            let ring = view.ring;
+            if !peek {
+                self.adopt(view);
+            }
+            let step = here.min(total - done).min(STRIDE);
+            let mut left = 0;
+            if !discard {
+                let runs = bytes::runs(head, step, ring.size());
+                // SAFETY: the caller's promise; both runs lie within `length`.
+                left = unsafe {
+                    let to = to.add(done as usize);
+                    let first = runs.first as usize;
+                    let left =
+                        self.link
+                            .region
+                            .copy_out((ring.offset + runs.offset) as usize, to, first);
+                    if left > 0 || runs.second == 0 {
+                        left + runs.second as usize
+                    } else {
+                        let rest = runs.second as usize;
+                        self.link
+                            .region
+                            .copy_out(ring.offset as usize, to.add(first), rest)
+                    }
+                };
+            }
+            let copied = step - left as u64;
+            head = head.wrapping_add(copied);
+            done += copied;
+            if !peek && copied > 0 {
+                receive.own.store(head, Ordering::Relaxed);
+                // Release: pairs with the acquire in `peer_head`.
+                own.head.store(head, Ordering::Release);
+                self.announce_space();
+            }
+            if left > 0 {
+                return if done > 0 {
+                    Ok(done as usize)
+                } else {
+                    Err(Stop::Error(libc::EFAULT))
+                };
+            }
+            if done >= total {
+                break;
+            }
+        }
+        Ok(done as usize)
+    }
+
+    /// The ring that is read from, as this side has adopted it.
+    #[inline]
+    fn view(&self) -> View {
+        let receive = &self.socket.entry.receive;
+        let word = receive.geometry.load(Ordering::Relaxed);
+        let ring = if word == 0 {
+            let (role, index) = (self.link.role.other(), self.index as usize);
+            self.link.layout.small_ring(role, index)
+        } else {
+            Geometry::from_word(word)
+        };
+        let adopted = receive.switch_sequence.load(Ordering::Relaxed);
+        View { ring, adopted }
+    }
+
+    /// How many bytes from `head` on may be read in one ring, after `view` has moved to the ring
+    /// that holds the byte `skip` further on.
+    #[inline(always)]
+    fn follow(&self, view: &mut View, head: u64, skip: u64) -> Option<u64> {
+        let (role, index) = (self.link.role.other(), self.index as usize);
+        let position = Position {
+            head,
+            size: view.ring.size(),
+            adopted: view.adopted,
+        };
+        let accept = |word| {
+            let claimed = Geometry::from_word(word);
+            self.link
+                .layout
+                .accepts(role, index, claimed)
+                .then(|| claimed.size())
+        };
+        let Side {
+            tail,
+            switch_sequence,
+            geometry,
+            ..
+        } = self.peer();
+        let seen = switch::look(position, tail, switch_sequence, geometry, accept).ok()?;
+        match seen.moved {
+            Some(moved) if seen.here <= skip => {
+                view.ring = Geometry::from_word(moved.geometry);
+                view.adopted = moved.sequence;
+                Some(moved.length)
+            }
+            _ => Some(seen.here),
+        }
+    }
+
+    /// Moves to the ring that holds the byte `skip` after `start`: for a peek over several buffers.
+    #[cold]
+    fn pass_over(&self, view: &mut View, start: u64, skip: u64) -> bool {
+        self.follow(view, start, skip).is_some()
+    }
+
+    /// Keeps the ring that reading has come to.
+    #[inline]
+    fn adopt(&self, view: View) {
+        let receive = &self.socket.entry.receive;
+        if receive.switch_sequence.load(Ordering::Relaxed) != view.adopted {
+            receive
+                .geometry
+                .store(view.ring.to_word(), Ordering::Relaxed);
+            receive
+                .switch_sequence
+                .store(view.adopted, Ordering::Relaxed);
+        }
+    }
+
+    fn reset_seen(&self) -> Stop {
+        if self.socket.mark(status::RESET) == 0 {
+            Stop::Error(libc::ECONNRESET)
+        } else {
+            Stop::End
+        }
+    }
+
+    /// No byte is there: wait, or is it the end?
+    fn nothing(&self, flags: u32, tail: u64) -> Stop {
+        let seen = self.socket.entry.status.load(Ordering::Relaxed);
+        if flags & side_flags::RESET != 0 {
+            return self.reset_seen();
+        }
+        if flags & side_flags::FIN != 0 || seen & (status::SHUT_READ | status::RESET) != 0 {
+            return if self.peer_tail() == tail || seen & status::SHUT_READ != 0 {
+                Stop::End
+            } else {
+                Stop::Wait
+            };
+        }
+        if seen & status::PEER_GONE != 0 {
+            if self.ended_by_reset() && self.socket.mark(status::RESET) == 0 {
+                return Stop::Error(libc::ECONNRESET);
+            }
+            return Stop::End;
+        }
+        Stop::Wait
+    }
+}

@@ -1,0 +1,276 @@
+//! Sending: copies into the transmit ring, its room, and its growth.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::link::{
+    Geometry, LEAST_RING_LOG2, MOST_RING_LOG2, SMALL_RING_LOG2, side_flags,
+};
+use netchannel_ring::{bytes, switch};
+
+use super::{Lane, STRIDE, Stop};
+use crate::lock;
+use crate::socket::status;
+
+/// The first larger ring: until the reader has come to it there is no other, so it must hold what
+/// programs write to TCP before they read.
+const FIRST_RING_LOG2: u32 = 17;
+/// Automatic growth stops here while the reader keeps up.
+const CALM_RING_LOG2: u32 = 18;
+
+impl Lane {
+    /// Whether a writer would not wait: a third of the ring is free, or it would fail.
+    pub fn is_writable(&self) -> bool {
+        if self.peer_flags() & (side_flags::RESET | side_flags::CLOSED) != 0
+            || self
+                .socket
+                .has(status::SHUT_WRITE | status::RESET | status::PEER_GONE | status::FAULT)
+        {
+            return true;
+        }
+        let ring = Geometry::from_word(self.transmit_geometry());
+        let size = ring.size();
+        let used = self.unread_by_peer();
+        used == 0 || size.saturating_sub(used) >= size / 3 || self.may_grow(ring)
+    }
+
+    /// Whether at most half of the ring is unread, or nobody will read it.
+    pub fn is_drained(&self) -> bool {
+        let ring = Geometry::from_word(self.transmit_geometry());
+        self.unread_by_peer() <= ring.size() / 2
+            || self.peer_flags() & side_flags::CLOSED != 0
+            || self.socket.has(status::RESET | status::PEER_GONE)
+    }
+
+    /// How much a send would surely take; something at least.
+    pub fn room(&self) -> usize {
+        let ring = Geometry::from_word(self.transmit_geometry());
+        let free = ring.size().saturating_sub(self.unread_by_peer());
+        free.max(1) as usize
+    }
+
+    /// Whether so many bytes would go in one piece, or the send would fail.
+    pub fn takes(&self, length: usize) -> bool {
+        let ring = Geometry::from_word(self.transmit_geometry());
+        let free = ring.size().saturating_sub(self.unread_by_peer());
+        self.is_writable() && (free >= (length as u64).min(ring.size()) || self.may_grow(ring))
+            || self.peer_flags() & (side_flags::RESET | side_flags::CLOSED) != 0
+            || self
+                .socket
+                .has(status::SHUT_WRITE | status::RESET | status::PEER_GONE | status::FAULT)
+    }
+
+    fn may_grow(&self, ring: Geometry) -> bool {
+        let limit = self.socket.entry.transmit.limit.load(Ordering::Relaxed);
+        ring.log2 < CALM_RING_LOG2
+            && !self.socket.has(status::NO_GROWTH)
+            && (limit == 0 || limit.ilog2() > ring.log2)
+            && !self.is_switching()
+    }
+
+    fn is_switching(&self) -> bool {
+        let transmit = &self.socket.entry.transmit;
+        let switched = transmit.switch_sequence.load(Ordering::Relaxed);
+        let tail = transmit.own.load(Ordering::Relaxed);
+        !switch::may_move(switched, tail, self.peer_head())
+    }
+
+    fn transmit_geometry(&self) -> u64 {
+        let word = self.socket.entry.transmit.geometry.load(Ordering::Relaxed);
+        if word != 0 {
+            return word;
+        }
+        self.link
+            .layout
+            .small_ring(self.link.role, self.index as usize)
+            .to_word()
+    }
+
+    /// Copies as much of `from` into the ring as fits. Returns how much, or why nothing. `whole`
+    /// bytes wait until all of them fit, if the ring can ever hold them: so what several threads
+    /// write is not torn.
+    ///
+    /// # Safety
+    /// `from` is the program's buffer of `length` bytes: readable, or faulting.
+    pub unsafe fn send(&self, from: *const u8, length: usize, whole: bool) -> Result<usize, Stop> {
+        let entry = self.socket.entry;
+        if !lock::acquire(&entry.transmit.lock) {
+            return Err(Stop::Error(libc::EAGAIN));
+        }
+        let result = if self.socket.is(self.fd) {
+            // SAFETY: the caller's promise.
+            unsafe { self.send_locked(from, length, whole) }
+        } else {
+            Err(Stop::Error(libc::EBADF))
+        };
+        lock::release(&entry.transmit.lock);
+        result
+    }
+
+    unsafe fn send_locked(
+        &self,
+        from: *const u8,
+        length: usize,
+        whole: bool,
+    ) -> Result<usize, Stop> {
+        self.check_send()?;
+        if length == 0 {
+            return Ok(0);
+        }
+        if self.peer_flags() & side_flags::CLOSED != 0 || self.socket.has(status::PEER_GONE) {
+            // TCP takes the first bytes and learns from the reset that nobody wants them.
+            self.socket.mark(status::WRITE_MET_CLOSED);
+            return Ok(length);
+        }
+        let transmit = &self.socket.entry.transmit;
+        let own = self.own();
+        let mut tail = transmit.own.load(Ordering::Relaxed);
+        let mut done: u64 = 0;
+        let total = length as u64;
+        while done < total {
+            let head = self.peer_head();
+            let mut ring = Geometry::from_word(self.transmit_geometry());
+            let switched = transmit.switch_sequence.load(Ordering::Relaxed);
+            // Until the peer has come to the present ring, all that fits is what that ring holds.
+            let base = head.max(switched);
+            let mut free = match bytes::writable(tail, base, ring.size()) {
+                Ok(free) if head <= tail => free,
+                _ => return Err(self.fault()),
+            };
+            if free < total - done && switch::may_move(switched, tail, head) {
+                let wanted = total - done + (tail - head);
+                if let Some(larger) = self.grow(ring, wanted, head, tail) {
+                    ring = larger;
+                    free = ring.size();
+                }
+            }
+            if free == 0 || whole && done == 0 && free < total.min(ring.size()) {
+                break;
+            }
+            let step = free.min(total - done).min(STRIDE);
+            let runs = bytes::runs(tail, step, ring.size());
+            // SAFETY: the caller's promise; both runs lie within `length`.
+            let left = unsafe {
+                let from = from.add(done as usize);
+                let first = runs.first as usize;
+                let left =
+                    self.link
+                        .region
+                        .copy_in((ring.offset + runs.offset) as usize, from, first);
+                if left > 0 || runs.second == 0 {
+                    left + runs.second as usize
+                } else {
+                    let rest = runs.second as usize;
+                    self.link
+                        .region
+                        .copy_in(ring.offset as usize, from.add(first), rest)
+                }
+            };
+            let copied = step - left as u64;
+            tail = tail.wrapping_add(copied);
+            done += copied;
+            if copied > 0 {
+                transmit.own.store(tail, Ordering::Relaxed);
+                // Release: pairs with the acquire in `peer_tail`.
+                own.tail.store(tail, Ordering::Release);
+                self.announce_data();
+            }
+            if left > 0 {
+                return if done > 0 {
+                    Ok(done as usize)
+                } else {
+                    Err(Stop::Error(libc::EFAULT))
+                };
+            }
+        }
+        if done == 0 {
+            Err(Stop::Wait)
+        } else {
+            Ok(done as usize)
+        }
+    }
+
+    fn check_send(&self) -> Result<(), Stop> {
+        let seen = self.socket.entry.status.load(Ordering::Relaxed);
+        if seen & (status::SHUT_WRITE | status::FAULT | status::RESET) != 0 {
+            return Err(Stop::Error(libc::EPIPE));
+        }
+        let reset = self.peer_flags() & side_flags::RESET != 0
+            || seen & status::PEER_GONE != 0 && self.ended_by_reset();
+        if reset {
+            self.socket.mark(status::RESET);
+            return Err(Stop::Error(libc::ECONNRESET));
+        }
+        if seen & status::WRITE_MET_CLOSED != 0 {
+            self.socket.mark(status::RESET);
+            return Err(Stop::Error(libc::EPIPE));
+        }
+        Ok(())
+    }
+
+    /// Moves to a larger ring when this one is too small for what the program writes. Allowed only
+    /// when the peer reads from the present ring; the former is kept until it has read that up.
+    fn grow(&self, ring: Geometry, wanted: u64, head: u64, tail: u64) -> Option<Geometry> {
+        let transmit = &self.socket.entry.transmit;
+        let limit = transmit.limit.load(Ordering::Relaxed);
+        let most = if limit == 0 {
+            MOST_RING_LOG2
+        } else {
+            limit.max(1).ilog2().clamp(12, 22)
+        };
+        let log2 = if ring.log2 == SMALL_RING_LOG2 {
+            wanted
+                .saturating_mul(2)
+                .next_power_of_two()
+                .ilog2()
+                .clamp(FIRST_RING_LOG2, CALM_RING_LOG2)
+        } else if ring.log2 < CALM_RING_LOG2 || self.reader_is_calm(head) {
+            ring.log2 + 2
+        } else {
+            return None;
+        };
+        let log2 = log2.min(most).min(MOST_RING_LOG2);
+        if log2 <= ring.log2 || log2 < LEAST_RING_LOG2 {
+            self.socket.mark(status::NO_GROWTH);
+            return None;
+        }
+        self.retire_former(head);
+        let least = LEAST_RING_LOG2.max(ring.log2 + 1);
+        let found = (least..=log2)
+            .rev()
+            .find_map(|log2| self.link.allocate(log2));
+        let Some(larger) = found else {
+            self.socket.mark(status::NO_GROWTH);
+            return None;
+        };
+        transmit
+            .former_geometry
+            .store(ring.to_word(), Ordering::Relaxed);
+        transmit.geometry.store(larger.to_word(), Ordering::Relaxed);
+        transmit.switch_sequence.store(tail, Ordering::Relaxed);
+        let own = self.own();
+        switch::announce(&own.geometry, &own.switch_sequence, larger.to_word(), tail);
+        Some(larger)
+    }
+
+    /// Frees the ring before the present one, once the peer has left it.
+    fn retire_former(&self, head: u64) {
+        let transmit = &self.socket.entry.transmit;
+        if head >= transmit.switch_sequence.load(Ordering::Relaxed) {
+            let former = transmit.former_geometry.swap(0, Ordering::Relaxed);
+            if former != 0 {
+                self.link.release(Geometry::from_word(former));
+            }
+        }
+    }
+
+    /// Whether the reader has not moved since the ring was last full: it needs a larger buffer
+    /// rather than a faster one.
+    fn reader_is_calm(&self, head: u64) -> bool {
+        self.socket
+            .entry
+            .transmit
+            .flags
+            .swap(head.wrapping_add(1), Ordering::Relaxed)
+            == head.wrapping_add(1)
+    }
+}

@@ -1,0 +1,220 @@
+//! Waking the other side, sleeping until it wakes this one, and noticing that it is gone.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::link::{Cell, side_flags, waiter as bits};
+use netchannel_abi::program::SocketEntry;
+use netchannel_ring::waiter::Wake;
+use netchannel_ring::{cell, waiter};
+
+use super::Lane;
+use crate::epoll::{self, EpollSet};
+use crate::socket::{header, status};
+use crate::wait::WRITER;
+use crate::{clock, lock, sys};
+
+impl Lane {
+    #[inline]
+    pub(super) fn announce_data(&self) {
+        if let Some(wake) = waiter::announce_data(&self.peer().waiter) {
+            self.deliver(wake);
+        }
+    }
+
+    #[inline]
+    pub(super) fn announce_space(&self) {
+        if let Some(wake) = waiter::announce_space(&self.peer().waiter) {
+            self.deliver(wake);
+        }
+    }
+
+    /// Tells the peer of an end or a reset.
+    pub fn announce_flags(&self) {
+        self.announce_data();
+        self.announce_space();
+    }
+
+    #[cold]
+    fn deliver(&self, wake: Wake) {
+        let mut token = wake.token;
+        let mut owed = None;
+        if let Some(index) = wake.cell
+            && let Some(cell) = self.link.cell(self.link.role.other(), index)
+        {
+            let Cell {
+                asleep,
+                summary,
+                ready,
+                ..
+            } = cell;
+            if cell::mark(asleep, summary, ready, self.index as usize) {
+                token = true;
+                owed = Some(asleep);
+            }
+        }
+        if token {
+            if let Some(header) = header() {
+                header.tokens.fetch_add(1, Ordering::Relaxed);
+            }
+            let sent = sys::send(self.fd, &[0], libc::MSG_DONTWAIT);
+            if let (Err(libc::EPIPE | libc::ECONNRESET), Some(asleep)) = (sent, owed) {
+                // This anchor wakes nobody any more: the next socket of the loop shall.
+                cell::sleep(asleep);
+            }
+        }
+    }
+
+    /// Wants to be woken for `wanted` ([`bits::DATA`], [`bits::SPACE`]); the caller looks again.
+    pub fn arm(&self, wanted: u32) {
+        waiter::arm(&self.own().waiter, wanted);
+    }
+
+    /// No longer.
+    pub fn disarm(&self, wanted: u32) {
+        if self.socket.has(status::ASYNC) {
+            return self.arm(bits::DATA);
+        }
+        waiter::disarm(&self.own().waiter, wanted);
+        // An event loop may have relied on the same bits.
+        epoll::tokens_taken(self, None);
+    }
+
+    /// The next news shall bring a token, which raises a signal.
+    #[cold]
+    pub fn stay_asynchronous(&self) {
+        self.take_tokens(None);
+        self.arm(bits::DATA);
+    }
+
+    /// Wants the event loop to hear of room, when one holds the socket. True when there is room
+    /// already.
+    pub fn want_space(&self) -> bool {
+        self.socket.local.full.fetch_add(1, Ordering::Relaxed);
+        let signal = if self.socket.has(status::ASYNC) {
+            bits::SPACE
+        } else {
+            0
+        };
+        self.arm(bits::CELL_SPACE | signal);
+        self.is_writable()
+    }
+
+    /// Runs `change` while nobody else changes who sleeps on the anchor, or takes tokens off it: a
+    /// token that was meant for a thread about to sleep must not go before it sleeps.
+    fn with_anchor<R>(&self, change: impl FnOnce(&'static SocketEntry) -> R) -> R {
+        let entry = self.socket.entry;
+        let held = lock::acquire(&entry.anchor_lock);
+        let result = change(entry);
+        if held {
+            lock::release(&entry.anchor_lock);
+        }
+        result
+    }
+
+    /// The calling thread is about to sleep in a call for `wanted`, counted by `unit` (1 for a
+    /// reader, [`WRITER`] for a writer). It looks once more.
+    pub fn lie_down(&self, unit: u32, wanted: u32) {
+        self.with_anchor(|entry| {
+            entry.receive.sleepers.fetch_add(unit, Ordering::AcqRel);
+            self.arm(wanted);
+        });
+    }
+
+    /// It sleeps no longer. What others of its kind wait for stays armed. True when others sleep.
+    pub fn rise(&self, unit: u32, wanted: u32) -> bool {
+        self.with_anchor(|entry| {
+            let left = entry
+                .receive
+                .sleepers
+                .fetch_sub(unit, Ordering::AcqRel)
+                .wrapping_sub(unit);
+            let alike = if unit == WRITER {
+                left / WRITER
+            } else {
+                left % WRITER
+            };
+            if alike == 0 && entry.transmit.sleepers.load(Ordering::Acquire) == 0 {
+                self.disarm(wanted);
+            }
+            left != 0
+        })
+    }
+
+    /// As [`Self::lie_down`], for a thread that sleeps in `poll`.
+    pub fn lie_down_in_poll(&self, wanted: u32) {
+        self.with_anchor(|entry| {
+            entry.transmit.sleepers.fetch_add(1, Ordering::AcqRel);
+            self.arm(wanted);
+        });
+    }
+
+    /// As [`Self::rise`], for a thread that slept in `poll`.
+    pub fn rise_in_poll(&self, wanted: u32) {
+        self.with_anchor(|entry| {
+            let last = entry.transmit.sleepers.fetch_sub(1, Ordering::AcqRel) == 1;
+            if last && entry.receive.sleepers.load(Ordering::Acquire) == 0 {
+                self.disarm(wanted);
+            }
+        });
+    }
+
+    /// Takes all tokens off the anchor, unless another thread sleeps on it, which needs them.
+    /// Notices the end of the peer. Event loops that the tokens were meant for hear of it, but not
+    /// `by`, which takes them.
+    pub fn take_tokens(&self, by: Option<&EpollSet>) {
+        let taken = self.with_anchor(|entry| {
+            if entry.receive.sleepers.load(Ordering::Acquire) > 0
+                || entry.transmit.sleepers.load(Ordering::Acquire) > 0
+            {
+                return None;
+            }
+            let mut tokens = [0; 64];
+            Some(sys::receive(self.fd, &mut tokens, libc::MSG_DONTWAIT))
+        });
+        match taken {
+            None => return,
+            Some(Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)) => self.peer_ended(),
+            Some(_) => {}
+        }
+        epoll::tokens_taken(self, by);
+    }
+
+    /// The kernel says that the other end of the anchor is closed by everybody.
+    pub fn peer_ended(&self) {
+        // An anchor that one side has shut hangs up at both: then only the link tells.
+        let ambiguous = self.socket.has(status::ANCHOR_SHUT)
+            || self.peer_flags() & side_flags::ANCHOR_SHUT != 0;
+        if ambiguous && self.link.check() {
+            return;
+        }
+        self.socket.mark(status::PEER_GONE);
+    }
+
+    /// Asks the kernel now and then whether the peer still lives, for programs that never sleep.
+    #[inline]
+    pub fn check_peer(&self) {
+        let now = clock::now();
+        let last = self.socket.local.checked.load(Ordering::Relaxed);
+        if now.wrapping_sub(last) > 200 * clock::MICROSECOND {
+            self.socket.local.checked.store(now, Ordering::Relaxed);
+            self.look_for_peer();
+        }
+    }
+
+    /// Asks the kernel whether the peer still lives.
+    pub fn look_for_peer(&self) {
+        let mut byte = [0];
+        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+        if matches!(
+            sys::receive(self.fd, &mut byte, flags),
+            Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)
+        ) {
+            self.peer_ended();
+        }
+    }
+
+    /// Hands the socket to an event loop's cell, or takes it back.
+    pub fn attach_cell(&self, index: Option<usize>) {
+        waiter::attach_cell(&self.own().waiter, index);
+    }
+}
