@@ -8,7 +8,7 @@
 //! | Adopt | 0 listeners in the list, 1-11 their numbers (two 32-bit per word) | | -> the daemon's end of a new attach socket for a child |
 //! | Listen | 0-2 address, 3 socket cookie of the TCP listener, 4 backlog, 5 flags | 0 listener | <- the program's end of the accept channel |
 //! | Unlisten | 0 listener, or 0 for all that were not announced after an exec | | |
-//! | Connect | 0 listener, 1-3 destination | 0 link, 1 slots, 2 arena bytes, 3 anchors that follow | <- link, link channel, anchors |
+//! | Connect | 0 listener, 1-3 destination, which must be the listener's | 0 link, 1 slots, 2 arena bytes, 3 anchors that follow | <- link, link channel, anchors |
 //! | Reoffer | 0 link, 1 listener, 2 slot, 3 not 0 to keep it for the own next image | | -> link, link channel, anchor |
 //! | Ports | 0 how many | 0 first port, 1 how many | |
 //! | Deposit | 0 cookie of the anchor, 1 link, 2 slot, 3 role, 4 generation, 5 region that has the socket, 6 its entry there | | -> link |

@@ -87,6 +87,21 @@ fn another_version_or_layout_is_told_so_and_may_try_again() {
 }
 
 #[test]
+fn a_number_of_another_daemon_reaches_nobody_else() {
+    let served = Served::new(small(), None);
+    let mut server = Client::attached(&served);
+    let mut client = Client::attached(&served);
+    let (listener, _accepts) = server.listen(4002, 78);
+    let to = |port| {
+        let words = Address::v4([127, 0, 0, 1], port).to_words();
+        [listener, words[0], words[1], words[2]]
+    };
+    let refused = raw(rustix::io::Errno::CONNREFUSED);
+    assert_eq!(client.status_of(Operation::Connect, &to(4003)), refused);
+    assert_eq!(client.status_of(Operation::Connect, &to(4002)), 0);
+}
+
+#[test]
 fn a_connection_is_offered_to_the_listener() {
     let served = Served::new(small(), None);
     let mut server = Client::attached(&served);

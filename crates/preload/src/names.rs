@@ -123,6 +123,8 @@ pub struct Target {
     pub listener: u32,
     /// Several processes hold it.
     pub shared: bool,
+    /// The destination it was found for: another daemon may have given the number to another.
+    pub destination: Address,
 }
 
 /// The listener that would get a connection to `address`, or why none.
@@ -188,6 +190,7 @@ fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<
             *place = Target {
                 listener: number,
                 shared: flags & entry_flags::SHARED != 0,
+                destination: *plain,
             };
             count += 1;
         }

@@ -13,6 +13,9 @@ pub const KEPT: [(&str, &str); 4] = [
 #[must_use]
 pub fn kept(case: &str) -> Option<&'static str> {
     KEPT.iter()
-        .find(|(name, _)| case.strip_prefix(name).is_some_and(|rest| rest.starts_with("_v")))
+        .find(|(name, _)| {
+            case.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with("_v"))
+        })
         .map(|(_, number)| *number)
 }

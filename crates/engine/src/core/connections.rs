@@ -3,6 +3,7 @@
 use super::{Answer, CoreEngine, Refusal};
 use crate::limits::{FIRST_ANCHORS, MOST_OFFERS};
 use crate::{memory, packet};
+use netchannel_abi::address::Address;
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::program::{ENTRIES_OFFSET, Header, SocketEntry, State};
 use netchannel_shm::{Access, Region};
@@ -29,6 +30,7 @@ impl CoreEngine {
         let listener = self
             .listener_word(words[0])
             .map_err(|_| Refusal::Errno(Errno::CONNREFUSED))?;
+        self.admit_destination(listener, words)?;
         self.admit_link(number, listener)?;
         self.admit_descriptors(1)?;
         let layout = self.limits.layout();
@@ -72,6 +74,21 @@ impl CoreEngine {
         };
         answer.words[..4].copy_from_slice(&[link, slots, arena, anchors]);
         Ok(answer)
+    }
+
+    /// A program that knew another daemon has its numbers: the listener must be at the destination
+    /// that was meant. Words without a family name none.
+    fn admit_destination(&self, listener: u32, words: &[u64; 14]) -> Result<(), Refusal> {
+        let meant = Address::from_words([words[1], words[2], words[3]]).unmapped();
+        let known = self.listeners.get(&listener).ok_or(Errno::CONNREFUSED)?;
+        let local = known.address.unmapped();
+        let fits =
+            local.port == meant.port && (known.address.is_wildcard() || local.bytes == meant.bytes);
+        if meant.family == 0 || fits {
+            Ok(())
+        } else {
+            Err(Refusal::Errno(Errno::CONNREFUSED))
+        }
     }
 
     /// A connection that one holder of a listener did not accept goes to another.

@@ -128,6 +128,7 @@ pub fn client_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
     }
     let mut words = [0; 14];
     words[0] = u64::from(number);
+    words[1..4].copy_from_slice(&target.destination.to_words());
     let mut received = [-1; sys::MOST];
     let (answer, count) = attach::request(Operation::Connect, words, &[], &mut received)?;
     let fds = received.get(..count).unwrap_or(&[]);
