@@ -85,6 +85,14 @@ fn look(
                 return Ok(Accepted::Kernel(fd));
             }
             fd = orphan - 1;
+            // Where a poll finds other files under its numbers it does not say that a signal came. A
+            // program that replaces the file of a sleeping accept sends one (the JVM does), and
+            // its handler does not restart calls: without a connection it must have been that.
+            let came = listener.has_pending() || listener.take_offers() || kernel_ready(fd);
+            if !came && signals::any_ends_calls() {
+                release(socket);
+                return Err(libc::EINTR);
+            }
         }
         woken?;
     }

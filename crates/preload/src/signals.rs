@@ -54,6 +54,11 @@ pub fn changed(signal: c_int) {
     }
 }
 
+/// Whether any handler ends the calls it interrupts.
+pub fn any_ends_calls() -> bool {
+    ENDING.load(Ordering::Relaxed) != 0
+}
+
 /// Sleeps with `poll`, given one descriptor at least, until `wanted` can be read, as a call would
 /// that the kernel restarts. Returns what poll told of it.
 ///
