@@ -72,7 +72,10 @@ impl EpollSet {
         {
             *place = 0;
             used.members -= 1;
-            lane.attach_cell(None);
+            // In a forked child the waiter word is the parent's affair.
+            if lane.link.is_own() {
+                lane.attach_cell(None);
+            }
         }
         if used.members == 0
             && let Some(link) = used.link.take()

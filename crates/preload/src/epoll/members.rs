@@ -301,7 +301,11 @@ impl EpollSet {
                 state.listeners.remove(number);
                 if let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener()) {
                     listener.unwatch(self);
-                    let _ = sys::epoll_control(inner, EPOLL_CTL_DEL, listener.channel(), 0, 0);
+                    // The inner set is shared over fork: what a child closes its parent still watches.
+                    if everywhere {
+                        let channel = listener.channel();
+                        let _ = sys::epoll_control(inner, EPOLL_CTL_DEL, channel, 0, 0);
+                    }
                 }
             }
             Kind::Epoll => {

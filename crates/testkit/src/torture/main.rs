@@ -37,9 +37,9 @@ exit status: 0 all was well, 1 something was not, 2 wrong usage";
 /// The number that tells a server to stop.
 const STOP: u64 = u64::MAX;
 
-/// How many descriptors a library may keep for later when all connections have ended: two pools of
-/// 64 and a batch, however many connections there were.
-const KEPT: usize = 160;
+/// How many descriptors a library may keep for later when all connections have ended: some pools of
+/// 64, however many connections there were (thousands).
+const KEPT: usize = 256;
 
 /// What the command line asks for.
 struct Options {
