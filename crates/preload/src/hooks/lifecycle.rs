@@ -150,7 +150,7 @@ hook! {
         match lane(fd) {
             None => real::getpeername(fd, address, length),
             Some(_) if address.is_null() => real::fail(libc::EFAULT),
-            Some(lane) if lane.socket.has(status::RESET) => real::fail(libc::ENOTCONN),
+            Some(lane) if lane.is_reset() => real::fail(libc::ENOTCONN),
             Some(lane) => done(names::write(&lane.socket.entry.peer.load(), address, length)),
         }
     }

@@ -268,6 +268,10 @@ hook! {
     }
 
     fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+        if table::get(fd).kind() == Kind::Internal {
+            // To the program it is not open.
+            return real::fail(libc::EBADF);
+        }
         let Some(known) = epoll::of(set) else {
             return real::epoll_ctl(set, operation, fd, event);
         };

@@ -132,6 +132,11 @@ impl Lane {
         self.socket.local.full.load(Ordering::Relaxed)
     }
 
+    /// Whether the connection was reset, be it reported or not: nobody is at the other end then.
+    pub fn is_reset(&self) -> bool {
+        self.socket.has(status::RESET) || self.peer_flags() & side_flags::RESET != 0
+    }
+
     /// Bytes that wait to be read.
     pub fn readable(&self) -> u64 {
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
