@@ -31,11 +31,11 @@ fn everything(transport: &Transport) {
         &[
             "bytes",
             "--seconds",
-            "6",
+            "3",
             "--seed",
             "20260",
             "--connections",
-            "12",
+            "4",
         ],
         &["killer", "--seconds", "4", "--seed", "20261"],
     ];
