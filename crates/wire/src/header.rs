@@ -1,0 +1,143 @@
+//! The 24 bytes with which every frame begins.
+
+use netchannel_abi::handle::Handle;
+
+use crate::bytes::{put, take, u32_at, u64_at};
+use crate::kind::{Kind, Payload, flags};
+use crate::layout::header::{FLAGS, GENERATION, INDEX, KIND, LENGTH, RESERVED, SEQUENCE, SIZE};
+use crate::violation::Violation;
+
+/// Bytes of a frame's header.
+pub const HEADER: usize = SIZE;
+const _: () = assert!(HEADER == 24);
+
+/// A header, decoded and checked against the rules of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub kind: Kind,
+    pub flags: u8,
+    /// Payload bytes behind the header.
+    pub length: u32,
+    pub handle: Handle,
+    pub sequence: u64,
+}
+
+impl Header {
+    pub(crate) const NO_HANDLE: Handle = Handle {
+        index: 0,
+        generation: 0,
+    };
+
+    #[inline]
+    pub(crate) fn encode(&self, bytes: &mut [u8; HEADER]) {
+        *bytes = [0; HEADER];
+        put(bytes, KIND, &[self.kind as u8]);
+        put(bytes, FLAGS, &[self.flags]);
+        put(bytes, LENGTH, &self.length.to_le_bytes());
+        put(bytes, INDEX, &self.handle.index.to_le_bytes());
+        put(bytes, GENERATION, &self.handle.generation.to_le_bytes());
+        put(bytes, SEQUENCE, &self.sequence.to_le_bytes());
+    }
+
+    /// Decodes and checks all that can be checked without the payload. `most` is the largest
+    /// payload of DATA that this host takes.
+    #[inline]
+    pub(crate) fn decode(bytes: &[u8; HEADER], most: u32) -> Result<Self, Violation> {
+        let [code] = take(bytes, KIND);
+        let Some(kind) = Kind::from_code(code) else {
+            return Err(Violation::UnknownKind { code });
+        };
+        let [flags] = take(bytes, FLAGS);
+        let header = Self {
+            kind,
+            flags,
+            length: u32_at(bytes, LENGTH),
+            handle: Handle {
+                index: u32_at(bytes, INDEX),
+                generation: u32_at(bytes, GENERATION),
+            },
+            sequence: u64_at(bytes, SEQUENCE),
+        };
+        let reserved: [u8; 2] = take(bytes, RESERVED);
+        if reserved != [0; 2] {
+            let field = "reserved";
+            return Err(Violation::NotZero { kind, field });
+        }
+        header.check(most)?;
+        Ok(header)
+    }
+
+    #[inline]
+    fn check(&self, most: u32) -> Result<(), Violation> {
+        let Self { kind, length, .. } = *self;
+        let rules = kind.rules();
+        if self.flags & !rules.flags != 0 {
+            let flags = self.flags & !rules.flags;
+            return Err(Violation::UnknownFlags { kind, flags });
+        }
+        if rules.handle && self.handle.generation == 0 {
+            return Err(Violation::NoGeneration { kind });
+        }
+        if !rules.handle && self.handle != Self::NO_HANDLE {
+            let field = "handle";
+            return Err(Violation::NotZero { kind, field });
+        }
+        if !rules.sequence && self.sequence != 0 {
+            let field = "sequence";
+            return Err(Violation::NotZero { kind, field });
+        }
+        if rules.payload == Payload::Stream {
+            return self.check_stream(most);
+        }
+        match usize::try_from(length).is_ok_and(|length| rules.payload.accepts(length)) {
+            true => Ok(()),
+            false => Err(Violation::Length { kind, length }),
+        }
+    }
+
+    #[inline]
+    fn check_stream(&self, most: u32) -> Result<(), Violation> {
+        let Self {
+            kind,
+            length,
+            sequence,
+            ..
+        } = *self;
+        if length == 0 {
+            return Err(Violation::Length { kind, length });
+        }
+        if length > most {
+            return Err(Violation::TooMuchData { length, most });
+        }
+        match sequence.checked_add(u64::from(length)) {
+            Some(_) => Ok(()),
+            None => Err(Violation::BeyondTheEnd { sequence, length }),
+        }
+    }
+}
+
+/// What the header of a DATA frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataHeader {
+    /// The receiver's socket.
+    pub handle: Handle,
+    /// Sequence of the first byte of the payload.
+    pub sequence: u64,
+    /// Payload bytes; at least 1, at most what the receiver announced in its [`crate::Limits`].
+    pub length: u32,
+    /// Whether these bytes were sent before, on a channel that was given up.
+    pub again: bool,
+}
+
+/// Writes the header of a DATA frame; the payload follows it on the channel.
+#[inline]
+pub fn encode_data_header(bytes: &mut [u8; HEADER], data: &DataHeader) {
+    let header = Header {
+        kind: Kind::Data,
+        flags: if data.again { flags::AGAIN } else { 0 },
+        length: data.length,
+        handle: data.handle,
+        sequence: data.sequence,
+    };
+    header.encode(bytes);
+}
