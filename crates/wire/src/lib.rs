@@ -26,8 +26,10 @@
 pub mod address;
 mod bytes;
 pub mod frame;
+pub mod handshake;
 pub mod header;
 pub mod hello;
+pub mod key;
 pub mod kind;
 pub mod layout;
 pub mod parser;
@@ -39,8 +41,10 @@ pub use frame::{
     Addresses, Fin, Frame, Listen, ListenEnd, NcRst, NcSyn, NcSynAck, NoRoom, NoSocket, Rst,
     Unlisten, Window, encode_addresses,
 };
+pub use handshake::{Established, Identity, Initiator, Refused, Responder};
 pub use header::{DataHeader, HEADER, encode_data_header};
 pub use hello::{Hello, HelloAnswer, HelloProof, HostId, Limits, Nonce, Proof};
+pub use key::{Key, KeyError};
 pub use kind::Kind;
 pub use netchannel_abi::address::Address;
 pub use netchannel_abi::handle::Handle;
