@@ -27,9 +27,7 @@ try() {
 }
 
 scenario() {
-    # Known: with some seeds (1795235411) a transfer stands still under NetChannel. Pending in SPECIFICATION.md; asked
-    # for by name until it is mended.
-    [ -z "${NETCHANNEL_TORTURE_BYTES:-}" ] || try bytes
+    try bytes
     try killer
 }
 

@@ -2,6 +2,7 @@
 //! Nothing here blocks, and descriptors that are not wanted are closed.
 
 use netchannel_abi::message::{MESSAGE_BYTES, MOST_DESCRIPTORS, Message};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -67,6 +68,13 @@ pub fn receive(socket: impl AsFd) -> Received {
         },
         _ => Received::Garbage,
     }
+}
+
+/// Whether the other side has closed its end, or was killed; only a look.
+pub fn is_hung_up(socket: impl AsFd) -> bool {
+    let mut looked = [PollFd::new(&socket, PollFlags::empty())];
+    let none = Timespec::default();
+    poll(&mut looked, Some(&none)).is_ok_and(|count| count > 0)
 }
 
 /// Sends one message whole.

@@ -31,11 +31,11 @@ fn everything(transport: &Transport) {
         &[
             "bytes",
             "--seconds",
-            "3",
+            "6",
             "--seed",
             "20260",
             "--connections",
-            "4",
+            "12",
         ],
         &["killer", "--seconds", "4", "--seed", "20261"],
     ];

@@ -31,6 +31,7 @@ impl CoreEngine {
             .listener_word(words[0])
             .map_err(|_| Refusal::Errno(Errno::CONNREFUSED))?;
         self.admit_destination(listener, words)?;
+        self.admit_living(listener)?;
         self.admit_link(number, listener)?;
         self.admit_descriptors(1)?;
         let layout = self.limits.layout();
@@ -85,6 +86,21 @@ impl CoreEngine {
         let fits =
             local.port == meant.port && (known.address.is_wildcard() || local.bytes == meant.bytes);
         if meant.family == 0 || fits {
+            Ok(())
+        } else {
+            Err(Refusal::Errno(Errno::CONNREFUSED))
+        }
+    }
+
+    /// Of a holder that was killed the news may still wait among the events: its listener is refused
+    /// as the kernel would refuse it.
+    fn admit_living(&self, listener: u32) -> Result<(), Refusal> {
+        let known = self.listeners.get(&listener).ok_or(Errno::CONNREFUSED)?;
+        let lives = |holder: &u32| {
+            let program = self.programs.get(holder);
+            program.is_some_and(|program| !packet::is_hung_up(&program.socket))
+        };
+        if known.holders.iter().any(lives) {
             Ok(())
         } else {
             Err(Refusal::Errno(Errno::CONNREFUSED))

@@ -20,9 +20,16 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     }
     if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
         socket.mark(status::SHUT_WRITE);
-        // Release: the tail that is final stands before it.
-        lane.own().flags.fetch_or(side_flags::FIN, Ordering::AcqRel);
-        lane.announce_flags();
+        // Another thread's close may give the slot to the next connection: not before this is done.
+        let held = lock::acquire(&socket.entry.transmit.lock);
+        if socket.is(lane.fd) {
+            // Release: the tail that is final stands before it.
+            lane.own().flags.fetch_or(side_flags::FIN, Ordering::AcqRel);
+            lane.announce_flags();
+        }
+        if held {
+            lock::release(&socket.entry.transmit.lock);
+        }
     }
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
         socket.mark(status::SHUT_READ);
@@ -192,8 +199,11 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     let is_client = lane.link.role == Role::Client;
     let bound = socket.local.reserve.swap(0, Ordering::Relaxed);
     let port = entry.local.load().port;
-    lane.link.finish(slot, lane.handle(), flags, loan, rings);
+    // The peer is told first: once the slot is given up it may carry the next connection, whose
+    // wake-ups are not ours to take.
+    own.flags.fetch_or(flags, Ordering::AcqRel);
     lane.announce_flags();
+    lane.link.finish(slot, lane.handle(), flags, loan, rings);
     lane.link.used_less();
     let result = close_kernel(fd);
     if bound > 0 {

@@ -58,6 +58,10 @@ impl LinkEnd {
         let Some(mut state) = self.state.lock() else {
             return false;
         };
+        let lent = state.slots.get(handle.index as usize);
+        if let (Some(slot), Some(lent)) = (self.slot(handle.index), lent) {
+            slot.meta.anchor.store(lent.pairs, Ordering::Relaxed);
+        }
         let pushed = state
             .producer
             .push(&indices.tail, &indices.head, elements, &[nqe]);
@@ -176,13 +180,18 @@ impl LinkEnd {
         if nqe.operation != Job::Connect as u8 {
             return None;
         }
-        if !self.has_anchor(handle.index) {
+        let pair = slot.meta.anchor.load(Ordering::Relaxed);
+        if !self.has_anchor(handle.index, pair) {
             self.read_channel();
         }
         let mut state = self.state.lock()?;
         let lent = state.slots.get_mut(handle.index as usize)?;
         self.free_if_gone(lent, slot);
-        if lent.busy || lent.anchor < 0 || handle.generation == lent.generation {
+        if lent.busy
+            || lent.anchor < 0
+            || lent.pairs != pair
+            || handle.generation == lent.generation
+        {
             return None;
         }
         lent.busy = true;

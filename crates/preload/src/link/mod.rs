@@ -59,6 +59,8 @@ pub struct LinkEnd {
 #[derive(Clone, Copy, Default)]
 struct Lent {
     generation: u32,
+    /// How many anchor pairs the slot has had; both ends count the same.
+    pairs: u32,
     anchor: i32,
     busy: bool,
     anchor_nonblocking: bool,

@@ -30,6 +30,7 @@ impl LinkEnd {
             );
         }
         let lent = &mut state.slots[slot];
+        lent.pairs = lent.pairs.wrapping_add(1);
         if let Some(shared) = self.slot(number) {
             self.free_if_gone(lent, shared);
         }
@@ -198,12 +199,14 @@ impl LinkEnd {
         sent.then_some(())
     }
 
-    pub(super) fn has_anchor(&self, slot: u32) -> bool {
+    /// (server) Whether the pool has the anchor of pair number `pair` for a slot, not an older one
+    /// whose other end is closed.
+    pub(super) fn has_anchor(&self, slot: u32, pair: u32) -> bool {
         self.state.lock().is_some_and(|state| {
             state
                 .slots
                 .get(slot as usize)
-                .is_some_and(|lent| lent.anchor >= 0)
+                .is_some_and(|lent| lent.anchor >= 0 && lent.pairs == pair)
         })
     }
 

@@ -99,9 +99,8 @@ pub(super) fn reset(pending: &Pending) {
         .link
         .layout
         .small_ring(Role::Server, pending.loan.handle.index as usize);
-    pending
-        .link
-        .finish(slot, pending.loan.handle, flags, None, [ring; 2]);
+    // Told before the slot is given up: afterwards it may carry the next connection.
+    slot.server.flags.fetch_or(flags, Ordering::AcqRel);
     if let Some(wake) = netchannel_ring::waiter::announce_data(&slot.client.waiter)
         && let Some(index) = wake.cell
         && let Some(cell) = pending.link.cell(Role::Client, index)
@@ -109,6 +108,9 @@ pub(super) fn reset(pending: &Pending) {
         let slot = pending.loan.handle.index as usize;
         netchannel_ring::cell::mark(&cell.asleep, &cell.summary, &cell.ready, slot);
     }
+    pending
+        .link
+        .finish(slot, pending.loan.handle, flags, None, [ring; 2]);
     // The anchor's end wakes whoever sleeps.
     attach::drop_kept(pending.loan.anchor);
     pending.link.used_less();

@@ -104,28 +104,48 @@ const MOST_LINKS: usize = 16;
 /// # Errors
 /// The daemon's refusal; `EAGAIN` when all who could accept are busy.
 pub fn client_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
-    let number = target.listener;
-    let mut known;
+    if let Ok(link) = known_link(target)? {
+        return Ok((link, target.shared));
+    }
+    // Threads that connect at once for the first time shall share one link. A signal handler that
+    // interrupted the making of a link makes one of its own.
+    let _making = MAKING.lock();
+    let known = match known_link(target)? {
+        Ok(link) => return Ok((link, target.shared)),
+        Err(known) => known,
+    };
+    forget_ended_links();
+    if known >= MOST_LINKS {
+        return Err(libc::EAGAIN);
+    }
+    make_link(target)
+}
+
+/// Held by the thread that makes a link.
+static MAKING: Lock<()> = Lock::new(());
+
+/// A link that fits and whose other end lives, or how many fit but are busy.
+fn known_link(target: &Target) -> Result<Result<&'static LinkEnd, usize>, i32> {
     loop {
+        let mut known = 0;
         let found = {
             let registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
-            known = 0;
             registry.clients.iter().copied().find(|link| {
-                let fits = link.listener == number && link.is_own() && link.is_alive();
+                let fits = link.listener == target.listener && link.is_own() && link.is_alive();
                 known += usize::from(fits);
                 fits && (!target.shared || link.claim())
             })
         };
         match found {
-            Some(link) if link.check() => return Ok((link, target.shared)),
+            Some(link) if link.check() => return Ok(Ok(link)),
             Some(_) => {}
-            None => break,
+            None => return Ok(Err(known)),
         }
     }
-    forget_ended_links();
-    if known >= MOST_LINKS {
-        return Err(libc::EAGAIN);
-    }
+}
+
+fn make_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
+    let number = target.listener;
     let mut words = [0; 14];
     words[0] = u64::from(number);
     words[1..4].copy_from_slice(&target.destination.to_words());
@@ -179,6 +199,7 @@ pub fn numbers() -> Vec<u32> {
 /// In a forked child: the listeners are held too, the links are the parent's.
 pub fn reset_in_child() {
     REGISTRY.reset();
+    MAKING.reset();
     let Some(mut registry) = REGISTRY.lock() else {
         return;
     };
