@@ -1,0 +1,107 @@
+//! What is still said for a connection that is gone.
+
+use crate::types::{Reason, Transmit};
+
+/// Remembered of an ended connection, in place of it, for as long as its handle is not used again (as TIME_WAIT).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    /// It ended in order; the peer may not have heard that its Fin has come.
+    Finished {
+        /// As in [`Transmit::Window`].
+        filled: u64,
+        /// As in [`Transmit::Window`].
+        limit: u64,
+    },
+    /// It was reset or refused.
+    Reset(Reason),
+}
+
+/// What arrived for a connection that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// NCSYN_ACK.
+    Answer,
+    /// DATA.
+    Data,
+    /// FIN.
+    Fin,
+    /// WINDOW.
+    Window {
+        /// As in [`Transmit::Window`].
+        ask: bool,
+    },
+    /// RST, NCRST or NO_SOCKET.
+    Reset,
+}
+
+impl Farewell {
+    /// What is answered, if anything. No answer is itself answered by a farewell of the other side, so two never talk for ever.
+    #[must_use]
+    pub const fn answer_to(self, arrived: Arrived) -> Option<Transmit> {
+        match (self, arrived) {
+            (_, Arrived::Reset) | (Self::Finished { .. }, Arrived::Window { ask: false }) => None,
+            (
+                Self::Finished { filled, limit },
+                Arrived::Data | Arrived::Fin | Arrived::Window { ask: true },
+            ) => Some(Transmit::Window {
+                filled,
+                limit,
+                fin: true,
+                ask: false,
+            }),
+            (Self::Finished { .. }, Arrived::Answer) => Some(Transmit::Reset {
+                reason: Reason::NoSocket,
+            }),
+            (Self::Reset(reason), _) => Some(Transmit::Reset { reason }),
+        }
+    }
+
+    /// What is answered for a handle of which nothing is remembered.
+    #[must_use]
+    pub const fn answer_for_unknown(arrived: Arrived) -> Option<Transmit> {
+        Self::Reset(Reason::NoSocket).answer_to(arrived)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ARRIVED: [Arrived; 6] = [
+        Arrived::Answer,
+        Arrived::Data,
+        Arrived::Fin,
+        Arrived::Window { ask: false },
+        Arrived::Window { ask: true },
+        Arrived::Reset,
+    ];
+
+    fn as_arrived(transmit: Transmit) -> Arrived {
+        match transmit {
+            Transmit::Window { ask, .. } => Arrived::Window { ask },
+            Transmit::Reset { .. } => Arrived::Reset,
+            _ => unreachable!("a farewell says nothing else"),
+        }
+    }
+
+    #[test]
+    fn two_farewells_do_not_talk_for_ever() {
+        let farewells = [
+            Farewell::Finished {
+                filled: 1,
+                limit: 2,
+            },
+            Farewell::Reset(Reason::Aborted),
+        ];
+        for first in farewells {
+            for second in farewells {
+                for arrived in ARRIVED {
+                    let answer = first.answer_to(arrived);
+                    let reply = answer.and_then(|said| second.answer_to(as_arrived(said)));
+                    let further = reply.and_then(|said| first.answer_to(as_arrived(said)));
+                    assert_eq!(further, None);
+                }
+            }
+        }
+    }
+}

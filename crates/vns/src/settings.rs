@@ -1,0 +1,65 @@
+//! Times and sizes of a virtual socket.
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MILLISECOND;
+
+/// Times (nanoseconds) and sizes (bytes), as the configuration and the program's options say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// A usual segment. A Window is due when two have come or gone, or a quarter of the capacity, if that is less.
+    pub segment: u32,
+    /// Longest time that bytes stay unacknowledged and an opened window untold.
+    pub acknowledge_delay: u64,
+    /// Silence before something is said again for the first time. It doubles each time.
+    pub probe_interval: u64,
+    /// Longest such silence.
+    pub probe_interval_most: u64,
+    /// Longest time to wait for an answer to Open.
+    pub connect_timeout: u64,
+    /// Longest time without any sign of the peer while it owes one. Linux gives up after 15 retransmissions, about 924 seconds.
+    pub response_timeout: u64,
+    /// TCP_USER_TIMEOUT: longest time that bytes may wait for acknowledgement or a window, even of a peer that lives.
+    pub user_timeout: Option<u64>,
+    /// SO_KEEPALIVE with its times.
+    pub keep_alive: Option<KeepAlive>,
+    /// How long a connection that its program has closed waits for progress, and then for the peer's end (tcp_fin_timeout).
+    pub orphan_timeout: u64,
+}
+
+/// When a silent peer is asked whether it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// Silence before the first question (TCP_KEEPIDLE), in nanoseconds.
+    pub idle: u64,
+    /// Time between questions (TCP_KEEPINTVL), in nanoseconds.
+    pub interval: u64,
+    /// Questions without an answer before the connection is given up (TCP_KEEPCNT).
+    pub count: u8,
+}
+
+impl Default for Settings {
+    /// The values of Linux' TCP where it has them.
+    fn default() -> Self {
+        Self {
+            segment: 64 << 10,
+            acknowledge_delay: MILLISECOND,
+            probe_interval: 200 * MILLISECOND,
+            probe_interval_most: 30 * SECOND,
+            connect_timeout: 127 * SECOND,
+            response_timeout: 924 * SECOND,
+            user_timeout: None,
+            keep_alive: None,
+            orphan_timeout: 60 * SECOND,
+        }
+    }
+}
+
+impl Default for KeepAlive {
+    fn default() -> Self {
+        Self {
+            idle: 7200 * SECOND,
+            interval: 75 * SECOND,
+            count: 9,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What the time brings.
+
+use super::VirtualSocket;
+use crate::clock::Due;
+use crate::types::{Changes, End, Reason, State};
+
+impl VirtualSocket {
+    /// When [`Self::on_timeout`] is to be called, or [`Self::next_transmit`] has something, if nothing happens before; `None`: never.
+    ///
+    /// It may move later by events; to be called too early is harmless, so a timer need not be moved by each event.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<u64> {
+        let next = self.next_due().map(|(at, _)| at);
+        let window = match self.state {
+            State::Established => self.receiver.due_at(),
+            _ => None,
+        };
+        [next, window].into_iter().flatten().min()
+    }
+
+    /// It is `now`.
+    pub fn on_timeout(&mut self, now: u64) {
+        // At most one of each kind comes due at a time; the bound is for times that are zero.
+        for _ in 0..8 {
+            let Some((_, due)) = self.next_due().filter(|(at, _)| *at <= now) else {
+                break;
+            };
+            match due {
+                Due::Probe => {
+                    self.counters.probes += 1;
+                    self.clock.probed(&self.settings, now);
+                    if self.state == State::Opening {
+                        self.handshake.raise();
+                    } else {
+                        self.sender.suspect(u64::from(self.settings.segment));
+                    }
+                }
+                Due::Question => {
+                    self.counters.probes += 1;
+                    self.clock.asked(now);
+                    self.sender.ask();
+                }
+                Due::LingerOver => {
+                    self.clock.linger_until(None);
+                    self.changes.insert(Changes::LINGER_OVER);
+                }
+                Due::EndingOver => self.end(End::Finished),
+                Due::TimedOut => self.give_up(Reason::TimedOut, now),
+            }
+        }
+        self.follow(now);
+    }
+
+    fn next_due(&self) -> Option<(u64, Due)> {
+        match self.state {
+            State::Closed(_) | State::Deciding => None,
+            _ => self.clock.next(self.situation(), &self.settings),
+        }
+    }
+}

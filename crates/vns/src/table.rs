@@ -1,0 +1,234 @@
+//! Handles: an index with a generation, so that a frame for a connection that is gone never meets the one that came after it.
+//!
+//! ```text
+//!   insert --> live, generation g --remove(memory)--> remembered, generation g --kept long enough--> live, generation g + 1
+//! ```
+
+use std::collections::VecDeque;
+
+use netchannel_abi::handle::Handle;
+
+/// The table holds as many as it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// What a handle names.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Lookup<L, M> {
+    /// A connection that lives.
+    Live(L),
+    /// One that is gone, and what is remembered of it.
+    Ended(M),
+    /// None that is known: never made, or forgotten.
+    Unknown,
+}
+
+#[derive(Debug)]
+enum Place<T, M> {
+    Live(T),
+    Ended(M),
+}
+
+#[derive(Debug)]
+struct Slot<T, M> {
+    generation: u32,
+    place: Place<T, M>,
+}
+
+/// Connections by handle. Places of removed ones are used again oldest first, and only after they were remembered for a while, unless
+/// the table is full.
+#[derive(Debug)]
+pub struct HandleTable<T, M> {
+    slots: Vec<Slot<T, M>>,
+    /// Ended places, oldest first, with the time of their end.
+    ended: VecDeque<(u32, u64)>,
+    most: u32,
+    remember: u64,
+}
+
+impl<T, M> HandleTable<T, M> {
+    /// A table of at most `most` places; ended ones are remembered for `remember` nanoseconds where there is room.
+    #[must_use]
+    pub const fn new(most: u32, remember: u64) -> Self {
+        Self {
+            slots: Vec::new(),
+            ended: VecDeque::new(),
+            most,
+            remember,
+        }
+    }
+
+    /// Gives `value` a handle. The first generation of a place is 1; 0 is never one.
+    ///
+    /// # Errors
+    /// [`Full`], with as many live ones as there may be.
+    pub fn insert(&mut self, value: T, now: u64) -> Result<Handle, Full> {
+        self.insert_with(|_| value, now)
+    }
+
+    /// Like [`Self::insert`], for a value that knows its own handle.
+    ///
+    /// # Errors
+    /// [`Full`]
+    pub fn insert_with(
+        &mut self,
+        make: impl FnOnce(Handle) -> T,
+        now: u64,
+    ) -> Result<Handle, Full> {
+        let next = u32::try_from(self.slots.len()).map_err(|_| Full)?;
+        let oldest = self.ended.front().copied();
+        let old_enough =
+            oldest.filter(|(_, at)| next >= self.most || now.saturating_sub(*at) >= self.remember);
+        if let Some((index, _)) = old_enough {
+            self.ended.pop_front();
+            let slot = &mut self.slots[index as usize];
+            // After 2^32 connections of one place the generations begin anew, but for 0.
+            slot.generation = slot.generation.checked_add(1).unwrap_or(1);
+            let handle = Handle {
+                index,
+                generation: slot.generation,
+            };
+            slot.place = Place::Live(make(handle));
+            return Ok(handle);
+        }
+        if next >= self.most {
+            return Err(Full);
+        }
+        let handle = Handle {
+            index: next,
+            generation: 1,
+        };
+        self.slots.push(Slot {
+            generation: 1,
+            place: Place::Live(make(handle)),
+        });
+        Ok(handle)
+    }
+
+    /// What `handle` names.
+    #[must_use]
+    pub fn get(&self, handle: Handle) -> Lookup<&T, &M> {
+        match self.slots.get(handle.index as usize) {
+            Some(slot) if slot.generation == handle.generation => match &slot.place {
+                Place::Live(value) => Lookup::Live(value),
+                Place::Ended(memory) => Lookup::Ended(memory),
+            },
+            _ => Lookup::Unknown,
+        }
+    }
+
+    /// What `handle` names, to change it.
+    #[must_use]
+    pub fn get_mut(&mut self, handle: Handle) -> Lookup<&mut T, &mut M> {
+        match self.slots.get_mut(handle.index as usize) {
+            Some(slot) if slot.generation == handle.generation => match &mut slot.place {
+                Place::Live(value) => Lookup::Live(value),
+                Place::Ended(memory) => Lookup::Ended(memory),
+            },
+            _ => Lookup::Unknown,
+        }
+    }
+
+    /// Takes the live one out and remembers `memory` in its place.
+    pub fn remove(&mut self, handle: Handle, memory: M, now: u64) -> Option<T> {
+        let slot = self.slots.get_mut(handle.index as usize)?;
+        if slot.generation != handle.generation || matches!(slot.place, Place::Ended(_)) {
+            return None;
+        }
+        self.ended.push_back((handle.index, now));
+        match std::mem::replace(&mut slot.place, Place::Ended(memory)) {
+            Place::Live(value) => Some(value),
+            Place::Ended(_) => None,
+        }
+    }
+
+    /// The live ones.
+    pub fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
+        let slots = (0_u32..).zip(&self.slots);
+        slots.filter_map(|(index, slot)| match &slot.place {
+            Place::Live(value) => Some((
+                Handle {
+                    index,
+                    generation: slot.generation,
+                },
+                value,
+            )),
+            Place::Ended(_) => None,
+        })
+    }
+
+    /// The live ones, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Handle, &mut T)> {
+        let slots = (0_u32..).zip(&mut self.slots);
+        slots.filter_map(|(index, slot)| match &mut slot.place {
+            Place::Live(value) => Some((
+                Handle {
+                    index,
+                    generation: slot.generation,
+                },
+                value,
+            )),
+            Place::Ended(_) => None,
+        })
+    }
+
+    /// How many live.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.ended.len()
+    }
+
+    /// Whether none lives.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_handle_is_recognised() {
+        let mut table = HandleTable::new(10, 100);
+        let first = table.insert("first", 0).unwrap();
+        assert_eq!(table.get(first), Lookup::Live(&"first"));
+        assert_eq!(table.remove(first, 'm', 0), Some("first"));
+        assert_eq!(table.get(first), Lookup::Ended(&'m'));
+        assert_eq!(table.remove(first, 'n', 0), None);
+        let second = table.insert("second", 100).unwrap();
+        assert_eq!(second.index, first.index);
+        assert_eq!(second.generation, first.generation + 1);
+        assert_eq!(table.get(first), Lookup::Unknown);
+        assert_eq!(table.get_mut(second), Lookup::Live(&mut "second"));
+        assert_eq!(table.remove(first, 'n', 0), None);
+        for word in [0, 1, u64::MAX, 1 << 32 | 77] {
+            assert_eq!(table.get(Handle::from_word(word)), Lookup::Unknown);
+        }
+    }
+
+    #[test]
+    fn the_ended_are_remembered_while_there_is_room() {
+        let mut table = HandleTable::new(3, 100);
+        let handles: Vec<_> = (0..3).map(|at| table.insert(at, 0).unwrap()).collect();
+        assert_eq!(table.insert(9, 0), Err(Full));
+        table.remove(handles[1], (), 10);
+        table.remove(handles[0], (), 20);
+        assert_eq!(table.len(), 1);
+        let again = table.insert(7, 30).unwrap();
+        assert_eq!(again.index, handles[1].index, "the oldest when full");
+
+        let mut table = HandleTable::new(3, 100);
+        let first = table.insert(0, 0).unwrap();
+        table.remove(first, (), 0);
+        let second = table.insert(1, 99).unwrap();
+        assert_ne!(second.index, first.index);
+        let third = table.insert(2, 100).unwrap();
+        assert_eq!(third.index, first.index);
+        let live: Vec<_> = table.iter().map(|(handle, _)| handle).collect();
+        assert_eq!(live, [third, second]);
+        assert_eq!(table.iter_mut().count(), 2);
+        assert!(!table.is_empty());
+    }
+}
