@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod announce;
 mod bytes;
 pub mod frame;
 pub mod handshake;
