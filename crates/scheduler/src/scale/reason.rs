@@ -1,0 +1,134 @@
+//! Why the number of channels changes, or stays.
+
+use core::fmt;
+
+use crate::view::MILLISECOND;
+
+/// Times in nanoseconds, utilisations 0 to 1000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Fewer than the least.
+    TooFew {
+        /// How many there are.
+        count: u16,
+        /// How many there must be.
+        least: u16,
+    },
+    /// More than the most, after a change of the configuration.
+    TooMany {
+        /// How many there are.
+        count: u16,
+        /// How many there may be.
+        most: u16,
+    },
+    /// Workers have been busy for long, and the transport would take more.
+    Busy {
+        /// Mean of the workers.
+        utilisation: u16,
+        /// Since when.
+        lasted: u64,
+    },
+    /// Workers have been idle for long, and the others can take what there is.
+    Idle {
+        /// Mean of the workers.
+        utilisation: u16,
+        /// Since when.
+        lasted: u64,
+    },
+    /// Busy, not long enough yet.
+    BusyNotLong {
+        /// For how long.
+        lasted: u64,
+    },
+    /// Idle, not long enough yet.
+    IdleNotLong {
+        /// For how long.
+        lasted: u64,
+        /// How long it must last.
+        wanted: u64,
+    },
+    /// Busy, but the network is what is slow: another channel would only take from others.
+    CongestionLimited,
+    /// Busy, but there may not be more.
+    AtMost {
+        /// How many there are.
+        most: u16,
+    },
+    /// Idle, but there may not be fewer.
+    AtLeast {
+        /// How many there are.
+        least: u16,
+    },
+    /// Idle, but one fewer would be busy.
+    OthersWouldBeBusy {
+        /// What the mean would be.
+        utilisation: u16,
+    },
+    /// The last change is too recent.
+    JustChanged {
+        /// How long ago.
+        ago: u64,
+    },
+    /// Neither busy nor idle.
+    Steady {
+        /// Mean of the workers.
+        utilisation: u16,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |utilisation: u16| utilisation / 10;
+        match *self {
+            Self::TooFew { count, least } => write!(formatter, "{count} of at least {least}"),
+            Self::TooMany { count, most } => write!(formatter, "{count} of at most {most}"),
+            Self::Busy {
+                utilisation,
+                lasted,
+            } => write!(
+                formatter,
+                "workers busy ({} %) for {} ms, the transport is not congestion-limited",
+                percent(utilisation),
+                lasted / MILLISECOND
+            ),
+            Self::Idle {
+                utilisation,
+                lasted,
+            } => write!(
+                formatter,
+                "workers idle ({} %) for {} ms",
+                percent(utilisation),
+                lasted / MILLISECOND
+            ),
+            Self::BusyNotLong { lasted } => {
+                write!(formatter, "busy for {} ms only", lasted / MILLISECOND)
+            }
+            Self::IdleNotLong { lasted, wanted } => write!(
+                formatter,
+                "idle for {} of {} ms",
+                lasted / MILLISECOND,
+                wanted / MILLISECOND
+            ),
+            Self::CongestionLimited => {
+                formatter.write_str("busy, but the transport is congestion-limited")
+            }
+            Self::AtMost { most } => write!(formatter, "busy, but {most} is the most"),
+            Self::AtLeast { least } => write!(formatter, "idle, but {least} is the least"),
+            Self::OthersWouldBeBusy { utilisation } => write!(
+                formatter,
+                "idle, but without one the others would be busy ({} %)",
+                percent(utilisation)
+            ),
+            Self::JustChanged { ago } => {
+                write!(formatter, "changed {} ms ago", ago / MILLISECOND)
+            }
+            Self::Steady { utilisation } => {
+                write!(
+                    formatter,
+                    "workers neither busy nor idle ({} %)",
+                    percent(utilisation)
+                )
+            }
+        }
+    }
+}
