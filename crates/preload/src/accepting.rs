@@ -52,7 +52,7 @@ fn look(
     flags: i32,
 ) -> Result<Accepted, i32> {
     loop {
-        if listener::kernel_first(socket) && kernel_ready(fd) {
+        if listener::kernel_first(socket) && ready(fd, -1).0 {
             return Ok(Accepted::Kernel(fd));
         }
         while let Some(pending) = listener.take() {
@@ -65,11 +65,16 @@ fn look(
                 Err(error) => return Err(error),
             }
         }
-        if listener.take_offers() {
+        // One look at both: an accept that finds nothing costs the kernel ten times as much.
+        let (kernel, offers) = ready(fd, listener.channel());
+        if offers && listener.take_offers() {
             continue;
         }
-        if socket.has(status::NONBLOCKING) || kernel_ready(fd) {
+        if kernel {
             return Ok(Accepted::Kernel(fd));
+        }
+        if socket.has(status::NONBLOCKING) {
+            return Err(libc::EAGAIN);
         }
         socket.entry.receive.sleepers.fetch_add(1, Ordering::AcqRel);
         let undo = || {
@@ -88,7 +93,11 @@ fn look(
             // Where a poll finds other files under its numbers it does not say that a signal came. A
             // program that replaces the file of a sleeping accept sends one (the JVM does), and
             // its handler does not restart calls: without a connection it must have been that.
-            let came = listener.has_pending() || listener.take_offers() || kernel_ready(fd);
+            // A link that was made for a connection wakes before the connection is there.
+            let came = listener.has_pending()
+                || listener.take_offers()
+                || listener.expects()
+                || ready(fd, -1).0;
             if !came && signals::any_ends_calls() {
                 release(socket);
                 return Err(libc::EINTR);
@@ -98,13 +107,17 @@ fn look(
     }
 }
 
-fn kernel_ready(fd: i32) -> bool {
-    let mut set = [libc::pollfd {
+/// Whether the kernel's accept would not wait, and whether the daemon has sent an offer.
+fn ready(fd: i32, channel: i32) -> (bool, bool) {
+    let mut set = [fd, channel].map(|fd| libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
-    }];
-    matches!(sys::poll(&mut set, 0, core::ptr::null()), Ok(1..)) && set[0].revents != 0
+    });
+    match sys::poll(&mut set, 0, core::ptr::null()) {
+        Ok(1..) => (set[0].revents != 0, set[1].revents != 0),
+        _ => (false, false),
+    }
 }
 
 fn wait(fd: i32, socket: &Socket) -> Result<(), i32> {

@@ -108,6 +108,8 @@ unsafe extern "C" fn in_child() {
     }
     attach::adopt_in_child(FOR_CHILD.swap(-1, Ordering::AcqRel));
     ports::reset();
+    // Dropped before the fork; another thread may have made some since.
+    for_each_socket(Socket::drop_spare);
     socket::reset_in_child();
     foreign::reset_in_child();
     receiver::reset_in_child();

@@ -1,6 +1,6 @@
 //! The sockets of the program: entries in its region, and what this process alone keeps beside.
 
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use netchannel_abi::program::{self, Direction, Header, SocketEntry, State};
 use netchannel_abi::reason::Reason;
@@ -58,6 +58,9 @@ pub struct Local {
     pub listener: AtomicPtr<Listener>,
     /// A kernel socket kept because it was bound before it became virtual, plus one; 0 for none.
     pub reserve: AtomicI32,
+    /// The anchor's number among the library's, kept beside the program's so that the anchor goes
+    /// back to the pool without a call, plus one; 0 for none. Only while nobody else has the socket.
+    pub spare: AtomicI32,
     /// A descriptor that keeps the socket for a call that still sleeps in it, plus one; 0 for none.
     pub orphan: AtomicI32,
     /// Options set so far, to be set again on a kernel socket.
@@ -76,6 +79,10 @@ pub struct Local {
 
 /// Sockets in regions of other programs that this process may use at a time.
 const MOST_FOREIGN: usize = 1 << 16;
+
+/// Anchors whose number is kept beside the program's, in the whole process.
+static SPARES: AtomicUsize = AtomicUsize::new(0);
+const MOST_SPARES: usize = 256;
 
 /// Indices of foreign sockets: those free again, and how many were ever used.
 static FOREIGN: Lock<(Vec<usize>, usize)> = Lock::new((Vec::new(), 0));
@@ -172,6 +179,7 @@ fn reset_local(local: &Local) {
         .listener
         .store(core::ptr::null_mut(), Ordering::Relaxed);
     local.reserve.store(0, Ordering::Relaxed);
+    local.spare.store(0, Ordering::Relaxed);
     local.orphan.store(0, Ordering::Relaxed);
     local.checked.store(0, Ordering::Relaxed);
 }
@@ -402,6 +410,35 @@ impl Socket {
     pub fn add_reference(&self) {
         self.entry.references.fetch_add(1, Ordering::AcqRel);
         self.mark(status::SHARED);
+        self.drop_spare();
+    }
+
+    /// Keeps the anchor's number among the library's, if there is room for more of them.
+    pub fn keep_spare(&self, anchor: i32) {
+        if SPARES.fetch_add(1, Ordering::Relaxed) < MOST_SPARES {
+            self.local.spare.store(anchor + 1, Ordering::Release);
+        } else {
+            SPARES.fetch_sub(1, Ordering::Relaxed);
+            attach::drop_kept(anchor);
+        }
+    }
+
+    /// Takes the number that [`Self::keep_spare`] kept, if it is still there.
+    pub fn take_spare(&self) -> Option<i32> {
+        if self.local.spare.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let spare = self.local.spare.swap(0, Ordering::AcqRel).checked_sub(1);
+        let spare = spare.filter(|spare| *spare >= 0)?;
+        SPARES.fetch_sub(1, Ordering::Relaxed);
+        Some(spare)
+    }
+
+    /// Lets it go: from now on the program's descriptors alone hold the connection.
+    pub fn drop_spare(&self) {
+        if let Some(spare) = self.take_spare() {
+            attach::drop_kept(spare);
+        }
     }
 
     /// Counts one descriptor less; true when it was the last.

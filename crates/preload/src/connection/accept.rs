@@ -37,7 +37,7 @@ pub fn accept(listening: &Socket, pending: Pending, flags: c_int) -> Result<(i32
             return Err(error);
         }
     };
-    attach::drop_kept(loan.anchor);
+    socket.keep_spare(loan.anchor);
     if nonblocking {
         socket.mark(status::NONBLOCKING);
     }

@@ -68,6 +68,7 @@ pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
     }
     let last = socket.drop_reference();
     if !last {
+        socket.drop_spare();
         match socket.listener() {
             Some(listener) if !held_here(socket) => listener.close(false),
             None if socket.is_foreign() && !held_here(socket) => socket.leave(),
@@ -181,8 +182,9 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
         && !socket.has(status::SHARED | status::PEER_GONE | status::FAULT)
         && entry.receive.sleepers.load(Ordering::Acquire) == 0;
     let kept = if keep {
-        attach::duplicate(fd).ok()
+        socket.take_spare().or_else(|| attach::duplicate(fd).ok())
     } else {
+        socket.drop_spare();
         None
     };
     if let Some(anchor) = kept {

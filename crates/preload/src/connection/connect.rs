@@ -193,7 +193,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     if sys::replace(loan.anchor, fd, close_on_exec).is_err() {
         return false;
     }
-    attach::drop_kept(loan.anchor);
+    socket.keep_spare(loan.anchor);
     describe(socket, link, loan, local, peer, number);
     let turned = turn_into(fd, socket, Kind::Virtual, State::Virtual);
     if let Some(header) = header() {

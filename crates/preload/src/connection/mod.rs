@@ -71,6 +71,7 @@ fn publish(fd: i32, socket: Socket) -> bool {
     if table::set(fd, socket.word) {
         return true;
     }
+    socket.drop_spare();
     socket.free();
     false
 }
@@ -174,6 +175,7 @@ pub fn relocate(from: i32, to: i32) {
             && let Some(socket) = socket::of_word(word)
         {
             exchange(&socket.local.reserve, from + 1, to + 1);
+            exchange(&socket.local.spare, from + 1, to + 1);
         }
     });
 }
