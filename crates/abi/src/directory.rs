@@ -53,6 +53,9 @@ pub mod entry_flags {
     pub const V6_ONLY: u32 = 1;
     /// Several processes hold it: whoever connects must reach one that waits.
     pub const SHARED: u32 = 2;
+    /// The daemon's relay leads to it: one link serves all such listeners, and connecting takes the
+    /// time that the other side needs.
+    pub const REMOTE: u32 = 4;
 }
 
 const _: () = assert!(size_of::<Entry>() == 64);

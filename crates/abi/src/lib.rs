@@ -43,6 +43,7 @@ pub const LAYOUT_HASH: u64 = {
         core::mem::offset_of!(link::Slot, server) as u64,
         core::mem::offset_of!(link::Slot, meta) as u64,
         core::mem::offset_of!(link::Side, waiter) as u64,
+        core::mem::offset_of!(link::Side, error) as u64,
         core::mem::size_of::<link::Cell>() as u64,
         core::mem::size_of::<link::Header>() as u64,
         core::mem::size_of::<program::SocketEntry>() as u64,

@@ -104,7 +104,9 @@ pub struct Side {
     pub generation: AtomicU32,
     /// (o) Tokens it has written to the anchor in this generation.
     pub tokens: AtomicU32,
-    _gap: [u32; 5],
+    /// (s) only: with RESET before ESTABLISHED, the errno with which the connect fails; 0 for none.
+    pub error: AtomicU32,
+    _gap: [u32; 4],
     /// (b) Whom of this side the peer must wake: the owner sets bits, the peer takes them away.
     /// See [`waiter`].
     pub waiter: AtomicU32,
@@ -129,6 +131,9 @@ pub mod side_flags {
     pub const ABORTS: u32 = 64;
     /// The side takes no more tokens from its anchor: a hang-up seen on the peer's end says nothing.
     pub const ANCHOR_SHUT: u32 = 128;
+    /// (s) only, on links to the daemon: the other host has taken the connection up. Until then who
+    /// connected waits.
+    pub const ESTABLISHED: u32 = 256;
 }
 
 /// Bits of [`Side::waiter`].

@@ -7,6 +7,8 @@ use crate::address::SharedAddress;
 
 /// First word of a program region.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NCPROGR1");
+/// Number of the daemon's own relay among programs: what it names as addresses is to be believed.
+pub const RELAY: u32 = u32::MAX;
 
 /// The head of a program region.
 #[derive(Debug)]

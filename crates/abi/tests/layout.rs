@@ -98,6 +98,7 @@ fn structures() -> Vec<Structure> {
                 flags,
                 generation,
                 tokens,
+                error,
                 waiter
             }
         ),

@@ -89,6 +89,9 @@ pub struct Daemon {
     /// Say on standard output when it serves, and leave the session
     #[arg(long, hide = true)]
     pub announce: bool,
+    /// Lead connections between programs of this host through the daemon
+    #[arg(long, hide = true)]
+    pub relay: bool,
     /// Sizes and quotas.
     #[command(flatten)]
     pub limits: Quotas,

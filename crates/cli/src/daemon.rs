@@ -76,6 +76,7 @@ fn serve(socket: PathBuf, arguments: &Arguments) -> Result<(), ServeError> {
         idle_exit: arguments.idle_exit.map(Duration::from_secs),
         limits,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        relay_local: arguments.relay,
     })?;
     end_on_signals(&daemon)?;
     if arguments.announce {

@@ -1,14 +1,15 @@
-//! The daemon: CoreEngine with its listeners, links and quotas, the liveness of programs, and the
-//! control server.
+//! The daemon: CoreEngine with its listeners, links and quotas, the liveness of programs, the
+//! control server, and the relay, which is the other end of links whose bytes go through the daemon.
 //!
-//! Never: policy of a scheduler, a byte of a connection, blocking on anybody's socket, trusting a
-//! word that a program wrote, or waking up without an event.
+//! Never: policy of a scheduler, looking at a byte of a connection, blocking on anybody's socket,
+//! trusting a word that a program wrote, or waking up without an event.
 //!
 //! ```text
 //!  program --request--> packet --> core --answer, region, link--> program
 //!                                   |--offer on the accept channel--> other program
 //!                                   |--directory (read-only memory)--> every program
 //!  netchannel ss --JSON--> admin --> view --copies, clamps--> regions and links
+//!  program ==link== relay ==link== other program    (only where the daemon is to be between them)
 //! ```
 
 mod admin;
@@ -26,6 +27,7 @@ mod options;
 mod packet;
 mod ports;
 mod program;
+mod relay;
 mod server;
 mod view;
 mod watch;

@@ -17,6 +17,8 @@ pub struct Options {
     pub limits: Limits,
     /// Version to tell in answers.
     pub version: String,
+    /// Lead connections between programs of this host through the daemon too.
+    pub relay_local: bool,
 }
 
 /// Why a daemon does not serve, or ended.

@@ -86,11 +86,23 @@ pub fn send(
     message: &Message,
     descriptors: &[Rc<OwnedFd>],
 ) -> Result<(), Errno> {
-    let bytes = message.to_bytes();
     let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(|one| one.as_fd()).collect();
+    send_borrowed(socket, message, &borrowed)
+}
+
+/// As [`send`], of descriptors that somebody else owns.
+///
+/// # Errors
+/// As [`send`].
+pub fn send_borrowed(
+    socket: impl AsFd,
+    message: &Message,
+    borrowed: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    let bytes = message.to_bytes();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
+    if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(borrowed)) {
         return Err(Errno::INVAL);
     }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -104,8 +116,13 @@ pub fn send(
 
 /// A pair of connected sockets, as daemon and programs use them.
 pub fn pair(kind: rustix::net::SocketType) -> Result<(Rc<OwnedFd>, Rc<OwnedFd>), Errno> {
+    let (one, other) = owned_pair(kind)?;
+    Ok((Rc::new(one), Rc::new(other)))
+}
+
+/// As [`pair`], each with one owner.
+pub fn owned_pair(kind: rustix::net::SocketType) -> Result<(OwnedFd, OwnedFd), Errno> {
     use rustix::net::{AddressFamily, SocketFlags, socketpair};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (one, other) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
-    Ok((Rc::new(one), Rc::new(other)))
+    socketpair(AddressFamily::UNIX, kind, flags, None)
 }

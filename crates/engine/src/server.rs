@@ -7,6 +7,7 @@ use crate::faults::Faults;
 use crate::locals;
 use crate::options::{Options, ServeError};
 use crate::program::Credentials;
+use crate::relay::Relay;
 use crate::watch::{Happening, Subject, Watch};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -67,7 +68,9 @@ impl Daemon {
     /// Why it can not serve.
     pub fn bind(options: Options) -> Result<Self, ServeError> {
         raise_descriptor_limit();
-        let core = CoreEngine::new(options.limits).map_err(ServeError::Memory)?;
+        let relay = options.relay_local.then(Relay::start).transpose();
+        let relay = relay.map_err(ServeError::Events)?;
+        let core = CoreEngine::new(options.limits, relay).map_err(ServeError::Memory)?;
         let watch = Watch::new().map_err(ServeError::Events)?;
         let bound = Bound::new(&options.socket)?;
         let stop = UnixStream::pair().map_err(|error| ServeError::Events(from_io(&error)))?;
@@ -78,6 +81,9 @@ impl Daemon {
             watch.add(&bound.attach, Subject::Attach)?;
             watch.add(&bound.control, Subject::Control)?;
             watch.add(&stop.0, Subject::Stop)?;
+            if let Some(relay) = core.relay() {
+                watch.add(relay.bell(), Subject::Relay)?;
+            }
             addresses
                 .as_ref()
                 .map_or(Ok(()), |one| watch.add(one, Subject::Addresses))
@@ -182,6 +188,7 @@ impl Daemon {
                 }
                 self.refresh_addresses();
             }
+            Subject::Relay => self.core.on_relay(),
             Subject::Program(number) => self.on_program(number),
             Subject::Command(number) => self.on_command(number, happening),
         }

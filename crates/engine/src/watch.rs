@@ -21,6 +21,8 @@ pub enum Subject {
     Stop,
     /// The host's addresses change.
     Addresses,
+    /// The relay asks something.
+    Relay,
     /// A program says something or hangs up.
     Program(u32),
     /// A command says something or can take more.
@@ -34,8 +36,9 @@ impl Subject {
             Self::Control => 1,
             Self::Stop => 2,
             Self::Addresses => 3,
-            Self::Program(number) => 4 << 32 | number as u64,
-            Self::Command(number) => 5 << 32 | number as u64,
+            Self::Relay => 4,
+            Self::Program(number) => 6 << 32 | number as u64,
+            Self::Command(number) => 7 << 32 | number as u64,
         }
     }
 
@@ -46,8 +49,9 @@ impl Subject {
             (0, 1) => Self::Control,
             (0, 2) => Self::Stop,
             (0, 3) => Self::Addresses,
-            (4, number) => Self::Program(number),
-            (5, number) => Self::Command(number),
+            (0, 4) => Self::Relay,
+            (6, number) => Self::Program(number),
+            (7, number) => Self::Command(number),
             _ => return None,
         })
     }

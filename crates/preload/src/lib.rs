@@ -19,7 +19,6 @@
 )]
 
 mod accepting;
-mod arena;
 mod attach;
 mod bell;
 mod cancel;

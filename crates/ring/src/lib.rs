@@ -10,6 +10,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod arena;
 pub mod bytes;
 pub mod cell;
 pub mod queue;

@@ -10,7 +10,9 @@
 
 pub mod copy;
 pub mod region;
+pub mod run;
 pub mod shared;
 
 pub use region::{Access, Region, ShmError, Vacancy};
+pub use run::{Room, Run, Span};
 pub use shared::Shared;

@@ -66,7 +66,7 @@ unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
-fn errno() -> i32 {
+pub(crate) fn errno() -> i32 {
     // SAFETY: errno is a valid thread-local.
     unsafe { *libc::__errno_location() }
 }
@@ -251,6 +251,16 @@ impl Region {
         // SAFETY: within the mapping, which lives as long as `self`; aligned; `T: Shared` is valid
         // for any bytes and only changes atomically.
         Some(unsafe { core::slice::from_raw_parts(self.base.as_ptr().add(offset).cast(), count) })
+    }
+
+    /// Where `length` bytes from `offset` on lie, or `None` where they would not lie within.
+    #[inline]
+    pub(crate) fn address(&self, offset: usize, length: usize) -> Option<*mut u8> {
+        if offset > self.size || self.size - offset < length {
+            return None;
+        }
+        // SAFETY: within the mapping.
+        Some(unsafe { self.base.as_ptr().add(offset) })
     }
 
     /// Copies a program's bytes to `offset`. Returns how many could not be copied: all of them

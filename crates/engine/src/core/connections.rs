@@ -1,9 +1,12 @@
 //! Links between two programs: made on request, offered to whoever accepts.
 
+use super::registry::from_io;
 use super::{Answer, CoreEngine, Refusal};
 use crate::limits::{FIRST_ANCHORS, MOST_OFFERS};
+use crate::relay::{self, Ask, Command, Parts, Relay};
 use crate::{memory, packet};
 use netchannel_abi::address::Address;
+use netchannel_abi::link::{Layout, Role};
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::program::{ENTRIES_OFFSET, Header, SocketEntry, State};
 use netchannel_shm::{Access, Region};
@@ -25,6 +28,53 @@ pub struct Link {
     pub memory: Rc<OwnedFd>,
 }
 
+/// A new link.
+struct Made {
+    number: u64,
+    memory: Rc<OwnedFd>,
+    client: End,
+    server: End,
+}
+
+/// One end of a new link.
+struct End {
+    number: u64,
+    role: Role,
+    layout: Layout,
+    memory: Rc<OwnedFd>,
+    channel: OwnedFd,
+    anchors: Vec<OwnedFd>,
+}
+
+impl End {
+    /// Number, slots, bytes of an arena, anchors: as messages tell them.
+    fn words(&self) -> [u64; 4] {
+        let sizes = [self.layout.slots, self.layout.arena, self.anchors.len()];
+        let [slots, arena, anchors] = sizes.map(|size| size as u64);
+        [self.number, slots, arena, anchors]
+    }
+
+    /// The descriptors for a program: memory, channel, anchors.
+    fn all(self) -> Vec<Rc<OwnedFd>> {
+        let mut all = vec![self.memory, Rc::new(self.channel)];
+        all.extend(self.anchors.into_iter().map(Rc::new));
+        all
+    }
+
+    /// The end as the relay takes it.
+    fn parts(self) -> Result<Parts, Refusal> {
+        let memory = self.memory.try_clone().map_err(|error| from_io(&error))?;
+        Ok(Parts {
+            number: self.number,
+            role: self.role,
+            layout: self.layout,
+            memory,
+            channel: self.channel,
+            anchors: self.anchors,
+        })
+    }
+}
+
 impl CoreEngine {
     pub(super) fn connect(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
         let listener = self
@@ -34,47 +84,114 @@ impl CoreEngine {
         self.admit_living(listener)?;
         self.admit_link(number, listener)?;
         self.admit_descriptors(1)?;
-        let layout = self.limits.layout();
-        let (client_end, server_end) = packet::pair(SocketType::SEQPACKET)?;
-        self.last_link += 1;
-        let link = self.last_link;
-        let memory = Rc::new(memory::link(layout, link)?);
-        let mut given = vec![Rc::clone(&memory), client_end];
-        let mut offered = vec![Rc::clone(&memory), server_end];
-        let anchors = FIRST_ANCHORS.min(layout.slots);
-        for _ in 0..anchors {
-            let (one, other) = packet::pair(SocketType::STREAM)?;
-            given.push(one);
-            offered.push(other);
+        let made = self.make_link()?;
+        let memory = Rc::clone(&made.memory);
+        let mut answer = Answer::default();
+        answer.words[..4].copy_from_slice(&made.client.words());
+        let Made {
+            number: link,
+            client,
+            server,
+            ..
+        } = made;
+        match &self.relay {
+            Some(relay) => relay.tell(Command::Serve(server.parts()?)),
+            None => self.offer_link(listener, number, server)?,
         }
-        let sizes = [layout.slots, layout.arena, anchors].map(|size| size as u64);
-        let [slots, arena, anchors] = sizes;
-        let mut offer = [0; 14];
-        offer[..6].copy_from_slice(&[
-            link,
-            u64::from(listener),
-            slots,
-            arena,
-            anchors,
-            u64::from(number),
-        ]);
-        self.offer(listener, offer, &offered)?;
-        self.links.insert(
-            link,
-            Link {
-                client: number,
-                listener,
-                memory,
-            },
-        );
+        answer.descriptors = client.all();
+        self.note_link(link, number, listener, memory);
         let estate = self.estate(number)?;
         estate.links.set(estate.links.get() + 1);
-        let mut answer = Answer {
-            descriptors: given,
-            ..Answer::default()
-        };
-        answer.words[..4].copy_from_slice(&[link, slots, arena, anchors]);
         Ok(answer)
+    }
+
+    /// The relay wants to lead connections to a listener.
+    fn connect_relay(&mut self, listener: u32, destination: &Address) -> Result<Parts, Refusal> {
+        let [a, b, c] = destination.to_words();
+        let mut words = [0; 14];
+        words[..4].copy_from_slice(&[u64::from(listener), a, b, c]);
+        self.admit_destination(listener, &words)?;
+        self.admit_living(listener)?;
+        self.admit_descriptors(1)?;
+        let made = self.make_link()?;
+        let (link, memory) = (made.number, Rc::clone(&made.memory));
+        self.offer_link(listener, relay::PROGRAM, made.server)?;
+        self.note_link(link, relay::PROGRAM, listener, memory);
+        made.client.parts()
+    }
+
+    /// Answers what the relay asks.
+    pub fn on_relay(&mut self) {
+        let asks = self.relay.as_ref().map(Relay::take_asks);
+        for ask in asks.into_iter().flatten() {
+            match ask {
+                Ask::Forget(link) => {
+                    self.links.remove(&link);
+                }
+                Ask::Link(listener, destination) => {
+                    let answer = match self.connect_relay(listener, &destination) {
+                        Ok(parts) => Ok((parts, self.is_shared(listener))),
+                        Err(Refusal::Errno(errno)) => Err(errno),
+                        Err(Refusal::Fault(_)) => Err(Errno::CONNREFUSED),
+                    };
+                    if let Some(relay) = &self.relay {
+                        relay.tell(Command::Link(listener, answer));
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_shared(&self, listener: u32) -> bool {
+        let known = self.listeners.get(&listener);
+        known.is_some_and(|known| known.holders.len() > 1)
+    }
+
+    fn note_link(&mut self, number: u64, client: u32, listener: u32, memory: Rc<OwnedFd>) {
+        let link = Link {
+            client,
+            listener,
+            memory,
+        };
+        self.links.insert(number, link);
+    }
+
+    fn make_link(&mut self) -> Result<Made, Refusal> {
+        let layout = self.limits.layout();
+        let (one, other) = packet::owned_pair(SocketType::SEQPACKET)?;
+        self.last_link += 1;
+        let number = self.last_link;
+        let memory = Rc::new(memory::link(layout, number)?);
+        let end = |role, channel| End {
+            number,
+            role,
+            layout,
+            memory: Rc::clone(&memory),
+            channel,
+            anchors: Vec::new(),
+        };
+        let mut client = end(Role::Client, one);
+        let mut server = end(Role::Server, other);
+        for _ in 0..FIRST_ANCHORS.min(layout.slots) {
+            let (one, other) = packet::owned_pair(SocketType::STREAM)?;
+            client.anchors.push(one);
+            server.anchors.push(other);
+        }
+        Ok(Made {
+            number,
+            memory,
+            client,
+            server,
+        })
+    }
+
+    /// Offers the server's end of a link that `client` has to whoever accepts.
+    fn offer_link(&mut self, listener: u32, client: u32, server: End) -> Result<(), Refusal> {
+        let [link, slots, arena, anchors] = server.words();
+        let mut words = [0; 14];
+        let (listening, client) = (u64::from(listener), u64::from(client));
+        words[..6].copy_from_slice(&[link, listening, slots, arena, anchors, client]);
+        self.offer(listener, words, &server.all())
     }
 
     /// A program that knew another daemon has its numbers: the listener must be at the destination

@@ -4,6 +4,7 @@ use super::{Answer, CoreEngine, Refusal};
 use crate::diagnosis;
 use crate::directory::Row;
 use crate::packet;
+use crate::relay::Command;
 use crate::view::shown_address;
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_abi::directory::entry_flags;
@@ -67,7 +68,8 @@ impl CoreEngine {
         let v6_only = address.family == INET6 && flags & listen_flags::V6_ONLY != 0;
         self.directory.insert(Row {
             listener,
-            flags: if v6_only { entry_flags::V6_ONLY } else { 0 },
+            flags: if v6_only { entry_flags::V6_ONLY } else { 0 }
+                | self.relay.as_ref().map_or(0, |_| entry_flags::REMOTE),
             address,
             program: number,
         })?;
@@ -140,7 +142,15 @@ impl CoreEngine {
             known.holders.insert(number);
             program.listeners.insert(listener);
             program.doubtful.remove(&listener);
-            self.directory.share(listener, known.holders.len() > 1);
+            let shared = known.holders.len() > 1;
+            self.directory.share(listener, shared);
+            self.tell_relay(Command::Shared(listener, shared));
+        }
+    }
+
+    fn tell_relay(&self, command: Command) {
+        if let Some(relay) = &self.relay {
+            relay.tell(command);
         }
     }
 
@@ -155,8 +165,10 @@ impl CoreEngine {
         };
         known.holders.remove(&number);
         if let Some(other) = known.holders.first() {
+            let shared = known.holders.len() > 1;
             self.directory.assign(listener, *other);
-            self.directory.share(listener, known.holders.len() > 1);
+            self.directory.share(listener, shared);
+            self.tell_relay(Command::Shared(listener, shared));
             return;
         }
         let cookie = known.cookie;
@@ -170,6 +182,7 @@ impl CoreEngine {
         self.listeners.remove(&listener);
         self.cookies.remove(&cookie);
         self.forget_links(|link| link.listener == listener);
+        self.tell_relay(Command::Gone(listener));
     }
 
     fn next_listener(&mut self) -> u32 {

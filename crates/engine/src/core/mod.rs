@@ -16,6 +16,7 @@ use crate::directory::Directory;
 use crate::limits::{DESCRIPTOR_RESERVE, Limits};
 use crate::ports::Ports;
 use crate::program::Program;
+use crate::relay::Relay;
 use netchannel_abi::message::{Message, Operation};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -64,6 +65,8 @@ pub struct CoreEngine {
     last_listener: u32,
     last_link: u64,
     mismatches: HashSet<(u64, u64)>,
+    /// Leads connections to listeners of this host, where that is asked for.
+    relay: Option<Relay>,
 }
 
 impl CoreEngine {
@@ -71,7 +74,7 @@ impl CoreEngine {
     ///
     /// # Errors
     /// When the directory can not be made.
-    pub fn new(limits: Limits) -> Result<Self, Errno> {
+    pub fn new(limits: Limits, relay: Option<Relay>) -> Result<Self, Errno> {
         Ok(Self {
             limits,
             directory: Directory::create()?,
@@ -86,6 +89,7 @@ impl CoreEngine {
             last_listener: 0,
             last_link: 0,
             mismatches: HashSet::new(),
+            relay,
         })
     }
 
@@ -139,6 +143,12 @@ impl CoreEngine {
         &self.limits
     }
 
+    /// The relay, if there is one.
+    #[must_use]
+    pub const fn relay(&self) -> Option<&Relay> {
+        self.relay.as_ref()
+    }
+
     /// The directory.
     #[must_use]
     pub const fn directory(&self) -> &Directory {
@@ -181,7 +191,8 @@ impl CoreEngine {
         });
         let kept = self.programs.len() * 2
             + self.listeners.len() * 2
-            + self.links.len()
+            + self.links.len() * (1 + usize::from(self.relay.is_some()))
+            + self.relay.as_ref().map_or(0, Relay::descriptors)
             + self.deposits.descriptors();
         if kept + more + DESCRIPTOR_RESERVE > limit {
             return Err(Refusal::Errno(Errno::MFILE));

@@ -3,6 +3,7 @@
 use super::{Answer, CoreEngine, Refusal, narrow};
 use crate::memory;
 use crate::program::{Credentials, Estate, Program, shown_name};
+use netchannel_abi::program::RELAY;
 use netchannel_abi::{LAYOUT_HASH, VERSION};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
@@ -38,7 +39,7 @@ impl CoreEngine {
         // Numbers go round after four thousand million programs: those in use are left out.
         loop {
             self.last_program = self.last_program.wrapping_add(1).max(1);
-            if !self.programs.contains_key(&self.last_program) {
+            if !self.programs.contains_key(&self.last_program) && self.last_program != RELAY {
                 break;
             }
         }

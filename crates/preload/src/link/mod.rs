@@ -13,10 +13,10 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsiz
 
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{CELLS, Cell, Geometry, Header, Layout, Role, Side, Slot};
+use netchannel_ring::arena::Arena;
 use netchannel_ring::queue::{Consumer, Producer};
 use netchannel_shm::Region;
 
-use crate::arena::Arena;
 use crate::lock::Lock;
 use crate::{attach, sys};
 

@@ -5,6 +5,7 @@ use netchannel_abi::link::{Geometry, LEAST_RING_LOG2, MOST_RING_LOG2};
 const CLASSES: usize = (MOST_RING_LOG2 - LEAST_RING_LOG2 + 1) as usize;
 
 /// The ledger.
+#[derive(Debug)]
 pub struct Arena {
     free: [Vec<u64>; CLASSES],
     next: u64,
@@ -13,6 +14,7 @@ pub struct Arena {
 
 impl Arena {
     /// The arena from `start` (aligned to the largest ring) of `length` bytes.
+    #[must_use]
     pub const fn new(start: u64, length: u64) -> Self {
         Self {
             free: [const { Vec::new() }; CLASSES],

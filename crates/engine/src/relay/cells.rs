@@ -1,0 +1,321 @@
+//! Readiness for one worker: its cell in every link, the job queues of links towards it, anchors and
+//! channels in one epoll set, and sleep without missing anything or burning a processor.
+//!
+//! ```text
+//!  look:   awake links: cell bits, job queue          (memory only)
+//!          now and then: the kernel                   (one call)
+//!  sleep:  arm the awake links -> look again -> spin -> epoll_wait
+//!          a token, doorbell or hang-up makes its link awake again
+//! ```
+//!
+//! A link that brought no news since the last sleep stays armed and costs nothing, however many there
+//! are; its program's first news costs it one token.
+
+use super::anchor::Anchor;
+use super::jobs::Opened;
+use super::link::LinkEnd;
+use super::patience::Patience;
+use netchannel_abi::link::Role;
+use netchannel_ring::cell;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Events of the kernel taken at once.
+const MOST_EVENTS: usize = 256;
+/// While there is work the kernel is looked at this often.
+const KERNEL_EVERY: Duration = Duration::from_micros(50);
+/// In place of a slot: the link channel.
+const CHANNEL: u32 = u32::MAX;
+
+/// A link of this worker. Not used again before the next look after the link was removed.
+pub type Key = u32;
+
+/// What a worker has to look at.
+#[derive(Debug)]
+pub enum News {
+    /// The program published something in a slot, or made room.
+    Ready(Key, u32),
+    /// A token on the anchor of a slot, or (true) its hang-up.
+    Token(Key, u32, bool),
+    /// A program made a connection.
+    Opened(Key, Opened),
+    /// No new connection comes over a link any more: the program is gone, or broke the rules.
+    Ended(Key),
+    /// A descriptor of the worker's own, by its name.
+    Own(u32),
+}
+
+#[derive(Debug)]
+struct Watched {
+    end: Arc<LinkEnd>,
+    cell: usize,
+    awake: bool,
+}
+
+/// The links of one worker.
+#[derive(Debug)]
+pub struct Cells {
+    epoll: OwnedFd,
+    links: Vec<Option<Watched>>,
+    unused: Vec<Key>,
+    /// Removed since the last look: events of theirs may still be on their way.
+    retired: Vec<Key>,
+    awake: Vec<Key>,
+    patience: Patience,
+    asked_kernel: Instant,
+    /// This worker among others of the daemon, plus one.
+    worker: u32,
+}
+
+impl Cells {
+    /// Of worker `number`, from 0 on.
+    ///
+    /// # Errors
+    /// The errno of `epoll_create1`.
+    pub fn new(number: u32) -> Result<Self, Errno> {
+        Ok(Self {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            links: Vec::new(),
+            unused: Vec::new(),
+            retired: Vec::new(),
+            awake: Vec::new(),
+            patience: Patience::default(),
+            asked_kernel: Instant::now(),
+            worker: number + 1,
+        })
+    }
+
+    /// Watches a descriptor of the worker's own for reading, under a name below 2^32 - 1.
+    ///
+    /// # Errors
+    /// The errno of `epoll_ctl`.
+    pub fn watch_own(&self, descriptor: impl AsFd, name: u32) -> Result<(), Errno> {
+        let data = EventData::new_u64(u64::from(name));
+        epoll::add(&self.epoll, descriptor, data, EventFlags::IN)
+    }
+
+    /// Takes a link up. `None` when its cells are used up or the kernel refuses.
+    pub fn add_link(&mut self, end: Arc<LinkEnd>) -> Option<Key> {
+        let cell = end.reserve_cell()?;
+        let key = match self.unused.pop() {
+            Some(key) => key,
+            None => {
+                self.links.push(None);
+                u32::try_from(self.links.len() - 1).ok()?
+            }
+        };
+        let data = EventData::new_u64(word(key, CHANNEL));
+        epoll::add(&self.epoll, end.channel(), data, EventFlags::IN).ok()?;
+        let watched = Watched {
+            end,
+            cell,
+            awake: true,
+        };
+        *self.links.get_mut(index(key))? = Some(watched);
+        self.awake.push(key);
+        Some(key)
+    }
+
+    /// Lets a link go that no connection uses any more.
+    pub fn remove_link(&mut self, key: Key) {
+        if let Some(place) = self.links.get_mut(index(key))
+            && place.take().is_some()
+        {
+            self.awake.retain(|one| *one != key);
+            self.retired.push(key);
+        }
+    }
+
+    /// A link.
+    #[must_use]
+    pub fn link(&self, key: Key) -> Option<&Arc<LinkEnd>> {
+        Some(&self.links.get(index(key))?.as_ref()?.end)
+    }
+
+    /// The cell to which connections of a link are attached.
+    #[must_use]
+    pub fn cell(&self, key: Key) -> Option<usize> {
+        Some(self.links.get(index(key))?.as_ref()?.cell)
+    }
+
+    /// Listens to an anchor. It stays in the set while it is pooled: done once.
+    ///
+    /// # Errors
+    /// The errno of `epoll_ctl`.
+    pub fn watch_anchor(&self, key: Key, slot: u32, anchor: &mut Anchor) -> Result<(), Errno> {
+        if anchor.watcher == self.worker {
+            return Ok(());
+        }
+        // Edges: a token that lies there unread wakes once.
+        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        let data = EventData::new_u64(word(key, slot));
+        epoll::add(&self.epoll, &*anchor, data, flags)?;
+        anchor.watcher = self.worker;
+        Ok(())
+    }
+
+    /// The program of a link ended, or is not listened to any more.
+    pub fn silence(&self, key: Key) {
+        if let Some(end) = self.link(key) {
+            // It may have been silenced before.
+            let _ = epoll::delete(&self.epoll, end.channel());
+        }
+    }
+
+    /// Collects what there is to look at, without waiting.
+    pub fn look(&mut self, news: &mut Vec<News>) {
+        self.unused.append(&mut self.retired);
+        self.collect(news);
+        if self.asked_kernel.elapsed() > KERNEL_EVERY {
+            self.ask_kernel(news, Some(Duration::ZERO));
+        }
+    }
+
+    /// Sleeps until there is something, or `until`. A short spin comes before, where that pays.
+    pub fn sleep(&mut self, news: &mut Vec<News>, until: Option<Instant>) {
+        let (links, awake) = (&self.links, &self.awake);
+        let any = || awake.iter().any(|key| has_news(links, *key));
+        if !awake.is_empty() && self.patience.spin(any) {
+            return self.collect(news);
+        }
+        let mut found = Vec::new();
+        for key in std::mem::take(&mut self.awake) {
+            arm(&mut self.links, key);
+            if has_news(&self.links, key) {
+                found.push(key);
+            }
+        }
+        if !found.is_empty() {
+            found.into_iter().for_each(|key| self.wake(key));
+            return self.collect(news);
+        }
+        let start = Instant::now();
+        let patience = until.map(|until| until.saturating_duration_since(start));
+        self.ask_kernel(news, patience);
+        self.patience.learn(self.asked_kernel.duration_since(start));
+        self.collect(news);
+    }
+
+    fn wake(&mut self, key: Key) {
+        if let Some(Some(watched)) = self.links.get_mut(index(key))
+            && !watched.awake
+        {
+            watched.awake = true;
+            self.awake.push(key);
+            if let Some(shared) = watched.end.cell(watched.end.role(), watched.cell) {
+                cell::wake(&shared.asleep);
+            }
+        }
+    }
+
+    fn collect(&self, news: &mut Vec<News>) {
+        for key in &self.awake {
+            let Some(Some(watched)) = self.links.get(index(*key)) else {
+                continue;
+            };
+            let end = &watched.end;
+            if end.role() == Role::Server && end.is_alive() && end.has_jobs() {
+                take_jobs(*key, end, news);
+            }
+            if let Some(shared) = end.cell(end.role(), watched.cell) {
+                let slots = end.layout.slots;
+                cell::take(&shared.summary, &shared.ready, |slot| {
+                    if let (true, Ok(slot)) = (slot < slots, u32::try_from(slot)) {
+                        news.push(News::Ready(*key, slot));
+                    }
+                });
+            }
+        }
+    }
+
+    fn ask_kernel(&mut self, news: &mut Vec<News>, patience: Option<Duration>) {
+        let patience = patience.map(|patience| Timespec {
+            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        });
+        let mut events: Vec<Event> = Vec::with_capacity(MOST_EVENTS);
+        // A failure other than EINTR can not be: the set is ours.
+        let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), patience.as_ref());
+        self.asked_kernel = Instant::now();
+        for event in &events {
+            let (data, flags) = (event.data, event.flags);
+            let [high, low] = halves(data.u64());
+            let Some(key) = high.checked_sub(1) else {
+                news.push(News::Own(low));
+                continue;
+            };
+            self.wake(key);
+            if low == CHANNEL {
+                self.on_channel(key, news);
+            } else {
+                let end = EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR;
+                news.push(News::Token(key, low, flags.intersects(end)));
+            }
+        }
+    }
+
+    fn on_channel(&self, key: Key, news: &mut Vec<News>) {
+        let Some(end) = self.link(key) else { return };
+        if !end.read_channel() {
+            // What was announced before the end is still taken.
+            if end.role() == Role::Server && end.is_alive() {
+                take_jobs(key, end, news);
+            }
+            news.push(News::Ended(key));
+        }
+    }
+}
+
+fn take_jobs(key: Key, end: &LinkEnd, news: &mut Vec<News>) {
+    if end
+        .take_jobs(|opened| news.push(News::Opened(key, opened)))
+        .is_err()
+    {
+        news.push(News::Ended(key));
+    }
+}
+
+/// Asks the program to wake this worker.
+fn arm(links: &mut [Option<Watched>], key: Key) {
+    if let Some(Some(watched)) = links.get_mut(index(key)) {
+        watched.awake = false;
+        let end = &watched.end;
+        if let Some(shared) = end.cell(end.role(), watched.cell) {
+            cell::sleep(&shared.asleep);
+        }
+        if end.role() == Role::Server && end.is_alive() {
+            end.listen_for_jobs();
+        }
+    }
+}
+
+fn has_news(links: &[Option<Watched>], key: Key) -> bool {
+    let Some(Some(watched)) = links.get(index(key)) else {
+        return false;
+    };
+    let end = &watched.end;
+    end.cell(end.role(), watched.cell)
+        .is_some_and(|shared| cell::any(&shared.summary))
+        || end.role() == Role::Server && end.is_alive() && end.has_jobs()
+}
+
+const fn word(key: Key, slot: u32) -> u64 {
+    (key as u64 + 1) << 32 | slot as u64
+}
+
+fn halves(word: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = word.to_be_bytes();
+    [
+        u32::from_be_bytes([a, b, c, d]),
+        u32::from_be_bytes([e, f, g, h]),
+    ]
+}
+
+fn index(key: Key) -> usize {
+    usize::try_from(key).unwrap_or(usize::MAX)
+}

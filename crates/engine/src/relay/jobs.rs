@@ -1,0 +1,251 @@
+//! New connections of a link: announced by the client over the queue, taken by the server, with
+//! doorbells and anchors over the channel.
+
+use super::link::{LinkEnd, Loan, reset_side};
+use crate::packet::{self, Received};
+use netchannel_abi::address::Address;
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Role, asleep, side_flags};
+use netchannel_abi::message::Operation;
+use netchannel_abi::nqe::{Nqe, Operation as Job};
+use netchannel_ring::queue::Element;
+use netchannel_ring::{Fault, cell};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use std::sync::atomic::{Ordering, fence};
+
+/// Messages of one channel taken before others have their turn.
+const MOST_MESSAGES: usize = 64;
+/// Jobs taken from a queue at once.
+const BATCH: usize = 32;
+
+/// A connection that a program has made.
+#[derive(Debug)]
+pub struct Opened {
+    /// The listener it asked for.
+    pub listener: u32,
+    /// Its own address, by its own word.
+    pub client: Address,
+    /// Where it connected to.
+    pub server: Address,
+    /// Its slot and anchor.
+    pub loan: Loan,
+}
+
+impl LinkEnd {
+    pub(super) fn queue(&self, producer: Role) -> Option<(&QueueIndices, &[Element])> {
+        let start = self.layout.queue(producer);
+        let indices = self.region.at(start)?;
+        let elements = start + size_of::<QueueIndices>();
+        Some((indices, self.region.slice(elements, QUEUE_CAPACITY)?))
+    }
+
+    /// (client) Whether somebody at the other end will take a connection soon: he loops, or sleeps
+    /// and is hereby claimed, which the caller then must wake with [`Self::announce`].
+    pub fn claim(&self) -> bool {
+        let Some((indices, _)) = self.queue(Role::Client) else {
+            return false;
+        };
+        match indices.asleep.load(Ordering::Acquire) {
+            asleep::LOOPS => true,
+            asleep::SLEEPS => rouse(indices),
+            _ => false,
+        }
+    }
+
+    /// (client) Fills the slot of a loan in, and announces it; wakes the program if need be, or if
+    /// it was `claimed`. False when its queue is full or it is gone: the slot was not used.
+    #[must_use]
+    pub fn announce(
+        &self,
+        handle: Handle,
+        listener: u32,
+        addresses: (&Address, &Address),
+        claimed: bool,
+    ) -> bool {
+        let queue = self.queue(Role::Client);
+        let (Some((indices, elements)), Some(slot)) = (queue, self.slot(handle.index)) else {
+            return false;
+        };
+        slot.meta.client.store(addresses.0);
+        slot.meta.server.store(addresses.1);
+        slot.meta.listener.store(listener, Ordering::Relaxed);
+        slot.meta
+            .generation
+            .store(handle.generation, Ordering::Relaxed);
+        let nqe = Nqe {
+            operation: Job::Connect as u8,
+            handle: handle.to_word(),
+            data: u64::from(listener),
+            ..Nqe::default()
+        };
+        let mut state = self.state();
+        let index = usize::try_from(handle.index).unwrap_or(usize::MAX);
+        let pairs = state.slots.get(index).map_or(0, |lent| lent.pairs);
+        slot.meta.anchor.store(pairs, Ordering::Relaxed);
+        let pushed = state
+            .producer
+            .push(&indices.tail, &indices.head, elements, &[nqe]);
+        drop(state);
+        match pushed {
+            Ok(1) => {}
+            Ok(_) => return false,
+            Err(Fault) => {
+                self.fail();
+                return false;
+            }
+        }
+        // Pairs with the fence in `cell::sleep`, by which the program asks for a doorbell.
+        fence(Ordering::SeqCst);
+        let slept = indices.asleep.load(Ordering::Relaxed) == asleep::SLEEPS && rouse(indices);
+        if slept || claimed && indices.asleep.load(Ordering::Relaxed) == asleep::AWAKE {
+            self.ring();
+        }
+        true
+    }
+
+    /// (client) Wakes a claimed program for nothing: the connection did not come about.
+    pub fn ring(&self) {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = rustix::net::send(&self.channel, &[0], flags);
+        if matches!(sent, Err(Errno::PIPE | Errno::CONNRESET)) {
+            self.fail();
+        }
+    }
+
+    /// (server) Whether connections wait to be taken.
+    #[must_use]
+    pub fn has_jobs(&self) -> bool {
+        let Some((indices, _)) = self.queue(Role::Client) else {
+            return false;
+        };
+        let head = indices.head.load(Ordering::Relaxed);
+        indices.tail.load(Ordering::Acquire) != head
+    }
+
+    /// (server) Asks for a doorbell; the caller looks at [`Self::has_jobs`] once more.
+    pub fn listen_for_jobs(&self) {
+        if let Some((indices, _)) = self.queue(Role::Client) {
+            cell::sleep(&indices.asleep);
+        }
+    }
+
+    /// (server) Takes new connections.
+    ///
+    /// # Errors
+    /// A fault of the program; the link has failed then.
+    pub fn take_jobs(&self, mut each: impl FnMut(Opened)) -> Result<(), Fault> {
+        let (indices, elements) = self.queue(Role::Client).ok_or(Fault)?;
+        let mut batch = [Nqe::default(); BATCH];
+        // No more than there are slots: each job needs one that is not in use.
+        loop {
+            let popped =
+                self.state()
+                    .consumer
+                    .pop(&indices.tail, &indices.head, elements, &mut batch);
+            let count = popped.inspect_err(|Fault| {
+                self.fail();
+            })?;
+            for nqe in batch.iter().take(count) {
+                let opened = self.take_job(nqe).inspect_err(|Fault| {
+                    self.fail();
+                })?;
+                opened.into_iter().for_each(&mut each);
+            }
+            if count < batch.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// `None` for a connection that was refused, as there is no anchor for it.
+    fn take_job(&self, nqe: &Nqe) -> Result<Option<Opened>, Fault> {
+        let handle = Handle::from_word(nqe.handle);
+        let slot = self.slot(handle.index).ok_or(Fault)?;
+        if nqe.operation != Job::Connect as u8 {
+            return Err(Fault);
+        }
+        let index = usize::try_from(handle.index).map_err(|_| Fault)?;
+        let pair = slot.meta.anchor.load(Ordering::Relaxed);
+        if !self.has_pair(index, pair) {
+            // It was sent before the job was announced.
+            let _ = self.read_channel();
+        }
+        let mut state = self.state();
+        let lent = state.slots.get_mut(index).ok_or(Fault)?;
+        if lent.busy || lent.pairs != pair || handle.generation == lent.generation {
+            return Err(Fault);
+        }
+        let anchor = lent.anchor.take();
+        lent.busy = anchor.is_some();
+        lent.generation = handle.generation;
+        let blocks = std::mem::take(&mut lent.blocks);
+        blocks
+            .into_iter()
+            .flatten()
+            .for_each(|block| state.arena.free(block));
+        drop(state);
+        let ring = self.layout.small_ring(self.role(), index);
+        reset_side(&slot.server, handle.generation, ring);
+        let Some(anchor) = anchor else {
+            // The client sees the end of its anchor; it needs no token.
+            let errno = Errno::NOBUFS.raw_os_error().unsigned_abs();
+            slot.server.error.store(errno, Ordering::Relaxed);
+            let flags = side_flags::RESET | side_flags::CLOSED | side_flags::ANCHOR_GONE;
+            slot.server.flags.store(flags, Ordering::Release);
+            return Ok(None);
+        };
+        self.pooled.fetch_sub(1, Ordering::Relaxed);
+        self.live.fetch_add(1, Ordering::AcqRel);
+        Ok(Some(Opened {
+            listener: u32::try_from(nqe.data).unwrap_or(0),
+            client: slot.meta.client.load(),
+            server: slot.meta.server.load(),
+            loan: Loan { handle, anchor },
+        }))
+    }
+
+    /// Whether the anchor of pair number `pair` of a slot has come, not an older one whose other end
+    /// is closed.
+    fn has_pair(&self, slot: usize, pair: u32) -> bool {
+        let state = self.state();
+        state.slots.get(slot).is_some_and(|lent| lent.pairs == pair)
+    }
+
+    /// Reads doorbells and anchors from the channel. False where the program let go of its end.
+    pub fn read_channel(&self) -> bool {
+        for _ in 0..MOST_MESSAGES {
+            match packet::receive(&self.channel) {
+                Received::Nothing => return true,
+                Received::Ended => return false,
+                // Doorbells, or what a later version says.
+                Received::Garbage => {}
+                Received::Message {
+                    message,
+                    descriptors,
+                    ..
+                } => {
+                    if message.operation != Operation::Anchors as u32 || self.role() != Role::Server
+                    {
+                        continue;
+                    }
+                    for (index, anchor) in descriptors.into_iter().enumerate() {
+                        let word = message.words.get(1 + index / 2).copied().unwrap_or(0);
+                        let number = word >> (32 * (index % 2)) & 0xffff_ffff;
+                        self.add_anchor(usize::try_from(number).unwrap_or(usize::MAX), anchor);
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Takes the sleep away. True for who must ring.
+fn rouse(indices: &QueueIndices) -> bool {
+    let (order, otherwise) = (Ordering::AcqRel, Ordering::Relaxed);
+    indices
+        .asleep
+        .compare_exchange(asleep::SLEEPS, asleep::AWAKE, order, otherwise)
+        .is_ok()
+}

@@ -1,0 +1,270 @@
+//! The data path of one virtual socket towards its program: what can be read, where there is room,
+//! and what each side tells the other. No system call unless the program sleeps; no byte is looked at.
+//!
+//! ```text
+//!            consumed        frontier                     published    limit
+//!  program:  ####|##############|        relay:  #############|.....=====...|
+//!            its ring, retained until            its own ring: bytes may be placed ahead of the
+//!            consume()                           published tail, where the sequence says
+//! ```
+
+use super::anchor::Anchor;
+use super::link::{LinkEnd, Loan, reset_side};
+use super::reader::Reader;
+use super::writer::Writer;
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::{Cell, Role, Side, Slot, side_flags, waiter as bits};
+use netchannel_ring::waiter::Wake;
+use netchannel_ring::{Fault, cell, waiter};
+use netchannel_shm::{Room, Run, Span};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Up to two pieces of a ring, the second of length 0 where one is enough.
+pub type Spans = [Span; 2];
+
+/// One connection with a program, from the daemon's end of a link.
+#[derive(Debug)]
+pub struct Lane {
+    pub(super) link: Arc<LinkEnd>,
+    pub(super) handle: Handle,
+    anchor: Anchor,
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+    /// The kernel says that nobody holds the other end of the anchor any more.
+    hung_up: bool,
+}
+
+impl Lane {
+    /// (server) A connection that a program has made. Its side of the slot is set up.
+    #[must_use]
+    pub fn accepted(link: &Arc<LinkEnd>, loan: Loan) -> Self {
+        let ring = |role| {
+            link.layout
+                .small_ring(role, usize::try_from(loan.handle.index).unwrap_or(0))
+        };
+        Self {
+            reader: Reader::new(ring(link.role().other())),
+            writer: Writer::new(ring(link.role())),
+            link: Arc::clone(link),
+            handle: loan.handle,
+            anchor: loan.anchor,
+            hung_up: false,
+        }
+    }
+
+    /// (client) A connection that is to be announced: sets its side of the slot up. `None` only
+    /// where the slot does not exist.
+    #[must_use]
+    pub fn lent(link: &Arc<LinkEnd>, loan: Loan) -> Option<Self> {
+        let slot = link.slot(loan.handle.index)?;
+        let lane = Self::accepted(link, loan);
+        reset_side(&slot.client, lane.handle.generation, lane.writer.ring());
+        Some(lane)
+    }
+
+    /// Slot and generation.
+    #[must_use]
+    pub const fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// The anchor, to be watched for tokens and its end.
+    pub const fn anchor_mut(&mut self) -> &mut Anchor {
+        &mut self.anchor
+    }
+
+    /// The slot, which was checked when the lane was made.
+    fn slot(&self) -> Option<&Slot> {
+        self.link.slot(self.handle.index)
+    }
+
+    pub(super) fn sides(&self) -> Option<(&Side, &Side)> {
+        self.slot().map(|slot| self.link.sides(slot))
+    }
+
+    /// The program's flags; none while it has not taken up this connection yet.
+    #[must_use]
+    pub fn peer_flags(&self) -> u32 {
+        let Some((_, peer)) = self.sides() else {
+            return side_flags::RESET;
+        };
+        // The generation first: what is read after it is of this connection. Acquire: pairs with
+        // the releases with which the program sets both words.
+        if peer.generation.load(Ordering::Acquire) != self.handle.generation {
+            return 0;
+        }
+        peer.flags.load(Ordering::Acquire)
+    }
+
+    /// Whether the program is gone without having closed: its bytes can still be read.
+    #[must_use]
+    pub const fn has_hung_up(&self) -> bool {
+        self.hung_up
+    }
+
+    /// A token came, or the `end`.
+    pub fn on_token(&mut self, end: bool) {
+        // A program that shuts its own end down leaves ours open: an end is that nobody holds it.
+        self.hung_up |= self.anchor.note_token(end) && !self.anchor.drain();
+    }
+
+    /// As if nobody held the other end any more.
+    #[cfg(test)]
+    pub(super) const fn hang_up_for_test(&mut self) {
+        self.hung_up = true;
+    }
+
+    /// A program that ended without a word: would TCP have reset the connection? It would when
+    /// bytes were unread, or it had asked for it, or never accepted.
+    #[must_use]
+    pub fn ended_by_reset(&self) -> bool {
+        let flags = self.peer_flags();
+        flags & side_flags::CLOSED == 0
+            && (self.unread_by_peer() > 0
+                || flags & side_flags::ABORTS != 0
+                || self.link.role() == Role::Client && flags & side_flags::ACCEPTED == 0)
+    }
+
+    /// Runs for spans of what the program wrote.
+    #[must_use]
+    pub fn runs(&self, spans: Spans) -> [Run<'_>; 2] {
+        spans.map(|span| self.link.region().run(span).unwrap_or(Run::empty()))
+    }
+
+    /// Rooms for spans of this end's transmit ring.
+    #[must_use]
+    pub fn rooms(&self, spans: Spans) -> [Room<'_>; 2] {
+        spans.map(|span| self.link.region().room(span).unwrap_or(Room::empty()))
+    }
+
+    /// Sets flags of this side and tells the program. What they speak of was published before.
+    pub fn set_flags(&self, flags: u32) {
+        if let Some((own, _)) = self.sides() {
+            // Release: the tail that FIN makes final stands before it.
+            own.flags.fetch_or(flags, Ordering::AcqRel);
+            self.announce_flags();
+        }
+    }
+
+    /// Hands the socket to a worker's cell. The caller looks at the lane once more.
+    pub fn attach_cell(&self, index: usize) {
+        if let Some((own, _)) = self.sides() {
+            waiter::attach_cell(&own.waiter, Some(index));
+        }
+    }
+
+    /// Wants the worker to hear of room. The caller looks once more.
+    pub fn want_space(&self) {
+        if let Some((own, _)) = self.sides() {
+            waiter::arm(&own.waiter, bits::CELL_SPACE);
+        }
+    }
+
+    pub(super) fn announce_data(&self) {
+        let wake = self
+            .sides()
+            .and_then(|(_, peer)| waiter::announce_data(&peer.waiter));
+        wake.into_iter().for_each(|wake| self.deliver(wake));
+    }
+
+    pub(super) fn announce_space(&self) {
+        let wake = self
+            .sides()
+            .and_then(|(_, peer)| waiter::announce_space(&peer.waiter));
+        wake.into_iter().for_each(|wake| self.deliver(wake));
+    }
+
+    fn announce_flags(&self) {
+        self.announce_data();
+        self.announce_space();
+    }
+
+    #[cold]
+    fn deliver(&self, wake: Wake) {
+        let mut token = wake.token;
+        let mut owed = None;
+        let cell = wake
+            .cell
+            .and_then(|index| self.link.cell(self.link.role().other(), index));
+        if let Some(cell) = cell {
+            let Cell {
+                asleep,
+                summary,
+                ready,
+                ..
+            } = cell;
+            let slot = usize::try_from(self.handle.index).unwrap_or(usize::MAX);
+            if cell::mark(asleep, summary, ready, slot) {
+                token = true;
+                owed = Some(asleep);
+            }
+        }
+        if token
+            && !self.anchor.ring()
+            && let Some(asleep) = owed
+        {
+            // This anchor wakes nobody any more: the next socket of the loop shall.
+            cell::sleep(asleep);
+        }
+    }
+
+    /// Ends this side: no byte follows, and nothing is read any more. With `reset` what the program
+    /// has not read is void too. The slot and the anchor go back.
+    pub fn close(self, reset: bool) {
+        let flags = side_flags::FIN | side_flags::CLOSED;
+        let reset = if reset { side_flags::RESET } else { 0 };
+        if let Some((own, _)) = self.sides() {
+            // Nobody is woken on our behalf any more.
+            own.waiter.store(0, Ordering::Release);
+        }
+        self.set_flags(flags | reset);
+        let keep = !self.hung_up
+            && self.link.wants_anchor()
+            && self.peer_flags() & side_flags::ANCHOR_GONE == 0;
+        let Self {
+            link,
+            handle,
+            anchor,
+            writer,
+            ..
+        } = self;
+        if let Some(slot) = link.slot(handle.index) {
+            link.finish(slot, handle, keep.then_some(anchor), writer.rings());
+        }
+    }
+
+    /// (server) Ends a connection that does not come about, with a reason for who waits in connect:
+    /// an errno.
+    pub fn refuse(self, errno: u32) {
+        if let Some((own, _)) = self.sides() {
+            // The release of RESET shows it.
+            own.error.store(errno, Ordering::Relaxed);
+        }
+        self.close(true);
+    }
+
+    /// (client) Takes a lane back that could not be announced: the program never saw it.
+    pub fn withdraw(self) {
+        if let Some(slot) = self.slot() {
+            // Both sides count as closed.
+            let server = &slot.server;
+            server
+                .generation
+                .store(self.handle.generation, Ordering::Relaxed);
+            let flags = side_flags::CLOSED | side_flags::RELEASED;
+            server.flags.store(flags, Ordering::Relaxed);
+        }
+        self.close(false);
+    }
+}
+
+impl AsFd for Lane {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.anchor.as_fd()
+    }
+}
+
+/// What a lane found wrong in the words of its program is the end of that connection.
+pub type Checked<T> = Result<T, Fault>;

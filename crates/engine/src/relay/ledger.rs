@@ -1,0 +1,255 @@
+//! The pool of anchors and the ledger of slots: lent, closed, settled, lent again.
+
+use super::anchor::Anchor;
+use super::link::{Lent, LinkEnd, Loan, State};
+use crate::packet;
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::{Geometry, Role, SMALL_RING_LOG2, Slot, side_flags};
+use netchannel_abi::message::{Message, Operation};
+use rustix::net::SocketType;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+/// Anchors this end puts back: what a burst needs, not all there ever were.
+const MOST_POOLED: usize = 64;
+/// Anchors a program may have sent and not used: more than one that keeps the rules ever has.
+const MOST_SENT: usize = 256;
+/// Pairs made at once.
+const BATCH: usize = 16;
+
+const GONE: u32 = side_flags::RELEASED | side_flags::ANCHOR_GONE;
+
+impl LinkEnd {
+    /// Puts a new anchor into the pool, in place of one that was there. Where there are too many, the
+    /// slot stays without: a connection in it is refused.
+    pub(super) fn add_anchor(&self, slot: usize, anchor: OwnedFd) {
+        let Ok(number) = u32::try_from(slot) else {
+            return;
+        };
+        if slot >= self.layout.slots || !self.is_alive() {
+            return;
+        }
+        let mut state = self.state();
+        if state.slots.len() <= slot {
+            state.slots.resize_with(slot + 1, Lent::default);
+        }
+        let Some(lent) = state.slots.get_mut(slot) else {
+            return;
+        };
+        lent.pairs = lent.pairs.wrapping_add(1);
+        if lent.busy || self.pooled.load(Ordering::Relaxed) >= MOST_SENT {
+            return;
+        }
+        let Some(anchor) = Anchor::new(anchor, &self.count) else {
+            return;
+        };
+        if lent.anchor.replace(anchor).is_none() {
+            self.pooled.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.role() == Role::Client {
+            state.free.push(number);
+        }
+    }
+
+    /// The pooled anchor of a slot may have nobody at its other end.
+    pub fn drop_anchor(&self, slot: u32) {
+        let mut state = self.state();
+        let lent = usize::try_from(slot)
+            .ok()
+            .and_then(|slot| state.slots.get_mut(slot));
+        if let Some(lent) = lent
+            && lent.anchor.as_ref().is_some_and(|anchor| !anchor.drain())
+        {
+            lent.anchor = None;
+            self.pooled.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// (client) A slot with its anchor, for a new connection. `None` when the link has no more to
+    /// give, or the daemon no more descriptors.
+    pub fn lend(&self) -> Option<Loan> {
+        let mut state = self.state();
+        if state.free.is_empty() {
+            self.reclaim(&mut state);
+        }
+        if state.free.is_empty() {
+            drop(state);
+            self.make_anchors()?;
+            state = self.state();
+        }
+        let (index, anchor) = loop {
+            let index = state.free.pop()?;
+            let lent = state.slots.get_mut(usize::try_from(index).ok()?)?;
+            match lent.anchor.take() {
+                Some(anchor) => break (index, anchor),
+                None => state.bare.push(index),
+            }
+        };
+        let lent = state.slots.get_mut(usize::try_from(index).ok()?)?;
+        lent.generation = lent.generation.wrapping_add(1);
+        lent.busy = true;
+        let generation = lent.generation;
+        drop(state);
+        self.pooled.fetch_sub(1, Ordering::Relaxed);
+        self.live.fetch_add(1, Ordering::AcqRel);
+        Some(Loan {
+            handle: Handle { index, generation },
+            anchor,
+        })
+    }
+
+    /// (client) Looks which slots that were closed here the program has closed too.
+    fn reclaim(&self, state: &mut State) {
+        let closing = std::mem::take(&mut state.closing);
+        for number in closing {
+            let generation = generation_of(state, number);
+            let flags = self.slot(number).and_then(|slot| {
+                // Acquire: pairs with the release with which the program says so.
+                let flags = slot.server.flags.load(Ordering::Acquire);
+                let same = slot.server.generation.load(Ordering::Relaxed) == generation;
+                (same && flags & GONE != 0).then_some(flags)
+            });
+            match flags {
+                Some(flags) => self.settle(state, number, flags),
+                None => state.closing.push(number),
+            }
+        }
+    }
+
+    /// (client) Both sides have closed the slot: it is free, with or without its anchor.
+    fn settle(&self, state: &mut State, number: u32, flags: u32) {
+        let State {
+            slots,
+            free,
+            bare,
+            arena,
+            ..
+        } = state;
+        let lent = usize::try_from(number)
+            .ok()
+            .and_then(|index| slots.get_mut(index));
+        let Some(lent) = lent else { return };
+        lent.busy = false;
+        let blocks = std::mem::take(&mut lent.blocks);
+        blocks.into_iter().flatten().for_each(|one| arena.free(one));
+        if flags & side_flags::ANCHOR_GONE != 0 && lent.anchor.take().is_some() {
+            self.pooled.fetch_sub(1, Ordering::Relaxed);
+        }
+        if lent.anchor.is_none() {
+            bare.push(number);
+        } else {
+            free.push(number);
+        }
+    }
+
+    /// (client) Makes more pairs and sends the program's ends over the channel.
+    fn make_anchors(&self) -> Option<()> {
+        let mut slots = Vec::with_capacity(BATCH);
+        {
+            let mut state = self.state();
+            while slots.len() < BATCH {
+                if let Some(number) = state.bare.pop() {
+                    slots.push(number);
+                } else if state.slots.len() < self.layout.slots {
+                    slots.push(u32::try_from(state.slots.len()).ok()?);
+                    state.slots.push(Lent::default());
+                } else {
+                    break;
+                }
+            }
+        }
+        let pairs: Vec<_> = (0..slots.len())
+            .map_while(|_| packet::owned_pair(SocketType::STREAM).ok())
+            .collect();
+        let mut words = [0; 14];
+        words[0] = u64::try_from(pairs.len()).unwrap_or(0);
+        for (index, number) in slots.iter().enumerate().take(pairs.len()) {
+            // Two slot numbers to a word.
+            if let Some(word) = words.get_mut(1 + index / 2) {
+                *word |= u64::from(*number) << (32 * (index % 2));
+            }
+        }
+        let message = Message::new(Operation::Anchors, 0, words);
+        let theirs: Vec<BorrowedFd<'_>> = pairs.iter().map(|pair| pair.1.as_fd()).collect();
+        let sent =
+            !pairs.is_empty() && packet::send_borrowed(&self.channel, &message, &theirs).is_ok();
+        let made = if sent { pairs.len() } else { 0 };
+        self.state().bare.extend(slots.iter().skip(made));
+        if !sent {
+            return None;
+        }
+        for (number, (own, _)) in slots.into_iter().zip(pairs) {
+            self.add_anchor(usize::try_from(number).ok()?, own);
+        }
+        Some(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn make_anchors_for_test(&self) -> Option<()> {
+        self.make_anchors()
+    }
+
+    /// Whether the pool takes another anchor.
+    pub(super) fn wants_anchor(&self) -> bool {
+        self.is_alive() && self.pooled.load(Ordering::Relaxed) < MOST_POOLED
+    }
+
+    /// A block for a larger transmit ring.
+    pub(super) fn allocate(&self, log2: u32) -> Option<Geometry> {
+        self.state().arena.allocate(log2)
+    }
+
+    /// Takes a block back that the program reads no longer.
+    pub(super) fn release(&self, block: Geometry) {
+        if block.log2 > SMALL_RING_LOG2 {
+            self.state().arena.free(block);
+        }
+    }
+
+    /// This end has said in the slot that it is closed, and told the program. `anchor` goes back to
+    /// the pool where it is given; `rings` are its transmit rings, which the program may still read.
+    pub(super) fn finish(
+        &self,
+        slot: &Slot,
+        handle: Handle,
+        anchor: Option<Anchor>,
+        rings: [Option<Geometry>; 2],
+    ) {
+        let (own, peer) = self.sides(slot);
+        let mut state = self.state();
+        let index = usize::try_from(handle.index).unwrap_or(usize::MAX);
+        let Some(lent) = state.slots.get_mut(index) else {
+            return;
+        };
+        lent.blocks = rings.map(|ring| ring.filter(|ring| ring.log2 > SMALL_RING_LOG2));
+        let anchor = anchor.filter(|_| self.is_alive());
+        let released = if anchor.is_some() {
+            self.pooled.fetch_add(1, Ordering::Relaxed);
+            side_flags::RELEASED
+        } else {
+            side_flags::ANCHOR_GONE
+        };
+        lent.anchor = anchor;
+        if self.role() == Role::Server {
+            lent.busy = false;
+        }
+        // Release: whoever sees the flag sees the slot closed, and its anchor is in the pool.
+        own.flags.fetch_or(released, Ordering::AcqRel);
+        if self.role() == Role::Client {
+            let theirs = peer.flags.load(Ordering::Acquire);
+            let same = peer.generation.load(Ordering::Relaxed) == handle.generation;
+            if same && theirs & GONE != 0 {
+                self.settle(&mut state, handle.index, theirs);
+            } else {
+                state.closing.push(handle.index);
+            }
+        }
+        drop(state);
+        self.live.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn generation_of(state: &State, number: u32) -> u32 {
+    let index = usize::try_from(number).unwrap_or(usize::MAX);
+    state.slots.get(index).map_or(0, |lent| lent.generation)
+}

@@ -1,0 +1,466 @@
+//! The relay between programs of this host: what a program sends to a listener goes through the
+//! daemon. For tenants whose traffic is capped, and to prove the relay without a network.
+
+use super::anchor::Count;
+use super::cells::{Cells, Key, News};
+use super::jobs::Opened;
+use super::lane::Lane;
+use super::link::LinkEnd;
+use super::pair::{Pair, Turn};
+use super::service::{Ask, Command, Inbox, Mailbox};
+use super::targets::{Choice, Targets};
+use netchannel_abi::address::Address;
+use netchannel_abi::link::{Role, side_flags};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Name of the inbox among the worker's own descriptors.
+const INBOX: u32 = 0;
+/// A listener whose backlog is full is asked again after this.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// A connection of a program: on its way, or connected.
+#[derive(Debug)]
+enum State {
+    /// Waits for a link to the listener.
+    Pending(Lane, Wanted),
+    /// Bytes flow.
+    Open(Pair),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    listener: u32,
+    client: Address,
+    server: Address,
+}
+
+#[derive(Debug)]
+struct Connection {
+    state: State,
+    /// Links and slots of the incoming and the outgoing lane.
+    places: [Option<(Key, u32)>; 2],
+    /// It is in the list of those that have more to do.
+    queued: bool,
+    /// Tells this connection from one that had its number before.
+    stamp: u64,
+}
+
+/// The worker.
+#[derive(Debug)]
+pub struct Local {
+    cells: Cells,
+    inbox: Inbox<Command>,
+    asks: Mailbox<Ask>,
+    connections: Vec<Option<Connection>>,
+    unused: Vec<usize>,
+    stamps: u64,
+    /// By link and slot: number of the connection times two, plus the lane, plus one.
+    by_slot: Vec<Vec<usize>>,
+    queue: VecDeque<usize>,
+    targets: Targets,
+    retries: VecDeque<(Instant, usize, u64)>,
+    count: Arc<Count>,
+}
+
+impl Local {
+    /// A worker without links.
+    ///
+    /// # Errors
+    /// When descriptors can not be had.
+    pub fn new(
+        inbox: Inbox<Command>,
+        asks: Mailbox<Ask>,
+        count: Arc<Count>,
+    ) -> Result<Self, Errno> {
+        let cells = Cells::new(0)?;
+        cells.watch_own(&inbox, INBOX)?;
+        Ok(Self {
+            cells,
+            inbox,
+            asks,
+            connections: Vec::new(),
+            unused: Vec::new(),
+            stamps: 0,
+            by_slot: Vec::new(),
+            queue: VecDeque::new(),
+            targets: Targets::default(),
+            retries: VecDeque::new(),
+            count,
+        })
+    }
+
+    /// Works until it is told to stop.
+    pub fn run(mut self) {
+        let mut news = Vec::new();
+        loop {
+            self.cells.look(&mut news);
+            if news.is_empty() && self.queue.is_empty() {
+                let until = self.retries.front().map(|(until, ..)| *until);
+                self.cells.sleep(&mut news, until);
+            }
+            for one in news.drain(..) {
+                if !self.handle(one) {
+                    return;
+                }
+            }
+            self.retry();
+            for _ in 0..self.queue.len() {
+                if let Some(number) = self.queue.pop_front() {
+                    self.turn(number);
+                }
+            }
+        }
+    }
+
+    /// False when it is to stop.
+    fn handle(&mut self, news: News) -> bool {
+        match news {
+            News::Own(INBOX) => return self.read_inbox(),
+            News::Own(_) => {}
+            News::Ready(key, slot) => {
+                if let Some((number, _)) = self.find(key, slot) {
+                    self.enqueue(number);
+                }
+            }
+            News::Token(key, slot, end) => self.on_token(key, slot, end),
+            News::Opened(key, opened) => self.on_opened(key, opened),
+            News::Ended(key) => self.on_ended(key),
+        }
+        true
+    }
+
+    fn read_inbox(&mut self) -> bool {
+        self.inbox.hear();
+        while let Some(command) = self.inbox.next() {
+            match command {
+                Command::Serve(parts) => {
+                    if let Some(end) = LinkEnd::new(parts, &self.count) {
+                        self.cells.add_link(Arc::new(end));
+                    }
+                }
+                Command::Link(listener, answer) => self.on_link(listener, answer),
+                Command::Shared(listener, shared) => self.targets.share(listener, shared),
+                Command::Gone(listener) => self.on_gone(listener),
+                Command::Stop => return false,
+            }
+        }
+        true
+    }
+
+    fn on_link(&mut self, listener: u32, answer: Result<(super::Parts, bool), Errno>) {
+        let mut waiting = self.targets.answered(listener).into_iter();
+        let refusal = match answer {
+            Ok((parts, shared)) => {
+                let number = parts.number;
+                let end = LinkEnd::new(parts, &self.count).map(Arc::new);
+                if let Some(key) = end.and_then(|end| self.cells.add_link(end)) {
+                    self.targets.add(listener, key, shared);
+                    // Its program does not know of the link yet, and can not be claimed.
+                    if let Some((number, stamp)) = waiting.next() {
+                        self.connect(number, stamp, key, false);
+                    }
+                    None
+                } else {
+                    self.asks.send(Ask::Forget(number));
+                    Some(Errno::NOBUFS)
+                }
+            }
+            Err(Errno::CONNREFUSED) => {
+                self.on_gone(listener);
+                Some(Errno::CONNREFUSED)
+            }
+            Err(errno) => Some(errno),
+        };
+        for (number, stamp) in waiting {
+            match refusal {
+                None => self.route(number, stamp),
+                // A full backlog: TCP would say it again too.
+                Some(Errno::AGAIN) => self.postpone(number, stamp),
+                Some(errno) => self.refuse(number, stamp, errno),
+            }
+        }
+    }
+
+    fn on_gone(&mut self, listener: u32) {
+        for (number, stamp) in self.targets.answered(listener) {
+            self.refuse(number, stamp, Errno::CONNREFUSED);
+        }
+        for key in self.targets.remove(listener) {
+            if let Some(end) = self.cells.link(key) {
+                end.fail();
+            }
+            self.on_ended(key);
+        }
+    }
+
+    fn on_opened(&mut self, key: Key, opened: Opened) {
+        let Some(end) = self.cells.link(key).map(Arc::clone) else {
+            return;
+        };
+        let slot = opened.loan.handle.index;
+        let mut lane = Lane::accepted(&end, opened.loan);
+        let wanted = Wanted {
+            listener: opened.listener,
+            client: opened.client,
+            server: opened.server,
+        };
+        self.stamps += 1;
+        let stamp = self.stamps;
+        let number = self.unused.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        if !self.settle_in(number, 0, (key, slot), &mut lane) {
+            self.unused.push(number);
+            return lane.refuse(Errno::NOBUFS.raw_os_error().unsigned_abs());
+        }
+        if let Some(place) = self.connections.get_mut(number) {
+            *place = Some(Connection {
+                state: State::Pending(lane, wanted),
+                places: [Some((key, slot)), None],
+                queued: false,
+                stamp,
+            });
+        }
+        self.route(number, stamp);
+    }
+
+    /// Makes a lane known under its slot, and listens to it. False where it can not be listened to.
+    fn settle_in(
+        &mut self,
+        number: usize,
+        which: usize,
+        (key, slot): (Key, u32),
+        lane: &mut Lane,
+    ) -> bool {
+        let watched = self.cells.watch_anchor(key, slot, lane.anchor_mut());
+        let cell = self.cells.cell(key);
+        let (Ok(()), Some(cell), Some(place)) = (watched, cell, self.place(key, slot)) else {
+            return false;
+        };
+        *place = number * 2 + which + 1;
+        lane.attach_cell(cell);
+        true
+    }
+
+    fn place(&mut self, key: Key, slot: u32) -> Option<&mut usize> {
+        let (key, slot) = (usize::try_from(key).ok()?, usize::try_from(slot).ok()?);
+        if self.by_slot.len() <= key {
+            self.by_slot.resize_with(key + 1, Vec::new);
+        }
+        let slots = self.by_slot.get_mut(key)?;
+        if slots.len() <= slot {
+            slots.resize(slot + 1, 0);
+        }
+        slots.get_mut(slot)
+    }
+
+    fn find(&self, key: Key, slot: u32) -> Option<(usize, usize)> {
+        let (key, slot) = (usize::try_from(key).ok()?, usize::try_from(slot).ok()?);
+        let word = self.by_slot.get(key)?.get(slot)?.checked_sub(1)?;
+        Some((word / 2, word % 2))
+    }
+
+    fn enqueue(&mut self, number: usize) {
+        if let Some(Some(connection)) = self.connections.get_mut(number)
+            && !connection.queued
+        {
+            connection.queued = true;
+            self.queue.push_back(number);
+        }
+    }
+
+    fn on_token(&mut self, key: Key, slot: u32, end: bool) {
+        let Some((number, which)) = self.find(key, slot) else {
+            if let (true, Some(link)) = (end, self.cells.link(key)) {
+                link.drop_anchor(slot);
+            }
+            return;
+        };
+        if let Some(Some(connection)) = self.connections.get_mut(number) {
+            match &mut connection.state {
+                State::Pending(lane, _) => lane.on_token(end),
+                State::Open(pair) => pair.lane_mut(which).on_token(end),
+            }
+        }
+        self.enqueue(number);
+    }
+
+    /// No new connection over a link. It goes with its last connection.
+    fn on_ended(&mut self, key: Key) {
+        let Some(end) = self.cells.link(key) else {
+            return;
+        };
+        end.fail();
+        self.cells.silence(key);
+        if end.role() == Role::Client {
+            self.targets.forget_link(key);
+        }
+        self.let_go(key);
+    }
+
+    fn let_go(&mut self, key: Key) {
+        let Some(end) = self.cells.link(key) else {
+            return;
+        };
+        if end.is_alive() || end.connections() > 0 {
+            return;
+        }
+        if end.role() == Role::Client {
+            self.asks.send(Ask::Forget(end.number()));
+        }
+        self.cells.remove_link(key);
+        if let Some(slots) = usize::try_from(key)
+            .ok()
+            .and_then(|key| self.by_slot.get_mut(key))
+        {
+            *slots = Vec::new();
+        }
+    }
+
+    /// Where a connection wants to go, while it waits.
+    fn wanted(&self, number: usize, stamp: u64) -> Option<Wanted> {
+        let connection = self.connections.get(number)?.as_ref()?;
+        match &connection.state {
+            State::Pending(_, wanted) if connection.stamp == stamp => Some(*wanted),
+            _ => None,
+        }
+    }
+
+    /// Leads a connection that waits to its listener.
+    fn route(&mut self, number: usize, stamp: u64) {
+        let Some(wanted) = self.wanted(number, stamp) else {
+            return;
+        };
+        let cells = &self.cells;
+        match self.targets.choose(wanted.listener, |key| cells.link(key)) {
+            Choice::Link(key, claimed) => self.connect(number, stamp, key, claimed),
+            Choice::Ask => {
+                self.targets.wait(wanted.listener, number, stamp);
+                self.asks.send(Ask::Link(wanted.listener, wanted.server));
+            }
+            Choice::Wait => self.targets.wait(wanted.listener, number, stamp),
+        }
+    }
+
+    fn connect(&mut self, number: usize, stamp: u64, key: Key, claimed: bool) {
+        let Some(wanted) = self.wanted(number, stamp) else {
+            return;
+        };
+        let Some(end) = self.cells.link(key).map(Arc::clone) else {
+            return self.postpone(number, stamp);
+        };
+        let lane = end.lend().and_then(|loan| Lane::lent(&end, loan));
+        let Some(mut lane) = lane else {
+            if claimed {
+                end.ring();
+            }
+            return self.postpone(number, stamp);
+        };
+        let handle = lane.handle();
+        let place = (key, handle.index);
+        if !self.settle_in(number, 1, place, &mut lane) {
+            lane.withdraw();
+            return self.refuse(number, stamp, Errno::NOBUFS);
+        }
+        let addresses = (&wanted.client, &wanted.server);
+        if !end.announce(handle, wanted.listener, addresses, claimed) {
+            lane.withdraw();
+            if let Some(place) = self.place(place.0, place.1) {
+                *place = 0;
+            }
+            return self.postpone(number, stamp);
+        }
+        if let Some(mut connection) = self.connections.get_mut(number).and_then(Option::take) {
+            connection.places[1] = Some(place);
+            if let State::Pending(incoming, _) = connection.state {
+                incoming.set_flags(side_flags::ESTABLISHED | side_flags::ACCEPTED);
+                connection.state = State::Open(Pair::new(incoming, lane));
+            }
+            if let Some(place) = self.connections.get_mut(number) {
+                *place = Some(connection);
+            }
+        }
+        self.enqueue(number);
+    }
+
+    fn postpone(&mut self, number: usize, stamp: u64) {
+        let until = Instant::now() + RETRY;
+        self.retries.push_back((until, number, stamp));
+    }
+
+    fn retry(&mut self) {
+        while let Some((until, number, stamp)) = self.retries.front().copied()
+            && until <= Instant::now()
+        {
+            self.retries.pop_front();
+            self.route(number, stamp);
+        }
+    }
+
+    fn refuse(&mut self, number: usize, stamp: u64, errno: Errno) {
+        if self.wanted(number, stamp).is_some()
+            && let Some(connection) = self.take(number)
+            && let State::Pending(lane, _) = connection.state
+        {
+            lane.refuse(errno.raw_os_error().unsigned_abs());
+            for (key, _) in connection.places.into_iter().flatten() {
+                self.let_go(key);
+            }
+        }
+    }
+
+    /// Takes a connection out: its lanes are to be closed by the caller, then its links looked at.
+    fn take(&mut self, number: usize) -> Option<Connection> {
+        let connection = self.connections.get_mut(number)?.take()?;
+        self.unused.push(number);
+        for (key, slot) in connection.places.into_iter().flatten() {
+            if let Some(place) = self.place(key, slot) {
+                *place = 0;
+            }
+        }
+        Some(connection)
+    }
+
+    fn turn(&mut self, number: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(number) else {
+            return;
+        };
+        connection.queued = false;
+        let ending = match &mut connection.state {
+            State::Pending(lane, _) => {
+                let closed = lane.peer_flags() & (side_flags::CLOSED | side_flags::RESET) != 0;
+                if !closed && !lane.has_hung_up() {
+                    return;
+                }
+                None
+            }
+            State::Open(pair) => match pair.turn() {
+                Turn::Waits => return,
+                Turn::Busy => return self.enqueue(number),
+                Turn::Over(ending) => Some(ending),
+            },
+        };
+        let Some(connection) = self.take(number) else {
+            return;
+        };
+        match (connection.state, ending) {
+            (State::Open(pair), Some(ending)) => {
+                if ending.is_fault() {
+                    tracing::warn!(
+                        "a relayed connection was reset: a program wrote what it may not"
+                    );
+                }
+                pair.close(ending);
+            }
+            (State::Pending(lane, _), _) => lane.close(false),
+            (State::Open(_), None) => {}
+        }
+        for (key, _) in connection.places.into_iter().flatten() {
+            self.let_go(key);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The daemon's end of links: towards programs it is just another program, whose virtual sockets are
+//! relayed elsewhere. It speaks exactly the protocol the library speaks.
+//!
+//! Never: trusts a word that a program wrote, panics over one, or waits for a program.
+//!
+//! ```text
+//!  program A ==link, role server==> Lane --copy--> Lane ==link, role client==> program B
+//!                                     worker (a thread): Cells, Local
+//!                                        |  ^
+//!                               asks     v  |  links
+//!                                    CoreEngine
+//! ```
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "programs are hostile"
+)]
+
+mod anchor;
+mod cells;
+mod jobs;
+mod lane;
+mod ledger;
+mod link;
+mod local;
+mod pair;
+mod patience;
+mod reader;
+mod service;
+mod targets;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use link::Parts;
+pub use service::{Ask, Command, Relay};
+
+/// The relay's number among programs.
+pub const PROGRAM: u32 = netchannel_abi::program::RELAY;

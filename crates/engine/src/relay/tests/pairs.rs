@@ -1,0 +1,169 @@
+//! Two links and the pair between them: what one program does, the other sees.
+
+use super::*;
+use crate::relay::pair::{Pair, Turn};
+use netchannel_abi::link::side_flags;
+
+struct Relayed {
+    /// The programs' lanes, and the links that keep them.
+    programs: [Option<Lane>; 2],
+    pair: Option<Pair>,
+    links: [(Arc<LinkEnd>, Arc<LinkEnd>); 2],
+}
+
+fn relayed() -> Relayed {
+    let links = [link(), link()];
+    let (one, incoming) = connect(&links[0].0, &links[0].1);
+    let (outgoing, other) = connect(&links[1].0, &links[1].1);
+    other.set_flags(side_flags::ACCEPTED);
+    Relayed {
+        programs: [Some(one), Some(other)],
+        pair: Some(Pair::new(incoming, outgoing)),
+        links,
+    }
+}
+
+impl Relayed {
+    fn program(&mut self, which: usize) -> &mut Lane {
+        self.programs[which].as_mut().unwrap()
+    }
+
+    /// Turns until nothing more can be done. True when the connection is over.
+    fn turn(&mut self) -> bool {
+        loop {
+            match self.pair.as_mut().unwrap().turn() {
+                Turn::Waits => return false,
+                Turn::Busy => {}
+                Turn::Over(ending) => {
+                    self.pair.take().unwrap().close(ending);
+                    return true;
+                }
+            }
+        }
+    }
+
+    fn flags(&mut self, which: usize) -> u32 {
+        self.program(which).peer_flags()
+    }
+}
+
+#[test]
+fn bytes_go_through_both_ways_with_back_pressure() {
+    let mut relayed = relayed();
+    let bytes = pattern(3_000_000, 3);
+    let (mut sent, mut got) = (0, Vec::new());
+    while got.len() < bytes.len() {
+        sent += write(relayed.program(0), &bytes[sent..]);
+        assert!(!relayed.turn());
+        // Nobody read: what is under way is bounded by rings.
+        assert!(sent - got.len() <= 16 << 20);
+        got.extend(read(relayed.program(1)));
+    }
+    assert_eq!(got, bytes);
+    assert_eq!(write(relayed.program(1), b"back"), 4);
+    assert!(!relayed.turn());
+    assert_eq!(read(relayed.program(0)), b"back");
+}
+
+#[test]
+fn an_end_comes_after_the_bytes() {
+    let mut relayed = relayed();
+    write(relayed.program(0), b"last");
+    relayed.program(0).set_flags(side_flags::FIN);
+    assert!(!relayed.turn());
+    assert_eq!(relayed.flags(1) & side_flags::FIN, side_flags::FIN);
+    assert_eq!(relayed.program(1).ends_at(), Ok(Some(4)));
+    // The other direction is open.
+    write(relayed.program(1), b"more");
+    assert!(!relayed.turn());
+    assert_eq!(read(relayed.program(0)), b"more");
+    relayed.programs[1].take().unwrap().close(false);
+    assert!(relayed.turn());
+    assert_ne!(relayed.flags(0) & side_flags::CLOSED, 0);
+    relayed.programs[0].take().unwrap().close(false);
+    for (client, server) in &relayed.links {
+        assert_eq!((client.connections(), server.connections()), (0, 0));
+    }
+}
+
+#[test]
+fn a_close_waits_for_room_and_a_reset_does_not() {
+    for reset in [false, true] {
+        let mut relayed = relayed();
+        let bytes = pattern(2_000_000, 9);
+        let mut sent = 0;
+        loop {
+            let put = write(relayed.program(0), &bytes[sent..]);
+            assert!(!relayed.turn());
+            if put == 0 {
+                break;
+            }
+            sent += put;
+        }
+        relayed.programs[0].take().unwrap().close(reset);
+        assert_eq!(relayed.turn(), reset);
+        if reset {
+            assert_ne!(relayed.flags(1) & side_flags::RESET, 0);
+            continue;
+        }
+        let mut got = Vec::new();
+        loop {
+            got.extend(read(relayed.program(1)));
+            if relayed.pair.is_none() || relayed.turn() {
+                break;
+            }
+        }
+        got.extend(read(relayed.program(1)));
+        assert_eq!(got, bytes[..sent]);
+        assert_eq!(relayed.flags(1) & side_flags::RESET, 0);
+        assert_ne!(relayed.flags(1) & side_flags::CLOSED, 0);
+    }
+}
+
+#[test]
+fn a_program_that_dies_is_an_end_or_a_reset() {
+    for unread in [false, true] {
+        let mut relayed = relayed();
+        if unread {
+            write(relayed.program(0), b"never read");
+            assert!(!relayed.turn());
+        }
+        write(relayed.program(1), b"last words");
+        relayed.programs[1] = None;
+        relayed.pair.as_mut().unwrap().lane_mut(1).on_token(true);
+        assert!(relayed.turn());
+        assert_eq!(read(relayed.program(0)), b"last words");
+        let flags = relayed.flags(0);
+        assert_ne!(flags & side_flags::CLOSED, 0);
+        assert_eq!(flags & side_flags::RESET != 0, unread);
+    }
+}
+
+#[test]
+fn what_is_sent_to_a_closed_program_blocks_nobody() {
+    let mut relayed = relayed();
+    // The answer fills the ring of a program that does not read but write.
+    let bytes = pattern(2_000_000, 4);
+    while write(relayed.program(1), &bytes) > 0 {
+        assert!(!relayed.turn());
+    }
+    relayed.programs[1].take().unwrap().close(false);
+    assert!(!relayed.turn());
+    let mut written = 0;
+    for _ in 0..100 {
+        written += write(relayed.program(0), &bytes);
+        assert!(!relayed.turn());
+    }
+    assert!(written > 4 << 20);
+}
+
+#[test]
+fn a_fault_ends_both() {
+    let mut relayed = relayed();
+    let (own, _) = relayed.program(0).sides().unwrap();
+    own.tail
+        .store(1 << 50, std::sync::atomic::Ordering::Relaxed);
+    assert!(relayed.turn());
+    assert_ne!(relayed.flags(0) & side_flags::RESET, 0);
+    assert_ne!(relayed.flags(1) & side_flags::RESET, 0);
+}

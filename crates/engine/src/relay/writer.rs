@@ -1,0 +1,200 @@
+//! This end's transmit ring towards a program: room at any sequence ahead of what is published, so
+//! that bytes can be placed out of order, and growth to larger rings.
+
+use super::lane::{Checked, Lane, Spans};
+use super::reader::spans;
+use netchannel_abi::link::{Geometry, LEAST_RING_LOG2, MOST_RING_LOG2, SMALL_RING_LOG2};
+use netchannel_ring::{Fault, bytes, switch};
+use std::sync::atomic::Ordering;
+
+/// The first larger ring, as the library's.
+const FIRST_RING_LOG2: u32 = 17;
+/// Growth stops here while the program keeps up.
+const CALM_RING_LOG2: u32 = 18;
+
+/// Where writing has come to. Private: never read back from shared memory.
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// Sequence up to which bytes were published.
+    tail: u64,
+    /// Highest sequence up to which bytes were placed; at least `tail`.
+    placed: u64,
+    /// Last checked index of the program.
+    head: u64,
+    ring: Geometry,
+    /// The ring before, while the program still reads from it.
+    former: Option<Geometry>,
+    /// Sequence of the last move.
+    switched: u64,
+    /// No larger ring can be had.
+    stuck: bool,
+    /// The program's index when the ring was last found full, plus one.
+    full_at: u64,
+}
+
+impl Writer {
+    pub const fn new(ring: Geometry) -> Self {
+        Self {
+            tail: 0,
+            placed: 0,
+            head: 0,
+            ring,
+            former: None,
+            switched: 0,
+            stuck: false,
+            full_at: 0,
+        }
+    }
+
+    pub const fn ring(&self) -> Geometry {
+        self.ring
+    }
+
+    /// The rings that the program may still read.
+    pub const fn rings(&self) -> [Option<Geometry>; 2] {
+        [Some(self.ring), self.former]
+    }
+
+    /// Until the program has come to the present ring, all that fits is what that ring holds.
+    fn limit(&self) -> u64 {
+        self.head.max(self.switched) + self.ring.size()
+    }
+}
+
+impl Lane {
+    /// Sequence up to which this end has published.
+    #[must_use]
+    pub const fn published(&self) -> u64 {
+        self.writer.tail
+    }
+
+    /// Sequence up to which bytes may be placed now. Never less than it was before.
+    ///
+    /// # Errors
+    /// A fault in the program's words.
+    pub fn limit(&mut self) -> Checked<u64> {
+        self.refresh()?;
+        Ok(self.writer.limit())
+    }
+
+    /// Bytes published that the program has not read yet, by its own word.
+    #[must_use]
+    pub fn unread_by_peer(&self) -> u64 {
+        let read = self.peer_head().unwrap_or(0);
+        self.writer
+            .tail
+            .wrapping_sub(read)
+            .min(1 << (MOST_RING_LOG2 + 1))
+    }
+
+    /// Where up to `most` bytes from sequence `at` on can be placed, as far as is known since the
+    /// last [`Self::limit`]. `at` lies from what is published to the limit; elsewhere there is no room.
+    ///
+    /// # Errors
+    /// Never for a ring that was allocated.
+    pub fn room(&self, at: u64, most: u64) -> Checked<Spans> {
+        let writer = &self.writer;
+        let free = writer.limit().saturating_sub(at);
+        if at < writer.tail || free == 0 {
+            return Ok(Spans::default());
+        }
+        spans(writer.ring, at, free.min(most))
+    }
+
+    /// Bytes up to `to` were placed, perhaps with gaps before them.
+    pub fn note_placed(&mut self, to: u64) {
+        self.writer.placed = self.writer.placed.max(to);
+    }
+
+    /// All bytes before `tail` were placed: shows them to the program.
+    ///
+    /// # Errors
+    /// Where `tail` lies behind, or beyond the limit.
+    pub fn publish(&mut self, tail: u64) -> Checked<()> {
+        if tail < self.writer.tail || tail > self.writer.limit() {
+            return Err(Fault);
+        }
+        self.writer.tail = tail;
+        self.note_placed(tail);
+        let (own, _) = self.sides().ok_or(Fault)?;
+        // Release: pairs with the acquire of the reader; the bytes before it are there.
+        own.tail.store(tail, Ordering::Release);
+        self.announce_data();
+        Ok(())
+    }
+
+    /// Moves to a larger ring, where `wanted` bytes more than are unread shall fit. Only while
+    /// nothing is placed ahead, and once the program reads from the present ring. True if it did.
+    ///
+    /// # Errors
+    /// A fault in the program's words.
+    pub fn grow(&mut self, wanted: u64) -> Checked<bool> {
+        self.refresh()?;
+        let writer = &mut self.writer;
+        if writer.stuck
+            || writer.placed != writer.tail
+            || writer.former.is_some()
+            || !switch::may_move(writer.switched, writer.tail, writer.head)
+        {
+            return Ok(false);
+        }
+        let present = writer.ring.log2;
+        let wanted = wanted.saturating_add(writer.tail - writer.head);
+        let log2 = if present == SMALL_RING_LOG2 {
+            let double = wanted.saturating_mul(2).min(1 << MOST_RING_LOG2);
+            let log2 = double.next_power_of_two().ilog2();
+            log2.clamp(FIRST_RING_LOG2, CALM_RING_LOG2)
+        } else {
+            // A program that has not moved since needs a larger buffer rather than a faster one.
+            let mark = writer.head.wrapping_add(1);
+            let calm = std::mem::replace(&mut writer.full_at, mark) == mark;
+            if present >= CALM_RING_LOG2 && !calm {
+                return Ok(false);
+            }
+            (present + 2).min(MOST_RING_LOG2)
+        };
+        let least = LEAST_RING_LOG2.max(present + 1);
+        let found = (least..=log2)
+            .rev()
+            .find_map(|log2| self.link.allocate(log2));
+        let writer = &mut self.writer;
+        let Some(larger) = found else {
+            writer.stuck = true;
+            return Ok(false);
+        };
+        writer.former = Some(std::mem::replace(&mut writer.ring, larger));
+        writer.switched = writer.tail;
+        let (word, tail) = (larger.to_word(), writer.tail);
+        let (own, _) = self.sides().ok_or(Fault)?;
+        switch::announce(&own.geometry, &own.switch_sequence, word, tail);
+        Ok(true)
+    }
+
+    /// Takes the program's index, checked, and the former ring back once it has left it.
+    fn refresh(&mut self) -> Checked<()> {
+        let claimed = self.peer_head().ok_or(Fault)?;
+        let writer = &mut self.writer;
+        let base = claimed.max(writer.switched);
+        if claimed > writer.tail || bytes::writable(writer.tail, base, writer.ring.size()).is_err()
+        {
+            return Err(Fault);
+        }
+        writer.head = writer.head.max(claimed);
+        if writer.head >= writer.switched
+            && let Some(former) = writer.former.take()
+        {
+            self.link.release(former);
+        }
+        Ok(())
+    }
+
+    fn peer_head(&self) -> Option<u64> {
+        let (_, peer) = self.sides()?;
+        // The generation first: what is read after it is of this connection, never of the last.
+        if peer.generation.load(Ordering::Acquire) != self.handle.generation {
+            return Some(0);
+        }
+        // Acquire: pairs with the program's release; bytes before it may be overwritten.
+        Some(peer.head.load(Ordering::Acquire))
+    }
+}

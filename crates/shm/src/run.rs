@@ -1,0 +1,182 @@
+//! Runs of bytes that a peer may write at any time, moved by address: from one region to another, and
+//! straight between regions and sockets.
+//!
+//! ```text
+//!  Span (offset, length) --checked against the region--> Run (to read), Room (to fill)
+//!       Run --gather_write--> socket        socket --scatter_read--> Room
+//!       Run --------------------transfer--------------------------> Room
+//! ```
+//!
+//! Both are addresses with a length: nothing here makes a reference to the bytes, nor looks at them.
+
+use core::marker::PhantomData;
+
+use crate::{Region, copy};
+
+/// Where bytes lie in a region: a claim, until [`Region::run`] or [`Region::room`] has checked it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Bytes from the start of the region.
+    pub offset: usize,
+    /// How many bytes.
+    pub length: usize,
+}
+
+/// Bytes to be read. Laid out as the kernel's vector, so that a list of them is one.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Run<'a>(libc::iovec, PhantomData<&'a Region>);
+
+/// Bytes to be written. Laid out as the kernel's vector.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Room<'a>(libc::iovec, PhantomData<&'a Region>);
+
+impl Run<'_> {
+    /// How many bytes.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        self.0.iov_len
+    }
+
+    /// No bytes.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self(NOTHING, PhantomData)
+    }
+}
+
+impl Room<'_> {
+    /// How many bytes.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        self.0.iov_len
+    }
+
+    /// No bytes.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self(NOTHING, PhantomData)
+    }
+}
+
+const NOTHING: libc::iovec = libc::iovec {
+    iov_base: core::ptr::null_mut(),
+    iov_len: 0,
+};
+
+/// Own bytes, to go along with runs in one call: what is written in front of a payload.
+impl<'a> From<&'a [u8]> for Run<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        let vector = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        Self(vector, PhantomData)
+    }
+}
+
+/// Own bytes, to be filled along with room in regions in one call.
+impl<'a> From<&'a mut [u8]> for Room<'a> {
+    fn from(bytes: &'a mut [u8]) -> Self {
+        let vector = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        };
+        Self(vector, PhantomData)
+    }
+}
+
+impl Region {
+    /// Bytes to be read; `None` where they would not lie within.
+    #[inline]
+    #[must_use]
+    pub fn run(&self, span: Span) -> Option<Run<'_>> {
+        Some(Run(self.vector(span)?, PhantomData))
+    }
+
+    /// Bytes to be written; `None` where they would not lie within. Only of a region that was mapped
+    /// for writing: elsewhere the kernel refuses it, and a copy faults.
+    #[inline]
+    #[must_use]
+    pub fn room(&self, span: Span) -> Option<Room<'_>> {
+        Some(Room(self.vector(span)?, PhantomData))
+    }
+
+    fn vector(&self, span: Span) -> Option<libc::iovec> {
+        Some(libc::iovec {
+            iov_base: self.address(span.offset, span.length)?.cast(),
+            iov_len: span.length,
+        })
+    }
+}
+
+/// Copies the bytes of `from` into `to`, as many as both have. Returns how many.
+pub fn transfer(from: &[Run<'_>], to: &[Room<'_>]) -> usize {
+    let (mut sources, mut targets) = (from.iter(), to.iter());
+    let (mut source, mut target) = (NOTHING, NOTHING);
+    let mut done = 0;
+    loop {
+        while source.iov_len == 0 {
+            let Some(next) = sources.next() else {
+                return done;
+            };
+            source = next.0;
+        }
+        while target.iov_len == 0 {
+            let Some(next) = targets.next() else {
+                return done;
+            };
+            target = next.0;
+        }
+        let step = source.iov_len.min(target.iov_len);
+        // SAFETY: both lie within mappings or slices that are borrowed, and are reached as raw bytes
+        // only. Where they overlap, in a region that is named twice, the bytes are any; none is read
+        // as anything but a byte.
+        unsafe { copy::copy(target.iov_base.cast(), source.iov_base.cast(), step) };
+        for vector in [&mut source, &mut target] {
+            vector.iov_base = vector.iov_base.wrapping_byte_add(step);
+            vector.iov_len -= step;
+        }
+        done += step;
+    }
+}
+
+/// Most runs or rooms that one call moves.
+pub const MOST_VECTORS: usize = 1024;
+
+/// Writes the runs to a socket in one call that does not wait. Returns how many bytes went.
+///
+/// # Errors
+/// The errno of `sendmsg`; no signal is raised.
+pub fn gather_write(socket: i32, runs: &[Run<'_>]) -> Result<usize, i32> {
+    let message = header(runs.as_ptr().cast_mut().cast(), runs.len());
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: `Run` is laid out as the vector; the kernel reads from mappings and slices that are
+    // borrowed, and refuses what is not mapped.
+    told(unsafe { libc::sendmsg(socket, &raw const message, flags) })
+}
+
+/// Reads from a socket into the rooms in one call that does not wait. Returns how many bytes came; 0
+/// is the end of the stream.
+///
+/// # Errors
+/// The errno of `recvmsg`.
+pub fn scatter_read(socket: i32, rooms: &[Room<'_>]) -> Result<usize, i32> {
+    let mut message = header(rooms.as_ptr().cast_mut().cast(), rooms.len());
+    // SAFETY: `Room` is laid out as the vector; the kernel writes into mappings and slices that are
+    // borrowed, the slices for writing.
+    told(unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_DONTWAIT) })
+}
+
+fn header(vectors: *mut libc::iovec, count: usize) -> libc::msghdr {
+    // SAFETY: all zero is a valid header without name and control data.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = vectors;
+    message.msg_iovlen = count.min(MOST_VECTORS);
+    message
+}
+
+fn told(result: isize) -> Result<usize, i32> {
+    usize::try_from(result).map_err(|_| crate::region::errno())
+}
