@@ -4,6 +4,7 @@ use netchannel_abi::handle::Handle;
 
 use crate::bytes::{put, take, u32_at, u64_at};
 use crate::kind::{Kind, Payload, flags};
+use crate::layout;
 use crate::layout::header::{FLAGS, GENERATION, INDEX, KIND, LENGTH, RESERVED, SEQUENCE, SIZE};
 use crate::violation::Violation;
 
@@ -39,9 +40,43 @@ impl Header {
         put(bytes, SEQUENCE, &self.sequence.to_le_bytes());
     }
 
+    /// Decodes DATA and WINDOW if all is as [`Header::decode`] wants it, and else nothing.
+    #[inline]
+    pub(crate) fn frequent(bytes: &[u8; HEADER], most: u32) -> Option<Self> {
+        let [code] = take(bytes, KIND);
+        let [flags] = take(bytes, FLAGS);
+        let reserved: [u8; 2] = take(bytes, RESERVED);
+        let length = u32_at(bytes, LENGTH);
+        let generation = u32_at(bytes, GENERATION);
+        let sequence = u64_at(bytes, SEQUENCE);
+        let (kind, known, fits) = if code == Kind::Data as u8 {
+            let ends = sequence.checked_add(u64::from(length)).is_some();
+            (
+                Kind::Data,
+                flags::AGAIN,
+                length > 0 && length <= most && ends,
+            )
+        } else if code == Kind::Window as u8 {
+            let fits = length as usize == layout::window::SIZE;
+            (Kind::Window, flags::FIN, fits)
+        } else {
+            return None;
+        };
+        let well = fits && flags & !known == 0 && reserved == [0; 2] && generation != 0;
+        well.then_some(Self {
+            kind,
+            flags,
+            length,
+            handle: Handle {
+                index: u32_at(bytes, INDEX),
+                generation,
+            },
+            sequence,
+        })
+    }
+
     /// Decodes and checks all that can be checked without the payload. `most` is the largest
     /// payload of DATA that this host takes.
-    #[inline]
     pub(crate) fn decode(bytes: &[u8; HEADER], most: u32) -> Result<Self, Violation> {
         let [code] = take(bytes, KIND);
         let Some(kind) = Kind::from_code(code) else {
@@ -67,7 +102,6 @@ impl Header {
         Ok(header)
     }
 
-    #[inline]
     fn check(&self, most: u32) -> Result<(), Violation> {
         let Self { kind, length, .. } = *self;
         let rules = kind.rules();
@@ -95,7 +129,6 @@ impl Header {
         }
     }
 
-    #[inline]
     fn check_stream(&self, most: u32) -> Result<(), Violation> {
         let Self {
             kind,

@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use netchannel_abi::handle::Handle;
 
-use crate::frame::{self, Frame};
+use crate::frame::{self, Frame, Window};
 use crate::header::{HEADER, Header};
 use crate::hello::{VERSION_END, check_version};
 use crate::kind::{Kind, flags};
@@ -156,11 +156,58 @@ impl Parser {
         if let Some(pending) = self.pending {
             return Ok(self.continuation(pending, unread));
         }
-        let step = self.frame(unread);
+        if let Phase::Open = self.phase
+            && let Some((front, behind)) = unread.split_first_chunk()
+            && let Some(step) = self.frequent(front, behind)
+        {
+            return Ok(step);
+        }
+        let step = self.any(unread);
         if let Err(violation) = step {
             self.phase = Phase::Failed(violation);
         }
         step
+    }
+
+    /// DATA, and a WINDOW that is whole: small enough to become part of the reader's loop. What is
+    /// not quite as it should be is left to [`Parser::any`], which says what is wrong with it.
+    #[inline]
+    fn frequent(&mut self, front: &[u8; HEADER], behind: &[u8]) -> Option<Step<'static>> {
+        let header = Header::frequent(front, self.most)?;
+        if header.kind == Kind::Data {
+            return Some(self.data(&header, behind));
+        }
+        let (payload, _) = behind.split_first_chunk()?;
+        let window = Window {
+            handle: header.handle,
+            filled: header.sequence,
+            limit: u64::from_le_bytes(*payload),
+            fin: header.flags & flags::FIN != 0,
+        };
+        (window.filled <= window.limit).then_some(Step::Frame {
+            frame: Frame::Window(window),
+            consumed: HEADER + layout::window::SIZE,
+        })
+    }
+
+    #[inline]
+    fn data(&mut self, header: &Header, behind: &[u8]) -> Step<'static> {
+        let length = header.length as usize;
+        let pending = Pending {
+            handle: header.handle,
+            sequence: header.sequence,
+            missing: length,
+            again: header.flags & flags::AGAIN != 0,
+        };
+        let taken = behind.len().min(length);
+        self.advance(pending, taken);
+        Step::Data {
+            handle: pending.handle,
+            sequence: pending.sequence,
+            payload: HEADER..HEADER + taken,
+            missing: length - taken,
+            again: pending.again,
+        }
     }
 
     fn continuation(&mut self, pending: Pending, unread: &[u8]) -> Step<'static> {
@@ -178,8 +225,8 @@ impl Parser {
         }
     }
 
-    #[inline]
-    fn frame<'a>(&mut self, unread: &'a [u8]) -> Result<Step<'a>, Violation> {
+    #[inline(never)]
+    fn any<'a>(&mut self, unread: &'a [u8]) -> Result<Step<'a>, Violation> {
         if let Phase::Failed(violation) = self.phase {
             return Err(violation);
         }
@@ -193,25 +240,11 @@ impl Parser {
         }
         let header = Header::decode(front, self.most)?;
         self.check_phase(header.kind)?;
-        // At most `MOST_PAYLOAD`, so that no `usize` is too small.
-        let length = header.length as usize;
         if header.kind == Kind::Data {
-            let pending = Pending {
-                handle: header.handle,
-                sequence: header.sequence,
-                missing: length,
-                again: header.flags & flags::AGAIN != 0,
-            };
-            let taken = behind.len().min(length);
-            self.advance(pending, taken);
-            return Ok(Step::Data {
-                handle: pending.handle,
-                sequence: pending.sequence,
-                payload: HEADER..HEADER + taken,
-                missing: length - taken,
-                again: pending.again,
-            });
+            return Ok(self.data(&header, behind));
         }
+        // At most `MOST_CONTROL_PAYLOAD`, so that no `usize` is too small.
+        let length = header.length as usize;
         let consumed = HEADER + length;
         let Some(payload) = behind.get(..length) else {
             return Ok(Step::NeedMore { bytes: consumed });
@@ -223,7 +256,6 @@ impl Parser {
         Ok(Step::Frame { frame, consumed })
     }
 
-    #[inline]
     fn check_phase(&self, kind: Kind) -> Result<(), Violation> {
         match self.phase {
             Phase::Open if kind.is_handshake() => Err(Violation::AlreadyOpen { kind }),

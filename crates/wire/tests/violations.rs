@@ -108,6 +108,37 @@ fn headers() {
     );
 }
 
+/// DATA and WINDOW have a way of their own through the parser.
+#[test]
+fn headers_of_frequent_frames() {
+    use layout::header::{FLAGS, GENERATION, LENGTH, RESERVED};
+    let opened = bytes_of(&Frame::Window(Window {
+        handle: HANDLE,
+        filled: 7,
+        limit: 8,
+        fin: true,
+    }));
+    for (name, whole) in [("DATA", data(0, 9).to_vec()), ("WINDOW", opened)] {
+        assert!(open_parser().next(&whole).is_ok());
+        let refused = |at: usize, bytes: &[u8]| {
+            let mut whole = whole.clone();
+            whole[at..at + bytes.len()].copy_from_slice(bytes);
+            refused_by(open_parser(), &whole)
+        };
+        let wanted = format!("{name} has unknown flags 0x80");
+        assert_eq!(refused(FLAGS, &[0x81]), wanted);
+        let wanted = format!("{name}: reserved must be zero");
+        assert_eq!(refused(RESERVED, &[1]), wanted);
+        assert_eq!(refused(RESERVED + 1, &[1]), wanted);
+        let wanted = format!("{name} names a socket of generation 0");
+        assert_eq!(refused(GENERATION, &[0; 4]), wanted);
+        if name == "WINDOW" {
+            let wanted = "WINDOW can not have a payload of 9 bytes";
+            assert_eq!(refused(LENGTH, &[9]), wanted);
+        }
+    }
+}
+
 #[test]
 fn every_flag_that_a_kind_does_not_have() {
     for kind in Kind::ALL {
