@@ -51,14 +51,10 @@ impl Header {
         let sequence = u64_at(bytes, SEQUENCE);
         let (kind, known, fits) = if code == Kind::Data as u8 {
             let ends = sequence.checked_add(u64::from(length)).is_some();
-            (
-                Kind::Data,
-                flags::AGAIN,
-                length > 0 && length <= most && ends,
-            )
+            (Kind::Data, 0, length > 0 && length <= most && ends)
         } else if code == Kind::Window as u8 {
             let fits = length as usize == layout::window::SIZE;
-            (Kind::Window, flags::FIN, fits)
+            (Kind::Window, flags::FIN | flags::ASK, fits)
         } else {
             return None;
         };
@@ -158,8 +154,6 @@ pub struct DataHeader {
     pub sequence: u64,
     /// Payload bytes; at least 1, at most what the receiver announced in its [`crate::Limits`].
     pub length: u32,
-    /// Whether these bytes were sent before, on a channel that was given up.
-    pub again: bool,
 }
 
 /// Writes the header of a DATA frame; the payload follows it on the channel.
@@ -167,7 +161,7 @@ pub struct DataHeader {
 pub fn encode_data_header(bytes: &mut [u8; HEADER], data: &DataHeader) {
     let header = Header {
         kind: Kind::Data,
-        flags: if data.again { flags::AGAIN } else { 0 },
+        flags: 0,
         length: data.length,
         handle: data.handle,
         sequence: data.sequence,

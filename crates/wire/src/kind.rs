@@ -5,10 +5,10 @@ use crate::layout;
 
 /// Bits of the header's flags.
 pub mod flags {
-    /// DATA: these bytes were sent before, on a channel that was given up.
-    pub const AGAIN: u8 = 1;
     /// WINDOW: the FIN and all before it have arrived.
     pub const FIN: u8 = 1;
+    /// WINDOW: its receiver is to say its own, without this flag.
+    pub const ASK: u8 = 2;
     /// LISTEN: an IPv6 listener that takes no IPv4.
     pub const V6_ONLY: u8 = 1;
 }
@@ -124,9 +124,9 @@ kinds! {
     /// Refuses it.
     NcRst = 18 "NCRST" { handle, none, 0, Payload::Exactly(layout::ncrst::SIZE) },
     /// Bytes of a stream, and where in the stream they belong.
-    Data = 19 "DATA" { handle, sequence, flags::AGAIN, Payload::Stream },
+    Data = 19 "DATA" { handle, sequence, 0, Payload::Stream },
     /// How far the receiver's ring is filled, and how far it may be.
-    Window = 20 "WINDOW" { handle, sequence, flags::FIN, Payload::Exactly(layout::window::SIZE) },
+    Window = 20 "WINDOW" { handle, sequence, flags::FIN | flags::ASK, Payload::Exactly(layout::window::SIZE) },
     /// The stream ends at this sequence.
     Fin = 21 "FIN" { handle, sequence, 0, Payload::Exactly(0) },
     /// The connection is reset.

@@ -41,8 +41,6 @@ pub enum Step<'a> {
         payload: Range<usize>,
         /// How many more belong to the frame and are not in the buffer.
         missing: usize,
-        /// Whether they were sent before, on a channel that was given up.
-        again: bool,
     },
 }
 
@@ -67,8 +65,6 @@ pub struct Pending {
     pub sequence: u64,
     /// Bytes that are missing; not 0.
     pub missing: usize,
-    /// Whether they were sent before, on a channel that was given up.
-    pub again: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +179,7 @@ impl Parser {
             filled: header.sequence,
             limit: u64::from_le_bytes(*payload),
             fin: header.flags & flags::FIN != 0,
+            ask: header.flags & flags::ASK != 0,
         };
         (window.filled <= window.limit).then_some(Step::Frame {
             frame: Frame::Window(window),
@@ -197,7 +194,6 @@ impl Parser {
             handle: header.handle,
             sequence: header.sequence,
             missing: length,
-            again: header.flags & flags::AGAIN != 0,
         };
         let taken = behind.len().min(length);
         self.advance(pending, taken);
@@ -206,7 +202,6 @@ impl Parser {
             sequence: pending.sequence,
             payload: HEADER..HEADER + taken,
             missing: length - taken,
-            again: pending.again,
         }
     }
 
@@ -221,7 +216,6 @@ impl Parser {
             sequence: pending.sequence,
             payload: 0..taken,
             missing: pending.missing - taken,
-            again: pending.again,
         }
     }
 

@@ -156,8 +156,9 @@ fn sockets() {
             filled: SEQUENCE,
             limit: SEQUENCE + 0x10,
             fin: true,
+            ask: true,
         }),
-        "14 01 0000 08000000 01020304 05060708 090a0b0c0d0e0f10 190a0b0c0d0e0f10",
+        "14 03 0000 08000000 01020304 05060708 090a0b0c0d0e0f10 190a0b0c0d0e0f10",
     );
     check(
         Frame::Fin(Fin {
@@ -243,10 +244,9 @@ fn data() {
         handle: HANDLE,
         sequence: SEQUENCE,
         length: 0x0002_0304,
-        again: true,
     };
     encode_data_header(&mut header, &data);
-    let hex = "13 01 0000 04030200 01020304 05060708 090a0b0c0d0e0f10";
+    let hex = "13 00 0000 04030200 01020304 05060708 090a0b0c0d0e0f10";
     assert_eq!(header, *bytes(hex));
     assert_eq!(header[0], Kind::Data as u8);
 
@@ -258,7 +258,6 @@ fn data() {
         sequence: SEQUENCE,
         payload: HEADER..HEADER,
         missing: 0x0002_0304,
-        again: true,
     };
     assert_eq!(step, expected);
 }

@@ -50,7 +50,6 @@ fn the_rest_of_a_payload_may_be_read_past_the_buffer() {
         handle,
         sequence: 100,
         length: 1000,
-        again: false,
     };
     let mut bytes = [0; HEADER + 10];
     encode_data_header(bytes.first_chunk_mut().unwrap(), &data);
@@ -63,7 +62,6 @@ fn the_rest_of_a_payload_may_be_read_past_the_buffer() {
         sequence: 100,
         payload: HEADER..HEADER + 10,
         missing: 990,
-        again: false,
     };
     assert_eq!(step, expected);
 

@@ -70,7 +70,6 @@ fn data(sequence: u64, length: u32) -> [u8; HEADER] {
         handle: HANDLE,
         sequence,
         length,
-        again: false,
     };
     encode_data_header(&mut bytes, &data);
     bytes
@@ -117,6 +116,7 @@ fn headers_of_frequent_frames() {
         filled: 7,
         limit: 8,
         fin: true,
+        ask: true,
     }));
     for (name, whole) in [("DATA", data(0, 9).to_vec()), ("WINDOW", opened)] {
         assert!(open_parser().next(&whole).is_ok());
@@ -126,7 +126,7 @@ fn headers_of_frequent_frames() {
             refused_by(open_parser(), &whole)
         };
         let wanted = format!("{name} has unknown flags 0x80");
-        assert_eq!(refused(FLAGS, &[0x81]), wanted);
+        assert_eq!(refused(FLAGS, &[0x80]), wanted);
         let wanted = format!("{name}: reserved must be zero");
         assert_eq!(refused(RESERVED, &[1]), wanted);
         assert_eq!(refused(RESERVED + 1, &[1]), wanted);
@@ -207,6 +207,7 @@ fn sockets() {
         filled: 7,
         limit: 7,
         fin: false,
+        ask: false,
     });
     assert_eq!(
         changed(&opened, HEADER + window::LIMIT, &[6]),

@@ -52,6 +52,7 @@ pub(crate) fn decode<'a>(header: &Header, payload: &'a [u8]) -> Result<Frame<'a>
                 filled,
                 limit,
                 fin: flags & flags::FIN != 0,
+                ask: flags & flags::ASK != 0,
             })
         }
         Kind::Fin => Frame::Fin(Fin { handle, sequence }),

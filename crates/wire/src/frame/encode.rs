@@ -65,9 +65,10 @@ impl Frame<'_> {
                 (length, (it.handle, 0, 0))
             }
             Self::Window(it) => {
-                let flags = if it.fin { flags::FIN } else { 0 };
+                let fin = if it.fin { flags::FIN } else { 0 };
+                let ask = if it.ask { flags::ASK } else { 0 };
                 let length = fill(out, &it.limit.to_le_bytes());
-                (length, (it.handle, it.filled, flags))
+                (length, (it.handle, it.filled, fin | ask))
             }
             Self::Fin(it) => (0, (it.handle, it.sequence, 0)),
             Self::Rst(it) => {

@@ -61,6 +61,8 @@ pub struct Window {
     pub limit: u64,
     /// Whether the FIN has arrived too, and all bytes before it.
     pub fin: bool,
+    /// Whether the receiver of the frame is to say its own window, without asking.
+    pub ask: bool,
 }
 
 /// The stream of the frame's sender ends.

@@ -125,6 +125,7 @@ impl<'a> Source<'a> {
                     filled: one.min(other),
                     limit: one.max(other),
                     fin: self.flag(),
+                    ask: self.flag(),
                 })
             }
             6 => Frame::Fin(Fin {
@@ -169,7 +170,6 @@ impl<'a> Source<'a> {
             handle: self.handle(),
             sequence: self.word().min(u64::MAX - u64::from(length)),
             length,
-            again: self.flag(),
         };
         let mut header = [0; HEADER];
         encode_data_header(&mut header, &data);
@@ -184,7 +184,6 @@ impl<'a> Source<'a> {
         Event::Data {
             handle: data.handle,
             sequence: data.sequence,
-            again: data.again,
             length: payload.len(),
             payload,
         }

@@ -22,7 +22,6 @@ pub enum Event {
     Data {
         handle: Handle,
         sequence: u64,
-        again: bool,
         length: usize,
         payload: Vec<u8>,
     },
@@ -163,10 +162,9 @@ impl Reader {
                     sequence,
                     payload,
                     missing,
-                    again,
                 } => {
                     if let Some(before) = pending {
-                        assert_eq!((before.handle, before.again), (handle, again));
+                        assert_eq!(before.handle, handle);
                         assert_eq!(before.missing, payload.len() + missing);
                         assert_eq!(payload.start, 0);
                     } else {
@@ -176,14 +174,12 @@ impl Reader {
                             handle,
                             sequence,
                             length: u32::try_from(length).unwrap(),
-                            again,
                         };
                         encode_data_header(&mut header, &data);
                         assert_eq!(rest[..payload.start], header);
                         self.events.push(Event::Data {
                             handle,
                             sequence,
-                            again,
                             length,
                             payload: Vec::new(),
                         });
