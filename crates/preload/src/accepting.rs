@@ -6,6 +6,7 @@ use netchannel_abi::address::Address;
 
 use crate::connection;
 use crate::listener::{self, Listener};
+use crate::signals::Held;
 use crate::socket::{Socket, status};
 use crate::{cancel, poll, signals, sys};
 
@@ -51,6 +52,7 @@ fn look(
     listener: &'static Listener,
     flags: i32,
 ) -> Result<Accepted, i32> {
+    let mut held = None;
     loop {
         if listener::kernel_first(socket) && ready(fd, -1).0 {
             return Ok(Accepted::Kernel(fd));
@@ -81,7 +83,9 @@ fn look(
             socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
             release(socket);
         };
-        let woken = cancel::guarded(undo, || wait(fd, socket));
+        // Between two sleeps a signal must not be missed: the kernel's accept sleeps but once.
+        held = held.or_else(Held::new);
+        let woken = cancel::guarded(undo, || wait(fd, socket, held.as_ref()));
         socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
         if !socket.is(fd) {
             // Closed or replaced meanwhile: the sleeping call keeps the listener.
@@ -90,18 +94,6 @@ fn look(
                 return Ok(Accepted::Kernel(fd));
             }
             fd = orphan - 1;
-            // Where a poll finds other files under its numbers it does not say that a signal came. A
-            // program that replaces the file of a sleeping accept sends one (the JVM does), and
-            // its handler does not restart calls: without a connection it must have been that.
-            // A link that was made for a connection wakes before the connection is there.
-            let came = listener.has_pending()
-                || listener.take_offers()
-                || listener.expects()
-                || ready(fd, -1).0;
-            if !came && signals::any_ends_calls() {
-                release(socket);
-                return Err(libc::EINTR);
-            }
         }
         woken?;
     }
@@ -120,7 +112,7 @@ fn ready(fd: i32, channel: i32) -> (bool, bool) {
     }
 }
 
-fn wait(fd: i32, socket: &Socket) -> Result<(), i32> {
+fn wait(fd: i32, socket: &Socket, held: Option<&Held>) -> Result<(), i32> {
     let limit = socket.entry.receive_timeout.load(Ordering::Relaxed);
     let timeout = if limit == 0 {
         -1
@@ -132,14 +124,14 @@ fn wait(fd: i32, socket: &Socket) -> Result<(), i32> {
     if limit == 0 {
         // As the kernel's accept would go on after some handlers.
         let sleep = |set: &mut [libc::pollfd], mask| poll::wait_for_connection(set, timeout, mask);
-        return signals::sleep_restarting(fd, sleep).map(|_| ());
+        return signals::sleep_restarting(fd, held, sleep).map(|_| ());
     }
     let mut set = [libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
     }];
-    match poll::wait_for_connection(&mut set, timeout, core::ptr::null()) {
+    match poll::wait_for_connection(&mut set, timeout, Held::mask(held)) {
         Ok(0) => Err(libc::EAGAIN),
         Ok(_) => Ok(()),
         Err(error) => Err(error),

@@ -54,18 +54,41 @@ pub fn changed(signal: c_int) {
     }
 }
 
-/// Whether any handler ends the calls it interrupts.
-pub fn any_ends_calls() -> bool {
-    ENDING.load(Ordering::Relaxed) != 0
+/// While it lives, signals whose handlers end calls wait: a call that sleeps several times in turn
+/// sleeps with the mask from `before`, and so misses none that comes between two sleeps.
+pub struct Held {
+    before: sigset_t,
 }
 
-/// Sleeps with `poll`, given one descriptor at least, until `wanted` can be read, as a call would
-/// that the kernel restarts. Returns what poll told of it.
+impl Held {
+    /// Holds them back, if there are any.
+    pub fn new() -> Option<Self> {
+        let ending = ENDING.load(Ordering::Relaxed);
+        (ending != 0).then(|| Self {
+            before: change_mask(libc::SIG_BLOCK, ending),
+        })
+    }
+
+    /// The mask to sleep with.
+    pub fn mask(held: Option<&Self>) -> *const sigset_t {
+        held.map_or(core::ptr::null(), |held| &raw const held.before)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        change_mask(libc::SIG_SETMASK, first_word(&self.before));
+    }
+}
+
+/// Sleeps with `poll`, given one descriptor at least, until `fd` can be read, as a call would
+/// that the kernel restarts. Returns what poll told of it. `held` when the caller sleeps more than once.
 ///
 /// # Errors
 /// As `ppoll`; `EINTR` only after a handler that asks for it.
 pub fn sleep_restarting(
     fd: c_int,
+    held: Option<&Held>,
     poll: impl Fn(&mut [pollfd], *const sigset_t) -> Result<usize, c_int>,
 ) -> Result<i16, c_int> {
     loop {
@@ -78,13 +101,13 @@ pub fn sleep_restarting(
         let mixed = restarting != 0 && ENDING.load(Ordering::Relaxed) != 0;
         let Some(told) = mixed.then(|| descriptor_of(restarting)).flatten() else {
             let mut set = [entry];
-            match poll(&mut set, core::ptr::null()) {
+            match poll(&mut set, Held::mask(held)) {
                 Err(libc::EINTR) if ENDING.load(Ordering::Relaxed) == 0 => continue,
                 result => return result.map(|_| set[0].revents),
             }
         };
         let mut set = [entry, pollfd { fd: told, ..entry }];
-        let mask = blocked_too(restarting);
+        let mask = blocked_too(restarting, held);
         let slept = cancel::guarded(
             || attach::drop_kept(told),
             || poll(&mut set, &raw const mask),
@@ -103,7 +126,7 @@ pub fn sleep_restarting(
 /// # Errors
 /// As [`sleep_restarting`].
 pub fn sleep_on_one(fd: c_int) -> Result<i16, c_int> {
-    sleep_restarting(fd, |set, mask| wait::sleep_in_poll(set, -1, mask))
+    sleep_restarting(fd, None, |set, mask| wait::sleep_in_poll(set, -1, mask))
 }
 
 /// A descriptor that is readable while one of these signals is pending.
@@ -116,15 +139,27 @@ fn descriptor_of(signals: u64) -> Option<c_int> {
     Some(attach::keep(c_int::try_from(made).ok()?))
 }
 
-/// The thread's mask with these signals added.
-fn blocked_too(signals: u64) -> sigset_t {
+/// The mask to sleep with, and these signals added.
+fn blocked_too(signals: u64, held: Option<&Held>) -> sigset_t {
+    let mut set = held.map_or_else(|| change_mask(libc::SIG_BLOCK, 0), |held| held.before);
+    // SAFETY: a set has room for the eight bytes that count.
+    unsafe { *(&raw mut set).cast::<u64>() |= signals };
+    set
+}
+
+const fn first_word(set: &sigset_t) -> u64 {
+    // SAFETY: a set has room for the eight bytes that count.
+    unsafe { *core::ptr::from_ref(set).cast::<u64>() }
+}
+
+/// Changes the thread's mask; returns what it was.
+fn change_mask(how: c_int, signals: u64) -> sigset_t {
     // SAFETY: all zero is a valid set of signals, and has room for the eight bytes that count.
     unsafe {
         let mut set: sigset_t = core::mem::zeroed();
-        let word = (&raw mut set).cast::<u64>();
-        let how = sys::int(libc::SIG_BLOCK);
-        let _ = sys::raw(libc::SYS_rt_sigprocmask, [how, 0, word.addr(), 8, 0, 0]);
-        *word |= signals;
+        let new = (&raw const signals).addr();
+        let old = (&raw mut set).addr();
+        let _ = sys::raw(libc::SYS_rt_sigprocmask, [sys::int(how), new, old, 8, 0, 0]);
         set
     }
 }
