@@ -32,11 +32,14 @@ pub struct Header {
     pub local: [SharedAddress; LOCAL_ADDRESSES],
 }
 
+/// Value of [`Entry::listener`] where a listener was taken out: probes go on behind it.
+pub const LEFT: u32 = u32::MAX;
+
 /// One listener. An entry with `listener` 0 ends a probe.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Entry {
-    /// The daemon's number for it; 0 where the entry is empty.
+    /// The daemon's number for it; 0 where the entry is empty, [`LEFT`] where it was left.
     pub listener: AtomicU32,
     /// [`entry_flags`].
     pub flags: AtomicU32,

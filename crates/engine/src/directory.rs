@@ -4,10 +4,11 @@ use crate::limits::MOST_LISTENERS;
 use crate::memory;
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::{
-    ENTRIES, ENTRIES_OFFSET, Entry, Header, LOCAL_ADDRESSES, MAGIC, SIZE, bucket, entry_flags,
+    ENTRIES, ENTRIES_OFFSET, Entry, Header, LEFT, LOCAL_ADDRESSES, MAGIC, SIZE, bucket, entry_flags,
 };
 use netchannel_shm::Region;
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::atomic::{Ordering, fence};
@@ -25,16 +26,29 @@ pub struct Row {
     pub program: u32,
 }
 
-/// The directory. Nothing is ever read back from it: `rows` is what it says.
+/// What stands at a place of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Empty,
+    /// A listener stood here: probes go on.
+    Left,
+    Taken,
+}
+
+/// The directory. Nothing is ever read back from it: `rows` is what it says, `places` where.
 #[derive(Debug)]
 pub struct Directory {
     descriptor: Rc<OwnedFd>,
     region: Region,
-    rows: Vec<Row>,
-    taken: Vec<bool>,
+    rows: HashMap<u32, (Row, usize)>,
+    places: Vec<Place>,
+    left: usize,
     sequence: u64,
     locals: Vec<Address>,
 }
+
+/// So many places that were left make the table be written anew.
+const MOST_LEFT: usize = ENTRIES / 4;
 
 impl Directory {
     /// An empty directory.
@@ -46,8 +60,9 @@ impl Directory {
         let directory = Self {
             descriptor: Rc::new(descriptor),
             region,
-            rows: Vec::new(),
-            taken: vec![false; ENTRIES],
+            rows: HashMap::new(),
+            places: vec![Place::Empty; ENTRIES],
+            left: 0,
             sequence: 0,
             locals: Vec::new(),
         };
@@ -78,38 +93,52 @@ impl Directory {
             return Err(Errno::NOBUFS);
         }
         self.begin();
-        self.place(&row);
+        self.place(row);
         self.commit();
-        self.rows.push(row);
         Ok(())
     }
 
-    /// Takes a listener out. The table is written anew, so that no probe ends early.
+    /// Takes a listener out. Its place is marked as left, so that no probe ends early.
     pub fn remove(&mut self, listener: u32) {
-        let before = self.rows.len();
-        self.rows.retain(|row| row.listener != listener);
-        if self.rows.len() != before {
-            self.rewrite();
+        let Some((_, index)) = self.rows.remove(&listener) else {
+            return;
+        };
+        if self.left >= MOST_LEFT {
+            return self.rewrite();
         }
+        self.begin();
+        if let Some(entry) = self.entry(index) {
+            entry.listener.store(LEFT, Ordering::Relaxed);
+        }
+        self.commit();
+        self.set(index, Place::Left);
+        self.left += 1;
     }
 
     /// Names another program as the holder of a listener.
     pub fn assign(&mut self, listener: u32, program: u32) {
-        if let Some(row) = self.rows.iter_mut().find(|row| row.listener == listener) {
-            row.program = program;
-            self.rewrite();
-        }
+        self.change(listener, |row| row.program = program);
     }
 
     /// Says whether several processes hold a listener.
     pub fn share(&mut self, listener: u32, shared: bool) {
-        let Some(row) = self.rows.iter_mut().find(|row| row.listener == listener) else {
+        self.change(listener, |row| {
+            let others = row.flags & !entry_flags::SHARED;
+            row.flags = others | if shared { entry_flags::SHARED } else { 0 };
+        });
+    }
+
+    fn change(&mut self, listener: u32, change: impl FnOnce(&mut Row)) {
+        let Some((row, index)) = self.rows.get_mut(&listener) else {
             return;
         };
-        let flags = row.flags & !entry_flags::SHARED | if shared { entry_flags::SHARED } else { 0 };
-        if flags != row.flags {
-            row.flags = flags;
-            self.rewrite();
+        let before = *row;
+        change(row);
+        let (row, index) = (*row, *index);
+        if row != before {
+            self.begin();
+            self.write(&row, index);
+            self.commit();
         }
     }
 
@@ -144,32 +173,47 @@ impl Directory {
     fn rewrite(&mut self) {
         self.begin();
         for index in 0..ENTRIES {
-            if let (Some(true), Some(entry)) = (self.taken.get(index), self.entry(index)) {
+            if self.places.get(index) != Some(&Place::Empty)
+                && let Some(entry) = self.entry(index)
+            {
                 entry.listener.store(0, Ordering::Relaxed);
             }
         }
-        self.taken.fill(false);
-        for row in std::mem::take(&mut self.rows) {
-            self.place(&row);
-            self.rows.push(row);
+        self.places.fill(Place::Empty);
+        self.left = 0;
+        for (row, _) in std::mem::take(&mut self.rows).into_values() {
+            self.place(row);
         }
         self.commit();
     }
 
-    fn place(&mut self, row: &Row) {
+    /// Puts a row at the first free place of its probe.
+    fn place(&mut self, row: Row) {
         let start = bucket(row.address.port);
         let free = (0..ENTRIES)
             .map(|step| (start + step) & (ENTRIES - 1))
-            .find(|index| !self.taken.get(*index).copied().unwrap_or(true));
+            .find(|index| self.places.get(*index) != Some(&Place::Taken));
         let Some(index) = free else { return };
+        if self.places.get(index) == Some(&Place::Left) {
+            self.left -= 1;
+        }
+        self.write(&row, index);
+        self.set(index, Place::Taken);
+        self.rows.insert(row.listener, (row, index));
+    }
+
+    fn write(&self, row: &Row, index: usize) {
         if let Some(entry) = self.entry(index) {
             entry.flags.store(row.flags, Ordering::Relaxed);
             entry.address.store(&row.address);
             entry.program.store(row.program, Ordering::Relaxed);
             entry.listener.store(row.listener, Ordering::Relaxed);
         }
-        if let Some(taken) = self.taken.get_mut(index) {
-            *taken = true;
+    }
+
+    fn set(&mut self, index: usize, place: Place) {
+        if let Some(known) = self.places.get_mut(index) {
+            *known = place;
         }
     }
 
@@ -224,7 +268,7 @@ mod tests {
             if listener == 0 {
                 break;
             }
-            if entry.address.load().port == port {
+            if listener != LEFT && entry.address.load().port == port {
                 found.push(listener);
             }
         }
@@ -243,6 +287,24 @@ mod tests {
         assert_eq!(probe(&directory, 80), [1, 3, 4]);
         assert_eq!(probe(&directory, 8272), [9]);
         assert_eq!(directory.sequence % 2, 0);
+    }
+
+    #[test]
+    fn places_that_were_left_are_used_again_and_do_not_pile_up() {
+        let mut directory = Directory::create().unwrap();
+        directory.insert(row(1, 80)).unwrap();
+        for listener in 2..30_000 {
+            let port = u16::try_from(1 + listener % 60_000).unwrap();
+            directory.insert(row(listener, port)).unwrap();
+            directory.remove(listener);
+            assert!(directory.left <= MOST_LEFT);
+        }
+        directory.share(1, true);
+        directory.assign(1, 7);
+        assert_eq!(probe(&directory, 80), [1]);
+        let entry = directory.entry(bucket(80)).unwrap();
+        assert_eq!(entry.program.load(Ordering::Relaxed), 7);
+        assert_eq!(entry.flags.load(Ordering::Relaxed), entry_flags::SHARED);
     }
 
     #[test]

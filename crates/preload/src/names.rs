@@ -1,6 +1,6 @@
 //! Socket addresses: between the C structures and [`Address`], and in the daemon's directory.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{c_int, sockaddr, socklen_t};
 use netchannel_abi::address::{Address, INET, INET6};
@@ -8,7 +8,7 @@ use netchannel_abi::directory::{self, ENTRIES, ENTRIES_OFFSET, Entry, Header, en
 use netchannel_abi::reason::Reason;
 
 use crate::attach::Attachment;
-use crate::user;
+use crate::{clock, sys, user};
 
 /// Reads a program's address; `None` for other families, a short structure, or a bad pointer.
 ///
@@ -135,20 +135,39 @@ pub fn find_listener(attachment: &Attachment, address: &Address) -> Result<Targe
         .directory
         .slice(ENTRIES_OFFSET, ENTRIES)
         .ok_or(Reason::NoDaemon)?;
-    for _ in 0..64 {
+    let mut looks: u32 = 0;
+    let mut began = 0;
+    loop {
         let before = header.sequence.load(Ordering::Acquire);
-        if !before.is_multiple_of(2) {
+        if before.is_multiple_of(2) {
+            let found = probe(attachment, entries, &plain);
+            core::sync::atomic::fence(Ordering::Acquire);
+            if header.sequence.load(Ordering::Relaxed) == before {
+                return found;
+            }
+        }
+        looks += 1;
+        if looks < 64 {
             core::hint::spin_loop();
             continue;
         }
-        let found = probe(attachment, entries, &plain);
-        core::sync::atomic::fence(Ordering::Acquire);
-        if header.sequence.load(Ordering::Relaxed) == before {
-            return found;
+        // The daemon lost the processor while it wrote; or its life.
+        let now = clock::now();
+        if began == 0 {
+            began = now;
         }
+        if BROKEN.load(Ordering::Relaxed) == before
+            || now.wrapping_sub(began) > 100_000 * clock::MICROSECOND
+        {
+            BROKEN.store(before, Ordering::Relaxed);
+            return Err(Reason::NoDaemon);
+        }
+        sys::yield_now();
     }
-    Err(Reason::NoDaemon)
 }
+
+/// The sequence at which a directory was left half written: it is not waited for again.
+static BROKEN: AtomicU64 = AtomicU64::new(0);
 
 fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<Target, Reason> {
     let start = directory::bucket(plain.port);
@@ -162,6 +181,9 @@ fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<
         let number = entry.listener.load(Ordering::Relaxed);
         if number == 0 {
             break;
+        }
+        if number == directory::LEFT {
+            continue;
         }
         let local = entry.address.load();
         if local.port != plain.port {

@@ -7,7 +7,7 @@ use crate::packet;
 use crate::relay::Command;
 use crate::view::shown_address;
 use netchannel_abi::address::{Address, INET, INET6};
-use netchannel_abi::directory::entry_flags;
+use netchannel_abi::directory::{LEFT, entry_flags};
 use netchannel_abi::message::listen_flags;
 use rustix::io::Errno;
 use rustix::net::SocketType;
@@ -188,7 +188,7 @@ impl CoreEngine {
     fn next_listener(&mut self) -> u32 {
         loop {
             self.last_listener = self.last_listener.wrapping_add(1).max(1);
-            if !self.listeners.contains_key(&self.last_listener) {
+            if self.last_listener != LEFT && !self.listeners.contains_key(&self.last_listener) {
                 return self.last_listener;
             }
         }

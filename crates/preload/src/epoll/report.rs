@@ -11,13 +11,14 @@ use crate::table::Kind;
 use crate::{listener, sys};
 
 impl EpollSet {
-    /// Gathers ready members into `out`.
-    pub(super) fn collect(&'static self, out: &mut [libc::epoll_event]) -> usize {
+    /// Gathers ready members into `out`, behind the first `have` events, which the kernel has told.
+    pub(super) fn collect(&'static self, out: &mut [libc::epoll_event], have: usize) -> usize {
         let Some(mut state) = self.state.lock() else {
             return 0;
         };
         self.absorb(&mut state);
-        self.report(&mut state, out)
+        let (told, out) = out.split_at_mut(have);
+        self.report(&mut state, told, out)
     }
 
     /// Whether a wait would tell anything that the kernel does not know of.
@@ -162,7 +163,12 @@ impl EpollSet {
         look
     }
 
-    fn report(&'static self, state: &mut State, out: &mut [libc::epoll_event]) -> usize {
+    fn report(
+        &'static self,
+        state: &mut State,
+        told: &[libc::epoll_event],
+        out: &mut [libc::epoll_event],
+    ) -> usize {
         let mut count = 0;
         let mut again = 0;
         for _ in 0..state.ready.len() {
@@ -186,11 +192,16 @@ impl EpollSet {
                 item.settle(&look);
                 continue;
             }
-            out[count] = libc::epoll_event {
-                events: item.wanted(&look),
-                u64: item.data,
-            };
-            count += 1;
+            // What is ready by both paths is reported once.
+            let twice = matches!(item.word.kind(), Kind::Listener | Kind::Epoll)
+                && told.iter().any(|event| { event.u64 } == item.data);
+            if !twice {
+                out[count] = libc::epoll_event {
+                    events: item.wanted(&look),
+                    u64: item.data,
+                };
+                count += 1;
+            }
             item.settle(&look);
             item.seen.note(&look);
             if item.is_oneshot() {

@@ -56,23 +56,31 @@ impl EpollSet {
             return None;
         }
         let mut limit = i64::MAX;
+        let mut news = false;
         if let Some(mut state) = self.state.lock() {
+            let (told, blind) = Self::rest(&mut state);
+            news = told;
             if core::mem::take(&mut state.left) {
                 limit = CAUTIOUS;
             }
             if self.has_others(&state) {
                 limit = TOGETHER;
-            } else if Self::rest(&mut state) {
+            } else if blind {
                 limit = BLIND;
             }
+        }
+        if news {
+            asleep.wake();
+            return None;
         }
         Some((asleep, limit))
     }
 
     /// Members that were watched, are armed and have no news, need not be looked at: a token tells.
-    /// True when some are left that no token will tell of.
-    fn rest(state: &mut State) -> bool {
-        let mut left = false;
+    /// Says whether one has news, which came before it was armed, and whether some are left that
+    /// no token will tell of.
+    fn rest(state: &mut State) -> (bool, bool) {
+        let (mut news, mut blind) = (false, false);
         for index in (0..state.watched.as_slice().len()).rev() {
             let number = state.watched.as_slice()[index];
             let Some(item) = state.items.get(number as usize) else {
@@ -80,17 +88,19 @@ impl EpollSet {
             };
             let Some(lane) = item.lane() else { continue };
             if !item.registered {
-                left |= item.enabled && !lane.socket.has(status::PEER_GONE);
+                blind |= item.enabled && !lane.socket.has(status::PEER_GONE);
                 continue;
             }
             let armed = lane.own().waiter.load(Ordering::Relaxed) & bits::DATA != 0;
             // Looked at after the bit was seen: the peer takes it, or we see what it did.
             core::sync::atomic::fence(Ordering::SeqCst);
-            if armed && !item.would_tell() {
+            if item.would_tell() {
+                news = true;
+            } else if armed {
                 state.watched.remove(number);
             }
         }
-        left
+        (news, blind)
     }
 
     fn lie_down(&'static self, asleep: &mut Asleep) {

@@ -83,11 +83,11 @@ impl EpollSet {
                 let (seen, _) = self.look_at_kernel(out, 0)?;
                 if seen > 0 {
                     self.turns.note_full(false);
-                    let rest = self.collect(&mut out[seen..]);
+                    let rest = self.collect(out, seen);
                     return Ok(seen + rest);
                 }
             }
-            let count = self.collect(out);
+            let count = self.collect(out, 0);
             self.turns.note_full(count == out.len());
             if count > 0 {
                 return Ok(count + self.add_kernel(out, count));
@@ -185,7 +185,7 @@ impl EpollSet {
     fn look_once(&'static self, out: &mut [libc::epoll_event]) -> Result<usize, i32> {
         let (seen, ours) = self.look_at_kernel(out, 0)?;
         if ours && seen < out.len() {
-            return Ok(seen + self.collect(&mut out[seen..]));
+            return Ok(seen + self.collect(out, seen));
         }
         Ok(seen)
     }
@@ -230,7 +230,7 @@ impl EpollSet {
             }
         }
         if kept > 0 {
-            let rest = self.collect(&mut out[kept..]);
+            let rest = self.collect(out, kept);
             return Ok(Some(kept + rest));
         }
         // Nothing came in the whole time: one look more, for what needs no token.

@@ -168,15 +168,6 @@ impl Listener {
         self.channel.load(Ordering::Relaxed)
     }
 
-    /// Whether a link came for a connection that has not come yet.
-    pub fn expects(&self) -> bool {
-        server_links().iter().any(|link| {
-            link.listener == self.number
-                && link.is_alive()
-                && link.expecting.load(Ordering::Relaxed)
-        })
-    }
-
     /// Takes the daemon's offers. True when any came.
     pub fn take_offers(&self) -> bool {
         let mut any = false;
