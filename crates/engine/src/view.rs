@@ -13,6 +13,8 @@ use netchannel_abi::program::{ENTRIES_OFFSET, Header, SocketEntry, State};
 use netchannel_abi::reason::Reason;
 use netchannel_control::types::{self, Fallback, Path, Socket};
 use netchannel_shm::{Access, Region};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd;
@@ -172,10 +174,19 @@ fn collect(
             return;
         };
         let state = State::from_word(entry.state.load(Acquire));
-        if state != State::Free {
+        if state != State::Free && !is_left_behind(program, entry) {
             shown.push(socket(links, number, program, entry, state));
         }
     }
+}
+
+/// Whether the process that made a socket was killed, and no other has it. Its entry is taken again
+/// when no other is left. Not asked where the program counts processes in a namespace of its own.
+fn is_left_behind(program: &Program, entry: &SocketEntry) -> bool {
+    let maker = Pid::from_raw(entry.process.load(Relaxed).cast_signed());
+    program.process == program.credentials.process
+        && entry.references.load(Relaxed) <= 1
+        && maker.is_some_and(|maker| test_kill_process(maker) == Err(Errno::SRCH))
 }
 
 fn socket(
