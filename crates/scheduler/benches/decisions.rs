@@ -32,8 +32,8 @@ fn measure(what: &str, wanted: f64, mut body: impl FnMut(u64)) {
     println!("{what:<58} {best:>7.1} ns   (must be <= {wanted}: {verdict})");
 }
 
-fn channels(count: u16) -> Vec<ChannelView> {
-    let class = |number| Class::ALL[usize::from(number % 2)];
+fn channels(count: u32) -> Vec<ChannelView> {
+    let class = |number| Class::ALL[(number % 2) as usize];
     (0..count)
         .map(|number| ChannelView {
             queued: u64::from(number) * 1000,
@@ -42,7 +42,7 @@ fn channels(count: u16) -> Vec<ChannelView> {
                     class: class(number),
                     number,
                 },
-                WorkerId(number),
+                WorkerId(0),
             )
         })
         .collect()
@@ -61,7 +61,7 @@ fn main() {
                 class: Class::Throughput,
                 ready: 1 << 20,
                 window: 1 << 20,
-                last_channel: Some(list[usize::from(count) - 1].id),
+                last_channel: Some(list[count as usize - 1].id),
             };
             let what = format!("{} among {count} channels", entry.name);
             measure(&what, 100.0, |now| {

@@ -5,6 +5,8 @@ use crate::view::Class;
 /// What is known about a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
+    /// What the configuration makes of all sockets of the tenant, whatever they say.
+    pub enforced: Option<Class>,
     /// `setsockopt(SO_APP_TYPE)` (paper, section 4).
     pub option: Option<Class>,
     /// `setsockopt(SO_PRIORITY)`, 0 if never set.
@@ -22,6 +24,8 @@ pub struct Hints {
 /// What decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
+    /// The configuration, for this tenant.
+    Enforced,
     /// `SO_APP_TYPE`.
     Option,
     /// `SO_PRIORITY`.
@@ -41,6 +45,7 @@ pub enum Source {
 impl core::fmt::Display for Source {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         formatter.pad(match self {
+            Self::Enforced => "enforced",
             Self::Option => "SO_APP_TYPE",
             Self::Priority => "SO_PRIORITY",
             Self::Dscp => "DSCP",
@@ -56,6 +61,7 @@ impl core::fmt::Display for Source {
 #[must_use]
 pub fn classify(hints: &Hints) -> (Class, Source) {
     let said = [
+        (hints.enforced, Source::Enforced),
         (hints.option, Source::Option),
         (of_priority(hints.priority), Source::Priority),
         (of_dscp(hints.dscp), Source::Dscp),
@@ -111,6 +117,8 @@ mod tests {
         assert_eq!(classify(&hints), (Class::Latency, Source::Priority));
         hints.option = Some(Class::Throughput);
         assert_eq!(classify(&hints), (Class::Throughput, Source::Option));
+        hints.enforced = Some(Class::Latency);
+        assert_eq!(classify(&hints), (Class::Latency, Source::Enforced));
     }
 
     #[test]

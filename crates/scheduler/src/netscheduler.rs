@@ -9,8 +9,9 @@ use crate::view::{ChannelId, ChannelView, Class, SocketId, SocketView, TenantId,
 pub enum Step {
     /// Send this; then call [`NetScheduler::on_sent`].
     Send(Segment),
-    /// Sockets have bytes, but the channels they may take are full. Ask again when one has sent.
-    Full,
+    /// Sockets have bytes, but the channels they may take are full. Ask again when one has sent, or at the time when caps
+    /// release others.
+    Full(Option<u64>),
     /// Sockets have bytes, but no channel is up.
     NoChannel,
     /// Caps hold back all that could send, until then.
@@ -126,13 +127,20 @@ impl NetScheduler {
     /// A class whose channels are full does not hold up the other.
     pub fn next(&mut self, channels: &[ChannelView], most: u32, now: u64) -> Step {
         let mut room = Room::both(most);
-        let mut blocked = None;
+        let (mut full, mut no_channel) = (false, false);
         loop {
             let grant = match self.order.next(room, now) {
                 Next::Grant(grant) => grant,
-                Next::Until(until) => return blocked.unwrap_or(Step::Until(until)),
-                Next::Idle => return blocked.unwrap_or(Step::Idle),
+                _ if no_channel => return Step::NoChannel,
+                Next::Until(until) if full => return Step::Full(Some(until)),
+                Next::Until(until) => return Step::Until(until),
+                Next::Idle if full => return Step::Full(None),
+                Next::Idle => return Step::Idle,
             };
+            if room.of(grant.class) == 0 {
+                // A policy that grants what it was told not to: do not go round for ever.
+                return Step::Full(None);
+            }
             let last = self.last_channels.get(grant.socket.0 as usize);
             let socket = SocketView {
                 id: grant.socket,
@@ -146,12 +154,8 @@ impl NetScheduler {
                 Choice::Send(channel) if channel < channels.len() => {
                     return Step::Send(Segment { grant, channel });
                 }
-                Choice::NoChannel => blocked = Some(Step::NoChannel),
-                _ => blocked = Some(Step::Full),
-            }
-            if room.of(grant.class) == 0 {
-                // A policy that grants what it was told not to: do not go round for ever.
-                return Step::Full;
+                Choice::NoChannel => no_channel = true,
+                _ => full = true,
             }
             room = room.without(grant.class);
         }

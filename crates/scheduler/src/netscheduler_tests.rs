@@ -69,7 +69,7 @@ fn full_channels_of_one_class_do_not_hold_up_the_other() {
     list[2].queued = THRESHOLD;
     assert_eq!(segment(scheduler.next(&list, SEGMENT, 0)).grant.class, L);
     list[0].queued = THRESHOLD;
-    assert_eq!(scheduler.next(&list, SEGMENT, 0), Step::Full);
+    assert_eq!(scheduler.next(&list, SEGMENT, 0), Step::Full(None));
     for channel in &mut list {
         channel.phase = Phase::Draining;
     }
@@ -127,4 +127,24 @@ fn a_new_socket_does_not_inherit_the_last_channel_of_its_number() {
     scheduler.update(SocketId(1), 1, 1);
     let second = segment(scheduler.next(&list, SEGMENT, 0));
     assert_ne!(second.channel, first.channel, "spread anew");
+}
+
+/// Both at once: who waits for a channel only would sleep through the time when caps release the other class.
+#[test]
+fn full_channels_and_caps_are_both_told() {
+    let mut scheduler = scheduler();
+    let mut list = channels();
+    let capped = TenantView {
+        bytes: Some(Rate::new(1_000_000, 10_000)),
+        ..TenantView::unlimited(TenantId(1))
+    };
+    scheduler.set_tenant(capped, 0).unwrap();
+    scheduler.attach(SocketId(3), TenantId(1), T).unwrap();
+    scheduler.update(SocketId(3), 1 << 30, 1 << 30);
+    let first = segment(scheduler.next(&list, SEGMENT, 0));
+    scheduler.on_sent(&first.grant, first.grant.bytes, list[first.channel].id, 0);
+    scheduler.update(SocketId(0), 100, 100);
+    list[0].queued = THRESHOLD;
+    let until = Some(10 * MILLISECOND);
+    assert_eq!(scheduler.next(&list, SEGMENT, 0), Step::Full(until));
 }

@@ -81,8 +81,8 @@ impl FromStr for Class {
 pub struct ChannelId {
     /// What it carries.
     pub class: Class,
-    /// Number within the class.
-    pub number: u16,
+    /// Number within the class, as HELLO says it.
+    pub number: u32,
 }
 
 impl fmt::Display for ChannelId {

@@ -50,8 +50,8 @@ fn channels() -> Vec<ChannelView> {
     let id = |class, number| ChannelId { class, number };
     (0..8)
         .map(|number| {
-            let class = Class::ALL[usize::from(number % 2)];
-            ChannelView::idle(id(class, number), WorkerId(number))
+            let class = Class::ALL[(number % 2) as usize];
+            ChannelView::idle(id(class, number), WorkerId(0))
         })
         .collect()
 }

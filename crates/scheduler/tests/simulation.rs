@@ -98,7 +98,7 @@ fn run(seed: u64, order: &str, channel: &str, span: u64) -> Outcome {
         (Class::Throughput, 2, 10_000),
     ]
     .map(|(class, number, rate)| Channel {
-        view: ChannelView::idle(ChannelId { class, number }, WorkerId(number)),
+        view: ChannelView::idle(ChannelId { class, number }, WorkerId(0)),
         rate,
         carried: VecDeque::new(),
         busy: 0,

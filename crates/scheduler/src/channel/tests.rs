@@ -7,11 +7,11 @@ use super::*;
 use crate::registry::{Kind, Registry};
 use crate::view::{ChannelId, Class, Phase, SocketId, TenantId, WorkerId};
 
-fn channel(class: Class, number: u16) -> ChannelView {
-    ChannelView::idle(ChannelId { class, number }, WorkerId(number))
+fn channel(class: Class, number: u32) -> ChannelView {
+    ChannelView::idle(ChannelId { class, number }, WorkerId(0))
 }
 
-fn channels(latency: u16, throughput: u16) -> Vec<ChannelView> {
+fn channels(latency: u32, throughput: u32) -> Vec<ChannelView> {
     let latency = (0..latency).map(|number| channel(Class::Latency, number));
     let throughput = (0..throughput).map(|number| channel(Class::Throughput, number));
     latency.chain(throughput).collect()
@@ -128,7 +128,7 @@ fn any_channel() -> impl Strategy<Value = ChannelView> {
     let occupancy = prop_oneof![Just(0u64), 0..2 * THRESHOLD, Just(u64::MAX)];
     (
         any::<bool>(),
-        0..4u16,
+        0..4u32,
         phase,
         occupancy.clone(),
         occupancy,
@@ -158,7 +158,7 @@ proptest! {
     /// Whatever the channels are, and however they change between two segments.
     #[test]
     fn every_policy_keeps_the_rules(
-        lists in vec((vec(any_channel(), 0..6), any::<bool>(), 0..8u32, 0..4u16), 1..20),
+        lists in vec((vec(any_channel(), 0..6), any::<bool>(), 0..8u32, 0..4u32), 1..20),
     ) {
         for (name, mut policy) in all() {
             for (list, latency, id, last) in &lists {
@@ -220,7 +220,7 @@ fn a_channel_never_holds_more_than_the_threshold_and_a_segment() {
 fn round_robin_takes_each_in_turn() {
     let list = channels(1, 3);
     let mut policy = RoundRobin::new(THRESHOLD, 1);
-    let numbers: Vec<u16> = (0..6)
+    let numbers: Vec<u32> = (0..6)
         .map(|_| chosen(&mut policy, Class::Throughput, &list).number)
         .collect();
     assert_eq!(numbers, [0, 1, 2, 0, 1, 2]);
@@ -230,7 +230,7 @@ fn round_robin_takes_each_in_turn() {
 fn round_robin_stays_for_some_requests() {
     let list = channels(0, 2);
     let mut policy = RoundRobin::new(THRESHOLD, 3);
-    let numbers: Vec<u16> = (0..9)
+    let numbers: Vec<u32> = (0..9)
         .map(|_| chosen(&mut policy, Class::Throughput, &list).number)
         .collect();
     assert_eq!(numbers, [0, 0, 0, 1, 1, 1, 0, 0, 0]);
@@ -307,15 +307,15 @@ fn sticky_stays_until_it_spills() {
     for _ in 0..10 {
         assert_eq!(next(&mut asking, &list), first);
     }
-    list[usize::from(first)].queued = 1000;
+    list[first as usize].queued = 1000;
     let second = next(&mut asking, &list);
     assert_ne!(second, first);
-    list[usize::from(first)].queued = 0;
+    list[first as usize].queued = 0;
     assert_eq!(next(&mut asking, &list), second, "no way back without need");
     for channel in &mut list {
         channel.queued = 1500;
     }
-    list[usize::from(second)].queued = 1900;
+    list[second as usize].queued = 1900;
     assert_eq!(
         next(&mut asking, &list),
         second,

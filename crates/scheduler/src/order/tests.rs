@@ -556,3 +556,65 @@ fn weights_are_respected() {
         );
     }
 }
+
+/// A link of 1 GB/s: a tenant's cap below its share holds it there, one above its share does not cost it anything.
+#[test]
+fn caps_and_weights_go_together() {
+    for which in 0..all().len() {
+        for (percent, wanted) in [(10, 10), (30, 30), (45, 45), (60, 50), (90, 50)] {
+            let (name, mut policy) = all().swap_remove(which);
+            let capped = TenantView {
+                bytes: Some(Rate::bytes(percent * 10_000_000)),
+                ..tenant(0, 1)
+            };
+            policy.set_tenant(capped, 0).unwrap();
+            policy.set_tenant(tenant(1, 1), 0).unwrap();
+            for id in 0..2 {
+                busy(&mut *policy, id, id, T);
+            }
+            let (mut now, mut sent) = (0u64, [0u64; 2]);
+            while now < 4 * SECOND {
+                let grant = granted(&mut *policy, Room::both(QUANTUM), now);
+                policy.on_sent(&grant, grant.bytes, now);
+                now += u64::from(grant.bytes);
+                sent[grant.tenant.0 as usize] += u64::from(grant.bytes);
+            }
+            let share = sent[0] as f64 * 100.0 / (sent[0] + sent[1]) as f64;
+            let wanted = wanted as f64;
+            assert!(
+                (share - wanted).abs() < 1.0,
+                "{name}: {share} of {wanted} ({percent})"
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// However sockets are spread over tenants: alike, within three quanta.
+    #[test]
+    fn sockets_share_alike_whoever_has_them(
+        quantum in 1_000..100_000u32,
+        tenants in vec(1..8u32, 1..6),
+        sizes in vec(1..150_000u32, 1..2000),
+    ) {
+        let mut policy = fair(FairParameters { shares: Shares::PerSocket, quantum, ..FairParameters::default() });
+        let mut sockets = 0;
+        for (id, count) in (0..).zip(&tenants) {
+            policy.set_tenant(tenant(id, 1), 0).unwrap();
+            for _ in 0..*count {
+                busy(&mut policy, sockets, id, T);
+                sockets += 1;
+            }
+        }
+        let mut sent = vec![0u64; sockets as usize];
+        for size in sizes {
+            let grant = granted(&mut policy, Room::both(size), 0);
+            policy.on_sent(&grant, grant.bytes, 0);
+            sent[grant.socket.0 as usize] += u64::from(grant.bytes);
+            let difference = sent.iter().max().unwrap() - sent.iter().min().unwrap();
+            prop_assert!(difference < 3 * u64::from(quantum), "{sent:?}");
+        }
+    }
+}

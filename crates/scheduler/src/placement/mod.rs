@@ -49,6 +49,17 @@ pub struct PlacementView<'a> {
     pub device_node: Option<u16>,
 }
 
+impl PlacementView<'_> {
+    fn core(&self, id: CoreId) -> Option<&Core> {
+        // Nearly always the number is the index.
+        let guess = self.cores.get(usize::from(id.0));
+        match guess {
+            Some(core) if core.id == id => guess,
+            _ => self.cores.iter().find(|core| core.id == id),
+        }
+    }
+}
+
 /// Where a worker runs, and how the kernel should treat it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
@@ -152,9 +163,8 @@ impl Load {
                 load.here[class.index()] += 1;
                 load.workers += u16::from(matches!(occupant, Occupant::Worker(..)));
             } else if view
-                .cores
-                .iter()
-                .any(|other| other.id == *place && is_sibling(core, other))
+                .core(*place)
+                .is_some_and(|other| is_sibling(core, other))
             {
                 load.beside[class.index()] += 1;
             }

@@ -52,7 +52,7 @@ fn neighbours(core: &Core, worker: WorkerId, view: &PlacementView<'_>) -> (u32, 
         if matches!(occupant, Occupant::Worker(id, _) if *id == worker) {
             continue;
         }
-        if let Some(other) = view.cores.iter().find(|other| other.id == *place)
+        if let Some(other) = view.core(*place)
             && other.node == core.node
         {
             near.1 += 1;

@@ -1,6 +1,6 @@
 //! The policies of this crate. The first of a kind is its default.
 
-use super::{Description, Maker, Parameter, Unit, Values};
+use super::{Description, Maker, Parameter, Unit, Values, independent};
 use crate::channel::{RoundRobin, ShortestQueue, SocketHash, Sticky, THRESHOLD};
 use crate::copy::{CopyParameters, LocalCopy, Pick, Split};
 use crate::order::{Fair, FairParameters, Shares};
@@ -77,6 +77,9 @@ pub(super) static ENTRIES: &[(&Description, Maker)] = &[
     ),
     (&COPY_LOCAL, Maker::Copy(|_| Box::new(LocalCopy))),
 ];
+
+/// Of a class to one peer: 64 of both is what retention keeps apart (see `netchannel-vns`).
+const MOST_CHANNELS: u64 = 32;
 
 const OFF_ON: Unit = Unit::Word(&["off", "on"]);
 
@@ -172,6 +175,7 @@ static ROUND_ROBIN: Description = Description {
         OCCUPANCY,
         count("stay", "segments on a channel before the next", 1024, 1),
     ],
+    check: independent,
 };
 
 static SHORTEST_QUEUE: Description = Description {
@@ -188,6 +192,7 @@ static SHORTEST_QUEUE: Description = Description {
             default: 1,
         },
     ],
+    check: independent,
 };
 
 static STICKY: Description = Description {
@@ -203,12 +208,21 @@ static STICKY: Description = Description {
             512 << 10,
         ),
     ],
+    check: sticky_goes_together,
 };
+
+fn sticky_goes_together(values: &Values<'_>) -> Result<(), &'static str> {
+    match values.get("spill") <= values.get("threshold") {
+        true => Ok(()),
+        false => Err("spill must not be above threshold"),
+    }
+}
 
 static SOCKET_HASH: Description = Description {
     name: "socket-hash",
     summary: "one channel per socket, by its number: a baseline",
     parameters: &[OCCUPANCY],
+    check: independent,
 };
 
 const FAIR: [Parameter; 3] = [
@@ -237,12 +251,14 @@ static WEIGHTED_TENANTS: Description = Description {
     name: "weighted-tenants",
     summary: "latency first; tenants share by weight, sockets of a tenant alike",
     parameters: &FAIR,
+    check: independent,
 };
 
 static DEFICIT_ROUND_ROBIN: Description = Description {
     name: "deficit-round-robin",
     summary: "latency first; all sockets share alike, whoever has them",
     parameters: &FAIR,
+    check: independent,
 };
 
 pub(super) fn fair(values: &Values<'_>, shares: Shares) -> FairParameters {
@@ -258,10 +274,10 @@ static HYSTERESIS: Description = Description {
     name: "hysteresis",
     summary: "more channels when workers stay busy, fewer when they stay idle",
     parameters: &[
-        count("least", "least throughput channels", 64, 1),
-        count("most", "most throughput channels", 64, 4),
-        count("latency-least", "least latency channels", 64, 1),
-        count("latency-most", "most latency channels", 64, 1),
+        count("least", "least throughput channels", MOST_CHANNELS, 1),
+        count("most", "most throughput channels", MOST_CHANNELS, 4),
+        count("latency-least", "least latency channels", MOST_CHANNELS, 1),
+        count("latency-most", "most latency channels", MOST_CHANNELS, 1),
         percent(
             "busy",
             "utilisation from which on a worker is busy",
@@ -292,7 +308,20 @@ static HYSTERESIS: Description = Description {
             SECOND,
         ),
     ],
+    check: hysteresis_goes_together,
 };
+
+fn hysteresis_goes_together(values: &Values<'_>) -> Result<(), &'static str> {
+    if values.get("least") > values.get("most") {
+        Err("least must not be above most")
+    } else if values.get("latency-least") > values.get("latency-most") {
+        Err("latency-least must not be above latency-most")
+    } else if values.get("idle") >= values.get("busy") {
+        Err("idle must be below busy")
+    } else {
+        Ok(())
+    }
+}
 
 pub(super) fn hysteresis(values: &Values<'_>) -> HysteresisParameters {
     let range = |least, most| (values.get_u16(least), values.get_u16(most));
@@ -313,12 +342,13 @@ static FIXED: Description = Description {
     name: "fixed",
     summary: "always as many channels",
     parameters: &[
-        count("throughput", "throughput channels", 64, 1),
+        count("throughput", "throughput channels", MOST_CHANNELS, 1),
         Parameter {
             least: 0,
-            ..count("latency", "latency channels", 64, 1)
+            ..count("latency", "latency channels", MOST_CHANNELS, 1)
         },
     ],
+    check: independent,
 };
 
 const URGENCY: [Parameter; 2] = [
@@ -344,18 +374,21 @@ static NEAR: Description = Description {
     name: "near",
     summary: "apart from what disturbs, near to programs and the device",
     parameters: &URGENCY,
+    check: independent,
 };
 
 static SPREAD: Description = Description {
     name: "spread",
     summary: "over as many last-level caches as there are",
     parameters: &URGENCY,
+    check: independent,
 };
 
 static ANYWHERE: Description = Description {
     name: "anywhere",
     summary: "workers are not pinned",
     parameters: &URGENCY,
+    check: independent,
 };
 
 fn urgency(values: &Values<'_>) -> Urgency {
@@ -402,18 +435,21 @@ static COPY_LEAST_LOADED: Description = Description {
     name: "copy-least-loaded",
     summary: "large calls are split, parts go to the worker with the fewest bytes",
     parameters: &COPY,
+    check: independent,
 };
 
 static COPY_ROUND_ROBIN: Description = Description {
     name: "copy-round-robin",
     summary: "large calls are split, parts go to each worker in turn",
     parameters: &COPY,
+    check: independent,
 };
 
 static COPY_LOCAL: Description = Description {
     name: "copy-local",
     summary: "the caller copies everything",
     parameters: &[],
+    check: independent,
 };
 
 pub(super) fn copy(values: &Values<'_>, pick: Pick) -> CopyParameters {

@@ -5,7 +5,7 @@ use core::fmt;
 use crate::view::{MILLISECOND, SECOND};
 
 /// A policy.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Description {
     /// Lower case, with hyphens; unique over all kinds.
     pub name: &'static str,
@@ -13,6 +13,25 @@ pub struct Description {
     pub summary: &'static str,
     /// What can be set.
     pub parameters: &'static [Parameter],
+    /// Whether values that are each within bounds go together; if not, why.
+    pub check: fn(&Values<'_>) -> Result<(), &'static str>,
+}
+
+impl PartialEq for Description {
+    fn eq(&self, other: &Self) -> bool {
+        (self.name, self.parameters) == (other.name, other.parameters)
+    }
+}
+
+impl Eq for Description {}
+
+/// A [`Description::check`] for parameters that have nothing to do with each other.
+///
+/// # Errors
+///
+/// None.
+pub fn independent(_: &Values<'_>) -> Result<(), &'static str> {
+    Ok(())
 }
 
 /// One parameter. Values are whole numbers in the smallest unit.

@@ -13,7 +13,7 @@ mod setting;
 #[cfg(test)]
 mod tests;
 
-pub use description::{Description, Parameter, Unit, Values};
+pub use description::{Description, Parameter, Unit, Values, independent};
 pub use setting::{Setting, SettingError, Settings};
 
 use core::fmt;
@@ -181,6 +181,7 @@ impl Registry {
         for word in words {
             setting.set(word)?;
         }
+        setting.check()?;
         Ok(setting)
     }
 

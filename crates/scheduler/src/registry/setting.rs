@@ -37,6 +37,13 @@ pub enum SettingError {
         /// What may be written.
         range: String,
     },
+    /// Values that do not go together.
+    Inconsistent {
+        /// The policy.
+        policy: &'static str,
+        /// Why.
+        why: &'static str,
+    },
     /// A parameter without `=`.
     NoValue(String),
     /// A policy of one kind where another is wanted.
@@ -82,6 +89,7 @@ impl fmt::Display for SettingError {
                 value,
                 range,
             } => write!(formatter, "{policy}: {parameter}={value} is not {range}"),
+            Self::Inconsistent { policy, why } => write!(formatter, "{policy}: {why}"),
             Self::NoValue(word) => write!(formatter, "{word:?} is not parameter=value"),
             Self::WrongKind { policy, is, wanted } => write!(
                 formatter,
@@ -186,6 +194,18 @@ impl Setting {
                 range: parameter.range(),
             }),
         }
+    }
+
+    /// Checks that the values go together; [`Registry::parse`] has done so.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says what does not.
+    pub fn check(&self) -> Result<(), SettingError> {
+        (self.description.check)(&self.values()).map_err(|why| SettingError::Inconsistent {
+            policy: self.name(),
+            why,
+        })
     }
 
     pub(super) fn wrong_kind(&self, wanted: Kind, is: Kind) -> SettingError {

@@ -41,8 +41,13 @@ fn parameters_have_sane_bounds_and_take_them() {
                 let shown = parameter.unit.show(value);
                 assert_eq!(parameter.unit.parse(&shown), Some(value), "{shown}");
                 let text = format!("{} {}={shown}", description.name, parameter.name);
-                let setting = registry.parse(&text).unwrap();
-                assert_eq!(setting.values().get(parameter.name), value, "{text}");
+                match registry.parse(&text) {
+                    Ok(setting) => {
+                        assert_eq!(setting.values().get(parameter.name), value, "{text}");
+                    }
+                    // The others are at their defaults, and these do not go together with all.
+                    Err(error) => assert!(matches!(error, SettingError::Inconsistent { .. })),
+                }
             }
         }
     }
@@ -144,6 +149,27 @@ fn errors_list_what_there_is() {
         "weighted-tenants: classes=none is not strict or equal"
     );
     assert_eq!(error("round-robin stay"), "\"stay\" is not parameter=value");
+    assert_eq!(
+        error("sticky spill=4MB"),
+        "sticky: spill must not be above threshold"
+    );
+    assert_eq!(
+        error("hysteresis least=5"),
+        "hysteresis: least must not be above most"
+    );
+    assert_eq!(
+        error("hysteresis latency-least=2"),
+        "hysteresis: latency-least must not be above latency-most"
+    );
+    assert_eq!(
+        error("hysteresis idle=90"),
+        "hysteresis: idle must be below busy"
+    );
+    assert!(
+        "hysteresis idle=90 busy=95 least=5 most=5"
+            .parse::<Setting>()
+            .is_ok()
+    );
     assert_eq!(error("  "), "a policy is wanted");
     assert_eq!(
         error("round-robin threshold=99999999999999999999999GiB"),
@@ -188,6 +214,7 @@ static MINE: Description = Description {
     name: "always-first",
     summary: "for this test",
     parameters: &[],
+    check: independent,
 };
 
 struct AlwaysFirst;

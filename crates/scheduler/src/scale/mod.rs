@@ -74,7 +74,7 @@ impl<'a> ScaleView<'a> {
     pub fn least_useful(&self) -> Option<ChannelId> {
         self.own()
             .filter(|channel| channel.is_up())
-            .min_by_key(|channel| (channel.occupancy(), u16::MAX - channel.id.number))
+            .min_by_key(|channel| (channel.occupancy(), u32::MAX - channel.id.number))
             .map(|channel| channel.id)
     }
 }

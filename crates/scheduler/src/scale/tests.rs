@@ -59,7 +59,10 @@ impl Peer {
                 let number = number.unwrap();
                 let class = Class::Throughput;
                 let id = ChannelId { class, number };
-                self.channels.push(ChannelView::idle(id, WorkerId(number)));
+                self.channels.push(ChannelView::idle(
+                    id,
+                    WorkerId(u16::try_from(number).unwrap()),
+                ));
             }
             Action::Retire(id) => self.channels.retain(|channel| channel.id != id),
         }

@@ -1,6 +1,8 @@
 //! Token buckets: over any span of time, at most the burst and what the rate gives in that span.
 
-use core::fmt;
+mod text;
+
+pub use text::RateError;
 
 use crate::view::SECOND;
 
@@ -87,12 +89,6 @@ impl Rate {
             let burst = u128::from(self.burst) * u128::from(rate) / u128::from(self.per_second);
             *part = Self::new(rate, u64::try_from(burst).unwrap_or(MOST));
         }
-    }
-}
-
-impl fmt::Display for Rate {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}/s (burst {})", self.per_second, self.burst)
     }
 }
 
@@ -274,5 +270,4 @@ impl Allowance {
 }
 
 #[cfg(test)]
-#[path = "rate_tests.rs"]
 mod tests;
