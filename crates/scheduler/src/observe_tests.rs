@@ -58,6 +58,17 @@ fn a_stream_with_short_answers_stays_throughput() {
     assert_eq!(observer.class(), Some(Class::Throughput));
 }
 
+/// What is left of a run after its last whole stretch is no message.
+#[test]
+fn the_end_of_a_long_run_is_no_message() {
+    let mut observer = Observer::new();
+    for run in 0..4 {
+        assert_eq!(observer.class(), None);
+        observer.on_sent(STRETCH + 1000, run * SECOND);
+    }
+    assert_eq!(observer.class(), Some(Class::Throughput));
+}
+
 #[test]
 fn a_large_answer_now_and_then_changes_nothing() {
     let mut observer = Observer::new();

@@ -1,7 +1,7 @@
 //! Round robin with occupancy thresholds: what the paper uses (section 4).
 
 use super::{Candidates, ChannelPolicy, Choice};
-use crate::view::{ChannelId, ChannelView, SocketView};
+use crate::view::{ChannelView, SocketView};
 
 /// Each usable channel in turn, `stay` segments on each; those at the threshold are passed over.
 #[derive(Clone, Debug)]
@@ -14,8 +14,9 @@ pub struct RoundRobin {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
-    channel: Option<ChannelId>,
+    /// Where the next segment goes, if it can.
     index: usize,
+    /// Segments that still go there; 0 if none went yet.
     left: u32,
 }
 
@@ -43,23 +44,14 @@ impl ChannelPolicy for RoundRobin {
             return Choice::NoChannel;
         };
         let turn = &mut self.turns[candidates.class().index()];
-        let same = |index: usize| channels.get(index).map(|channel| channel.id) == turn.channel;
-        if turn.left > 0 && same(turn.index) && candidates.is_usable(turn.index) {
-            turn.left -= 1;
-            return Choice::Send(turn.index);
-        }
-        let start = match turn.channel {
-            None => 0,
-            Some(_) => turn.index + 1,
-        };
-        let Some(index) = candidates.first_from(start) else {
+        let Some(index) = candidates.first_from(turn.index) else {
             return Choice::Wait;
         };
-        *turn = Turn {
-            channel: Some(channels[index].id),
-            index,
-            left: self.stay - 1,
-        };
+        if index != turn.index || turn.left == 0 {
+            turn.left = self.stay;
+        }
+        turn.left -= 1;
+        turn.index = if turn.left == 0 { index + 1 } else { index };
         Choice::Send(index)
     }
 }

@@ -248,6 +248,28 @@ fn round_robin_passes_over_the_full_and_comes_back() {
 }
 
 #[test]
+fn round_robin_begins_anew_where_it_could_not_stay() {
+    let mut list = channels(0, 3);
+    let mut policy = RoundRobin::new(THRESHOLD, 3);
+    let mut next = |list: &[ChannelView]| chosen(&mut policy, Class::Throughput, list).number;
+    assert_eq!(next(&list), 0);
+    list[0].queued = THRESHOLD;
+    assert_eq!(
+        [next(&list), next(&list), next(&list), next(&list)],
+        [1, 1, 1, 2]
+    );
+    assert_eq!(
+        next(
+            &list[..1]
+                .iter()
+                .map(|_| channel(Class::Throughput, 9))
+                .collect::<Vec<_>>()
+        ),
+        9
+    );
+}
+
+#[test]
 fn classes_have_turns_of_their_own() {
     let list = channels(2, 2);
     let mut policy = RoundRobin::new(THRESHOLD, 1);

@@ -177,18 +177,46 @@ fn a_closed_window_stops_its_socket_only() {
 }
 
 #[test]
-fn an_idle_socket_saves_no_credit_and_keeps_its_debt() {
+fn an_idle_socket_saves_no_credit() {
     let mut policy = fair(FairParameters::default());
     policy.set_tenant(tenant(0, 1), 0).unwrap();
     busy(&mut policy, 0, 0, T);
     policy.attach(SocketId(1), TenantId(0), T).unwrap();
-    send(&mut policy, QUANTUM, 1000);
+    for _ in 0..1000 {
+        // A byte, of a turn of a quantum.
+        policy.update(SocketId(1), 1);
+        send(&mut policy, QUANTUM, 2);
+    }
     policy.update(SocketId(1), u64::MAX);
     let sent = send(&mut policy, QUANTUM, 100);
     assert!(
         sent[&1].abs_diff(sent[&0]) <= u64::from(QUANTUM),
         "{sent:?}"
     );
+}
+
+/// Segments of two thirds of a quantum overdraw every other turn. Who always pauses after that turn gains nothing.
+#[test]
+fn a_pause_is_no_way_out_of_a_debt() {
+    const SIZE: u32 = QUANTUM / 3 * 2;
+    let mut policy = fair(FairParameters::default());
+    policy.set_tenant(tenant(0, 1), 0).unwrap();
+    for socket in 0..3 {
+        busy(&mut policy, socket, 0, T);
+    }
+    let mut sent = [0u64; 3];
+    policy.update(SocketId(0), u64::from(2 * SIZE));
+    for _ in 0..10_000 {
+        let grant = granted(&mut policy, Room::both(SIZE), 0);
+        policy.on_sent(&grant, grant.bytes, 0);
+        let index = grant.socket.0 as usize;
+        sent[index] += u64::from(grant.bytes);
+        if sent[0] % u64::from(2 * SIZE) == 0 && index == 0 {
+            policy.update(SocketId(0), u64::from(2 * SIZE));
+        }
+    }
+    assert!(sent[0] <= sent[1] + 2 * u64::from(QUANTUM), "{sent:?}");
+    assert!(sent[0] * 2 > sent[1], "{sent:?}");
 }
 
 #[test]
@@ -281,6 +309,10 @@ fn a_capped_tenant_waits_aside_and_others_go_on() {
         let grant = granted(&mut *policy, Room::both(QUANTUM), 10 * MILLISECOND);
         assert_eq!((grant.socket, grant.bytes), (SocketId(0), 10_000), "{name}");
         policy.on_sent(&grant, grant.bytes, 10 * MILLISECOND);
+        assert!(matches!(
+            policy.next(Room::both(QUANTUM), 10 * MILLISECOND),
+            Next::Until(_)
+        ));
         // The cap is taken away: at once.
         policy.set_tenant(tenant(0, 1), 10 * MILLISECOND).unwrap();
         granted(&mut *policy, Room::both(QUANTUM), 10 * MILLISECOND);

@@ -24,8 +24,8 @@ impl Turn {
 pub(super) fn take_turn(turn: &mut Turn, quantum: i64) {
     if !turn.begun {
         turn.begun = true;
-        // Below `quantum`, since nothing is kept from a turn that ended; above 0, since debts are below a quantum.
-        turn.deficit = (turn.deficit + quantum).clamp(1, quantum);
+        // Then at most `quantum`, since no credit is kept from a turn that ended, and above 0, since a debt is below it.
+        turn.deficit += quantum;
     }
 }
 
