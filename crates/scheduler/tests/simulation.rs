@@ -12,8 +12,8 @@ use netchannel_scheduler::*;
 const SEGMENT: u32 = 64 << 10;
 const STEP: u64 = 20_000;
 const TENANTS: u32 = 8;
-const STREAMS: u32 = 400;
-const TALKERS: u32 = 100;
+const STREAMS: u32 = 200;
+const TALKERS: u32 = 60;
 
 /// A small generator; a failure prints the seed.
 struct Random(u64);
