@@ -176,7 +176,7 @@ pub struct SocketView {
     pub id: SocketId,
     /// Whose it is.
     pub tenant: TenantId,
-    /// See [`crate::classify`].
+    /// See [`crate::classify()`].
     pub class: Class,
     /// Bytes in its transmit ring that have not been sent.
     pub ready: u64,
