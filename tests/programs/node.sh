@@ -17,9 +17,7 @@ talk() {
 
 scenario() {
     talk server
-    # Connections that a cluster's parent passes to its workers: HTTP ones are reset now and then. Known,
-    # pending in SPECIFICATION.md; asked for by name until it is mended.
-    [ -z "${NETCHANNEL_CLUSTER:-}" ] || talk cluster
+    talk cluster
 }
 
 compare_modes scenario

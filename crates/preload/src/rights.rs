@@ -151,6 +151,7 @@ pub unsafe fn received(message: *mut msghdr, flags: c_int) {
         }
         for_each_descriptor(control.cast(), length, |place| {
             let fd = place.read_unaligned();
+            connection::forget_unseen(fd);
             travel::adopt_listener(fd);
             travel::adopt(fd, flags & libc::MSG_PEEK != 0);
         });

@@ -8,7 +8,7 @@ use netchannel_abi::link::{Geometry, Role, side_flags};
 
 use crate::lane::Lane;
 use crate::link::Loan;
-use crate::socket::{Socket, status};
+use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
 use crate::{attach, epoll, lock, ports, sys, wait};
 
@@ -66,6 +66,41 @@ pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
     if socket.entry.references.load(Ordering::Acquire) == 1 && keep_for_sleepers(fd, socket) {
         return close_kernel(fd);
     }
+    let_go(fd, socket)
+}
+
+/// The kernel has made `fd` anew: what was known of that number is of a descriptor that was closed
+/// by a call the library did not see.
+#[inline]
+pub fn forget_unseen(fd: i32) {
+    let word = table::get(fd);
+    if word != Word::FOREIGN {
+        forget_former(fd, word);
+    }
+}
+
+#[cold]
+fn forget_former(fd: i32, word: Word) {
+    match word.kind() {
+        Kind::Foreign | Kind::Internal => {}
+        Kind::Epoll => epoll::closed(fd, word),
+        _ => {
+            let Some(socket) = socket::of_word(word) else {
+                return;
+            };
+            if table::change(fd, word, Word::FOREIGN) {
+                epoll::forget(fd, &socket);
+                // The number is another file's now.
+                let _ = let_go(NO_DESCRIPTOR, &socket);
+            }
+        }
+    }
+}
+
+const NO_DESCRIPTOR: i32 = -1;
+
+/// One descriptor less names the socket, which ends with the last.
+fn let_go(fd: i32, socket: &Socket) -> Result<(), i32> {
     let last = socket.drop_reference();
     if !last {
         socket.drop_spare();
@@ -166,7 +201,9 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
         return close_kernel(fd);
     };
     let entry = socket.entry;
-    linger(&lane);
+    if fd != NO_DESCRIPTOR {
+        linger(&lane);
+    }
     lock::acquire(&entry.transmit.lock);
     lock::acquire(&entry.receive.lock);
     let abort = entry.linger.load(Ordering::Relaxed) == 1

@@ -21,7 +21,7 @@ pub use accept::{
     BLOCKING, accept, listen, mark_blocking, note_kernel_accept, recognise_listener,
     set_file_nonblocking, unlisten,
 };
-pub use close::{close, shutdown};
+pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};
 
 /// Kernel TCP sockets, one per family, of which fresh sockets are duplicates.
@@ -67,6 +67,7 @@ pub fn open(family: c_int, kind: c_int) -> Option<i32> {
 
 /// Shows a socket under its descriptor.
 fn publish(fd: i32, socket: Socket) -> bool {
+    forget_unseen(fd);
     socket.entry.descriptor.store(fd, Ordering::Relaxed);
     if table::set(fd, socket.word) {
         return true;

@@ -31,6 +31,7 @@ fn close_ours(fd: c_int) -> Option<Result<(), i32>> {
 
 /// `to` has become a duplicate of `from`.
 fn duplicated(from: c_int, to: c_int) {
+    connection::forget_unseen(to);
     let word = table::get(from);
     match word.kind() {
         Kind::Foreign | Kind::Internal => {}

@@ -25,6 +25,7 @@ macro_rules! hook {
 mod data;
 mod descriptors;
 mod lifecycle;
+mod numbers;
 mod processes;
 mod readiness;
 mod signals;

@@ -8,7 +8,7 @@ use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::departure::{self, How};
 use crate::image::{self, Verdict};
-use crate::{limits, real};
+use crate::{limits, real, sys};
 
 type Strings = *const *const c_char;
 
@@ -279,9 +279,12 @@ hook! {
     ) -> c_int {
         let file = text(path).and_then(|path| of_descriptor(fd, path));
         become_program(file.as_deref(), environment, |environment| {
-            let result =
-                libc::syscall(libc::SYS_execveat, fd, path, arguments, environment, flags);
-            c_int::try_from(result).unwrap_or(-1)
+            let (path, list) = (path.expose_provenance(), arguments.expose_provenance());
+            let words = [sys::int(fd), path, list, environment.expose_provenance(), sys::int(flags), 0];
+            match sys::raw(libc::SYS_execveat, words) {
+                Ok(_) => 0,
+                Err(error) => real::fail(error),
+            }
         })
     }
 

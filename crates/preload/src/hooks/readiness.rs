@@ -254,6 +254,7 @@ hook! {
     fn epoll_create(size: c_int) -> c_int {
         let fd = real::epoll_create(size);
         if fd >= 0 {
+            connection::forget_unseen(fd);
             epoll::opened(fd);
         }
         fd
@@ -262,6 +263,7 @@ hook! {
     fn epoll_create1(flags: c_int) -> c_int {
         let fd = real::epoll_create1(flags);
         if fd >= 0 {
+            connection::forget_unseen(fd);
             epoll::opened(fd);
         }
         fd

@@ -30,6 +30,7 @@ mod descriptors;
 mod dual_stack;
 mod foreign_calls;
 mod listeners;
+mod numbers;
 mod options;
 mod streams;
 

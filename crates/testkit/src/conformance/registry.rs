@@ -90,6 +90,7 @@ const FILES: &[&[Case]] = &[
     crate::dual_stack::CASES,
     crate::foreign_calls::CASES,
     crate::listeners::CASES,
+    crate::numbers::CASES,
     crate::options::CASES,
     crate::streams::CASES,
 ];

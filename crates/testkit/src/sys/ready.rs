@@ -151,7 +151,7 @@ impl std::fmt::Debug for Told {
     }
 }
 
-fn told(events: &[libc::epoll_event], count: libc::c_int) -> Vec<Told> {
+pub(super) fn told(events: &[libc::epoll_event], count: libc::c_int) -> Vec<Told> {
     let count = usize::try_from(count).unwrap_or_default();
     let one = |event: &libc::epoll_event| Told {
         data: event.u64,

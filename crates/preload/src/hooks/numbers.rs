@@ -1,0 +1,261 @@
+//! The C library's function `syscall`. libuv closes with it, other runtimes do more: calls that
+//! have a hook go there, all others to the kernel as they are.
+//!
+//! Some allocators use it while they start: a call that does not concern us runs no other code.
+
+use core::ptr::with_exposed_provenance_mut as pointer;
+
+use libc::{c_int, c_long, c_uint, c_ulong, c_void, sigset_t, socklen_t};
+
+use super::{data, descriptors, lifecycle, processes, readiness};
+use crate::table::{self, Word};
+use crate::{attach, real, sys, user};
+
+/// The arguments after the number. Of an `int` only the lower half counts.
+type Arguments = [usize; 6];
+
+/// What the kernel takes for the size of a set of signals.
+const SIGNALS_BYTES: usize = size_of::<u64>();
+
+#[inline]
+const fn int(value: usize) -> c_int {
+    (value as c_uint).cast_signed()
+}
+
+#[inline]
+fn is_ours(fd: usize) -> bool {
+    table::get(int(fd)) != Word::FOREIGN
+}
+
+/// The kernel's set of signals as the C library's, which is longer. `None` for none.
+unsafe fn signals(mask: usize, size: usize) -> Result<Option<sigset_t>, c_int> {
+    if mask == 0 {
+        return Ok(None);
+    }
+    if size != SIGNALS_BYTES {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the program's set; the first bits of ours mean the same signals.
+    unsafe {
+        let bits: u64 = user::read(pointer(mask))?;
+        let mut set: sigset_t = core::mem::zeroed();
+        (&raw mut set).cast::<u64>().write(bits);
+        Ok(Some(set))
+    }
+}
+
+/// Runs `call` with the set of signals that a program gave by the kernel's rules.
+unsafe fn with_signals(
+    mask: usize,
+    size: usize,
+    call: impl FnOnce(*const sigset_t) -> c_int,
+) -> c_long {
+    // SAFETY: the program's set.
+    match unsafe { signals(mask, size) } {
+        Ok(set) => call(set.as_ref().map_or(core::ptr::null(), core::ptr::from_ref)).into(),
+        Err(error) => real::fail(error),
+    }
+}
+
+/// A set of signals and its size, as `pselect6` takes them.
+unsafe fn described(at: usize) -> Result<(usize, usize), c_int> {
+    if at == 0 {
+        return Ok((0, 0));
+    }
+    // SAFETY: the program's pair of words.
+    unsafe { user::read::<[usize; 2]>(pointer(at)) }.map(|[mask, size]| (mask, size))
+}
+
+/// Calls on one descriptor, where it is ours.
+unsafe fn on_ours(number: c_long, a: Arguments) -> Option<c_long> {
+    let (fd, at) = (int(a[0]), pointer::<c_void>(a[1]));
+    let (count, flags) = (int(a[2]), int(a[3]));
+    // SAFETY: the program's arguments, as the call of this number takes them.
+    let result = unsafe {
+        match number {
+            libc::SYS_close => descriptors::close(fd).into(),
+            libc::SYS_read => data::read(fd, at, a[2]) as c_long,
+            libc::SYS_write => data::write(fd, at, a[2]) as c_long,
+            libc::SYS_readv => data::readv(fd, at.cast(), count) as c_long,
+            libc::SYS_writev => data::writev(fd, at.cast(), count) as c_long,
+            // The offset comes in two words, of which the first holds all of it.
+            libc::SYS_preadv2 => {
+                data::preadv2(fd, at.cast(), count, a[3] as i64, int(a[5])) as c_long
+            }
+            libc::SYS_pwritev2 => {
+                data::pwritev2(fd, at.cast(), count, a[3] as i64, int(a[5])) as c_long
+            }
+            libc::SYS_recvfrom => {
+                data::recvfrom(fd, at, a[2], flags, pointer(a[4]), pointer(a[5])) as c_long
+            }
+            libc::SYS_sendto => {
+                data::sendto(fd, at, a[2], flags, pointer(a[4]), a[5] as socklen_t) as c_long
+            }
+            libc::SYS_fcntl => descriptors::fcntl(fd, int(a[1]), a[2]).into(),
+            libc::SYS_ioctl => descriptors::ioctl(fd, a[1] as c_ulong, a[2]).into(),
+            libc::SYS_dup => descriptors::dup(fd).into(),
+            libc::SYS_bind => lifecycle::bind(fd, at.cast(), a[2] as socklen_t).into(),
+            libc::SYS_listen => lifecycle::listen(fd, int(a[1])).into(),
+            libc::SYS_connect => lifecycle::connect(fd, at.cast(), a[2] as socklen_t).into(),
+            libc::SYS_shutdown => lifecycle::shutdown(fd, int(a[1])).into(),
+            libc::SYS_getsockname => lifecycle::getsockname(fd, at.cast(), pointer(a[2])).into(),
+            libc::SYS_getpeername => lifecycle::getpeername(fd, at.cast(), pointer(a[2])).into(),
+            libc::SYS_setsockopt => {
+                let length = a[4] as socklen_t;
+                lifecycle::setsockopt(fd, int(a[1]), count, pointer(a[3]), length).into()
+            }
+            libc::SYS_getsockopt => {
+                lifecycle::getsockopt(fd, int(a[1]), count, pointer(a[3]), pointer(a[4])).into()
+            }
+            _ => return None,
+        }
+    };
+    Some(result)
+}
+
+/// Calls that concern us where either descriptor is ours.
+unsafe fn on_two(number: c_long, a: Arguments) -> Option<c_long> {
+    // SAFETY: the program's arguments, as the call of this number takes them.
+    let result = unsafe {
+        match number {
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 if is_ours(a[0]) || is_ours(a[1]) => {
+                descriptors::dup2(int(a[0]), int(a[1])).into()
+            }
+            libc::SYS_dup3 if is_ours(a[0]) || is_ours(a[1]) => {
+                descriptors::dup3(int(a[0]), int(a[1]), int(a[2])).into()
+            }
+            libc::SYS_sendfile if is_ours(a[0]) || is_ours(a[1]) => {
+                data::sendfile(int(a[0]), int(a[1]), pointer(a[2]), a[3]) as c_long
+            }
+            libc::SYS_splice if is_ours(a[0]) || is_ours(a[2]) => {
+                let (from, to) = (int(a[0]), int(a[2]));
+                data::splice(from, pointer(a[1]), to, pointer(a[3]), a[4], a[5] as c_uint) as c_long
+            }
+            _ => return None,
+        }
+    };
+    Some(result)
+}
+
+/// Calls of which the hook itself finds out whether they concern us.
+unsafe fn on_any(number: c_long, a: Arguments) -> Option<c_long> {
+    let (fd, at) = (int(a[0]), pointer::<c_void>(a[1]));
+    // SAFETY: the program's arguments, as the call of this number takes them.
+    let result = unsafe {
+        match number {
+            libc::SYS_socket => lifecycle::socket(fd, int(a[1]), int(a[2])).into(),
+            libc::SYS_accept => lifecycle::accept(fd, at.cast(), pointer(a[2])).into(),
+            libc::SYS_accept4 => lifecycle::accept4(fd, at.cast(), pointer(a[2]), int(a[3])).into(),
+            libc::SYS_sendmsg => data::sendmsg(fd, at.cast(), int(a[2])) as c_long,
+            libc::SYS_recvmsg => data::recvmsg(fd, at.cast(), int(a[2])) as c_long,
+            libc::SYS_sendmmsg => data::sendmmsg(fd, at.cast(), a[2] as c_uint, int(a[3])).into(),
+            libc::SYS_recvmmsg => {
+                let count = a[2] as c_uint;
+                data::recvmmsg(fd, at.cast(), count, int(a[3]), pointer(a[4])).into()
+            }
+            libc::SYS_close_range => {
+                descriptors::close_range(a[0] as c_uint, a[1] as c_uint, int(a[2])).into()
+            }
+            libc::SYS_execve => {
+                processes::execve(pointer(a[0]), pointer(a[1]), pointer(a[2])).into()
+            }
+            libc::SYS_execveat => {
+                processes::execveat(fd, at.cast(), pointer(a[2]), pointer(a[3]), int(a[4])).into()
+            }
+            _ => return ready(number, a),
+        }
+    };
+    Some(result)
+}
+
+/// Calls that wait, and the sets they wait with.
+unsafe fn ready(number: c_long, a: Arguments) -> Option<c_long> {
+    let (set, at) = (int(a[0]), pointer::<c_void>(a[1]));
+    // SAFETY: the program's arguments, as the call of this number takes them.
+    let result = unsafe {
+        match number {
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_poll => {
+                readiness::poll(pointer(a[0]), a[1] as libc::nfds_t, int(a[2])).into()
+            }
+            libc::SYS_ppoll => with_signals(a[3], a[4], |mask| {
+                readiness::ppoll(pointer(a[0]), a[1] as libc::nfds_t, pointer(a[2]), mask)
+            }),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_select => {
+                let (write, except) = (pointer(a[2]), pointer(a[3]));
+                readiness::select(set, at.cast(), write, except, pointer(a[4])).into()
+            }
+            libc::SYS_pselect6 => match described(a[5]) {
+                Ok((mask, size)) => with_signals(mask, size, |mask| {
+                    let (write, except) = (pointer(a[2]), pointer(a[3]));
+                    readiness::pselect(set, at.cast(), write, except, pointer(a[4]), mask)
+                }),
+                Err(error) => real::fail(error),
+            },
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_create => readiness::epoll_create(set).into(),
+            libc::SYS_epoll_create1 => readiness::epoll_create1(set).into(),
+            libc::SYS_epoll_ctl => {
+                readiness::epoll_ctl(set, int(a[1]), int(a[2]), pointer(a[3])).into()
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait => {
+                readiness::epoll_wait(set, at.cast(), int(a[2]), int(a[3])).into()
+            }
+            libc::SYS_epoll_pwait => with_signals(a[4], a[5], |mask| {
+                readiness::epoll_pwait(set, at.cast(), int(a[2]), int(a[3]), mask)
+            }),
+            libc::SYS_epoll_pwait2 => with_signals(a[4], a[5], |mask| {
+                readiness::epoll_pwait2(set, at.cast(), int(a[2]), pointer(a[3]), mask)
+            }),
+            _ => return None,
+        }
+    };
+    Some(result)
+}
+
+/// Whether the library serves this process, so that rings of `io_uring` must not: what is submitted
+/// there comes past it, and libuv from 1.50 on submits its members of epoll sets so.
+fn refuses_rings() -> bool {
+    attach::ensure().is_some()
+}
+
+/// Whether the call may concern us, by its number and the descriptor in its first argument.
+#[inline]
+unsafe fn hooked(number: c_long, a: Arguments) -> Option<c_long> {
+    // SAFETY: the program's arguments.
+    unsafe {
+        match number {
+            // Often called, and never ours.
+            libc::SYS_futex | libc::SYS_gettid | libc::SYS_getrandom | libc::SYS_openat => None,
+            libc::SYS_io_uring_setup if refuses_rings() => Some(real::fail(libc::ENOSYS)),
+            _ => {
+                let ours = if is_ours(a[0]) {
+                    on_ours(number, a)
+                } else {
+                    None
+                };
+                ours.or_else(|| on_two(number, a))
+                    .or_else(|| on_any(number, a))
+            }
+        }
+    }
+}
+
+hook! {
+    fn syscall(
+        number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize,
+    ) -> c_long {
+        // The C library's has variable arguments, which come in the same places.
+        let arguments = [a, b, c, d, e, f];
+        if let Some(result) = hooked(number, arguments) {
+            return result;
+        }
+        match sys::raw(number, arguments) {
+            Ok(result) => result.cast_signed() as c_long,
+            Err(error) => real::fail(error),
+        }
+    }
+}
