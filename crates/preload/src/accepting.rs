@@ -67,8 +67,15 @@ fn look(
                 Err(error) => return Err(error),
             }
         }
+        if socket.has(status::NONBLOCKING) && listener.is_done() {
+            return Err(libc::EAGAIN);
+        }
         // One look at both: an accept that finds nothing costs the kernel ten times as much.
+        listener.begin_look();
         let (kernel, offers) = ready(fd, listener.channel());
+        if kernel {
+            listener.kernel_tells();
+        }
         if offers && listener.take_offers() {
             continue;
         }

@@ -238,6 +238,12 @@ impl Call<'_> {
                     entry.revents = user_events(watch, entry.events);
                 }
                 Watch::Lane(_) => {}
+                Watch::Listener(socket) if seen.revents != 0 => {
+                    if let Some(listener) = socket.listener() {
+                        listener.kernel_tells();
+                    }
+                    entry.revents |= seen.revents;
+                }
                 _ => entry.revents |= seen.revents,
             }
             count += usize::from(entry.revents != 0);

@@ -9,8 +9,8 @@ use libc::{POLLIN, c_int, pollfd};
 
 use super::item::Item;
 use super::{EpollSet, Membership};
-use crate::sys;
-use crate::table;
+use crate::table::{self, Kind};
+use crate::{socket, sys};
 
 impl EpollSet {
     /// `epoll_ctl` for a descriptor that is a set itself.
@@ -94,6 +94,11 @@ impl EpollSet {
             return None;
         };
         drop(state);
+        if item.word.kind() == Kind::Listener
+            && let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener())
+        {
+            listener.kernel_tells();
+        }
         if let Some(set) = item.set()
             && set.is_active()
         {

@@ -7,8 +7,9 @@ use netchannel_ring::cell;
 use super::edges::Seen;
 use super::item::Item;
 use super::{EpollSet, NUMBER, State, flag, own_data};
+use crate::listener::Listener;
 use crate::table::Kind;
-use crate::{listener, sys};
+use crate::{listener, socket, sys};
 
 impl EpollSet {
     /// Gathers ready members into `out`, behind the first `have` events, which the kernel has told.
@@ -59,9 +60,19 @@ impl EpollSet {
         }
         if !state.listeners.is_empty() && self.has_jobs(state) {
             listener::poll_jobs();
-            self.jobs.store(false, Ordering::Relaxed);
+            // Acquire: pairs with the release in `has_connection`, whose connection is seen below. An
+            // exchange, not a store: what is said after it stays.
+            if self.jobs.load(Ordering::Relaxed) {
+                self.jobs.swap(false, Ordering::AcqRel);
+            }
             for number in state.listeners.as_slice() {
-                state.ready.push(*number);
+                let item = state.items.get(*number as usize);
+                let listener = item
+                    .and_then(|item| socket::of_word(item.word))
+                    .and_then(|socket| socket.listener());
+                if listener.is_some_and(Listener::has_taken) {
+                    state.ready.push(*number);
+                }
             }
             if counts {
                 self.edges.fetch_add(1, Ordering::Relaxed);
@@ -201,6 +212,11 @@ impl EpollSet {
                     u64: item.data,
                 };
                 count += 1;
+                if item.word.kind() == Kind::Listener
+                    && let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener())
+                {
+                    listener.tell();
+                }
             }
             item.settle(&look);
             item.seen.note(&look);

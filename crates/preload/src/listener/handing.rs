@@ -1,8 +1,6 @@
 //! Connections that wait and are not accepted here: handed to the other holders of the listener or
 //! to the next image, or reset.
 
-use std::collections::VecDeque;
-
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::{Role, side_flags};
@@ -32,7 +30,7 @@ impl Listener {
                 .retain(|listener| !core::ptr::eq(*listener, self));
         }
         if last {
-            self.take_all().iter().for_each(reset);
+            self.pending.take_all().iter().for_each(reset);
         } else {
             self.hand_on_all(false);
         }
@@ -49,13 +47,8 @@ impl Listener {
         self.bell.silence();
     }
 
-    fn take_all(&self) -> VecDeque<Pending> {
-        let waiting = self.pending.lock();
-        waiting.map_or_else(VecDeque::new, |mut queue| core::mem::take(&mut *queue))
-    }
-
     fn hand_on_all(&self, to_next_image: bool) {
-        for pending in self.take_all() {
+        for pending in self.pending.take_all() {
             if !self.hand_on(&pending, to_next_image) {
                 reset(&pending);
             }
@@ -136,11 +129,7 @@ pub fn withdraw(listener: &'static Listener) {
         }
     }
     poll_jobs();
-    let waiting = listener
-        .pending
-        .lock()
-        .map(|mut queue| core::mem::take(&mut *queue));
-    for pending in waiting.into_iter().flatten() {
+    for pending in listener.pending.take_all() {
         if !listener.hand_on(&pending, false) {
             listener.push(pending);
         }

@@ -211,15 +211,10 @@ pub fn reset_in_child() {
         link.close_in_child(used.iter().any(|one| core::ptr::eq(*one, link)));
     }
     for listener in &registry.listeners {
-        listener.pending.reset();
         listener.watchers.reset();
         listener.bell.silence();
-        // What the parent has taken, the parent accepts.
-        if let Some(mut pending) = listener.pending.lock() {
-            pending
-                .drain(..)
-                .for_each(|pending| attach::drop_kept(pending.loan.anchor));
-        }
+        listener.kernel_tells();
+        listener.pending.reset_in_child();
     }
 }
 
@@ -235,10 +230,6 @@ pub fn relocate(from: i32, to: i32) {
         let (order, channel) = (Ordering::Relaxed, &listener.channel);
         let _ = channel.compare_exchange(from, to, order, order);
         listener.bell.relocate(from, to);
-        if let Some(mut pending) = listener.pending.lock()
-            && let Some(found) = pending.iter_mut().find(|p| p.loan.anchor == from)
-        {
-            found.loan.anchor = to;
-        }
+        listener.pending.relocate(from, to);
     }
 }

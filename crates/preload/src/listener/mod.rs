@@ -3,8 +3,7 @@
 
 mod handing;
 mod links;
-
-use std::collections::VecDeque;
+mod waiting;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
@@ -21,6 +20,7 @@ use crate::socket::Socket;
 use crate::{attach, foreign, limits, names, sys};
 
 use links::REGISTRY;
+use waiting::Waiting;
 
 pub use handing::{hand_over, withdraw};
 pub use links::{
@@ -51,11 +51,16 @@ pub struct Listener {
     pub turns: AtomicU64,
     /// Connections that ever came.
     arrived: AtomicU64,
+    /// A set of the program told of it because virtual connections came, and no accept has found
+    /// the end of them since.
+    told: AtomicBool,
+    /// The kernel has told of it since its queue was last seen empty, or nobody has looked yet.
+    kernel_told: AtomicBool,
     /// Wakes threads that sleep for connections without an event loop.
     pub bell: Bell,
     /// Event loops that want to hear of connections.
     watchers: Lock<Vec<&'static EpollSet>>,
-    pending: Lock<VecDeque<Pending>>,
+    pending: Waiting,
 }
 
 impl Listener {
@@ -91,9 +96,11 @@ impl Listener {
             open: AtomicBool::new(true),
             turns: AtomicU64::new(0),
             arrived: AtomicU64::new(0),
+            told: AtomicBool::new(false),
+            kernel_told: AtomicBool::new(true),
             bell: Bell::new(),
             watchers: Lock::new(Vec::new()),
-            pending: Lock::new(VecDeque::new()),
+            pending: Waiting::new(),
         }));
         REGISTRY.lock()?.listeners.push(made);
         Some(made)
@@ -101,45 +108,63 @@ impl Listener {
 
     /// A connection that waits, if one does.
     pub fn take(&self) -> Option<Pending> {
-        let found = self.pending.lock()?.pop_front();
-        if found.is_some() {
-            return found;
-        }
-        poll_jobs();
-        self.pending.lock()?.pop_front()
+        self.pending.pop().or_else(|| {
+            poll_jobs();
+            self.pending.pop()
+        })
     }
 
     /// Whether a connection waits. Looks at the links, not at the kernel.
     pub fn has_pending(&self) -> bool {
-        if self
-            .pending
-            .lock()
-            .is_some_and(|pending| !pending.is_empty())
-        {
-            return true;
+        if !self.pending.any() {
+            poll_jobs();
         }
-        poll_jobs();
-        self.pending
-            .lock()
-            .is_some_and(|pending| !pending.is_empty())
+        self.pending.any()
+    }
+
+    /// As [`Self::has_pending`], of what was taken off the links already.
+    #[inline]
+    pub fn has_taken(&self) -> bool {
+        self.pending.any()
     }
 
     /// Puts a connection back that could not be accepted for want of a descriptor.
     pub fn push_front(&self, pending: Pending) {
-        if let Some(mut queue) = self.pending.lock() {
-            queue.push_front(pending);
-        }
+        self.pending.push_front(pending);
     }
 
     fn push(&self, pending: Pending) {
-        if let Some(mut queue) = self.pending.lock() {
-            queue.push_back(pending);
-        }
+        self.pending.push_back(pending);
         self.arrived.fetch_add(1, Ordering::Relaxed);
         self.bell.ring();
         if let Some(watchers) = self.watchers.lock() {
             watchers.iter().for_each(|set| set.has_connection());
         }
+    }
+
+    /// A set tells the program of virtual connections.
+    pub fn tell(&self) {
+        self.told.store(true, Ordering::Relaxed);
+    }
+
+    /// The kernel says that a connection waits in its queue: an accept has to look there.
+    pub fn kernel_tells(&self) {
+        // Release: pairs with the acquire in `is_done`, in whichever thread the program accepts.
+        self.kernel_told.store(true, Ordering::Release);
+    }
+
+    /// The kernel's queue is about to be looked at.
+    pub fn begin_look(&self) {
+        self.kernel_told.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether an accept that finds no virtual connection may leave the kernel's queue alone: the
+    /// program was told of virtual ones only, and will be told of the kernel's. Once for each time
+    /// it was told.
+    pub fn is_done(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
+            && !self.kernel_told.load(Ordering::Acquire)
+            && self.told.swap(false, Ordering::Relaxed)
     }
 
     /// Connections that ever came. Only to notice a change.
