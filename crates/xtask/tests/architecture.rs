@@ -8,15 +8,28 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What each crate may depend on among the crates of this workspace (normal and build dependencies).
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("abi", &[]),
     ("ring", &["abi"]),
     ("shm", &["abi", "ring"]),
     ("wire", &["abi"]),
     ("vns", &["abi"]),
+    ("driver", &["abi", "shm"]),
     ("control", &["abi"]),
     ("scheduler", &[]),
-    ("engine", &["abi", "ring", "shm", "control"]),
+    (
+        "engine",
+        &[
+            "abi",
+            "ring",
+            "shm",
+            "control",
+            "wire",
+            "vns",
+            "scheduler",
+            "driver",
+        ],
+    ),
     ("preload", &["abi", "ring", "shm"]),
     ("bench", &["abi", "ring", "shm", "control"]),
     ("cli", &["abi", "ring", "shm", "control", "engine", "bench"]),

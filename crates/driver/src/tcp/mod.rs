@@ -1,0 +1,135 @@
+//! Kernel TCP.
+
+mod info;
+mod socket;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use netchannel_shm::run::{gather_write, scatter_read};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, SocketFlags};
+
+use crate::{Acceptor, Channel, Dequeued, Options, Room, Run, Status, Transport};
+
+/// Connections waiting to be accepted.
+const BACKLOG: i32 = 128;
+
+/// The transport `tcp`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tcp;
+
+impl Transport for Tcp {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Box<dyn Channel>> {
+        let socket = socket::open(&to)?;
+        socket::prepare(&socket, options);
+        match rustix::net::connect(&socket, &to) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(Box::new(Connection(socket))),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn listen(&self, at: SocketAddr, options: &Options) -> io::Result<Box<dyn Acceptor>> {
+        let socket = socket::open(&at)?;
+        rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+        if at.is_ipv6() {
+            // So that the same port of IPv4 can be listened at, too.
+            rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
+        }
+        // Accepted connections begin with these; the size of the buffers decides on the scale of the
+        // window, which is told with the first packet.
+        socket::prepare(&socket, options);
+        rustix::net::bind(&socket, &at)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        let address = rustix::net::getsockname(&socket)?.try_into()?;
+        Ok(Box::new(Listener { socket, address }))
+    }
+}
+
+struct Listener {
+    socket: OwnedFd,
+    address: SocketAddr,
+}
+
+impl Acceptor for Listener {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn accept(&mut self) -> io::Result<Option<(Box<dyn Channel>, SocketAddr)>> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        loop {
+            return match rustix::net::acceptfrom_with(&self.socket, flags) {
+                Ok((socket, from)) => {
+                    // Without an address, it has gone already.
+                    let Some(Ok(from)) = from.map(SocketAddr::try_from) else {
+                        continue;
+                    };
+                    Ok(Some((Box::new(Connection(socket)), from)))
+                }
+                Err(Errno::AGAIN) => Ok(None),
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    Err(errno.into())
+                }
+                Err(Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP) => {
+                    Err(io::Error::other("the listener is broken"))
+                }
+                // What the network did to a connection that was not taken yet: see accept(2).
+                Err(_) => continue,
+            };
+        }
+    }
+}
+
+struct Connection(OwnedFd);
+
+impl Channel for Connection {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn enqueue(&mut self, runs: &[Run<'_>]) -> io::Result<usize> {
+        loop {
+            return match gather_write(self.0.as_raw_fd(), runs) {
+                Ok(count) => Ok(count),
+                Err(libc::EAGAIN) => Ok(0),
+                Err(libc::EINTR) => continue,
+                Err(errno) => Err(io::Error::from_raw_os_error(errno)),
+            };
+        }
+    }
+
+    fn dequeue(&mut self, rooms: &[Room<'_>]) -> io::Result<Dequeued> {
+        loop {
+            return match scatter_read(self.0.as_raw_fd(), rooms) {
+                Ok(0) => Ok(Dequeued::End),
+                Ok(count) => Ok(Dequeued::Bytes(count)),
+                Err(libc::EAGAIN) => Ok(Dequeued::Waits),
+                Err(libc::EINTR) => continue,
+                Err(errno) => Err(io::Error::from_raw_os_error(errno)),
+            };
+        }
+    }
+
+    fn status(&mut self) -> Status {
+        info::status(self.0.as_fd())
+    }
+
+    fn tune(&mut self, options: &Options) {
+        socket::prepare(&self.0, options);
+    }
+
+    fn shut_down(&mut self) {
+        // Not connected any more is shut down.
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+    }
+}
