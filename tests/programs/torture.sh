@@ -29,6 +29,7 @@ try() {
 scenario() {
     try bytes
     try killer
+    try hostile
 }
 
 NETCHANNEL_MODES=both

@@ -268,6 +268,14 @@ impl PrivateDaemon {
         std::fs::read_to_string(self.folder.path().join("daemon.log")).unwrap_or_default()
     }
 
+    /// Kills it, as nothing that it could prepare for.
+    pub fn kill(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         self.child

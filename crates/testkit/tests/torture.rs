@@ -3,6 +3,7 @@
 //! Longer runs are by hand: `torture bytes --seconds 600`, `torture killer --rounds 5000`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use netchannel_testkit::runner::{PrivateDaemon, Transport, command, find_netchannel};
 
@@ -27,7 +28,7 @@ fn passes(transport: &Transport, arguments: &[&str]) -> Result<(), String> {
 }
 
 fn everything(transport: &Transport) {
-    let runs: [&[&str]; 2] = [
+    let runs: [&[&str]; 3] = [
         &[
             "bytes",
             "--seconds",
@@ -38,6 +39,7 @@ fn everything(transport: &Transport) {
             "12",
         ],
         &["killer", "--seconds", "4", "--seed", "20261"],
+        &["hostile", "--seconds", "4", "--seed", "20262"],
     ];
     let failures: Vec<_> = runs
         .iter()
@@ -67,4 +69,27 @@ fn netchannel_stands_it() {
         "the daemon ended meanwhile:\n{}",
         daemon.log()
     );
+}
+
+#[test]
+fn programs_and_their_connections_outlive_the_daemon() {
+    let Some(program) = find_netchannel(Path::new(TORTURE)) else {
+        println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
+        return;
+    };
+    let mut daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
+    let transport = Transport::NetChannel {
+        program,
+        socket: daemon.socket(),
+    };
+    let running = std::thread::spawn(move || {
+        let seed = ["--seed", "20263", "--family", "v4"];
+        let arguments = [&["bytes", "--seconds", "6", "--mode", "edge"], &seed[..]].concat();
+        passes(&transport, &arguments)
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!running.is_finished(), "it was to be killed in the middle");
+    daemon.kill();
+    let outcome = running.join().expect("no panic");
+    assert_eq!(outcome, Ok(()));
 }

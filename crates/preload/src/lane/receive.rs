@@ -79,7 +79,8 @@ impl Lane {
             if total == 0 {
                 break;
             }
-            let Some(here) = self.follow(&mut view, head, 0) else {
+            // Nothing here, though the tail was ahead: the peer takes back what it said.
+            let Some(here @ 1..) = self.follow(&mut view, head, 0) else {
                 return Err(self.fault());
             };
             let ring = view.ring;

@@ -5,6 +5,7 @@
 
 mod blocking;
 mod flow;
+mod hostile;
 mod killer;
 mod readiness;
 mod script;
@@ -26,6 +27,7 @@ use script::Script;
 const USAGE: &str = "usage:
   torture bytes  [OPTIONS] [--mode blocking|poll|level|edge|all]
   torture killer [OPTIONS] [--rounds N]
+  torture hostile [OPTIONS] [--rounds N]
 options:
   --seed N           what is drawn from (default: the time; it is printed)
   --seconds N        how long (default 10)
@@ -116,17 +118,23 @@ fn main() {
     let options = parse(arguments.get(1..).unwrap_or_default());
     let command = arguments.first().map(String::as_str);
     let (options, modes) = match options {
-        Ok(options) if matches!(command, Some("bytes" | "killer")) => match modes(&options.mode) {
-            Some(modes) => (options, modes),
-            None => usage("there is no such mode"),
-        },
-        Ok(_) => usage("say bytes or killer"),
+        Ok(options) if matches!(command, Some("bytes" | "killer" | "hostile")) => {
+            match modes(&options.mode) {
+                Some(modes) => (options, modes),
+                None => usage("there is no such mode"),
+            }
+        }
+        Ok(_) => usage("say bytes, killer or hostile"),
         Err(text) => usage(&text),
     };
     prepare_process();
     sys::ignore_signal(libc::SIGPIPE).expect("sigaction");
     if command == Some("killer") {
         killer::run(&options);
+        return;
+    }
+    if command == Some("hostile") {
+        hostile::run(&options);
         return;
     }
     let families = options
