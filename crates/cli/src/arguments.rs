@@ -35,6 +35,9 @@ pub enum Command {
     /// List every socket of every program, the path it takes and why
     #[command(after_help = help::SS)]
     Ss(Ss),
+    /// Check or reload netchannel.toml, which names the peers of this host
+    #[command(after_help = help::CONFIG)]
+    Config(Config),
     /// Look for what this host lacks, and say how to mend it
     #[command(after_help = help::DOCTOR)]
     Doctor(Asking),
@@ -178,6 +181,34 @@ pub enum PathChoice {
     Listener,
     /// Neither bound nor connected
     Fresh,
+}
+
+/// `netchannel config`.
+#[derive(Debug, Args)]
+pub struct Config {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// What to do with a configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Tell everything that is wrong with a file, or what it says with all defaults
+    Check(Check),
+    /// Print an annotated file to begin with
+    Example,
+}
+
+/// `netchannel config check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The file
+    #[arg(default_value = "netchannel.toml")]
+    pub file: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `netchannel bench`.

@@ -69,6 +69,23 @@ Reasons why a socket is not virtual:
 Exit codes:
   0  a daemon answered    1  none did, or it refused    2  the command line is wrong";
 
+/// Of `config`.
+pub const CONFIG: &str = "\
+Without netchannel.toml, a daemon serves connections within its host only. With it, the daemon keeps
+channels to the daemons of other hosts, its peers, and connections between their programs take them:
+
+  1. netchannel config example > netchannel.toml     on each host; name the other one in it
+  2. (umask 077; openssl rand -hex 32 > beta.key)    once; the same key file on both hosts
+  3. netchannel config check netchannel.toml         tells every mistake, with its line
+  4. netchannel daemon --config netchannel.toml      on both hosts
+
+Examples:
+  netchannel config check /etc/netchannel/netchannel.toml
+  netchannel config check --json
+
+Exit codes:
+  0  the file is in order    1  it is not    2  the command line is wrong";
+
 /// Of `doctor`.
 pub const DOCTOR: &str = "\
 Examples:

@@ -6,11 +6,13 @@
 //!  netchannel run -- PROGRAM --(daemon there? library there?)--> exec PROGRAM
 //!  netchannel daemon          --> engine
 //!  netchannel status | ss     --> control --> daemon
+//!  netchannel config check    --> configuration
 //! ```
 
 mod arguments;
 mod ask;
 mod bench;
+mod config;
 mod daemon;
 mod doctor;
 mod executable;
@@ -47,6 +49,7 @@ pub fn execute() -> c_int {
         Command::Daemon(options) => daemon::daemon(&options),
         Command::Status(options) => ask::status(&options),
         Command::Ss(options) => ask::sockets(&options),
+        Command::Config(options) => config::config(&options),
         Command::Doctor(options) => doctor::doctor(&options),
         Command::Bench(options) => bench::bench(&options),
         Command::BenchWorker(options) => bench::bench_worker(options),

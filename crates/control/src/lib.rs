@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod configuration;
 pub mod path;
 pub mod types;
 

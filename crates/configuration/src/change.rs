@@ -1,0 +1,102 @@
+//! What a configuration that is read again changes.
+
+use core::fmt;
+
+use netchannel_scheduler::registry::Kind;
+
+use crate::types::{Configuration, Peer};
+
+/// One thing that changed. What is not told of goes on as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// This host's name.
+    Name,
+    /// Where this host listens.
+    Listen,
+    /// There is a new peer of this name.
+    PeerAdded(String),
+    /// The peer of this name is gone.
+    PeerRemoved(String),
+    /// A peer's section says something else under these keys.
+    PeerChanged(String, Vec<&'static str>),
+    /// The policy of a kind.
+    Scheduler(Kind),
+    /// `[transport]`; for channels that are made from now on.
+    Transport,
+    /// `[times]`.
+    Times,
+    /// `[limits]`.
+    Limits,
+    /// Where metrics are served.
+    Metrics,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name => formatter.write_str("host.name has changed"),
+            Self::Listen => formatter.write_str("host.listen has changed"),
+            Self::PeerAdded(name) => write!(formatter, "peer {name} is new"),
+            Self::PeerRemoved(name) => write!(formatter, "peer {name} is gone"),
+            Self::PeerChanged(name, keys) => {
+                write!(formatter, "peer {name} has changed: {}", keys.join(", "))
+            }
+            Self::Scheduler(kind) => write!(formatter, "scheduler.{kind} has changed"),
+            Self::Transport => {
+                formatter.write_str("transport has changed, for channels made from now on")
+            }
+            Self::Times => formatter.write_str("times have changed"),
+            Self::Limits => formatter.write_str("limits have changed"),
+            Self::Metrics => formatter.write_str("metrics.listen has changed"),
+        }
+    }
+}
+
+impl Configuration {
+    /// What `new` changes.
+    #[must_use]
+    pub fn changes_to(&self, new: &Self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let mut note = |changed: bool, change: Change| {
+            if changed {
+                changes.push(change);
+            }
+        };
+        note(self.host.name != new.host.name, Change::Name);
+        note(self.host.listen != new.host.listen, Change::Listen);
+        for peer in &self.peers {
+            match new.peer(&peer.name) {
+                None => note(true, Change::PeerRemoved(peer.name.clone())),
+                Some(now) => {
+                    let keys = changed_keys(peer, now);
+                    let change = Change::PeerChanged(peer.name.clone(), keys.clone());
+                    note(!keys.is_empty(), change);
+                }
+            }
+        }
+        for peer in &new.peers {
+            let is_new = self.peer(&peer.name).is_none();
+            note(is_new, Change::PeerAdded(peer.name.clone()));
+        }
+        for kind in Kind::ALL {
+            let changed = self.scheduler.get(kind) != new.scheduler.get(kind);
+            note(changed, Change::Scheduler(kind));
+        }
+        note(self.transport != new.transport, Change::Transport);
+        note(self.times != new.times, Change::Times);
+        note(self.limits != new.limits, Change::Limits);
+        note(self.metrics != new.metrics, Change::Metrics);
+        changes
+    }
+}
+
+fn changed_keys(old: &Peer, new: &Peer) -> Vec<&'static str> {
+    let compared = [
+        ("addresses", old.addresses == new.addresses),
+        ("prefixes", old.prefixes == new.prefixes),
+        ("key", old.key.is_same(&new.key)),
+        ("channels", old.asked == new.asked),
+    ];
+    let changed = compared.iter().filter(|(_, same)| !same);
+    changed.map(|(key, _)| *key).collect()
+}

@@ -1,0 +1,37 @@
+//! What `netchannel.toml` says: who this host is, its peers with their keys, policies, times and limits. Read as a whole,
+//! so that every mistake is told at once, each with its line and what to do; shown with all defaults; compared when it is
+//! read again.
+//!
+//! Never: opens a socket, looks a name up, or takes half of a file. Besides `netchannel.toml` it reads the key files that
+//! this names.
+//!
+//! ```text
+//!  netchannel.toml --> read (lines, unknown keys) --> one section after the other --> Configuration --> engine
+//!        |                                                   | every mistake             | changes_to
+//!        +-- key files --------------------------------------+--> Problems               +--> show: all of it, as TOML
+//! ```
+#![forbid(unsafe_code)]
+
+mod change;
+mod key_file;
+mod nearest;
+mod prefix;
+mod problems;
+mod read;
+mod scale;
+mod show;
+mod types;
+
+pub use change::Change;
+pub use prefix::{Prefix, PrefixError};
+pub use problems::Problems;
+pub use types::{
+    Bounds, ChannelOptions, Configuration, DEFAULT_PORT, Host, Limits, MOST_CHANNELS, Peer,
+    PerClass, SharedKey, Times,
+};
+
+/// An annotated `netchannel.toml`, to begin with.
+pub const EXAMPLE: &str = include_str!("../example.toml");
+
+#[cfg(test)]
+mod tests;

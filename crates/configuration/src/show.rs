@@ -1,0 +1,153 @@
+//! The configuration as TOML, with everything that is a default.
+
+use core::fmt;
+use core::time::Duration;
+
+use netchannel_scheduler::registry::Unit;
+
+use crate::types::{Bounds, ChannelOptions, Configuration, Limits, Peer, PerClass, Times};
+
+/// A text in quotes.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            letter if letter.is_control() => {
+                quoted.push_str(&format!("\\u{:04X}", u32::from(letter)));
+            }
+            letter => quoted.push(letter),
+        }
+    }
+    quoted + "\""
+}
+
+fn list<T: fmt::Display>(items: &[T]) -> String {
+    let items: Vec<String> = items.iter().map(|item| quoted(&item.to_string())).collect();
+    format!("[{}]", items.join(", "))
+}
+
+pub(crate) fn time(time: Duration) -> String {
+    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Unit::Time.show(nanoseconds)
+}
+
+fn bytes(count: u32) -> String {
+    quoted(&Unit::Bytes.show(u64::from(count)))
+}
+
+impl fmt::Display for Bounds {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{{ least = {}, most = {} }}",
+            self.least, self.most
+        )
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "[[peers]]")?;
+        writeln!(formatter, "name = {}", quoted(&self.name))?;
+        writeln!(formatter, "addresses = {}", list(&self.addresses))?;
+        writeln!(formatter, "prefixes = {}", list(&self.prefixes))?;
+        let file = quoted(&self.key_file.to_string_lossy());
+        writeln!(formatter, "key-file = {file}")?;
+        let PerClass {
+            latency,
+            throughput,
+        } = &self.channels;
+        writeln!(
+            formatter,
+            "channels = {{ latency = {latency}, throughput = {throughput} }}"
+        )
+    }
+}
+
+impl fmt::Display for PerClass<ChannelOptions> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "[transport]")?;
+        let mut line = |key: &str, show: &dyn Fn(&ChannelOptions) -> Option<String>| {
+            let both = [
+                ("latency", show(&self.latency)),
+                ("throughput", show(&self.throughput)),
+            ];
+            let said: Vec<String> = both
+                .into_iter()
+                .filter_map(|(class, value)| Some(format!("{class} = {}", value?)))
+                .collect();
+            if said.is_empty() {
+                return Ok(());
+            }
+            writeln!(formatter, "{key} = {{ {} }}", said.join(", "))
+        };
+        line("congestion-control", &|options| {
+            options.congestion_control.as_deref().map(quoted)
+        })?;
+        line("send-buffer", &|options| options.send_buffer.map(bytes))?;
+        line("receive-buffer", &|options| {
+            options.receive_buffer.map(bytes)
+        })?;
+        line("priority", &|options| {
+            options.priority.map(|number| number.to_string())
+        })?;
+        line("dscp", &|options| {
+            options.dscp.map(|number| number.to_string())
+        })
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "[times]")?;
+        for (key, value) in [
+            ("dial", self.dial),
+            ("handshake", self.handshake),
+            ("silence", self.silence),
+            ("retry-least", self.retry_least),
+            ("retry-most", self.retry_most),
+            ("unreachable", self.unreachable),
+            ("connect", self.connect),
+        ] {
+            writeln!(formatter, "{key} = {}", quoted(&time(value)))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "[limits]")?;
+        writeln!(formatter, "sockets-per-peer = {}", self.sockets_per_peer)?;
+        writeln!(
+            formatter,
+            "listeners-per-peer = {}",
+            self.listeners_per_peer
+        )?;
+        writeln!(formatter, "half-open = {}", self.half_open)?;
+        writeln!(formatter, "segment = {}", bytes(self.segment))
+    }
+}
+
+impl fmt::Display for Configuration {
+    /// A file that says the same, without relying on any default.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "[host]")?;
+        writeln!(formatter, "name = {}", quoted(&self.host.name))?;
+        writeln!(formatter, "listen = {}", list(&self.host.listen))?;
+        for peer in &self.peers {
+            write!(formatter, "\n{peer}")?;
+        }
+        write!(formatter, "\n[scheduler]\n{}", self.scheduler)?;
+        write!(formatter, "\n{}", self.transport)?;
+        write!(formatter, "\n{}", self.times)?;
+        write!(formatter, "\n{}", self.limits)?;
+        if let Some(metrics) = &self.metrics {
+            let address = quoted(&metrics.to_string());
+            write!(formatter, "\n[metrics]\nlisten = {address}\n")?;
+        }
+        Ok(())
+    }
+}
