@@ -1,16 +1,26 @@
-//! Places that workers are writing to at this moment.
+//! Places of a ring that workers write to or read from at this moment.
 //!
-//! A worker learns where bytes belong under the lock and writes them outside of it, perhaps slowly. Meanwhile the same bytes may come
+//! **Claims.** A worker learns where bytes belong under the lock and writes them outside of it, perhaps slowly. Meanwhile the same bytes may come
 //! by another channel, be read by the program, and their place in the ring be given to later bytes, which the slow worker would then
 //! overwrite. So the window does not open beyond what leaves every claimed place alone.
+//!
+//! **Holds.** A worker commits bytes to a channel under the lock and takes them from the ring outside of it, perhaps late. Meanwhile
+//! a copy on another channel may be acknowledged, and the program write others in their place. So bytes are not given back to the
+//! program before every hold on them, or on bytes before them, is released.
 
-/// Places that can be claimed at one time; a segment beyond that is dropped.
+/// Places that can be claimed, and held, at one time; a segment beyond that is dropped.
 pub const MOST_CLAIMS: usize = 64;
 
 /// The right to write to a place. Ends with [`crate::VirtualSocket::finish`]; one that is lost keeps the window from opening.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Claim(usize);
+
+/// The right to read what was sent and may be acknowledged meanwhile. Ends with [`crate::VirtualSocket::release`]; one that is lost
+/// keeps the program's ring from being used again.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Hold(pub(crate) Claim);
 
 #[derive(Clone, Copy, Debug)]
 struct Place {

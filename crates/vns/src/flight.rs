@@ -204,7 +204,6 @@ impl Flights {
         bytes
     }
 
-    #[cfg(test)]
     pub(crate) fn pieces(&self) -> usize {
         self.pieces.len()
     }

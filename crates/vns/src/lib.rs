@@ -82,6 +82,10 @@
 //! assert_eq!(a.acknowledged(), 1000); // the program's ring may be reused
 //! ```
 //!
+//! Who takes the bytes of [`Transmit::Data`] from the ring later than under that lock, or lets the kernel do so without a copy, must
+//! [`VirtualSocket::hold`] them: a copy on another channel may be acknowledged before. Likewise a [`Claim`] keeps a place to write to.
+//! A socket with either is not finished, so its rings stay. A channel is told to be lost after its worker has stopped taking bytes.
+//!
 //! [`HandleTable`] keeps the sockets, recognises stale handles, and remembers how ended ones ended ([`Farewell`]).
 #![forbid(unsafe_code)]
 
@@ -100,7 +104,7 @@ mod table;
 mod types;
 
 pub use channel::ChannelId;
-pub use claims::{Claim, MOST_CLAIMS};
+pub use claims::{Claim, Hold, MOST_CLAIMS};
 pub use farewell::{Arrived, Farewell};
 pub use flight::MOST_FLIGHTS;
 pub use netchannel_abi::handle::Handle;

@@ -195,6 +195,11 @@ impl Receiver {
         self.due |= self.untold().0 > 0;
     }
 
+    /// What was due later may be due now.
+    pub(crate) fn on_time(&mut self, now: u64) {
+        self.due |= self.due_at.is_some_and(|at| at <= now);
+    }
+
     pub(crate) const fn say_window(&mut self) {
         self.due = true;
     }

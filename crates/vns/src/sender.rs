@@ -1,6 +1,7 @@
 //! The transmit direction: retention, the peer's window, the end.
 
 use crate::channel::{ChannelId, Notice};
+use crate::claims::{Claims, Hold};
 use crate::flight::Flights;
 use crate::sequence::Origin;
 use crate::types::{Fault, Violation};
@@ -20,6 +21,7 @@ pub(crate) struct Moved {
 pub(crate) struct Sender {
     origin: Origin,
     flights: Flights,
+    holds: Claims,
     /// Bytes that the program has written.
     written: u64,
     /// The peer's window.
@@ -40,6 +42,7 @@ impl Sender {
         Self {
             origin: Origin(start),
             flights: Flights::default(),
+            holds: Claims::default(),
             written: 0,
             limit: 0,
             shut: false,
@@ -207,6 +210,26 @@ impl Sender {
         self.origin.sequence(self.flights.acknowledged())
     }
 
+    /// What is acknowledged and held by nobody.
+    pub(crate) fn released(&self) -> u64 {
+        let acknowledged = self.flights.acknowledged();
+        let held = self.holds.lowest().unwrap_or(acknowledged);
+        self.origin.sequence(acknowledged.min(held))
+    }
+
+    pub(crate) fn hold(&mut self, sequence: u64) -> Option<Hold> {
+        let start = self.origin.offset(sequence)?;
+        self.holds.take(start, u64::MAX).map(Hold)
+    }
+
+    pub(crate) fn release(&mut self, hold: Hold) {
+        self.holds.finish(hold.0);
+    }
+
+    pub(crate) const fn holds(&self) -> usize {
+        self.holds.held()
+    }
+
     pub(crate) const fn next(&self) -> u64 {
         self.origin.sequence(self.flights.next())
     }
@@ -214,6 +237,10 @@ impl Sender {
     /// The stream's first sequence.
     pub(crate) const fn first(&self) -> u64 {
         self.origin.0
+    }
+
+    pub(crate) fn pieces(&self) -> usize {
+        self.flights.pieces()
     }
 
     /// Bytes that are to be sent and may be.

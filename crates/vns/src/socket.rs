@@ -27,6 +27,8 @@ pub struct VirtualSocket {
     /// Open, Answer: of which the latter is settled by any frame of the peer.
     handshake: Notice,
     reset: Notice,
+    /// The peer's handle is known, so that frames can be addressed to it.
+    named: bool,
     sender: Sender,
     receiver: Receiver,
     clock: Clock,
@@ -68,6 +70,7 @@ impl VirtualSocket {
             state,
             handshake: Notice::Quiet,
             reset: Notice::Quiet,
+            named: state != State::Opening,
             sender: Sender::new(start.transmit),
             receiver: Receiver::new(start.receive, start.capacity, now),
             clock: Clock::new(now),
@@ -109,10 +112,10 @@ impl VirtualSocket {
         std::mem::take(&mut self.changes)
     }
 
-    /// Sequence before which the peer has all bytes for good: the program's ring may be used again up to here.
+    /// Sequence before which the peer has all bytes for good and nobody holds any: the program's ring may be used again up to here.
     #[must_use]
-    pub const fn acknowledged(&self) -> u64 {
-        self.sender.acknowledged()
+    pub fn acknowledged(&self) -> u64 {
+        self.sender.released()
     }
 
     /// Sequence of the first byte that was never sent.
@@ -151,10 +154,22 @@ impl VirtualSocket {
         self.receiver.gaps()
     }
 
+    /// Holds that are not released. As long as there are any, the program's ring must not go back.
+    #[must_use]
+    pub const fn holds(&self) -> usize {
+        self.sender.holds()
+    }
+
     /// Claims that are not finished. As long as there are any, the ring must neither move nor go back.
     #[must_use]
     pub const fn claims(&self) -> usize {
         self.receiver.claims()
+    }
+
+    /// Runs of bytes in flight that are told apart by their channels, at most [`crate::MOST_FLIGHTS`].
+    #[must_use]
+    pub fn flights(&self) -> usize {
+        self.sender.pieces()
     }
 
     /// What happened so far.
@@ -173,13 +188,14 @@ impl VirtualSocket {
         self.settings.user_timeout = timeout;
     }
 
-    /// Whether it is over, nothing is left to say, and nobody writes to its ring: it may be removed, and its
+    /// Whether it is over, nothing is left to say, and nobody reads or writes its rings: it may be removed, and its
     /// [`Self::farewell`] remembered in its place.
     #[must_use]
     pub fn is_finished(&self, now: u64) -> bool {
         matches!(self.state, State::Closed(_))
             && self.next_transmit(0, now).is_none()
             && self.receiver.claims() == 0
+            && self.sender.holds() == 0
     }
 
     /// What the table has to remember of it.
@@ -250,14 +266,12 @@ impl VirtualSocket {
         self.changes.insert(Changes::CLOSED);
     }
 
-    /// Gives the connection up, with a Reset if the peer has a socket that can be named.
+    /// Gives the connection up, with a Reset as soon as the peer can be named.
     fn give_up(&mut self, reason: Reason, now: u64) {
         if matches!(self.state, State::Closed(_)) {
             return;
         }
-        if self.state != State::Opening {
-            self.reset.raise();
-        }
+        self.reset.raise();
         self.end(End::Aborted(reason));
         self.follow(now);
     }

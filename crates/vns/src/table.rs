@@ -172,6 +172,22 @@ impl<T, M> HandleTable<T, M> {
         })
     }
 
+    /// The ended ones that are remembered. Whose last word went down with a channel has to say it again: the peer
+    /// would learn of a Reset only when it has something to say itself.
+    pub fn ended_mut(&mut self) -> impl Iterator<Item = (Handle, &mut M)> {
+        let slots = (0_u32..).zip(&mut self.slots);
+        slots.filter_map(|(index, slot)| match &mut slot.place {
+            Place::Ended(memory) => Some((
+                Handle {
+                    index,
+                    generation: slot.generation,
+                },
+                memory,
+            )),
+            Place::Live(_) => None,
+        })
+    }
+
     /// How many live.
     #[must_use]
     pub fn len(&self) -> usize {

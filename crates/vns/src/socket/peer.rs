@@ -28,6 +28,7 @@ impl VirtualSocket {
     /// # Errors
     /// A window that can not be, or an answer to what was not asked. The connection is reset.
     pub fn on_answer(&mut self, limit: u64, now: u64) -> Result<(), Violation> {
+        self.named = true;
         if let State::Closed(end) = self.state {
             // Given up while it was on its way: the peer learns it now.
             if matches!(end, End::Aborted(_)) {

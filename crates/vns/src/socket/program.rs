@@ -84,8 +84,10 @@ impl VirtualSocket {
         self.give_up(reason, now);
     }
 
-    /// Ends it without a word, because there is nobody to say it to: the peer began anew or is unreachable.
+    /// Ends it without a word, because there is nobody to say it to: the peer began anew or is unreachable. Nothing is said for it
+    /// any more, also if it had ended before.
     pub fn fail(&mut self, reason: Reason, now: u64) {
+        self.named = false;
         if !matches!(self.state, State::Closed(_)) {
             self.end(End::Aborted(reason));
             self.follow(now);

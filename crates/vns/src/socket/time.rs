@@ -20,6 +20,7 @@ impl VirtualSocket {
 
     /// It is `now`.
     pub fn on_timeout(&mut self, now: u64) {
+        self.receiver.on_time(now);
         // At most one of each kind comes due at a time; the bound is for times that are zero.
         for _ in 0..8 {
             let Some((_, due)) = self.next_due().filter(|(at, _)| *at <= now) else {

@@ -2,7 +2,8 @@
 
 use super::VirtualSocket;
 use crate::channel::ChannelId;
-use crate::types::{End, State, Transmit};
+use crate::claims::Hold;
+use crate::types::{Changes, End, State, Transmit};
 
 impl VirtualSocket {
     /// The next frame to send, with at most `budget` bytes of payload; with 0 only frames without any.
@@ -18,6 +19,7 @@ impl VirtualSocket {
                 self.handshake.is_due().then_some(Transmit::Open { limit })
             }
             State::Established => self.next_of_established(budget, now),
+            State::Closed(_) if !self.named => None,
             // The peer may have missed that its end was taken.
             State::Closed(End::Finished) if self.receiver.is_ended() => self.next_window(now),
             State::Closed(_) => self.reset_to_send(),
@@ -70,6 +72,24 @@ impl VirtualSocket {
             }
             Transmit::Fin { .. } => self.sender.fin_sent(channel),
             Transmit::Reset { .. } => self.reset.sent(channel),
+        }
+        self.follow(now);
+    }
+
+    /// Keeps all bytes from `sequence` on in the ring until [`Self::release`], also if they are acknowledged before: for who takes
+    /// them from the ring outside of the lock. One hold on the first is enough for many. `None` if there are [`crate::MOST_CLAIMS`]
+    /// already; then the bytes are to be taken under the lock.
+    #[must_use]
+    pub fn hold(&mut self, sequence: u64) -> Option<Hold> {
+        self.sender.hold(sequence)
+    }
+
+    /// The bytes were taken, or never will be. [`Self::acknowledged`] may move.
+    pub fn release(&mut self, hold: Hold, now: u64) {
+        let before = self.sender.released();
+        self.sender.release(hold);
+        if self.sender.released() != before && !matches!(self.state, State::Closed(_)) {
+            self.changes.insert(Changes::ACKNOWLEDGED);
         }
         self.follow(now);
     }

@@ -136,6 +136,36 @@ fn a_claim_keeps_its_place_from_being_used_again() {
 }
 
 #[test]
+fn what_is_held_is_not_given_back() {
+    let mut pair = Pair::new();
+    pair.written(3000);
+    pair.a_sends(1000, ONE).unwrap();
+    // A slow worker has not taken the second thousand yet; a copy goes by another channel.
+    let slow = pair.a_sends(1000, TWO).unwrap();
+    let hold = pair.a.hold(A.wrapping_add(1000)).unwrap();
+    pair.settle();
+    pair.now += SECOND;
+    pair.a.on_timeout(pair.now);
+    pair.settle();
+    pair.b_hears(data(A, 1000));
+    pair.b_hears(slow);
+    pair.settle();
+    assert_eq!(pair.b.frontier(), A.wrapping_add(3000));
+    assert_eq!(pair.a.acknowledged(), A.wrapping_add(1000));
+    assert_eq!(pair.a.next_timeout(), None, "nothing is waited for");
+    pair.a.take_changes();
+    pair.a.release(hold, pair.now);
+    assert_eq!(pair.a.acknowledged(), A.wrapping_add(3000));
+    assert_eq!(pair.a.take_changes(), Changes::ACKNOWLEDGED);
+
+    let hold = pair.a.hold(A).unwrap();
+    pair.a.fail(Reason::Unreachable, pair.now);
+    assert!(!pair.a.is_finished(pair.now));
+    pair.a.release(hold, pair.now);
+    assert!(pair.a.is_finished(pair.now));
+}
+
+#[test]
 fn a_socket_with_a_claim_is_not_finished() {
     let mut pair = Pair::new();
     let Ok(Placement::Write { claim, .. }) = pair.b.on_data(A, 1000, pair.now) else {
