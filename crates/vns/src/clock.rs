@@ -108,10 +108,11 @@ impl Clock {
         doubled.min(settings.probe_interval_most)
     }
 
-    /// Probed: the next comes later.
-    pub(crate) fn probed(&mut self, settings: &Settings, now: u64) {
+    /// Probed: the next comes later. Gives how often, since the peer has moved.
+    pub(crate) fn probed(&mut self, settings: &Settings, now: u64) -> u32 {
         self.probes = self.probes.saturating_add(1);
         self.probe_at = Some(now.saturating_add(self.probe_interval(settings)));
+        self.probes
     }
 
     pub(crate) const fn asked(&mut self, now: u64) {

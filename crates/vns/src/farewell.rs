@@ -1,15 +1,15 @@
 //! What is still said for a connection that is gone.
 
-use crate::types::{Reason, Transmit};
+use crate::types::{Reason, Transmit, Window};
 
 /// Remembered of an ended connection, in place of it, for as long as its handle is not used again (as TIME_WAIT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Farewell {
     /// It ended in order; the peer may not have heard that its Fin has come.
     Finished {
-        /// As in [`Transmit::Window`].
+        /// As in [`Window`].
         filled: u64,
-        /// As in [`Transmit::Window`].
+        /// As in [`Window`].
         limit: u64,
     },
     /// It was reset or refused.
@@ -27,7 +27,7 @@ pub enum Arrived {
     Fin,
     /// WINDOW.
     Window {
-        /// As in [`Transmit::Window`].
+        /// As in [`Window`].
         ask: bool,
     },
     /// RST, NCRST or NO_SOCKET.
@@ -43,12 +43,13 @@ impl Farewell {
             (
                 Self::Finished { filled, limit },
                 Arrived::Data | Arrived::Fin | Arrived::Window { ask: true },
-            ) => Some(Transmit::Window {
+            ) => Some(Transmit::Window(Window {
                 filled,
                 limit,
                 fin: true,
                 ask: false,
-            }),
+                again: false,
+            })),
             (Self::Finished { .. }, Arrived::Answer) => Some(Transmit::Reset {
                 reason: Reason::NoSocket,
             }),
@@ -78,7 +79,7 @@ mod tests {
 
     fn as_arrived(transmit: Transmit) -> Arrived {
         match transmit {
-            Transmit::Window { ask, .. } => Arrived::Window { ask },
+            Transmit::Window(window) => Arrived::Window { ask: window.ask },
             Transmit::Reset { .. } => Arrived::Reset,
             _ => unreachable!("a farewell says nothing else"),
         }

@@ -35,13 +35,16 @@
 //! # What a peer can rely on
 //!
 //! - **Retention.** A byte is the sender's until acknowledged. What was in flight on a channel that is lost is sent again, before new
-//!   data. If nothing is acknowledged for a while, the oldest part is sent again all the same (probe), so that a receiver may drop.
-//! - **Acknowledgement.** `filled` of [`Transmit::Window`] is the sequence up to which all bytes are placed, `fin` says that the end
-//!   has come too. Both are said again after every loss of a channel.
+//!   data.
+//! - **Acknowledgement.** `filled` of [`Window`] is the sequence up to which all bytes are placed, `fin` says that the end has come too.
+//!   Both are said again after every loss of a channel.
+//! - **Forgetting.** A receiver remembers [`MOST_RANGES`] runs of bytes beyond the contiguous ones. Of more it forgets the furthest and
+//!   says `again`; the sender then sends again what is not acknowledged.
 //! - **Window.** `limit` never shrinks, nor may it be exceeded. All of a later Window is at least what an earlier one says, so
 //!   Windows that overtake each other on different channels are recognised.
-//! - **Asking.** Data or a Fin that is not new is answered by a Window, and so is a Window with `ask`, which is said when the window
-//!   has been closed for long, and to keep alive. No other Window is answered.
+//! - **Asking.** Data or a Fin that is not new is answered by a Window, and so is a Window with `ask`, which is said when nothing was
+//!   acknowledged or the window was closed for long, and to keep alive. No other Window is answered. From the third such probe on the
+//!   oldest segment is sent again too, for what no flag has told.
 //! - **Reset** is immediate and final. It is never answered by a Reset.
 //!
 //! # How it is driven
@@ -77,8 +80,8 @@
 //! assert_eq!(b.frontier(), 1000); // to be published to the program
 //!
 //! b.before_idle(now);
-//! let Some(Transmit::Window { filled, limit, fin, ask }) = b.next_transmit(0, now) else { unreachable!() };
-//! a.on_window(filled, limit, fin, ask, now).unwrap();
+//! let Some(Transmit::Window(window)) = b.next_transmit(0, now) else { unreachable!() };
+//! a.on_window(window, now).unwrap();
 //! assert_eq!(a.acknowledged(), 1000); // the program's ring may be reused
 //! ```
 //!
@@ -115,5 +118,5 @@ pub use socket::VirtualSocket;
 pub use table::{Full, HandleTable, Lookup};
 pub use types::{
     Changes, Counters, End, Fault, Linger, Placement, Reason, Start, State, TcpState, Transmit,
-    Violation,
+    Violation, Window,
 };

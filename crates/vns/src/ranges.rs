@@ -1,7 +1,7 @@
 //! Which bytes beyond the contiguous ones are placed already.
 
 /// Runs of bytes out of order that a socket remembers. If one more comes, the furthest is forgotten; its sender sends it again.
-pub const MOST_RANGES: usize = 256;
+pub const MOST_RANGES: usize = 512;
 
 /// Disjoint, not touching, ascending ranges of offsets.
 #[derive(Debug, Default)]
@@ -10,8 +10,8 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    /// Adds `[start, end)`; gives the bytes that had to be forgotten for it.
-    pub(crate) fn insert(&mut self, start: u64, end: u64) -> u64 {
+    /// Adds `[start, end)`; gives the range that had to be forgotten for it.
+    pub(crate) fn insert(&mut self, start: u64, end: u64) -> Option<(u64, u64)> {
         let first = self.ranges.partition_point(|range| range.1 < start);
         let behind = self.ranges.partition_point(|range| range.0 <= end);
         if first < behind {
@@ -21,14 +21,14 @@ impl Ranges {
             );
             self.ranges[first] = merged;
             self.ranges.drain(first + 1..behind);
-            return 0;
+            return None;
         }
-        let mut forgotten = 0;
+        let mut forgotten = None;
         if self.ranges.len() == MOST_RANGES {
             if first == self.ranges.len() {
-                return end - start;
+                return Some((start, end));
             }
-            forgotten = self.ranges.pop().map_or(0, |range| range.1 - range.0);
+            forgotten = self.ranges.pop();
         }
         self.ranges.insert(first, (start, end));
         forgotten
@@ -128,13 +128,15 @@ mod tests {
     fn when_full_the_furthest_is_forgotten() {
         let mut set = Ranges::default();
         for at in 0..MOST_RANGES as u64 {
-            assert_eq!(set.insert(100 + 10 * at, 105 + 10 * at), 0);
+            assert_eq!(set.insert(100 + 10 * at, 105 + 10 * at), None);
         }
-        assert_eq!(set.insert(1_000_000, 1_000_007), 7, "further than all");
-        assert_eq!(set.insert(50, 51), 5, "the furthest goes");
+        let last = 100 + 10 * (MOST_RANGES as u64 - 1);
+        let further = (1_000_000, 1_000_007);
+        assert_eq!(set.insert(further.0, further.1), Some(further));
+        assert_eq!(set.insert(50, 51), Some((last, last + 5)));
         assert_eq!(set.len(), MOST_RANGES);
-        assert_eq!(set.insert(106, 109), 5, "and for one in a gap");
-        assert_eq!(set.insert(105, 106), 0, "merging needs no room");
+        assert_eq!(set.insert(106, 109), Some((last - 10, last - 5)));
+        assert_eq!(set.insert(105, 106), None, "merging needs no room");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::channel::ChannelId;
 use crate::claims::{Claim, Claims};
 use crate::ranges::Ranges;
 use crate::sequence::Origin;
-use crate::types::{Fault, Transmit, Violation};
+use crate::types::{Fault, Transmit, Violation, Window};
 
 /// Where arriving bytes go.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub(crate) struct Receiver {
     highest: u64,
     /// Where the stream ends, once known.
     end: Option<u64>,
+    /// Bytes up to here had come and were forgotten.
+    forgotten: u64,
     /// What the peer was told last.
     told_filled: u64,
     told_fin: bool,
@@ -54,6 +56,7 @@ impl Receiver {
             ranges: Ranges::default(),
             claims: Claims::default(),
             highest: 0,
+            forgotten: 0,
             end: None,
             told_filled: 0,
             told_fin: false,
@@ -82,6 +85,7 @@ impl Receiver {
             return Ok(Accepted::Duplicate);
         };
         let Some(claim) = self.claims.take(start, end) else {
+            self.forget(to);
             return Ok(Accepted::Dropped);
         };
         Ok(Accepted::Write {
@@ -102,7 +106,12 @@ impl Receiver {
             return (false, 0);
         };
         if start > self.frontier {
-            return (false, self.ranges.insert(start, end));
+            let forgotten = self.ranges.insert(start, end);
+            let bytes = forgotten.map_or(0, |(start, end)| {
+                self.forget(end);
+                end - start
+            });
+            return (false, bytes);
         }
         if end <= self.frontier {
             return (false, 0);
@@ -112,6 +121,16 @@ impl Receiver {
             self.due = true;
         }
         (true, 0)
+    }
+
+    /// Bytes before `end` have to come again; the peer is told at once, and then with each Window.
+    fn forget(&mut self, end: u64) {
+        self.due |= !self.says_again();
+        self.forgotten = self.forgotten.max(end);
+    }
+
+    const fn says_again(&self) -> bool {
+        self.forgotten > self.frontier
     }
 
     pub(crate) fn finish(&mut self, claim: Claim) {
@@ -215,12 +234,13 @@ impl Receiver {
 
     /// The Window to say.
     pub(crate) fn window(&self, ask: bool) -> Transmit {
-        Transmit::Window {
+        Transmit::Window(Window {
             filled: self.origin.sequence(self.frontier),
             limit: self.first_window(),
             fin: self.is_ended(),
             ask,
-        }
+            again: self.says_again(),
+        })
     }
 
     /// The limit to say in Open and Answer.
@@ -238,13 +258,12 @@ impl Receiver {
     }
 
     /// The peer was told a Window.
-    pub(crate) fn told(&mut self, window: (u64, u64, bool), channel: ChannelId, now: u64) {
-        let (filled, limit, fin) = window;
-        self.told_limit(limit, now);
-        if let Some(filled) = self.origin.offset(filled) {
+    pub(crate) fn told(&mut self, window: &Window, channel: ChannelId, now: u64) {
+        self.told_limit(window.limit, now);
+        if let Some(filled) = self.origin.offset(window.filled) {
             self.told_filled = self.told_filled.max(filled).min(self.frontier);
         }
-        self.told_fin |= fin && self.is_ended();
+        self.told_fin |= window.fin && self.is_ended();
         self.told_on = Some(channel);
         self.due = false;
         self.due_at = None;

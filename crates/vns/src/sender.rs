@@ -4,7 +4,7 @@ use crate::channel::{ChannelId, Notice};
 use crate::claims::{Claims, Hold};
 use crate::flight::Flights;
 use crate::sequence::Origin;
-use crate::types::{Fault, Violation};
+use crate::types::{Fault, Violation, Window};
 
 /// Largest window a peer may open, in bytes.
 pub const MOST_WINDOW: u64 = 1 << 40;
@@ -29,10 +29,8 @@ pub(crate) struct Sender {
     /// The program writes no more.
     shut: bool,
     fin: Notice,
-    /// Until this is acknowledged, acknowledgements that stop short show further losses.
-    recover: u64,
-    /// End of what was repeated last on suspicion.
-    suspected: u64,
+    /// What the peer had forgotten before was sent again up to here.
+    repeated: u64,
     /// The next Window asks for one.
     ask: bool,
 }
@@ -47,8 +45,7 @@ impl Sender {
             limit: 0,
             shut: false,
             fin: Notice::Quiet,
-            recover: 0,
-            suspected: 0,
+            repeated: 0,
             ask: false,
         }
     }
@@ -69,14 +66,12 @@ impl Sender {
         }
     }
 
-    pub(crate) fn on_window(
-        &mut self,
-        filled: u64,
-        limit: u64,
-        fin: bool,
-    ) -> Result<Moved, Violation> {
-        let filled = self.origin.offset(filled).ok_or(Violation::BeforeStart)?;
-        let limit = self.origin.offset(limit).ok_or(Violation::WindowInvalid)?;
+    pub(crate) fn on_window(&mut self, window: &Window) -> Result<Moved, Violation> {
+        let fin = window.fin;
+        let filled = self.origin.offset(window.filled);
+        let filled = filled.ok_or(Violation::BeforeStart)?;
+        let limit = self.origin.offset(window.limit);
+        let limit = limit.ok_or(Violation::WindowInvalid)?;
         let next = self.flights.next();
         if filled > next || (fin && (filled < next || !self.fin.was_sent())) {
             return Err(Violation::AcknowledgesUnsent);
@@ -102,30 +97,35 @@ impl Sender {
             self.fin.settle();
         }
         self.limit = self.limit.max(limit);
+        if window.again && told >= known && filled >= self.repeated {
+            // Once for all that is in flight; if that is forgotten too, a probe's answer will say so.
+            self.repeated = next;
+            self.flights.lose(filled, next);
+        }
         Ok(moved)
     }
 
-    /// Within a repetition on suspicion: the peer stopped at another gap, so its beginning is repeated at once.
-    pub(crate) fn repeat_next_gap(&mut self, segment: u64) {
-        let from = self.flights.acknowledged();
-        if from < self.recover && from >= self.suspected {
-            self.suspected = from + segment;
-            self.flights.lose(from, self.suspected.min(self.recover));
-        }
+    /// The first window, of Open or Answer.
+    pub(crate) fn on_first_window(&mut self, limit: u64) -> Result<Moved, Violation> {
+        self.on_window(&Window {
+            filled: self.origin.0,
+            limit,
+            fin: false,
+            ask: false,
+            again: false,
+        })
     }
 
-    /// Nothing was heard for long: says the oldest again, or asks.
-    pub(crate) fn suspect(&mut self, segment: u64) {
-        let from = self.flights.acknowledged();
-        if from < self.flights.next() {
-            self.recover = self.flights.next();
-            self.suspected = from + segment;
-            self.flights.lose(from, self.suspected);
-        } else if !self.fin.was_sent() {
-            self.ask = true;
-        }
-        if self.fin.was_sent() && !self.is_ended() {
-            self.fin.raise();
+    /// Nothing was heard for long: asks. If asking did not help, says the oldest `segment` bytes and the end again.
+    pub(crate) fn suspect(&mut self, segment: u64, asked_before: bool) {
+        self.ask = true;
+        self.repeated = 0;
+        if asked_before {
+            let from = self.flights.acknowledged();
+            self.flights.lose(from, from + segment);
+            if self.fin.was_sent() && !self.is_ended() {
+                self.fin.raise();
+            }
         }
     }
 
@@ -232,11 +232,6 @@ impl Sender {
 
     pub(crate) const fn next(&self) -> u64 {
         self.origin.sequence(self.flights.next())
-    }
-
-    /// The stream's first sequence.
-    pub(crate) const fn first(&self) -> u64 {
-        self.origin.0
     }
 
     pub(crate) fn pieces(&self) -> usize {

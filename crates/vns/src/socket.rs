@@ -60,7 +60,7 @@ impl VirtualSocket {
         now: u64,
     ) -> Result<Self, Violation> {
         let mut socket = Self::new(settings, start, State::Deciding, now);
-        socket.sender.on_window(start.transmit, limit, false)?;
+        socket.sender.on_first_window(limit)?;
         Ok(socket)
     }
 

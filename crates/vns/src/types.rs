@@ -23,16 +23,7 @@ pub enum Transmit {
         length: u32,
     },
     /// What has arrived, and what may be sent.
-    Window {
-        /// All bytes before it are placed.
-        filled: u64,
-        /// First sequence that the peer may not send yet.
-        limit: u64,
-        /// The Fin has come too, and all bytes before it.
-        fin: bool,
-        /// The peer is to answer with a Window that does not ask.
-        ask: bool,
-    },
+    Window(Window),
     /// No byte follows.
     Fin {
         /// Sequence after the last byte.
@@ -43,6 +34,21 @@ pub enum Transmit {
         /// Why.
         reason: Reason,
     },
+}
+
+/// What has arrived, and what may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// All bytes before it are placed.
+    pub filled: u64,
+    /// First sequence that the peer may not send yet.
+    pub limit: u64,
+    /// The Fin has come too, and all bytes before it.
+    pub fin: bool,
+    /// The peer is to answer with a Window that does not ask.
+    pub ask: bool,
+    /// Bytes beyond `filled` had come and were not remembered: all that is not acknowledged is to be sent again.
+    pub again: bool,
 }
 
 /// Why a connection was refused or reset, with the error a program sees.

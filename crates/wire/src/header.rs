@@ -54,7 +54,7 @@ impl Header {
             (Kind::Data, 0, length > 0 && length <= most && ends)
         } else if code == Kind::Window as u8 {
             let fits = length as usize == layout::window::SIZE;
-            (Kind::Window, flags::FIN | flags::ASK, fits)
+            (Kind::Window, flags::OF_WINDOW, fits)
         } else {
             return None;
         };

@@ -9,6 +9,10 @@ pub mod flags {
     pub const FIN: u8 = 1;
     /// WINDOW: its receiver is to say its own, without this flag.
     pub const ASK: u8 = 2;
+    /// WINDOW: bytes beyond what is filled had come and were forgotten.
+    pub const AGAIN: u8 = 4;
+    /// WINDOW: all that it may have.
+    pub(crate) const OF_WINDOW: u8 = FIN | ASK | AGAIN;
     /// LISTEN: an IPv6 listener that takes no IPv4.
     pub const V6_ONLY: u8 = 1;
 }
@@ -126,7 +130,7 @@ kinds! {
     /// Bytes of a stream, and where in the stream they belong.
     Data = 19 "DATA" { handle, sequence, 0, Payload::Stream },
     /// How far the receiver's ring is filled, and how far it may be.
-    Window = 20 "WINDOW" { handle, sequence, flags::FIN | flags::ASK, Payload::Exactly(layout::window::SIZE) },
+    Window = 20 "WINDOW" { handle, sequence, flags::OF_WINDOW, Payload::Exactly(layout::window::SIZE) },
     /// The stream ends at this sequence.
     Fin = 21 "FIN" { handle, sequence, 0, Payload::Exactly(0) },
     /// The connection is reset.

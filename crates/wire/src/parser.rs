@@ -180,6 +180,7 @@ impl Parser {
             limit: u64::from_le_bytes(*payload),
             fin: header.flags & flags::FIN != 0,
             ask: header.flags & flags::ASK != 0,
+            again: header.flags & flags::AGAIN != 0,
         };
         (window.filled <= window.limit).then_some(Step::Frame {
             frame: Frame::Window(window),

@@ -157,8 +157,9 @@ fn sockets() {
             limit: SEQUENCE + 0x10,
             fin: true,
             ask: true,
+            again: true,
         }),
-        "14 03 0000 08000000 01020304 05060708 090a0b0c0d0e0f10 190a0b0c0d0e0f10",
+        "14 07 0000 08000000 01020304 05060708 090a0b0c0d0e0f10 190a0b0c0d0e0f10",
     );
     check(
         Frame::Fin(Fin {

@@ -117,6 +117,7 @@ fn headers_of_frequent_frames() {
         limit: 8,
         fin: true,
         ask: true,
+        again: true,
     }));
     for (name, whole) in [("DATA", data(0, 9).to_vec()), ("WINDOW", opened)] {
         assert!(open_parser().next(&whole).is_ok());
@@ -208,6 +209,7 @@ fn sockets() {
         limit: 7,
         fin: false,
         ask: false,
+        again: false,
     });
     assert_eq!(
         changed(&opened, HEADER + window::LIMIT, &[6]),

@@ -4,7 +4,8 @@ use super::VirtualSocket;
 use crate::channel::Notice;
 use crate::claims::Claim;
 use crate::receiver::Accepted;
-use crate::types::{Changes, End, Placement, Reason, State, Violation};
+use crate::sender::Moved;
+use crate::types::{Changes, End, Placement, Reason, State, Violation, Window};
 
 impl VirtualSocket {
     /// Open came again for this connection: the same answer is given again.
@@ -125,28 +126,22 @@ impl VirtualSocket {
         self.follow(now);
     }
 
-    /// The peer acknowledges and opens its window, and asks for one if `ask`.
+    /// The peer acknowledges and opens its window.
     ///
     /// # Errors
     /// An acknowledgement or a window that can not be. The connection is reset.
-    pub fn on_window(
-        &mut self,
-        filled: u64,
-        limit: u64,
-        fin: bool,
-        ask: bool,
-        now: u64,
-    ) -> Result<(), Violation> {
+    pub fn on_window(&mut self, window: Window, now: u64) -> Result<(), Violation> {
         if !self.listens(now)? {
-            if ask {
+            if window.ask {
                 self.remind();
             }
             return Ok(());
         }
-        if ask {
+        if window.ask {
             self.receiver.say_window();
         }
-        self.window(filled, limit, fin, now)
+        let moved = self.sender.on_window(&window);
+        self.after_window(moved, now)
     }
 
     /// The peer's direction ends at `sequence`.
@@ -214,18 +209,17 @@ impl VirtualSocket {
     }
 
     fn first_window(&mut self, limit: u64, now: u64) -> Result<(), Violation> {
-        self.window(self.sender.first(), limit, false, now)
+        let moved = self.sender.on_first_window(limit);
+        self.after_window(moved, now)
     }
 
-    fn window(&mut self, filled: u64, limit: u64, fin: bool, now: u64) -> Result<(), Violation> {
-        let moved = match self.sender.on_window(filled, limit, fin) {
+    fn after_window(&mut self, moved: Result<Moved, Violation>, now: u64) -> Result<(), Violation> {
+        let moved = match moved {
             Ok(moved) => moved,
             Err(violation) => return Err(self.violation(violation, now)),
         };
         if moved.acknowledged {
             self.changes.insert(Changes::ACKNOWLEDGED);
-            self.sender
-                .repeat_next_gap(u64::from(self.settings.segment));
         }
         if moved.acknowledged || moved.opened || moved.end {
             self.clock.progress();

@@ -29,31 +29,42 @@ pub(super) const fn data(sequence: u64, length: u32) -> Transmit {
     Transmit::Data { sequence, length }
 }
 
-pub(super) const fn with_fin(filled: u64, limit: u64) -> Transmit {
-    Transmit::Window {
-        filled,
-        limit,
-        fin: true,
-        ask: false,
-    }
-}
-
-pub(super) const fn asking(filled: u64, limit: u64) -> Transmit {
-    Transmit::Window {
+pub(super) const fn plain(filled: u64, limit: u64) -> Window {
+    Window {
         filled,
         limit,
         fin: false,
-        ask: true,
+        ask: false,
+        again: false,
     }
 }
 
 pub(super) const fn window(filled: u64, limit: u64) -> Transmit {
-    Transmit::Window {
-        filled,
-        limit,
-        fin: false,
-        ask: false,
-    }
+    Transmit::Window(plain(filled, limit))
+}
+
+pub(super) const fn with_fin(filled: u64, limit: u64) -> Transmit {
+    let window = plain(filled, limit);
+    Transmit::Window(Window {
+        fin: true,
+        ..window
+    })
+}
+
+pub(super) const fn asking(filled: u64, limit: u64) -> Transmit {
+    let window = plain(filled, limit);
+    Transmit::Window(Window {
+        ask: true,
+        ..window
+    })
+}
+
+pub(super) const fn again(filled: u64, limit: u64) -> Transmit {
+    let window = plain(filled, limit);
+    Transmit::Window(Window {
+        again: true,
+        ..window
+    })
 }
 
 /// A connection, time, and what is on its way nowhere: frames are handed over by hand.
@@ -194,12 +205,7 @@ pub(super) fn deliver(
             }
             Ok(())
         }
-        Transmit::Window {
-            filled,
-            limit,
-            fin,
-            ask,
-        } => socket.on_window(filled, limit, fin, ask, now),
+        Transmit::Window(window) => socket.on_window(window, now),
         Transmit::Fin { sequence } => socket.on_fin(sequence, now),
         Transmit::Reset { reason } => {
             socket.on_reset(reason, now);

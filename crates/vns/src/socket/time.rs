@@ -4,6 +4,9 @@ use super::VirtualSocket;
 use crate::clock::Due;
 use crate::types::{Changes, End, Reason, State};
 
+/// Probes that only ask.
+const ASKS: u32 = 2;
+
 impl VirtualSocket {
     /// When [`Self::on_timeout`] is to be called, or [`Self::next_transmit`] has something, if nothing happens before; `None`: never.
     ///
@@ -29,11 +32,12 @@ impl VirtualSocket {
             match due {
                 Due::Probe => {
                     self.counters.probes += 1;
-                    self.clock.probed(&self.settings, now);
+                    let probes = self.clock.probed(&self.settings, now);
                     if self.state == State::Opening {
                         self.handshake.raise();
                     } else {
-                        self.sender.suspect(u64::from(self.settings.segment));
+                        let segment = u64::from(self.settings.segment);
+                        self.sender.suspect(segment, probes > ASKS);
                     }
                 }
                 Due::Question => {

@@ -58,14 +58,9 @@ impl VirtualSocket {
             Transmit::Data { sequence, length } => {
                 self.counters.bytes_repeated += self.sender.data_sent(sequence, length, channel);
             }
-            Transmit::Window {
-                filled,
-                limit,
-                fin,
-                ask,
-            } => {
-                self.receiver.told((filled, limit, fin), channel, now);
-                if ask {
+            Transmit::Window(ref window) => {
+                self.receiver.told(window, channel, now);
+                if window.ask {
                     self.sender.asked();
                 }
                 self.counters.windows += 1;

@@ -2,6 +2,7 @@
 
 use netchannel_vns::{
     Arrived, End, Farewell, Handle, Lookup, Placement, Reason, State, Transmit, VirtualSocket,
+    Window,
 };
 
 use crate::host::{Memory, NO_HANDLE};
@@ -303,7 +304,7 @@ impl World {
             Transmit::Open { .. } => return,
             Transmit::Answer { .. } => Arrived::Answer,
             Transmit::Data { .. } => Arrived::Data,
-            Transmit::Window { ask, .. } => Arrived::Window { ask },
+            Transmit::Window(window) => Arrived::Window { ask: window.ask },
             Transmit::Fin { .. } => Arrived::Fin,
             Transmit::Reset { .. } => Arrived::Reset,
         };
@@ -373,12 +374,7 @@ impl World {
         let result = match transmit {
             Transmit::Open { .. } => Ok(()),
             Transmit::Answer { limit } => socket.on_answer(limit, now),
-            Transmit::Window {
-                filled,
-                limit,
-                fin,
-                ask,
-            } => socket.on_window(filled, limit, fin, ask, now),
+            Transmit::Window(window) => socket.on_window(window, now),
             Transmit::Fin { sequence } => socket.on_fin(sequence, now),
             Transmit::Reset { reason } => {
                 socket.on_reset(reason, now);
@@ -417,7 +413,8 @@ impl World {
     }
 
     fn begin_write(&mut self, who: Who, write: Write) {
-        if self.scenario.slow_workers && self.random.once_in(4) {
+        let slow = self.scenario.slow_workers;
+        if slow > 0 && self.random.once_in(slow) {
             self.network.pipes.get_mut(&write.pipe).unwrap().busy = true;
             let wait = match self.random.upto(9) {
                 0 => 4 * SECOND,
@@ -487,12 +484,13 @@ impl World {
                 && let Some(peer) = memory.peer
             {
                 let body = match memory.farewell {
-                    Farewell::Finished { filled, limit } => Transmit::Window {
+                    Farewell::Finished { filled, limit } => Transmit::Window(Window {
                         filled,
                         limit,
                         fin: true,
                         ask: false,
-                    },
+                        again: false,
+                    }),
                     Farewell::Reset(reason) => Transmit::Reset { reason },
                 };
                 again.push((handle, peer, body));
@@ -556,20 +554,16 @@ impl World {
                     *length = u32::try_from(by(random, (*length).into()) & 0xffff_ffff).unwrap();
                 }
             }
-            Transmit::Window {
-                filled,
-                limit,
-                fin,
-                ask,
-            } => {
+            Transmit::Window(window) => {
                 if random.once_in(2) {
-                    *filled = by(random, *filled);
+                    window.filled = by(random, window.filled);
                 }
                 if random.once_in(2) {
-                    *limit = by(random, *limit);
+                    window.limit = by(random, window.limit);
                 }
-                *fin ^= random.once_in(4);
-                *ask ^= random.once_in(4);
+                window.fin ^= random.once_in(4);
+                window.ask ^= random.once_in(4);
+                window.again ^= random.once_in(4);
             }
             Transmit::Fin { sequence } => *sequence = by(random, *sequence),
             Transmit::Reset { .. } => {}
@@ -602,12 +596,13 @@ impl World {
             3 if self.random.once_in(4) => Transmit::Reset {
                 reason: Reason::NoSocket,
             },
-            4 => Transmit::Window {
+            4 => Transmit::Window(Window {
                 filled: heard.wrapping_add(number),
                 limit: heard.wrapping_add(other),
                 fin: self.random.once_in(4),
                 ask: self.random.once_in(2),
-            },
+                again: self.random.once_in(2),
+            }),
             _ => Transmit::Data {
                 sequence: start.wrapping_add(number),
                 length,

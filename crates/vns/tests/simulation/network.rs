@@ -73,7 +73,7 @@ impl Network {
             alive: [false; 2],
             latency: random.between(MICROSECOND, scenario.latency),
             room: match scenario.crumbs {
-                true => 1000,
+                true => 3000,
                 false => usize::try_from(random.between(2, 40)).unwrap(),
             },
         });

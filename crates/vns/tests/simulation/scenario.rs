@@ -28,8 +28,8 @@ pub struct Scenario {
     pub without_probes: bool,
     /// Segments of a byte or two, windows of thousands: more gaps and flights than are remembered.
     pub crumbs: bool,
-    /// Workers are slow between learning where bytes belong and writing them.
-    pub slow_workers: bool,
+    /// Workers are slow between learning where bytes belong and writing them: one in so many times, 0 never.
+    pub slow_workers: u64,
     /// One in so many times a worker says that it is about to idle; 0 never.
     pub idles: u64,
     /// All channels have numbers that are the same modulo 64.
@@ -51,9 +51,13 @@ impl Scenario {
             _ => random.between(1, 12),
         };
         let restarts = if kind == 2 { random.between(1, 2) } else { 0 };
-        let without_probes = kind < 2 && random.once_in(2);
-        let crumbs = !without_probes && random.once_in(32);
-        let slow_workers = crumbs || random.once_in(2);
+        let crumbs = seed % 64 < 2;
+        let without_probes = kind < 2 && !crumbs && random.once_in(2);
+        let slow_workers = match random.once_in(2) {
+            _ if crumbs => 700,
+            true => 4,
+            false => 0,
+        };
         let mut settings = Settings {
             segment: u32::try_from(random.between(1, 2000)).unwrap(),
             acknowledge_delay: random.upto(2) * MILLISECOND,
@@ -74,7 +78,10 @@ impl Scenario {
         let small = random.once_in(3);
         Self {
             settings,
-            channels: usize::try_from(random.between(1, 6)).unwrap(),
+            channels: match usize::try_from(random.between(1, 6)).unwrap() {
+                _ if crumbs => 2,
+                channels => channels,
+            },
             pairs: usize::try_from(random.between(1, if crumbs { 2 } else { 5 })).unwrap(),
             cuts,
             restarts,
@@ -87,7 +94,7 @@ impl Scenario {
             numbers_collide: random.once_in(8),
             latency: [20 * MICROSECOND, MILLISECOND, 20 * MILLISECOND][random.index(3)],
             bytes: match (crumbs, small) {
-                (true, _) => 3000,
+                (true, _) => 4000,
                 (_, true) => 300,
                 _ => 8000,
             },

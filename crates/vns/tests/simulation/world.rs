@@ -180,13 +180,14 @@ impl World {
         let random = &mut self.random;
         // Without probes nothing may be dropped, so there must not be room for too many gaps.
         let most = if self.scenario.without_probes { 8 } else { 12 };
-        let least = if self.scenario.crumbs { 11 } else { 0 };
+        let crumbs = self.scenario.crumbs;
+        let least = if crumbs { 12 } else { 0 };
         let mut ring = || 1 << random.between(least, most);
         let rings: [(u64, u64); 2] = [(ring(), ring()), (ring(), ring())];
         // Through small rings not much goes in a time.
         let mut total = |host: usize| {
             let least = rings[host].0.min(rings[1 - host].1);
-            random.upto(bytes.min(50 * least))
+            random.between(if crumbs { bytes } else { 0 }, bytes.min(50 * least))
         };
         let totals = [total(0), total(1)];
         let mut pair = Pair {
@@ -356,7 +357,12 @@ impl World {
             writes: stream(host),
             reads: stream(1 - host),
             manner: plan.manners[host],
-            pace: [Pace::Eager, Pace::Slow, Pace::Pauses][random.index(3)],
+            pace: match random.index(3) {
+                _ if self.scenario.crumbs => Pace::Eager,
+                0 => Pace::Eager,
+                1 => Pace::Slow,
+                _ => Pace::Pauses,
+            },
             linger: match random.upto(1) {
                 0 => Linger::Background,
                 _ => Linger::Wait(random.upto(SECOND)),
@@ -607,7 +613,7 @@ impl World {
     pub fn judge(&mut self) {
         let quiet = self.scenario.cuts + self.scenario.restarts == 0;
         let forgotten = self.sums.dropped > 0;
-        if quiet && !self.scenario.lies && !self.scenario.slow_workers && !forgotten {
+        if quiet && !self.scenario.lies && self.scenario.slow_workers == 0 && !forgotten {
             assert_eq!(self.sums.repeated, 0, "nothing was lost");
         }
         if self.scenario.without_probes {

@@ -53,6 +53,7 @@ pub(crate) fn decode<'a>(header: &Header, payload: &'a [u8]) -> Result<Frame<'a>
                 limit,
                 fin: flags & flags::FIN != 0,
                 ask: flags & flags::ASK != 0,
+                again: flags & flags::AGAIN != 0,
             })
         }
         Kind::Fin => Frame::Fin(Fin { handle, sequence }),

@@ -67,8 +67,9 @@ impl Frame<'_> {
             Self::Window(it) => {
                 let fin = if it.fin { flags::FIN } else { 0 };
                 let ask = if it.ask { flags::ASK } else { 0 };
+                let again = if it.again { flags::AGAIN } else { 0 };
                 let length = fill(out, &it.limit.to_le_bytes());
-                (length, (it.handle, it.filled, fin | ask))
+                (length, (it.handle, it.filled, fin | ask | again))
             }
             Self::Fin(it) => (0, (it.handle, it.sequence, 0)),
             Self::Rst(it) => {

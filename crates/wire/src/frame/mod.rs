@@ -63,6 +63,9 @@ pub struct Window {
     pub fin: bool,
     /// Whether the receiver of the frame is to say its own window, without asking.
     pub ask: bool,
+    /// Whether bytes beyond `filled` had come and were forgotten: the receiver of the frame is to send
+    /// again what is not acknowledged.
+    pub again: bool,
 }
 
 /// The stream of the frame's sender ends.

@@ -126,6 +126,7 @@ impl<'a> Source<'a> {
                     limit: one.max(other),
                     fin: self.flag(),
                     ask: self.flag(),
+                    again: self.flag(),
                 })
             }
             6 => Frame::Fin(Fin {

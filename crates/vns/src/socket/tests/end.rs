@@ -291,7 +291,7 @@ fn a_reset_that_a_channel_took_along_is_said_again() {
     assert_eq!(pair.a_sends(0, TWO), Some(reset));
     // And who lives asks after a loss, also without having sent anything there.
     pair.b.on_channel_lost(ONE, pair.now);
-    let Some(Transmit::Window { .. }) = pair.b_sends(0, TWO) else {
+    let Some(Transmit::Window(_)) = pair.b_sends(0, TWO) else {
         panic!()
     };
     assert_eq!(
@@ -328,7 +328,7 @@ fn after_the_end_nothing_happens() {
     pair.a.on_reset(Reason::TimedOut, now);
     pair.a.before_idle(now);
     pair.a.on_timeout(now);
-    pair.a.on_window(77, 7, true, false, now).unwrap();
+    pair.a.on_window(plain(77, 7), now).unwrap();
     assert!(pair.a.take_changes().is_empty());
     assert_eq!(pair.a.state(), State::Closed(End::Aborted(Reason::Aborted)));
 }

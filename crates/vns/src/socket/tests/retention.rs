@@ -183,57 +183,84 @@ fn a_socket_with_a_claim_is_not_finished() {
 }
 
 #[test]
-fn a_receiver_may_drop_and_the_sender_finds_out() {
+fn what_the_peer_had_forgotten_is_sent_again_once() {
     let mut pair = Pair::new();
     pair.written(4000);
     for _ in 0..4 {
         pair.a_sends(1000, ONE).unwrap();
     }
-    // The first and third are dropped, as when too much came out of order.
-    pair.b_hears(data(A.wrapping_add(1000), 1000));
-    pair.b_hears(data(A.wrapping_add(3000), 1000));
-    assert_eq!(pair.a_sends(9999, ONE), None);
+    let limit = A.wrapping_add(CAPACITY);
+    pair.a_hears(again(A.wrapping_add(500), limit));
+    assert_eq!(
+        pair.a_sends(9999, TWO),
+        Some(data(A.wrapping_add(500), 3500))
+    );
+    pair.a_hears(again(A.wrapping_add(500), limit));
+    pair.a_hears(again(A.wrapping_add(1000), limit));
+    assert_eq!(pair.a_sends(9999, TWO), None, "that is on its way");
+    // An old one, overtaken.
+    pair.a_hears(again(A, limit));
+    assert_eq!(pair.a_sends(9999, TWO), None);
+    // Not even that helped: the answer to a probe says so.
     pair.now = pair.a.next_timeout().unwrap();
     pair.a.on_timeout(pair.now);
-    assert_eq!(pair.a.counters().probes, 1);
-    let again = pair.a_sends(9999, ONE).unwrap();
-    assert_eq!(again, data(A, 1000));
-    pair.b_hears(again);
-    pair.b.before_idle(pair.now);
-    let told = pair.b_sends(0, ONE).unwrap();
-    pair.a_hears(told);
-    // It stopped at another gap, which is filled without another time-out.
+    assert!(matches!(pair.a_sends(9999, TWO), Some(Transmit::Window(window)) if window.ask));
+    pair.a_hears(again(A.wrapping_add(1000), limit));
     assert_eq!(
         pair.a_sends(9999, ONE),
-        Some(data(A.wrapping_add(2000), 1000))
+        Some(data(A.wrapping_add(1000), 3000))
     );
-    pair.b_hears(data(A.wrapping_add(2000), 1000));
-    pair.settle();
-    assert_eq!(pair.a.acknowledged(), A.wrapping_add(4000));
+    pair.a_hears(window(A.wrapping_add(4000), limit));
+    assert_eq!(pair.a.next_timeout(), None);
 }
 
 #[test]
-fn more_ranges_than_may_be_remembered_are_dropped_not_acknowledged() {
+fn when_asking_does_not_help_the_oldest_is_sent_again() {
+    let mut pair = Pair::new();
+    pair.written(3000);
+    pair.a.shutdown_write(pair.now);
+    while pair.a_sends(1000, ONE).is_some() {}
+    let limit = A.wrapping_add(CAPACITY);
+    for probe in 1..=3 {
+        pair.now = pair.a.next_timeout().unwrap();
+        pair.a.on_timeout(pair.now);
+        let asked = pair.a_sends(9999, ONE);
+        assert_eq!(asked, Some(asking(B, B.wrapping_add(CAPACITY))));
+        let oldest = (probe == 3).then_some(data(A, 1000));
+        assert_eq!(pair.a_sends(9999, ONE), oldest);
+        pair.a_hears(window(A, limit));
+    }
+    let sequence = A.wrapping_add(3000);
+    assert_eq!(pair.a_sends(9999, ONE), Some(Transmit::Fin { sequence }));
+    assert_eq!(pair.a_sends(9999, ONE), None);
+}
+
+#[test]
+fn more_ranges_than_may_be_remembered_are_forgotten_not_acknowledged() {
     let mut pair = Pair::new();
     let count = MOST_RANGES as u64 + 50;
     pair.written(2 * count);
     pair.a_sends(9999, ONE).unwrap();
+    let limit = A.wrapping_add(CAPACITY);
     for at in 0..count {
         pair.b_hears(data(A.wrapping_add(2 * at + 1), 1));
         assert!(pair.b.gaps() <= MOST_RANGES);
+        // Told at once, and once.
+        let told = (at == MOST_RANGES as u64).then_some(again(A, limit));
+        assert_eq!(pair.b_sends(0, ONE), told);
     }
     assert_eq!(pair.b.counters().bytes_dropped, 50);
     for at in 0..count {
         pair.b_hears(data(A.wrapping_add(2 * at), 1));
     }
-    assert_eq!(
-        pair.b.frontier(),
-        A.wrapping_add(2 * MOST_RANGES as u64 + 1)
-    );
-    pair.settle();
-    pair.pass(SECOND);
+    let frontier = A.wrapping_add(2 * MOST_RANGES as u64 + 1);
+    assert_eq!(pair.b.frontier(), frontier);
+    pair.b.before_idle(pair.now);
+    assert_eq!(pair.b_sends(0, ONE), Some(again(frontier, limit)));
+    pair.a_hears(again(frontier, limit));
     pair.settle();
     assert_eq!(pair.a.acknowledged(), A.wrapping_add(2 * count));
+    assert_eq!(pair.a.counters().probes, 0);
 }
 
 #[test]

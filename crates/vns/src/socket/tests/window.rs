@@ -65,7 +65,7 @@ fn windows_that_can_not_be_are_violations() {
         pair.written(1000);
         pair.a_sends(9999, ONE).unwrap();
         assert_eq!(
-            pair.a.on_window(filled, limit, false, false, pair.now),
+            pair.a.on_window(plain(filled, limit), pair.now),
             Err(violation),
             "{filled} {limit}"
         );
@@ -80,7 +80,7 @@ fn windows_that_can_not_be_are_violations() {
     pair.a_sends(9999, ONE).unwrap();
     pair.a_hears(window(at(600), at(5000)));
     assert_eq!(
-        pair.a.on_window(at(500), at(5001), false, false, pair.now),
+        pair.a.on_window(plain(at(500), at(5001)), pair.now),
         Err(Violation::WindowInvalid)
     );
 }
