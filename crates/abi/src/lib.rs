@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod class;
 pub mod directory;
 pub mod handle;
 pub mod link;
@@ -44,9 +45,11 @@ pub const LAYOUT_HASH: u64 = {
         core::mem::offset_of!(link::Slot, meta) as u64,
         core::mem::offset_of!(link::Side, waiter) as u64,
         core::mem::offset_of!(link::Side, error) as u64,
+        core::mem::offset_of!(link::Side, hints) as u64,
         core::mem::size_of::<link::Cell>() as u64,
         core::mem::size_of::<link::Header>() as u64,
         core::mem::size_of::<program::SocketEntry>() as u64,
+        core::mem::offset_of!(program::SocketEntry, hints) as u64,
         core::mem::size_of::<program::Header>() as u64,
         core::mem::size_of::<directory::Entry>() as u64,
         core::mem::size_of::<message::Message>() as u64,

@@ -106,7 +106,10 @@ pub struct Side {
     pub tokens: AtomicU32,
     /// (s) only: with RESET before ESTABLISHED, the errno with which the connect fails; 0 for none.
     pub error: AtomicU32,
-    _gap: [u32; 4],
+    /// (o) What its program says about the class of the connection, a [`crate::class::Hints`] word.
+    /// Set after the generation and changed at any time: whoever sends for the program looks now and then.
+    pub hints: AtomicU32,
+    _gap: [u32; 3],
     /// (b) Whom of this side the peer must wake: the owner sets bits, the peer takes them away.
     /// See [`waiter`].
     pub waiter: AtomicU32,

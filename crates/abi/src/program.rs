@@ -138,6 +138,8 @@ pub struct SocketEntry {
     pub linger: AtomicU32,
     /// Boolean options, private to the library: which were set, and their values 16 bits higher.
     pub flags: AtomicU32,
+    /// What the program has said about its class, a [`crate::class::Hints`] word.
+    pub hints: AtomicU32,
     /// Sending.
     pub transmit: Direction,
     /// Receiving.

@@ -99,6 +99,7 @@ fn structures() -> Vec<Structure> {
                 generation,
                 tokens,
                 error,
+                hints,
                 waiter
             }
         ),
@@ -152,6 +153,7 @@ fn structures() -> Vec<Structure> {
                 send_timeout,
                 linger,
                 flags,
+                hints,
                 transmit,
                 receive
             }

@@ -65,9 +65,22 @@ pub struct Run {
     /// Do not start a daemon where none serves
     #[arg(long)]
     pub no_daemon: bool,
+    /// What the program's connections to other hosts are for: few bytes soon, or many bytes. What it
+    /// says of a socket itself goes before that
+    #[arg(long, value_enum, value_name = "CLASS")]
+    pub class: Option<ClassChoice>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
+}
+
+/// Classes to choose from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ClassChoice {
+    /// Few bytes, soon
+    Latency,
+    /// Many bytes
+    Throughput,
 }
 
 /// `netchannel daemon`.

@@ -163,7 +163,7 @@ fn is_wanted(arguments: &Ss, socket: &Socket) -> bool {
 fn shown_sockets(sockets: &[Socket]) -> String {
     let head = [
         "STATE", "PATH", "RECV-Q", "SEND-Q", "LOCAL", "PEER", "PROGRAM", "PID", "FD", "REASON",
-        "RECEIVED", "SENT",
+        "RECEIVED", "SENT", "CLASS",
     ];
     let rows = sockets.iter().map(|socket| {
         // As in ss of iproute2, the first queue of a listener is what waits to be accepted.
@@ -184,6 +184,7 @@ fn shown_sockets(sockets: &[Socket]) -> String {
             socket.reason.clone(),
             bytes(socket.received),
             bytes(socket.sent),
+            socket.class.clone(),
         ]
     });
     table(&head, rows.collect())

@@ -1,6 +1,6 @@
 //! `netchannel run`: makes everything ready, and becomes the program.
 
-use crate::arguments::Run;
+use crate::arguments::{ClassChoice, Run};
 use crate::daemon::start_detached;
 use crate::executable::{self, Obstacle};
 use crate::library;
@@ -63,6 +63,17 @@ fn prepare(arguments: &Run, environment: &mut Vec<(OsString, OsString)>) -> Resu
         // Set even where the program itself can not load it: its children may.
         preload(environment, &library);
         set(environment, SOCKET_VARIABLE, socket.into_os_string());
+        if let Some(class) = arguments.class {
+            let name = match class {
+                ClassChoice::Latency => "latency",
+                ClassChoice::Throughput => "throughput",
+            };
+            set(
+                environment,
+                netchannel_abi::class::VARIABLE,
+                OsString::from(name),
+            );
+        }
         if arguments.require {
             set(environment, "NETCHANNEL_REQUIRE", OsString::from("1"));
         }

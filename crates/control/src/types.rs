@@ -180,6 +180,10 @@ pub struct Socket {
     pub received: u64,
     /// Connections offered to a listener that it has not taken yet.
     pub pending: u64,
+    /// What the program says of its class: `latency` or `throughput`, `-` where it says nothing.
+    pub class: String,
+    /// By what it says so: `SO_APP_TYPE`, `SO_PRIORITY`, `DSCP` or `run`; `-` where it says nothing.
+    pub class_source: String,
     /// The daemon's number of the link, 0 where there is none.
     pub link: u64,
     /// Slot in the link.

@@ -14,6 +14,7 @@
 
 mod admin;
 mod bind;
+mod class;
 mod core;
 mod deposits;
 mod diagnosis;

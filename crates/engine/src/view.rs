@@ -1,6 +1,7 @@
 //! What the regions of programs and the links between them show. All of it was written by programs
 //! that may lie: it is copied once, clamped, and never used as an index unchecked.
 
+use crate::class;
 use crate::core::CoreEngine;
 use crate::memory;
 use crate::program::{Estate, Program};
@@ -203,6 +204,7 @@ fn socket(
         State::Fresh | State::Free => (Path::Fresh, "UNCONN"),
     };
     let maker = entry.process.load(Relaxed);
+    let class = class::said(entry.hints.load(Relaxed));
     let mut socket = Socket {
         program: number,
         process: if maker == 0 { program.process } else { maker },
@@ -220,6 +222,8 @@ fn socket(
         sent: 0,
         received: 0,
         pending: 0,
+        class: class.map_or("-", |(class, _)| class).to_owned(),
+        class_source: class.map_or("-", |(_, source)| source).to_owned(),
         link: 0,
         slot: 0,
     };

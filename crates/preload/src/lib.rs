@@ -22,6 +22,7 @@ mod accepting;
 mod attach;
 mod bell;
 mod cancel;
+mod class;
 mod clock;
 mod connection;
 mod departure;
@@ -66,6 +67,7 @@ extern "C" fn start() {
     if table::initialise() {
         wait::initialise();
         fork::initialise();
+        class::arrive();
         image::arrive();
     }
 }

@@ -9,7 +9,7 @@ use netchannel_abi::link::side_flags;
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
 use crate::table::Kind;
-use crate::{limits, real, sys, user};
+use crate::{class, limits, real, sys, user};
 
 /// One option as the program set it.
 #[derive(Clone, Copy)]
@@ -112,6 +112,8 @@ pub fn inherit(listener: &Socket, socket: &Socket) {
         .store(from.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
     let limit = from.transmit.limit.load(Ordering::Relaxed);
     to.transmit.limit.store(limit, Ordering::Relaxed);
+    to.hints
+        .store(from.hints.load(Ordering::Relaxed), Ordering::Relaxed);
     to.flags
         .store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
     to.low_water
@@ -280,6 +282,7 @@ fn as_int(record: &Record) -> i32 {
 
 /// Lets an option act on the virtual socket itself.
 fn apply(socket: &Socket, fd: c_int, record: &Record) {
+    class::note(socket, fd, record);
     if record.level != libc::SOL_SOCKET {
         return;
     }

@@ -11,7 +11,7 @@ use crate::listener::Listener;
 use crate::lock::{self, Lock};
 use crate::options::Record;
 use crate::table::{self, Kind, Word};
-use crate::{attach, faults, foreign, sys};
+use crate::{attach, class, faults, foreign, sys};
 
 /// Bits of [`SocketEntry::status`].
 pub mod status {
@@ -233,6 +233,7 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     ] {
         word.store(0, Ordering::Relaxed);
     }
+    entry.hints.store(class::initial(), Ordering::Relaxed);
     entry.error.store(0, Ordering::Relaxed);
     entry.link.store(0, Ordering::Relaxed);
     entry.receive_timeout.store(0, Ordering::Relaxed);

@@ -12,10 +12,12 @@ use super::anchor::Anchor;
 use super::link::{LinkEnd, Loan, reset_side};
 use super::reader::Reader;
 use super::writer::Writer;
+use crate::class;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Cell, Role, Side, Slot, side_flags, waiter as bits};
 use netchannel_ring::waiter::Wake;
 use netchannel_ring::{Fault, cell, waiter};
+use netchannel_scheduler::Hints;
 use netchannel_shm::{Room, Run, Span};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -96,6 +98,21 @@ impl Lane {
             return 0;
         }
         peer.flags.load(Ordering::Acquire)
+    }
+
+    /// What the program says about the class of the connection.
+    #[must_use]
+    #[allow(dead_code, reason = "asked by who sends it to another host")]
+    pub fn hints(&self) -> Hints {
+        let word = self.sides().map_or(0, |(_, peer)| {
+            // As with the flags: without its generation the word is of an earlier connection.
+            if peer.generation.load(Ordering::Acquire) == self.handle.generation {
+                peer.hints.load(Ordering::Relaxed)
+            } else {
+                0
+            }
+        });
+        class::hints(word)
     }
 
     /// Whether the program is gone without having closed: its bytes can still be read.

@@ -61,6 +61,8 @@ pub fn accept(listening: &Socket, pending: Pending, flags: c_int) -> Result<(i32
     describe(&socket, link, loan, &local, &peer, number);
     options::inherit(listening, &socket);
     let (own, _) = link.sides(shared);
+    let hints = socket.entry.hints.load(Ordering::Relaxed);
+    own.hints.store(hints, Ordering::Relaxed);
     own.flags.fetch_or(side_flags::ACCEPTED, Ordering::AcqRel);
     if let Some(header) = header() {
         header.accepts.fetch_add(1, Ordering::Relaxed);

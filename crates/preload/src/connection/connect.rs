@@ -165,6 +165,8 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
         .store(handle.generation, Ordering::Relaxed);
     let ring = link.layout.small_ring(Role::Client, handle.index as usize);
     reset_side(&slot.client, handle.generation, ring);
+    let hints = socket.entry.hints.load(Ordering::Relaxed);
+    slot.client.hints.store(hints, Ordering::Relaxed);
     if !link.announce(handle, number, claimed) {
         // Nobody saw it: both sides count as closed.
         slot.server

@@ -7,7 +7,7 @@ use crate::accepting::{self, Accepted};
 use crate::connection::{self, Connected};
 use crate::socket::{self, status};
 use crate::table::{self, Kind};
-use crate::{names, options, real};
+use crate::{class, names, options, real};
 
 /// Result of a call that gives 0 or an errno.
 fn done(result: Result<(), i32>) -> c_int {
@@ -162,6 +162,7 @@ hook! {
             return real::setsockopt(fd, level, name, value, length);
         };
         match socket.word.kind() {
+            _ if class::is_own(level) => done(class::set(&socket, fd, name, value, length)),
             Kind::Fresh | Kind::Virtual => {
                 done(options::set(&socket, fd, level, name, value, length))
             }
@@ -182,6 +183,9 @@ hook! {
         fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t,
     ) -> c_int {
         match socket::of(fd) {
+            Some(socket) if class::is_own(level) => {
+                done(class::get(&socket, name, value, length))
+            }
             Some(socket) if matches!(socket.word.kind(), Kind::Fresh | Kind::Virtual) => {
                 done(options::get(&socket, fd, level, name, value, length))
             }

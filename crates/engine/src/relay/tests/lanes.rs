@@ -1,8 +1,11 @@
 //! Lanes between ends that keep the rules: order, rings that move, slots that are used again.
 
 use super::*;
+use netchannel_abi::class;
 use netchannel_abi::link::{SMALL_RING, side_flags};
+use netchannel_scheduler::{Class, Hints};
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 #[test]
 fn bytes_arrive_in_order_whatever_the_sizes() {
@@ -209,4 +212,24 @@ fn jobs_announced_before_an_end_are_still_taken() {
     drop((lane, client));
     assert!(!server.read_channel());
     assert_eq!(take(&server).len(), 1);
+}
+
+#[test]
+fn what_a_program_says_about_its_class_is_heard() {
+    let (client, server) = link();
+    let (mine, theirs) = connect(&client, &server);
+    assert_eq!(theirs.hints(), Hints::default());
+    let word = class::Hints {
+        run: class::LATENCY,
+        dscp: 46,
+        ..class::Hints::default()
+    };
+    let (own, _) = mine.sides().unwrap();
+    own.hints.store(word.to_word(), Ordering::Relaxed);
+    let heard = theirs.hints();
+    assert_eq!((heard.run, heard.dscp), (Some(Class::Latency), 46));
+    assert_eq!(heard.option, None);
+    // Of another connection it says nothing.
+    own.generation.store(0, Ordering::Relaxed);
+    assert_eq!(theirs.hints(), Hints::default());
 }

@@ -1,0 +1,65 @@
+//! What programs say about the class of their sockets, in the scheduler's words.
+
+use netchannel_abi::class::{self, LATENCY, THROUGHPUT};
+use netchannel_scheduler::{Class, Hints, Source, classify};
+
+/// Reads a word that a program wrote; any word is something.
+#[must_use]
+pub fn hints(word: u32) -> Hints {
+    let said = class::Hints::from_word(word);
+    let of = |code: u8| match code {
+        LATENCY => Some(Class::Latency),
+        THROUGHPUT => Some(Class::Throughput),
+        _ => None,
+    };
+    Hints {
+        option: of(said.option),
+        priority: u32::from(said.priority),
+        dscp: said.dscp,
+        run: of(said.run),
+        ..Hints::default()
+    }
+}
+
+/// The class that a word makes by itself, and what decided it; nothing where it says nothing.
+#[must_use]
+pub fn said(word: u32) -> Option<(&'static str, &'static str)> {
+    let (class, source) = classify(&hints(word));
+    let class = match class {
+        Class::Latency => "latency",
+        Class::Throughput => "throughput",
+    };
+    let source = match source {
+        Source::Option => "SO_APP_TYPE",
+        Source::Priority => "SO_PRIORITY",
+        Source::Dscp => "DSCP",
+        Source::Run => "run",
+        _ => return None,
+    };
+    Some((class, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_say_what_programs_said() {
+        let word = |option, run, dscp, priority| {
+            let hints = class::Hints {
+                option,
+                run,
+                dscp,
+                priority,
+            };
+            said(hints.to_word())
+        };
+        assert_eq!(said(0), None);
+        assert_eq!(word(0, 1, 0, 0), Some(("latency", "run")));
+        assert_eq!(word(0, 1, 8, 0), Some(("throughput", "DSCP")));
+        assert_eq!(word(0, 1, 8, 6), Some(("latency", "SO_PRIORITY")));
+        assert_eq!(word(2, 1, 8, 6), Some(("throughput", "SO_APP_TYPE")));
+        // Half a sentence says nothing.
+        assert_eq!(word(3, 3, 26, 0), None);
+    }
+}
