@@ -37,6 +37,7 @@ fn listed(directory: &OwnedFd, port: u16) -> Vec<u32> {
         let entry: &directory::Entry = region.at(offset).unwrap();
         match entry.listener.load(Relaxed) {
             0 => break,
+            directory::LEFT => {}
             listener if entry.address.load().port == port => found.push(listener),
             _ => {}
         }
