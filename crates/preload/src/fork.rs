@@ -8,7 +8,7 @@ use netchannel_abi::message::Operation;
 use crate::lock;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
-use crate::{HEAP, attach, epoll, faults, foreign, limits, listener, ports, receiver, sys};
+use crate::{HEAP, attach, epoll, faults, foreign, limits, listener, poll, ports, receiver, sys};
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
 
@@ -114,5 +114,6 @@ unsafe extern "C" fn in_child() {
     foreign::reset_in_child();
     receiver::reset_in_child();
     epoll::reset_in_child();
+    poll::reset_in_child();
     listener::reset_in_child();
 }

@@ -3,16 +3,16 @@
 //! Virtual ones are looked at in shared memory; to sleep, their anchors (and for listeners the
 //! descriptors on which virtual connections announce themselves) take part in one kernel `poll`.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{POLLIN, pollfd};
-use netchannel_abi::link::waiter as bits;
+use netchannel_abi::link::{side_flags, waiter as bits};
 
 use crate::epoll::{Asleep, EpollSet};
 use crate::lane::Lane;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{attach, bell, cancel, clock, epoll, listener, sys, wait};
+use crate::{bell, cancel, clock, epoll, listener, sys, wait};
 
 /// Whether any of the descriptors is virtual, a listener, or a set.
 pub fn concerns(set: &[pollfd]) -> bool {
@@ -188,6 +188,9 @@ impl Call<'_> {
                 return self.look();
             }
             self.sleep(left, mask)?;
+            while REPLACING.load(Ordering::Acquire) > 0 {
+                sys::yield_now();
+            }
             // Another thread may have put other files under the numbers meanwhile; an accept goes on
             // with the listener it began with.
             for (place, entry) in self.watches.iter_mut().zip(self.set.iter()) {
@@ -415,27 +418,43 @@ fn serve(watches: &[Watch], kernel: &[pollfd]) {
     }
 }
 
-/// Before the program puts another file under `fd`: the anchor, if a thread sleeps on it in poll,
-/// which must then look again by number.
-pub fn keep_for_sleepers(fd: i32) -> Option<i32> {
-    let socket = socket::of(fd)?;
-    let sleeps = socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0;
-    if socket.word.kind() != Kind::Virtual || !sleeps {
-        return None;
+/// Numbers that are being given other files while threads sleep on them in poll.
+static REPLACING: AtomicUsize = AtomicUsize::new(0);
+
+/// Before the program puts another file under `fd`: threads that sleep on it in poll are woken, and
+/// wait for [`end_replacement`] before they look again by number. True when there were any.
+///
+/// Before, not after: the kernel too looks by number when it is woken, and would find a file that
+/// has nothing to tell, and sleep on.
+pub fn begin_replacement(fd: i32) -> bool {
+    let Some(lane) = socket::of(fd).and_then(|socket| Lane::of(socket, fd)) else {
+        return false;
+    };
+    if lane.socket.word.kind() != Kind::Virtual
+        || lane.socket.entry.transmit.sleepers.load(Ordering::Acquire) == 0
+    {
+        return false;
     }
-    // Shut down, it can not serve another connection.
-    socket.mark(status::SHARED);
-    attach::duplicate(fd).ok()
+    REPLACING.fetch_add(1, Ordering::AcqRel);
+    // Shut down, the anchor can not serve another connection.
+    lane.own()
+        .flags
+        .fetch_or(side_flags::ANCHOR_SHUT, Ordering::AcqRel);
+    lane.socket.mark(status::SHARED | status::ANCHOR_SHUT);
+    // SAFETY: no pointers.
+    let _ = unsafe {
+        let how = sys::int(libc::SHUT_RDWR);
+        sys::raw(libc::SYS_shutdown, [sys::int(fd), how, 0, 0, 0, 0])
+    };
+    true
 }
 
-/// Afterwards: wakes them.
-pub fn wake_sleepers(kept: Option<i32>) {
-    if let Some(fd) = kept {
-        // SAFETY: no pointers.
-        let _ = unsafe {
-            let how = sys::int(libc::SHUT_RDWR);
-            sys::raw(libc::SYS_shutdown, [sys::int(fd), how, 0, 0, 0, 0])
-        };
-        sys::close(fd);
-    }
+/// The number names its new file.
+pub fn end_replacement() {
+    REPLACING.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// In a forked child no other thread replaces anything.
+pub fn reset_in_child() {
+    REPLACING.store(0, Ordering::Relaxed);
 }

@@ -63,13 +63,15 @@ fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
         if !relocate::make_way(to) {
             return real::fail(libc::EBUSY);
         }
-        let polled = polling::keep_for_sleepers(to);
+        let polled = polling::begin_replacement(to);
         let _ = close_ours(to);
         let result = call();
         if result >= 0 {
             duplicated(from, to);
         }
-        polling::wake_sleepers(polled);
+        if polled {
+            polling::end_replacement();
+        }
         return result;
     }
     let result = call();
