@@ -7,6 +7,8 @@ use core::ops::Deref;
 use libc::{c_int, iovec};
 use netchannel_shm::copy;
 
+use crate::faults;
+
 /// Reads a value.
 ///
 /// # Errors
@@ -16,6 +18,8 @@ use netchannel_shm::copy;
 /// Whatever bytes lie there are a valid `T`.
 #[inline]
 pub unsafe fn read<T: Copy>(from: *const T) -> Result<T, c_int> {
+    // A program that never met a daemon has no sockets of ours, but its calls come here too.
+    faults::ensure();
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: the target is ours; the source may fault.
     let left = unsafe { copy::copy(value.as_mut_ptr().cast(), from.cast(), size_of::<T>()) };
@@ -48,6 +52,7 @@ pub unsafe fn write<T: Copy>(to: *mut T, value: T) -> Result<(), c_int> {
 /// One range is ours, the other was given by the program for this.
 #[inline]
 pub unsafe fn put(to: *mut u8, from: *const u8, length: usize) -> Result<(), c_int> {
+    faults::ensure();
     // SAFETY: the caller's promise.
     if unsafe { copy::copy(to, from, length) } > 0 {
         return Err(libc::EFAULT);

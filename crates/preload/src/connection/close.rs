@@ -214,6 +214,10 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     let own = lane.own();
     // Nobody is woken on our behalf any more.
     own.waiter.store(0, Ordering::Release);
+    if socket.has(status::PEER_GONE) {
+        // Killed, perhaps: then the whole link is of no use, and its pool only holds descriptors.
+        lane.link.check();
+    }
     let keep = lane.link.wants_anchor()
         && lane.peer_flags() & side_flags::ANCHOR_GONE == 0
         && !socket.has(status::SHARED | status::PEER_GONE | status::FAULT)
