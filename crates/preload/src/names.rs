@@ -5,10 +5,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use libc::{c_int, sockaddr, socklen_t};
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_abi::directory::{self, ENTRIES, ENTRIES_OFFSET, Entry, Header, entry_flags};
+use netchannel_abi::program::RELAY;
 use netchannel_abi::reason::Reason;
 
 use crate::attach::Attachment;
-use crate::{clock, sys, user};
+use crate::{clock, limits, sys, user};
 
 /// Reads a program's address; `None` for other families, a short structure, or a bad pointer.
 ///
@@ -100,6 +101,26 @@ pub fn of_kernel(fd: c_int, peer: bool) -> Option<Address> {
     }
 }
 
+/// The address of this host from which the kernel would connect to another; without a port.
+pub fn source(to: &Address) -> Option<Address> {
+    let six = to.family == INET6;
+    let family = if six { libc::AF_INET6 } else { libc::AF_INET };
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+    let fd = limits::make(|| sys::socket(family, kind, 0)).ok()?;
+    // SAFETY: all zero is a valid storage.
+    let mut storage: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
+    let mut length = socklen_t::try_from(size_of::<libc::sockaddr_in6>()).unwrap_or(0);
+    let pointer = (&raw mut storage).cast::<sockaddr>();
+    // SAFETY: the storage is a local of that length.
+    let connected = unsafe {
+        write(to, pointer, &raw mut length).is_ok()
+            && crate::real::connect(fd, pointer, length) == 0
+    };
+    let found = connected.then(|| of_kernel(fd, false)).flatten();
+    sys::close(fd);
+    Some(Address { port: 0, ..found? })
+}
+
 /// Whether an address is this host's.
 pub fn is_local(attachment: &Attachment, address: &Address) -> bool {
     let plain = address.unmapped();
@@ -123,8 +144,17 @@ pub struct Target {
     pub listener: u32,
     /// Several processes hold it.
     pub shared: bool,
+    /// The daemon's relay leads to it.
+    pub remote: bool,
     /// The destination it was found for: another daemon may have given the number to another.
     pub destination: Address,
+}
+
+impl Target {
+    /// The listener by which its link is known: one link leads to all that the relay leads to.
+    pub const fn link(&self) -> u32 {
+        if self.remote { RELAY } else { self.listener }
+    }
 }
 
 /// The listener that would get a connection to `address`, or why none.
@@ -211,7 +241,8 @@ fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<
         if let Some(place) = candidates.get_mut(count) {
             *place = Target {
                 listener: number,
-                shared: flags & entry_flags::SHARED != 0,
+                shared: flags & (entry_flags::SHARED | entry_flags::REMOTE) == entry_flags::SHARED,
+                remote: flags & entry_flags::REMOTE != 0,
                 destination: *plain,
             };
             count += 1;

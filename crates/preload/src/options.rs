@@ -438,6 +438,10 @@ fn state(socket: &Socket, fd: c_int) -> u8 {
     let Some(lane) = Lane::of(*socket, fd) else {
         return 7;
     };
+    if lane.is_connecting() {
+        // TCP_SYN_SENT.
+        return 2;
+    }
     let ended = lane.peer_flags() & side_flags::FIN != 0;
     if socket.has(status::RESET | status::PEER_GONE) || lane.peer_flags() & side_flags::RESET != 0 {
         return 7;
@@ -461,13 +465,15 @@ fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Opti
 
 /// `SO_ERROR`: the pending error, once.
 pub fn take_error(socket: &Socket, fd: c_int) -> i32 {
-    socket.unmark(status::CONNECTING);
+    let lane = Lane::of(*socket, fd);
+    if lane.is_none_or(|lane| !lane.is_connecting()) {
+        socket.unmark(status::CONNECTING);
+    }
     let pending = socket.entry.error.swap(0, Ordering::AcqRel);
     if pending != 0 {
         return pending;
     }
-    let reset = Lane::of(*socket, fd)
-        .is_some_and(|lane| lane.peer_flags() & side_flags::RESET != 0)
+    let reset = lane.is_some_and(|lane| lane.peer_flags() & side_flags::RESET != 0)
         && socket.mark(status::RESET) == 0;
     if reset { libc::ECONNRESET } else { 0 }
 }

@@ -43,6 +43,10 @@ pub mod status {
     pub const ANCHOR_SHUT: u32 = 4096;
     /// A fresh socket's descriptor is closed on exec.
     pub const CLOSE_ON_EXEC: u32 = 8192;
+    /// The other side has not taken the connection up: nothing can be sent yet.
+    pub const PENDING: u32 = 1 << 14;
+    /// It never did: the connect failed.
+    pub const REFUSED: u32 = 1 << 15;
     /// `O_ASYNC`: a token must come for every piece of news, as it raises the signal.
     pub const ASYNC: u32 = 1 << 16;
 }
@@ -364,6 +368,17 @@ impl Socket {
     pub fn unmark(&self, bits: u32) {
         if self.has(bits) {
             self.entry.status.fetch_and(!bits, Ordering::AcqRel);
+        }
+    }
+
+    /// The socket is as it was before it was connected, but for its options.
+    pub fn renew(&self) {
+        let kept = status::NONBLOCKING | status::BOUND | status::SHARED | status::ASYNC;
+        self.entry.status.fetch_and(kept, Ordering::AcqRel);
+        for direction in [&self.entry.transmit, &self.entry.receive] {
+            let limit = direction.limit.load(Ordering::Relaxed);
+            clear(direction);
+            direction.limit.store(limit, Ordering::Relaxed);
         }
     }
 

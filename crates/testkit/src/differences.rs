@@ -1,13 +1,18 @@
 //! What NetChannel does otherwise than kernel TCP, and keeps: each with its number in
 //! SPECIFICATION.md. These cases run under NetChannel all the same, and what they say is shown.
 
-/// Cases, without the family at their end, and the promise that describes the difference.
-pub const KEPT: [(&str, &str); 4] = [
+/// Cases, without the family at their end, and the promise that describes the difference. A name
+/// that ends with `_` stands for all that begin with it.
+const KEPT: [(&str, &str); 5] = [
     ("corner_12_backlog_full_waits", "8.1"),
     ("corner_12_backlog_full_send_timeout", "8.1"),
+    ("corner_12_connecting_", "8.1"),
     ("descriptors_out_of_band", "8.2"),
     ("corner_04_prefork_worker_killed_while_accepting", "8.17"),
 ];
+
+/// Those of them that are kept through the daemon's relay too.
+const THROUGH_THE_RELAY: [&str; 2] = ["8.2", "8.17"];
 
 /// The number of the difference that a case shows, if it is one that is kept.
 #[must_use]
@@ -15,7 +20,13 @@ pub fn kept(case: &str) -> Option<&'static str> {
     KEPT.iter()
         .find(|(name, _)| {
             case.strip_prefix(name)
-                .is_some_and(|rest| rest.starts_with("_v"))
+                .is_some_and(|rest| rest.starts_with("_v") || name.ends_with('_'))
         })
         .map(|(_, number)| *number)
+}
+
+/// As [`kept`], where the connections go through the daemon's relay.
+#[must_use]
+pub fn kept_through_the_relay(case: &str) -> Option<&'static str> {
+    kept(case).filter(|number| THROUGH_THE_RELAY.contains(number))
 }

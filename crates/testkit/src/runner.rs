@@ -227,6 +227,14 @@ impl PrivateDaemon {
     /// # Errors
     /// If the folder can not be made or the program can not be started.
     pub fn start(program: &Path) -> std::io::Result<Self> {
+        Self::start_with(program, &[])
+    }
+
+    /// As [`Self::start`], with more arguments.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(program: &Path, arguments: &[&str]) -> std::io::Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("netchannel-conformance-")
             .tempdir()?;
@@ -237,6 +245,7 @@ impl PrivateDaemon {
             .arg("daemon")
             .arg("--socket")
             .arg(&socket)
+            .args(arguments)
             .stdin(Stdio::null());
         command
             .stdout(log.try_clone()?)
@@ -274,6 +283,13 @@ impl PrivateDaemon {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+
+    /// How many descriptors it has.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        let process = self.child.as_ref().map_or(0, Child::id);
+        std::fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count)
     }
 
     /// Whether it still runs.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use netchannel_testkit::differences::kept;
+use netchannel_testkit::differences::{kept, kept_through_the_relay};
 use netchannel_testkit::runner::{
     PrivateDaemon, Report, Transport, Verdict, find_netchannel, run_cases,
 };
@@ -63,13 +63,14 @@ fn kernel_tcp_passes_every_case() {
     assert!(table.is_empty(), "over kernel TCP:\n{table}");
 }
 
-#[test]
-fn netchannel_passes_every_case() {
+/// Runs all cases under NetChannel, with more arguments for the daemon; fails for what is not kept.
+fn run_under_netchannel(arguments: &[&str], kept: fn(&str) -> Option<&'static str>) {
     let Some(program) = find_netchannel(Path::new(CONFORMANCE)) else {
         println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
         return;
     };
-    let mut daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
+    let mut daemon =
+        PrivateDaemon::start_with(&program, arguments).expect("a folder and the daemon");
     let transport = Transport::NetChannel {
         program,
         socket: daemon.socket(),
@@ -81,7 +82,7 @@ fn netchannel_passes_every_case() {
     let table = failures(&other);
     assert!(
         table.is_empty(),
-        "under NetChannel:\n{table}\ndaemon:\n{}",
+        "under NetChannel {arguments:?}:\n{table}\ndaemon:\n{}",
         daemon.log()
     );
     assert!(
@@ -89,6 +90,16 @@ fn netchannel_passes_every_case() {
         "the daemon ended meanwhile:\n{}",
         daemon.log()
     );
+}
+
+#[test]
+fn netchannel_passes_every_case() {
+    run_under_netchannel(&[], kept);
+}
+
+#[test]
+fn netchannel_passes_every_case_through_the_relay() {
+    run_under_netchannel(&["--relay"], kept_through_the_relay);
 }
 
 #[test]

@@ -55,11 +55,22 @@ fn kernel_tcp_stands_it() {
 
 #[test]
 fn netchannel_stands_it() {
+    under_netchannel(&[]);
+}
+
+#[test]
+fn netchannel_stands_it_through_the_relay() {
+    under_netchannel(&["--relay"]);
+}
+
+fn under_netchannel(arguments: &[&str]) {
     let Some(program) = find_netchannel(Path::new(TORTURE)) else {
         println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
         return;
     };
-    let mut daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
+    let mut daemon =
+        PrivateDaemon::start_with(&program, arguments).expect("a folder and the daemon");
+    let before = daemon.descriptors();
     everything(&Transport::NetChannel {
         program,
         socket: daemon.socket(),
@@ -69,6 +80,12 @@ fn netchannel_stands_it() {
         "the daemon ended meanwhile:\n{}",
         daemon.log()
     );
+    // All programs are gone, and with them everything that the daemon held for them.
+    let start = std::time::Instant::now();
+    while daemon.descriptors() > before && start.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(daemon.descriptors() <= before, "descriptors leak");
 }
 
 #[test]

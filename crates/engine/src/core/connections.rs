@@ -1,12 +1,11 @@
 //! Links between two programs: made on request, offered to whoever accepts.
 
-use super::registry::from_io;
+use super::links::{End, Made};
 use super::{Answer, CoreEngine, Refusal};
 use crate::limits::{FIRST_ANCHORS, MOST_OFFERS};
-use crate::relay::{self, Ask, Command, Parts, Relay};
+use crate::relay::Command;
 use crate::{memory, packet};
 use netchannel_abi::address::Address;
-use netchannel_abi::link::{Layout, Role};
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::program::{ENTRIES_OFFSET, Header, SocketEntry, State};
 use netchannel_shm::{Access, Region};
@@ -28,53 +27,6 @@ pub struct Link {
     pub memory: Rc<OwnedFd>,
 }
 
-/// A new link.
-struct Made {
-    number: u64,
-    memory: Rc<OwnedFd>,
-    client: End,
-    server: End,
-}
-
-/// One end of a new link.
-struct End {
-    number: u64,
-    role: Role,
-    layout: Layout,
-    memory: Rc<OwnedFd>,
-    channel: OwnedFd,
-    anchors: Vec<OwnedFd>,
-}
-
-impl End {
-    /// Number, slots, bytes of an arena, anchors: as messages tell them.
-    fn words(&self) -> [u64; 4] {
-        let sizes = [self.layout.slots, self.layout.arena, self.anchors.len()];
-        let [slots, arena, anchors] = sizes.map(|size| size as u64);
-        [self.number, slots, arena, anchors]
-    }
-
-    /// The descriptors for a program: memory, channel, anchors.
-    fn all(self) -> Vec<Rc<OwnedFd>> {
-        let mut all = vec![self.memory, Rc::new(self.channel)];
-        all.extend(self.anchors.into_iter().map(Rc::new));
-        all
-    }
-
-    /// The end as the relay takes it.
-    fn parts(self) -> Result<Parts, Refusal> {
-        let memory = self.memory.try_clone().map_err(|error| from_io(&error))?;
-        Ok(Parts {
-            number: self.number,
-            role: self.role,
-            layout: self.layout,
-            memory,
-            channel: self.channel,
-            anchors: self.anchors,
-        })
-    }
-}
-
 impl CoreEngine {
     pub(super) fn connect(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
         let listener = self
@@ -84,7 +36,7 @@ impl CoreEngine {
         self.admit_living(listener)?;
         self.admit_link(number, listener)?;
         self.admit_descriptors(1)?;
-        let made = self.make_link()?;
+        let made = self.make_link(FIRST_ANCHORS)?;
         let memory = Rc::clone(&made.memory);
         let mut answer = Answer::default();
         answer.words[..4].copy_from_slice(&made.client.words());
@@ -99,55 +51,21 @@ impl CoreEngine {
             None => self.offer_link(listener, number, server)?,
         }
         answer.descriptors = client.all();
+        // A link to the relay leads to more than one listener.
+        let listener = if self.relay.is_some() { 0 } else { listener };
         self.note_link(link, number, listener, memory);
         let estate = self.estate(number)?;
         estate.links.set(estate.links.get() + 1);
         Ok(answer)
     }
 
-    /// The relay wants to lead connections to a listener.
-    fn connect_relay(&mut self, listener: u32, destination: &Address) -> Result<Parts, Refusal> {
-        let [a, b, c] = destination.to_words();
-        let mut words = [0; 14];
-        words[..4].copy_from_slice(&[u64::from(listener), a, b, c]);
-        self.admit_destination(listener, &words)?;
-        self.admit_living(listener)?;
-        self.admit_descriptors(1)?;
-        let made = self.make_link()?;
-        let (link, memory) = (made.number, Rc::clone(&made.memory));
-        self.offer_link(listener, relay::PROGRAM, made.server)?;
-        self.note_link(link, relay::PROGRAM, listener, memory);
-        made.client.parts()
-    }
-
-    /// Answers what the relay asks.
-    pub fn on_relay(&mut self) {
-        let asks = self.relay.as_ref().map(Relay::take_asks);
-        for ask in asks.into_iter().flatten() {
-            match ask {
-                Ask::Forget(link) => {
-                    self.links.remove(&link);
-                }
-                Ask::Link(listener, destination) => {
-                    let answer = match self.connect_relay(listener, &destination) {
-                        Ok(parts) => Ok((parts, self.is_shared(listener))),
-                        Err(Refusal::Errno(errno)) => Err(errno),
-                        Err(Refusal::Fault(_)) => Err(Errno::CONNREFUSED),
-                    };
-                    if let Some(relay) = &self.relay {
-                        relay.tell(Command::Link(listener, answer));
-                    }
-                }
-            }
-        }
-    }
-
-    fn is_shared(&self, listener: u32) -> bool {
-        let known = self.listeners.get(&listener);
-        known.is_some_and(|known| known.holders.len() > 1)
-    }
-
-    fn note_link(&mut self, number: u64, client: u32, listener: u32, memory: Rc<OwnedFd>) {
+    pub(super) fn note_link(
+        &mut self,
+        number: u64,
+        client: u32,
+        listener: u32,
+        memory: Rc<OwnedFd>,
+    ) {
         let link = Link {
             client,
             listener,
@@ -156,37 +74,13 @@ impl CoreEngine {
         self.links.insert(number, link);
     }
 
-    fn make_link(&mut self) -> Result<Made, Refusal> {
-        let layout = self.limits.layout();
-        let (one, other) = packet::owned_pair(SocketType::SEQPACKET)?;
-        self.last_link += 1;
-        let number = self.last_link;
-        let memory = Rc::new(memory::link(layout, number)?);
-        let end = |role, channel| End {
-            number,
-            role,
-            layout,
-            memory: Rc::clone(&memory),
-            channel,
-            anchors: Vec::new(),
-        };
-        let mut client = end(Role::Client, one);
-        let mut server = end(Role::Server, other);
-        for _ in 0..FIRST_ANCHORS.min(layout.slots) {
-            let (one, other) = packet::owned_pair(SocketType::STREAM)?;
-            client.anchors.push(one);
-            server.anchors.push(other);
-        }
-        Ok(Made {
-            number,
-            memory,
-            client,
-            server,
-        })
-    }
-
     /// Offers the server's end of a link that `client` has to whoever accepts.
-    fn offer_link(&mut self, listener: u32, client: u32, server: End) -> Result<(), Refusal> {
+    pub(super) fn offer_link(
+        &mut self,
+        listener: u32,
+        client: u32,
+        server: End,
+    ) -> Result<(), Refusal> {
         let [link, slots, arena, anchors] = server.words();
         let mut words = [0; 14];
         let (listening, client) = (u64::from(listener), u64::from(client));
@@ -196,13 +90,14 @@ impl CoreEngine {
 
     /// A program that knew another daemon has its numbers: the listener must be at the destination
     /// that was meant. Words without a family name none.
-    fn admit_destination(&self, listener: u32, words: &[u64; 14]) -> Result<(), Refusal> {
+    pub(super) fn admit_destination(
+        &self,
+        listener: u32,
+        words: &[u64; 14],
+    ) -> Result<(), Refusal> {
         let meant = Address::from_words([words[1], words[2], words[3]]).unmapped();
         let known = self.listeners.get(&listener).ok_or(Errno::CONNREFUSED)?;
-        let local = known.address.unmapped();
-        let fits =
-            local.port == meant.port && (known.address.is_wildcard() || local.bytes == meant.bytes);
-        if meant.family == 0 || fits {
+        if meant.family == 0 || known.is_at(&meant) {
             Ok(())
         } else {
             Err(Refusal::Errno(Errno::CONNREFUSED))
@@ -211,7 +106,7 @@ impl CoreEngine {
 
     /// Of a holder that was killed the news may still wait among the events: its listener is refused
     /// as the kernel would refuse it.
-    fn admit_living(&self, listener: u32) -> Result<(), Refusal> {
+    pub(super) fn admit_living(&self, listener: u32) -> Result<(), Refusal> {
         let known = self.listeners.get(&listener).ok_or(Errno::CONNREFUSED)?;
         let lives = |holder: &u32| {
             let program = self.programs.get(holder);
@@ -234,8 +129,7 @@ impl CoreEngine {
         let (link, slot) = (words[0], words[2]);
         let listener = self.listener_word(words[1])?;
         let holders = &self.listeners.get(&listener).ok_or(Errno::NOENT)?.holders;
-        let layout = self.limits.layout();
-        let [slots, arena] = [layout.slots, layout.arena].map(|size| size as u64);
+        let slots = self.limits.slots as u64;
         // Before an exec the program hands it to its own next image.
         if words[3] == 0 && !holders.iter().any(|holder| *holder != number) {
             return Err(Refusal::Errno(Errno::NOENT));
@@ -247,21 +141,27 @@ impl CoreEngine {
             return Err(Refusal::Fault("a Reoffer without a connection"));
         }
         let client = self.links.get(&link).map_or(0, |known| known.client);
-        let mut offer = [0; 14];
-        // The last word: a connection is handed on, this is no new link.
-        offer[..8].copy_from_slice(&[
-            link,
-            u64::from(listener),
-            slots,
-            arena,
-            1,
-            u64::from(client),
-            slot,
-            1,
-        ]);
+        let words = self.words_of_one(listener, link, client, slot);
         let offered: Vec<_> = descriptors.into_iter().map(Rc::new).collect();
-        self.offer(listener, offer, &offered)?;
+        self.offer(listener, words, &offered)?;
         Ok(Answer::default())
+    }
+
+    /// An offer of one connection of a link that another keeps.
+    pub(super) fn words_of_one(
+        &self,
+        listener: u32,
+        link: u64,
+        client: u32,
+        slot: u64,
+    ) -> [u64; 14] {
+        let layout = self.limits.layout();
+        let [slots, arena] = [layout.slots, layout.arena].map(|size| size as u64);
+        let (listener, client) = (u64::from(listener), u64::from(client));
+        let mut words = [0; 14];
+        // The last word: a connection is handed on, this is no new link.
+        words[..8].copy_from_slice(&[link, listener, slots, arena, 1, client, slot, 1]);
+        words
     }
 
     /// Whether `descriptors` are a link, a link channel and an anchor: nothing else is passed on,
@@ -285,7 +185,7 @@ impl CoreEngine {
 
     /// Puts an offer into the accept channel of `listener`. A full channel is a full backlog, and
     /// so is the kernel's bound on descriptors in flight.
-    fn offer(
+    pub(super) fn offer(
         &mut self,
         listener: u32,
         words: [u64; 14],

@@ -4,7 +4,7 @@ use super::{Answer, CoreEngine, Refusal};
 use crate::diagnosis;
 use crate::directory::Row;
 use crate::packet;
-use crate::relay::Command;
+use crate::relay::{Command, Manner};
 use crate::view::shown_address;
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_abi::directory::{LEFT, entry_flags};
@@ -32,12 +32,38 @@ pub struct Listener {
     pub accepts: Rc<OwnedFd>,
     /// Links offered on it so far.
     pub offered: u64,
+    /// Connections that may wait to be accepted, besides one.
+    pub backlog: usize,
+}
+
+/// More than this the kernel never lets wait either.
+const MOST_BACKLOG: u64 = 65535;
+
+impl Listener {
+    /// How it takes connections.
+    #[must_use]
+    pub fn manner(&self) -> Manner {
+        Manner {
+            shared: self.holders.len() > 1,
+            backlog: self.backlog,
+        }
+    }
+
+    /// Whether a connection to `destination` is for it: its very address, or any.
+    #[must_use]
+    pub fn is_at(&self, destination: &Address) -> bool {
+        let (local, meant) = (self.address.unmapped(), destination.unmapped());
+        let any =
+            self.address.is_wildcard() && (self.address.family == INET6 || meant.family == INET);
+        local.port == meant.port && (any || local.bytes == meant.bytes)
+    }
 }
 
 impl CoreEngine {
     pub(super) fn listen(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
         let address = Address::from_words([words[0], words[1], words[2]]);
         let (cookie, flags) = (words[3], words[5]);
+        let backlog = usize::try_from(words[4].min(MOST_BACKLOG)).unwrap_or(0);
         if !matches!(address.family, INET | INET6) || address.port == 0 || cookie == 0 {
             return Err(Refusal::Errno(Errno::INVAL));
         }
@@ -49,7 +75,7 @@ impl CoreEngine {
             return Err(Refusal::Errno(Errno::NOBUFS));
         }
         if let Some(known) = known {
-            return self.hold_again(number, known, user);
+            return self.hold_again(number, known, user, backlog);
         }
         let same = self.listeners.values().filter(|one| one.user == user);
         if same.count() >= self.limits.listeners_per_user {
@@ -92,6 +118,7 @@ impl CoreEngine {
                 offers,
                 accepts,
                 offered: 0,
+                backlog,
             },
         );
         self.add_holder(listener, number);
@@ -100,11 +127,18 @@ impl CoreEngine {
 
     /// Another process, or the same one after `exec`, holds a listener that is known. Somebody of
     /// another user could guess a cookie, and is refused.
-    fn hold_again(&mut self, number: u32, listener: u32, user: u32) -> Result<Answer, Refusal> {
-        let known = self.listeners.get(&listener).ok_or(Errno::NOENT)?;
+    fn hold_again(
+        &mut self,
+        number: u32,
+        listener: u32,
+        user: u32,
+        backlog: usize,
+    ) -> Result<Answer, Refusal> {
+        let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
         if !known.holders.contains(&number) && user != known.user && user != 0 {
             return Err(Refusal::Errno(Errno::PERM));
         }
+        known.backlog = backlog;
         let handed = Rc::clone(&known.accepts);
         self.add_holder(listener, number);
         Ok(answer(listener, handed))
@@ -142,13 +176,13 @@ impl CoreEngine {
             known.holders.insert(number);
             program.listeners.insert(listener);
             program.doubtful.remove(&listener);
-            let shared = known.holders.len() > 1;
-            self.directory.share(listener, shared);
-            self.tell_relay(Command::Shared(listener, shared));
+            let manner = known.manner();
+            self.directory.share(listener, manner.shared);
+            self.tell_relay(Command::Manner(listener, manner));
         }
     }
 
-    fn tell_relay(&self, command: Command) {
+    pub(super) fn tell_relay(&self, command: Command) {
         if let Some(relay) = &self.relay {
             relay.tell(command);
         }
@@ -165,10 +199,10 @@ impl CoreEngine {
         };
         known.holders.remove(&number);
         if let Some(other) = known.holders.first() {
-            let shared = known.holders.len() > 1;
+            let manner = known.manner();
             self.directory.assign(listener, *other);
-            self.directory.share(listener, shared);
-            self.tell_relay(Command::Shared(listener, shared));
+            self.directory.share(listener, manner.shared);
+            self.tell_relay(Command::Manner(listener, manner));
             return;
         }
         let cookie = known.cookie;

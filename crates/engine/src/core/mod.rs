@@ -4,8 +4,10 @@
 //! program says is checked against what that program was given.
 
 mod connections;
+mod links;
 mod listeners;
 mod registry;
+mod relayed;
 mod reservations;
 
 pub use connections::Link;

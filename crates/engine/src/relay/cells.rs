@@ -201,6 +201,12 @@ impl Cells {
         self.collect(news);
     }
 
+    /// An anchor of a link was let go, and with it perhaps a token that was to wake this worker: the
+    /// link is looked at before the next sleep.
+    pub fn touch(&mut self, key: Key) {
+        self.wake(key);
+    }
+
     fn wake(&mut self, key: Key) {
         if let Some(Some(watched)) = self.links.get_mut(index(key))
             && !watched.awake

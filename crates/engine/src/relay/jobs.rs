@@ -53,6 +53,22 @@ impl LinkEnd {
         }
     }
 
+    /// (client) Writes into the slot of a loan what the connection is.
+    pub fn describe(&self, handle: Handle, listener: u32, addresses: (&Address, &Address)) {
+        let Some(slot) = self.slot(handle.index) else {
+            return;
+        };
+        let state = self.state();
+        let index = usize::try_from(handle.index).unwrap_or(usize::MAX);
+        let pairs = state.slots.get(index).map_or(0, |lent| lent.pairs);
+        let meta = &slot.meta;
+        meta.client.store(addresses.0);
+        meta.server.store(addresses.1);
+        meta.listener.store(listener, Ordering::Relaxed);
+        meta.generation.store(handle.generation, Ordering::Relaxed);
+        meta.anchor.store(pairs, Ordering::Relaxed);
+    }
+
     /// (client) Fills the slot of a loan in, and announces it; wakes the program if need be, or if
     /// it was `claimed`. False when its queue is full or it is gone: the slot was not used.
     #[must_use]
@@ -63,30 +79,20 @@ impl LinkEnd {
         addresses: (&Address, &Address),
         claimed: bool,
     ) -> bool {
-        let queue = self.queue(Role::Client);
-        let (Some((indices, elements)), Some(slot)) = (queue, self.slot(handle.index)) else {
+        let Some((indices, elements)) = self.queue(Role::Client) else {
             return false;
         };
-        slot.meta.client.store(addresses.0);
-        slot.meta.server.store(addresses.1);
-        slot.meta.listener.store(listener, Ordering::Relaxed);
-        slot.meta
-            .generation
-            .store(handle.generation, Ordering::Relaxed);
+        self.describe(handle, listener, addresses);
         let nqe = Nqe {
             operation: Job::Connect as u8,
             handle: handle.to_word(),
             data: u64::from(listener),
             ..Nqe::default()
         };
-        let mut state = self.state();
-        let index = usize::try_from(handle.index).unwrap_or(usize::MAX);
-        let pairs = state.slots.get(index).map_or(0, |lent| lent.pairs);
-        slot.meta.anchor.store(pairs, Ordering::Relaxed);
-        let pushed = state
+        let pushed = self
+            .state()
             .producer
             .push(&indices.tail, &indices.head, elements, &[nqe]);
-        drop(state);
         match pushed {
             Ok(1) => {}
             Ok(_) => return false,

@@ -98,6 +98,38 @@ impl LinkEnd {
         })
     }
 
+    /// (client) A slot with a new pair, whose other end goes to the program by another way than the
+    /// channel.
+    pub fn lend_pair(&self) -> Option<(Loan, OwnedFd)> {
+        let mut state = self.state();
+        if state.bare.is_empty() {
+            self.reclaim(&mut state);
+        }
+        let index = match state.bare.pop() {
+            Some(index) => index,
+            None if state.slots.len() < self.layout.slots => {
+                state.slots.push(Lent::default());
+                u32::try_from(state.slots.len() - 1).ok()?
+            }
+            None => return None,
+        };
+        let pair = packet::owned_pair(SocketType::STREAM).ok();
+        let pair = pair.and_then(|(own, theirs)| Some((Anchor::new(own, &self.count)?, theirs)));
+        let Some((anchor, theirs)) = pair else {
+            state.bare.push(index);
+            return None;
+        };
+        let lent = state.slots.get_mut(usize::try_from(index).ok()?)?;
+        lent.pairs = lent.pairs.wrapping_add(1);
+        lent.generation = lent.generation.wrapping_add(1);
+        lent.busy = true;
+        let generation = lent.generation;
+        drop(state);
+        self.live.fetch_add(1, Ordering::AcqRel);
+        let handle = Handle { index, generation };
+        Some((Loan { handle, anchor }, theirs))
+    }
+
     /// (client) Looks which slots that were closed here the program has closed too.
     fn reclaim(&self, state: &mut State) {
         let closing = std::mem::take(&mut state.closing);

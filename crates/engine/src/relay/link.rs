@@ -9,6 +9,7 @@ use netchannel_abi::link::{CELLS, Cell, Geometry, Header, Layout, MAGIC, Role, S
 use netchannel_ring::arena::Arena;
 use netchannel_ring::queue::{Consumer, Producer};
 use netchannel_shm::{Access, Region};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -183,17 +184,12 @@ impl LinkEnd {
         true
     }
 
-    /// Whether new connections may still come over it; asks the kernel.
+    /// Whether new connections may still come over it; asks the kernel. A program that lets nobody
+    /// announce anything more has shut its end of the channel.
     pub fn check(&self) -> bool {
-        use rustix::net::RecvFlags;
-        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        let mut byte = [0];
-        if self.is_alive()
-            && matches!(
-                rustix::net::recv(&self.channel, &mut byte, flags),
-                Ok((_, 0))
-            )
-        {
+        let mut looked = [PollFd::new(&self.channel, PollFlags::RDHUP)];
+        let ended = poll(&mut looked, Some(&Timespec::default())).is_ok_and(|count| count > 0);
+        if ended && self.is_alive() {
             self.fail();
         }
         self.is_alive()

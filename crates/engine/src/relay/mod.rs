@@ -36,7 +36,7 @@ mod writer;
 mod tests;
 
 pub use link::Parts;
-pub use service::{Ask, Command, Relay};
+pub use service::{Ask, Command, Manner, Relay};
 
 /// The relay's number among programs.
 pub const PROGRAM: u32 = netchannel_abi::program::RELAY;

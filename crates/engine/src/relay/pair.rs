@@ -62,6 +62,27 @@ impl Pair {
         if which == 0 { incoming } else { outgoing }
     }
 
+    /// The lane of the program that connected.
+    #[must_use]
+    pub const fn incoming(&self) -> &Lane {
+        let [incoming, _] = &self.lanes;
+        incoming
+    }
+
+    /// The lane of the program that listens.
+    #[must_use]
+    pub const fn outgoing(&self) -> &Lane {
+        let [_, outgoing] = &self.lanes;
+        outgoing
+    }
+
+    /// The incoming and the outgoing lane, which have nothing to do with each other any more.
+    #[must_use]
+    pub fn split(self) -> (Lane, Lane) {
+        let [incoming, outgoing] = self.lanes;
+        (incoming, outgoing)
+    }
+
     /// Moves what can be moved.
     pub fn turn(&mut self) -> Turn {
         let [incoming, outgoing] = &mut self.lanes;
@@ -171,8 +192,9 @@ fn move_bytes(from: &mut Lane, to: &mut Lane) -> Checked<Moved> {
         }
         let moved = transfer(&from.runs(bytes), &to.rooms(room));
         let moved = u64::try_from(moved).unwrap_or(0);
-        to.publish(to.published().wrapping_add(moved))?;
+        // In this order: whoever has read all that was sent finds room to send more.
         from.consume(at.wrapping_add(moved))?;
+        to.publish(to.published().wrapping_add(moved))?;
         left = left.saturating_sub(moved);
     }
 }

@@ -46,8 +46,10 @@ pub fn accept(listening: &Socket, pending: Pending, flags: c_int) -> Result<(i32
         .is_some_and(|listener| listener.address.family == INET6);
     let shown = |address: Address| if six { address.mapped() } else { address };
     let (local, peer) = (shared.meta.server.load(), shared.meta.client.load());
-    // The peer names its own address: believe only one of this host.
-    let credible = attach::current().is_some_and(|attachment| names::is_local(attachment, &peer));
+    // The peer names its own address: believe only one of this host, or the daemon.
+    let relayed = link.relayed.load(Ordering::Relaxed);
+    let credible =
+        relayed || attach::current().is_some_and(|attachment| names::is_local(attachment, &peer));
     let peer = if credible {
         peer
     } else {

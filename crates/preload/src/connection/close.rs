@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering;
 use libc::c_int;
 use netchannel_abi::link::{Geometry, Role, side_flags};
 
+use super::pending;
 use crate::lane::Lane;
 use crate::link::Loan;
 use crate::socket::{self, Socket, status};
@@ -15,6 +16,10 @@ use crate::{attach, epoll, lock, ports, sys, wait};
 /// `shutdown` of a virtual socket.
 pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     let socket = lane.socket;
+    if lane.is_connecting() {
+        pending::abandon(lane);
+        return Ok(());
+    }
     if socket.has(status::RESET | status::PEER_GONE) {
         return Err(libc::ENOTCONN);
     }

@@ -7,8 +7,9 @@ use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
-use super::{describe, materialise, set_blocking, turn_into};
+use super::{describe, materialise, pending, set_blocking, turn_into};
 use crate::link::{LinkEnd, Loan, reset_side};
+use crate::names::Target;
 use crate::socket::{Socket, header, status};
 use crate::table::{self, Kind, Word};
 use crate::{attach, epoll, listener, names, ports, sys};
@@ -24,17 +25,17 @@ pub enum Connected {
 /// Connects a socket to `address`, virtually if a program of ours listens there.
 pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected {
     if socket.word.kind() == Kind::Virtual {
-        let first = socket.has(status::CONNECTING);
-        socket.unmark(status::CONNECTING);
-        return Connected::Virtual(if first { Ok(()) } else { Err(libc::EISCONN) });
+        return Connected::Virtual(pending::connect_again(fd, socket));
     }
     if socket.word.kind() == Kind::Listener || socket.has(status::KERNEL_CONNECTED) {
         return Connected::Kernel;
     }
     match try_virtual(fd, socket, address) {
-        Ok(()) => Connected::Virtual(if socket.has(status::NONBLOCKING) {
+        Ok(remote) => Connected::Virtual(if socket.has(status::NONBLOCKING) {
             socket.mark(status::CONNECTING);
             Err(libc::EINPROGRESS)
+        } else if let (true, Some(socket)) = (remote, crate::socket::of(fd)) {
+            pending::wait_connected(fd, &socket)
         } else {
             Ok(())
         }),
@@ -50,7 +51,8 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
     }
 }
 
-fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<(), Reason> {
+/// True when it is under way, and the relay will say what becomes of it.
+fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<bool, Reason> {
     let mut address = address.ok_or(Reason::Unsupported)?;
     let attachment = attach::ensure().ok_or(Reason::NoDaemon)?;
     let family = socket.local.family.load(Ordering::Relaxed);
@@ -76,7 +78,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<(),
         libc::ENOTCONN | libc::EPIPE => Reason::NoDaemon,
         _ => Reason::LinkFailed,
     })?;
-    let local = local_address(fd, socket, &address);
+    let local = local_address(fd, socket, &address, target.remote);
     let loan = if local.is_some() { link.lend() } else { None };
     let (Some(local), Some(loan)) = (local, loan) else {
         if claimed {
@@ -93,10 +95,10 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<(),
         link,
         loan,
         claimed,
-        listener: target.listener,
+        target,
     };
     if establish(fd, socket, &route, &local, &address) {
-        Ok(())
+        Ok(target.remote)
     } else {
         release_port(socket, &local);
         Err(Reason::BacklogFull)
@@ -108,7 +110,7 @@ struct Route {
     link: &'static LinkEnd,
     loan: Loan,
     claimed: bool,
-    listener: u32,
+    target: Target,
 }
 
 fn release_port(socket: &Socket, local: &Address) {
@@ -118,7 +120,7 @@ fn release_port(socket: &Socket, local: &Address) {
 }
 
 /// The address a connection starts from: what the program bound, or a port of our own.
-fn local_address(fd: i32, socket: &Socket, to: &Address) -> Option<Address> {
+fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Option<Address> {
     let bound = if socket.has(status::BOUND) {
         names::of_kernel(fd, false).filter(|address| address.port != 0)
     } else {
@@ -127,6 +129,7 @@ fn local_address(fd: i32, socket: &Socket, to: &Address) -> Option<Address> {
     let plain = to.unmapped();
     let mut own = match plain.family {
         INET if plain.is_loopback() => Address::v4([127, 0, 0, 1], 0),
+        _ if remote => names::source(&plain)?,
         _ => Address { port: 0, ..plain },
     };
     if to.family == INET6 {
@@ -151,8 +154,9 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
         link,
         loan,
         claimed,
-        listener: number,
+        target,
     } = *route;
+    let number = target.listener;
     let handle = loan.handle;
     let Some(slot) = link.slot(handle.index) else {
         return false;
@@ -196,6 +200,9 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
         return false;
     }
     socket.keep_spare(loan.anchor);
+    if target.remote {
+        socket.mark(status::PENDING);
+    }
     describe(socket, link, loan, local, peer, number);
     let turned = turn_into(fd, socket, Kind::Virtual, State::Virtual);
     if let Some(header) = header() {

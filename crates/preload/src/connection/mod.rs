@@ -4,6 +4,7 @@
 mod accept;
 mod close;
 mod connect;
+mod pending;
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -23,6 +24,7 @@ pub use accept::{
 };
 pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};
+pub use pending::Progress;
 
 /// Kernel TCP sockets, one per family, of which fresh sockets are duplicates.
 static TEMPLATES: [AtomicI32; 2] = [AtomicI32::new(-1), AtomicI32::new(-1)];

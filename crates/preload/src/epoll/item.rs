@@ -51,6 +51,9 @@ pub(super) struct Item {
 
 /// What a virtual socket has to report.
 pub fn readiness(lane: &Lane) -> u32 {
+    if lane.is_connecting() {
+        return 0;
+    }
     let flags = lane.peer_flags();
     let seen = lane.socket.entry.status.load(Ordering::Relaxed);
     let mut mask = 0;
@@ -72,7 +75,9 @@ pub fn readiness(lane: &Lane) -> u32 {
     if torn || shut && (ended || seen & status::SHUT_READ != 0) {
         mask |= EPOLLHUP;
     }
+    let refused = seen & status::REFUSED != 0;
     if reset && seen & status::RESET == 0
+        || refused && lane.socket.entry.error.load(Ordering::Relaxed) != 0
         || met_closed
         || gone && seen & status::RESET == 0 && lane.ended_by_reset()
     {

@@ -52,11 +52,12 @@ hook! {
             return real::fail(libc::EINVAL);
         }
         let result = real::listen(fd, backlog);
-        if let (0, Some(socket)) = (result, socket)
-            && socket.word.kind() == Kind::Kernel
-            && !options::defers_accept(fd)
-        {
-            connection::listen(fd, Some(socket), backlog);
+        if let (0, Some(socket)) = (result, socket) {
+            if let Some(listener) = socket.listener() {
+                listener.change_backlog(fd, backlog);
+            } else if socket.word.kind() == Kind::Kernel && !options::defers_accept(fd) {
+                connection::listen(fd, Some(socket), backlog);
+            }
         }
         result
     }
@@ -150,7 +151,7 @@ hook! {
         match lane(fd) {
             None => real::getpeername(fd, address, length),
             Some(_) if address.is_null() => real::fail(libc::EFAULT),
-            Some(lane) if lane.is_reset() => real::fail(libc::ENOTCONN),
+            Some(lane) if lane.is_connecting() || lane.is_reset() => real::fail(libc::ENOTCONN),
             Some(lane) => done(names::write(&lane.socket.entry.peer.load(), address, length)),
         }
     }

@@ -94,6 +94,11 @@ impl Lane {
         peer.flags.load(Ordering::Acquire)
     }
 
+    /// Why the other side refused the connection; only to be asked when it has.
+    pub fn peer_error(&self) -> u32 {
+        self.peer().error.load(Ordering::Relaxed)
+    }
+
     #[inline]
     fn peer_tail(&self) -> u64 {
         let peer = self.peer();

@@ -7,6 +7,7 @@ use netchannel_ring::bytes;
 use netchannel_ring::switch::{self, Position};
 
 use super::{Lane, STRIDE, Stop};
+use crate::connection::Progress;
 use crate::lock;
 use crate::socket::status;
 
@@ -209,9 +210,25 @@ impl Lane {
         }
     }
 
+    /// The connect failed: that is told once, and `then` it is as after a reset.
+    #[cold]
+    pub(super) fn refused(&self, then: Stop) -> Stop {
+        match self.socket.entry.error.swap(0, Ordering::AcqRel) {
+            0 => then,
+            error => Stop::Error(error),
+        }
+    }
+
     /// No byte is there: wait, or is it the end?
     fn nothing(&self, flags: u32, tail: u64) -> Stop {
-        let seen = self.socket.entry.status.load(Ordering::Relaxed);
+        let mut seen = self.socket.entry.status.load(Ordering::Relaxed);
+        if seen & (status::PENDING | status::REFUSED) != 0 {
+            match self.progress() {
+                Progress::Waits => return Stop::Wait,
+                Progress::Failed => return self.refused(Stop::End),
+                Progress::Connected => seen &= !status::PENDING,
+            }
+        }
         if flags & side_flags::RESET != 0 {
             return self.reset_seen();
         }

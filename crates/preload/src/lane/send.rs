@@ -8,6 +8,7 @@ use netchannel_abi::link::{
 use netchannel_ring::{bytes, switch};
 
 use super::{Lane, STRIDE, Stop};
+use crate::connection::Progress;
 use crate::lock;
 use crate::socket::status;
 
@@ -20,6 +21,9 @@ const CALM_RING_LOG2: u32 = 18;
 impl Lane {
     /// Whether a writer would not wait: a third of the ring is free, or it would fail.
     pub fn is_writable(&self) -> bool {
+        if self.is_connecting() {
+            return false;
+        }
         if self.peer_flags() & (side_flags::RESET | side_flags::CLOSED) != 0
             || self
                 .socket
@@ -190,9 +194,10 @@ impl Lane {
     }
 
     fn check_send(&self) -> Result<(), Stop> {
+        const REFUSES: u32 = status::SHUT_WRITE | status::FAULT | status::RESET | status::PENDING;
         let seen = self.socket.entry.status.load(Ordering::Relaxed);
-        if seen & (status::SHUT_WRITE | status::FAULT | status::RESET) != 0 {
-            return Err(Stop::Error(libc::EPIPE));
+        if seen & REFUSES != 0 {
+            self.check_connect()?;
         }
         let reset = self.peer_flags() & side_flags::RESET != 0
             || seen & status::PEER_GONE != 0 && self.ended_by_reset();
@@ -205,6 +210,19 @@ impl Lane {
             return Err(Stop::Error(libc::EPIPE));
         }
         Ok(())
+    }
+
+    /// A send that can not be: is the connection not up yet, or over?
+    #[cold]
+    fn check_connect(&self) -> Result<(), Stop> {
+        let shut = self.socket.has(status::SHUT_WRITE | status::FAULT);
+        match self.progress() {
+            _ if shut => Err(Stop::Error(libc::EPIPE)),
+            Progress::Waits => Err(Stop::Wait),
+            Progress::Failed => Err(self.refused(Stop::Error(libc::EPIPE))),
+            Progress::Connected if self.socket.has(status::RESET) => Err(Stop::Error(libc::EPIPE)),
+            Progress::Connected => Ok(()),
+        }
     }
 
     /// Moves to a larger ring when this one is too small for what the program writes. Allowed only

@@ -40,6 +40,8 @@ pub struct LinkEnd {
     pub owner: u32,
     /// The other process is gone, or broke the rules.
     pub dead: AtomicBool,
+    /// (server) The daemon's relay is at the other end: the addresses it names are true.
+    pub relayed: AtomicBool,
     /// (server) Its first connection has not come yet.
     pub expecting: AtomicBool,
     /// Sockets of this process that use it.
@@ -175,6 +177,7 @@ impl LinkEnd {
             listener,
             owner: attach::process(),
             dead: AtomicBool::new(false),
+            relayed: AtomicBool::new(false),
             expecting: AtomicBool::new(false),
             live: AtomicUsize::new(0),
             vacated: AtomicBool::new(false),

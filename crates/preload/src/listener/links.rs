@@ -131,7 +131,7 @@ fn known_link(target: &Target) -> Result<Result<&'static LinkEnd, usize>, i32> {
         let found = {
             let registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
             registry.clients.iter().copied().find(|link| {
-                let fits = link.listener == target.listener && link.is_own() && link.is_alive();
+                let fits = link.listener == target.link() && link.is_own() && link.is_alive();
                 known += usize::from(fits);
                 fits && (!target.shared || link.claim())
             })
@@ -153,8 +153,8 @@ fn make_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
     let (answer, count) = attach::request(Operation::Connect, words, &[], &mut received)?;
     let fds = received.get(..count).unwrap_or(&[]);
     let sizes = (answer.words[1], answer.words[2]);
-    let link =
-        LinkEnd::adopt(Role::Client, answer.words[0], number, sizes, 0, fds).ok_or(libc::EPROTO)?;
+    let (link, of) = (answer.words[0], target.link());
+    let link = LinkEnd::adopt(Role::Client, link, of, sizes, 0, fds).ok_or(libc::EPROTO)?;
     let mut registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
     registry.clients.retain(|link| link.is_alive());
     registry.clients.push(link);

@@ -68,10 +68,38 @@ impl Listener {
     pub fn register(fd: i32, backlog: i32) -> Option<&'static Self> {
         attach::ensure()?;
         let address = names::of_kernel(fd, false)?;
+        let (number, channel) = Self::announce(fd, &address, backlog)?;
+        let made: &'static Self = Box::leak(Box::new(Self {
+            number,
+            channel: AtomicI32::new(attach::keep(channel)),
+            address,
+            open: AtomicBool::new(true),
+            turns: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
+            told: AtomicBool::new(false),
+            kernel_told: AtomicBool::new(true),
+            bell: Bell::new(),
+            watchers: Lock::new(Vec::new()),
+            pending: Waiting::new(),
+        }));
+        REGISTRY.lock()?.listeners.push(made);
+        Some(made)
+    }
+
+    /// The program changed the backlog.
+    pub fn change_backlog(&self, fd: i32, backlog: i32) {
+        if let Some((_, channel)) = Self::announce(fd, &self.address, backlog) {
+            sys::close(channel);
+        }
+    }
+
+    /// Tells the daemon of a listener: its number, and the accept channel.
+    fn announce(fd: i32, address: &Address, backlog: i32) -> Option<(u32, i32)> {
         let mut words = [0; 14];
         words[..3].copy_from_slice(&address.to_words());
         words[3] = sys::cookie(fd).ok()?;
-        words[4] = u64::try_from(backlog).unwrap_or(0);
+        // To the kernel a negative one is the largest.
+        words[4] = u64::try_from(backlog).unwrap_or(u64::MAX);
         let on = |level, name, flag| match sys::option(fd, level, name) {
             Ok(value) if value != 0 => flag,
             _ => 0,
@@ -88,22 +116,7 @@ impl Listener {
             received.iter().take(count).for_each(|fd| sys::close(*fd));
             return None;
         }
-        let number = u32::try_from(answer.words[0]).ok()?;
-        let made: &'static Self = Box::leak(Box::new(Self {
-            number,
-            channel: AtomicI32::new(attach::keep(received[0])),
-            address,
-            open: AtomicBool::new(true),
-            turns: AtomicU64::new(0),
-            arrived: AtomicU64::new(0),
-            told: AtomicBool::new(false),
-            kernel_told: AtomicBool::new(true),
-            bell: Bell::new(),
-            watchers: Lock::new(Vec::new()),
-            pending: Waiting::new(),
-        }));
-        REGISTRY.lock()?.listeners.push(made);
-        Some(made)
+        Some((u32::try_from(answer.words[0]).ok()?, received[0]))
     }
 
     /// A connection that waits, if one does.
@@ -226,6 +239,7 @@ impl Listener {
         let sizes = (words[2], words[3]);
         let link = LinkEnd::adopt(Role::Server, words[0], self.number, sizes, first, fds);
         let Some(link) = link else { return false };
+        link.relayed.store(is_relay(words), Ordering::Relaxed);
         link.expecting.store(true, Ordering::Relaxed);
         if let Some(mut registry) = REGISTRY.lock() {
             registry.servers.retain(|link| link.is_alive());
@@ -245,6 +259,7 @@ impl Listener {
         let sizes = (words[2], words[3]);
         let index = u32::try_from(slot).ok()?;
         let link = foreign::link(Role::Server, words[0], self.number, sizes, memory)?;
+        link.relayed.store(is_relay(words), Ordering::Relaxed);
         let shared = link.slot(index)?;
         let generation = shared.client.generation.load(Ordering::Acquire);
         reset_side(
@@ -277,6 +292,11 @@ impl Listener {
         }
         list
     }
+}
+
+/// Whether an offer is of a link from the daemon's relay.
+fn is_relay(words: &[u64; 14]) -> bool {
+    words[5] == u64::from(netchannel_abi::program::RELAY)
 }
 
 /// Whether the kernel's queue should be looked at first this time.

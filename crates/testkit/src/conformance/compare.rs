@@ -12,6 +12,8 @@ struct Options {
     jobs: usize,
     limit: Duration,
     only: bool,
+    /// Through the daemon's relay.
+    relay: bool,
     words: Vec<String>,
 }
 
@@ -21,6 +23,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         jobs: 4,
         limit: Duration::from_secs(25),
         only: false,
+        relay: false,
         words: Vec::new(),
     };
     let mut rest = arguments.iter();
@@ -35,6 +38,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--jobs" => options.jobs = usize::try_from(number(value()?)?).unwrap_or(4),
             "--limit" => options.limit = Duration::from_secs(u64::from(number(value()?)?)),
             "--only" => options.only = true,
+            "--relay" => options.relay = true,
             option if option.starts_with("--") => return Err(format!("unknown option {option}")),
             name => options.words.push(name.to_owned()),
         }
@@ -68,7 +72,8 @@ pub fn compare(arguments: &[String]) -> i32 {
     };
     let start = Instant::now();
     let cases = names(&options.words);
-    let mut daemon = match PrivateDaemon::start(program) {
+    let relay: &[&str] = if options.relay { &["--relay"] } else { &[] };
+    let mut daemon = match PrivateDaemon::start_with(program, relay) {
         Ok(daemon) => daemon,
         Err(error) => {
             eprintln!("{} daemon can not be started: {error}", program.display());

@@ -19,6 +19,7 @@ mod corner_09_edges;
 mod corner_10_half_close;
 mod corner_11_linger;
 mod corner_12_connect;
+mod corner_12_connecting;
 mod corner_13_handlers;
 mod corner_13_signals;
 mod corner_13_timeouts;
@@ -40,9 +41,10 @@ const USAGE: &str = "usage:
   conformance list [WORD...]
   conformance run CASE...                 exit status: 0 pass, 1 fail, 77 skipped
   conformance repeat TIMES [WORD...]      over kernel TCP, to find unsteady cases
-  conformance compare --netchannel PROGRAM [--jobs N] [--limit SECONDS] [--only] [WORD...]
+  conformance compare --netchannel PROGRAM [--jobs N] [--limit SECONDS] [--only] [--relay] [WORD...]
                                           both ways, with a table of the differences;
-                                          --only leaves out the run over kernel TCP
+                                          --only leaves out the run over kernel TCP,
+                                          --relay leads through the daemon
 A WORD selects the cases whose names contain it.";
 
 fn main() {

@@ -79,6 +79,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_10_half_close::CASES,
     crate::corner_11_linger::CASES,
     crate::corner_12_connect::CASES,
+    crate::corner_12_connecting::CASES,
     crate::corner_13_handlers::CASES,
     crate::corner_13_signals::CASES,
     crate::corner_13_timeouts::CASES,

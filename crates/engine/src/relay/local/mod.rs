@@ -1,33 +1,38 @@
 //! The relay between programs of this host: what a program sends to a listener goes through the
 //! daemon. For tenants whose traffic is capped, and to prove the relay without a network.
 
+mod routing;
+
 use super::anchor::Count;
 use super::cells::{Cells, Key, News};
 use super::jobs::Opened;
 use super::lane::Lane;
 use super::link::LinkEnd;
 use super::pair::{Pair, Turn};
-use super::service::{Ask, Command, Inbox, Mailbox};
-use super::targets::{Choice, Targets};
+use super::service::{Ask, Command, Inbox, Mailbox, Ticket};
+use super::targets::Targets;
+use crate::faults::Faults;
 use netchannel_abi::address::Address;
 use netchannel_abi::link::{Role, side_flags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Name of the inbox among the worker's own descriptors.
 const INBOX: u32 = 0;
-/// A listener whose backlog is full is asked again after this.
-const RETRY: Duration = Duration::from_millis(20);
 
 /// A connection of a program: on its way, or connected.
 #[derive(Debug)]
 enum State {
     /// Waits for a link to the listener.
     Pending(Lane, Wanted),
+    /// CoreEngine offers it to whoever accepts at the listener.
+    Offered(Pair, Wanted),
     /// Bytes flow.
     Open(Pair),
+    /// Between two of these.
+    Changing,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +40,8 @@ struct Wanted {
     listener: u32,
     client: Address,
     server: Address,
+    /// When the program asked.
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -61,8 +68,9 @@ pub struct Local {
     by_slot: Vec<Vec<usize>>,
     queue: VecDeque<usize>,
     targets: Targets,
-    retries: VecDeque<(Instant, usize, u64)>,
+    retries: VecDeque<(Instant, Ticket)>,
     count: Arc<Count>,
+    faults: Faults,
 }
 
 impl Local {
@@ -89,6 +97,7 @@ impl Local {
             targets: Targets::default(),
             retries: VecDeque::new(),
             count,
+            faults: Faults::default(),
         })
     }
 
@@ -98,7 +107,7 @@ impl Local {
         loop {
             self.cells.look(&mut news);
             if news.is_empty() && self.queue.is_empty() {
-                let until = self.retries.front().map(|(until, ..)| *until);
+                let until = self.retries.front().map(|(until, _)| *until);
                 self.cells.sleep(&mut news, until);
             }
             for one in news.drain(..) {
@@ -142,58 +151,15 @@ impl Local {
                     }
                 }
                 Command::Link(listener, answer) => self.on_link(listener, answer),
-                Command::Shared(listener, shared) => self.targets.share(listener, shared),
+                Command::Float(listener, answer) => self.on_float(listener, answer),
+                Command::Offered(ticket, answer) => self.on_offered(ticket, answer),
+                Command::Moved { from, to } => self.on_moved(from, to),
+                Command::Manner(listener, manner) => self.targets.set_manner(listener, manner),
                 Command::Gone(listener) => self.on_gone(listener),
                 Command::Stop => return false,
             }
         }
         true
-    }
-
-    fn on_link(&mut self, listener: u32, answer: Result<(super::Parts, bool), Errno>) {
-        let mut waiting = self.targets.answered(listener).into_iter();
-        let refusal = match answer {
-            Ok((parts, shared)) => {
-                let number = parts.number;
-                let end = LinkEnd::new(parts, &self.count).map(Arc::new);
-                if let Some(key) = end.and_then(|end| self.cells.add_link(end)) {
-                    self.targets.add(listener, key, shared);
-                    // Its program does not know of the link yet, and can not be claimed.
-                    if let Some((number, stamp)) = waiting.next() {
-                        self.connect(number, stamp, key, false);
-                    }
-                    None
-                } else {
-                    self.asks.send(Ask::Forget(number));
-                    Some(Errno::NOBUFS)
-                }
-            }
-            Err(Errno::CONNREFUSED) => {
-                self.on_gone(listener);
-                Some(Errno::CONNREFUSED)
-            }
-            Err(errno) => Some(errno),
-        };
-        for (number, stamp) in waiting {
-            match refusal {
-                None => self.route(number, stamp),
-                // A full backlog: TCP would say it again too.
-                Some(Errno::AGAIN) => self.postpone(number, stamp),
-                Some(errno) => self.refuse(number, stamp, errno),
-            }
-        }
-    }
-
-    fn on_gone(&mut self, listener: u32) {
-        for (number, stamp) in self.targets.answered(listener) {
-            self.refuse(number, stamp, Errno::CONNREFUSED);
-        }
-        for key in self.targets.remove(listener) {
-            if let Some(end) = self.cells.link(key) {
-                end.fail();
-            }
-            self.on_ended(key);
-        }
     }
 
     fn on_opened(&mut self, key: Key, opened: Opened) {
@@ -206,9 +172,8 @@ impl Local {
             listener: opened.listener,
             client: opened.client,
             server: opened.server,
+            since: Instant::now(),
         };
-        self.stamps += 1;
-        let stamp = self.stamps;
         let number = self.unused.pop().unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() - 1
@@ -217,6 +182,8 @@ impl Local {
             self.unused.push(number);
             return lane.refuse(Errno::NOBUFS.raw_os_error().unsigned_abs());
         }
+        self.stamps += 1;
+        let stamp = self.stamps;
         if let Some(place) = self.connections.get_mut(number) {
             *place = Some(Connection {
                 state: State::Pending(lane, wanted),
@@ -225,7 +192,7 @@ impl Local {
                 stamp,
             });
         }
-        self.route(number, stamp);
+        self.route(Ticket { number, stamp });
     }
 
     /// Makes a lane known under its slot, and listens to it. False where it can not be listened to.
@@ -283,7 +250,8 @@ impl Local {
         if let Some(Some(connection)) = self.connections.get_mut(number) {
             match &mut connection.state {
                 State::Pending(lane, _) => lane.on_token(end),
-                State::Open(pair) => pair.lane_mut(which).on_token(end),
+                State::Open(pair) | State::Offered(pair, _) => pair.lane_mut(which).on_token(end),
+                State::Changing => {}
             }
         }
         self.enqueue(number);
@@ -302,7 +270,9 @@ impl Local {
         self.let_go(key);
     }
 
+    /// A connection of a link has ended, or the link itself.
     fn let_go(&mut self, key: Key) {
+        self.cells.touch(key);
         let Some(end) = self.cells.link(key) else {
             return;
         };
@@ -321,96 +291,10 @@ impl Local {
         }
     }
 
-    /// Where a connection wants to go, while it waits.
-    fn wanted(&self, number: usize, stamp: u64) -> Option<Wanted> {
-        let connection = self.connections.get(number)?.as_ref()?;
-        match &connection.state {
-            State::Pending(_, wanted) if connection.stamp == stamp => Some(*wanted),
-            _ => None,
-        }
-    }
-
-    /// Leads a connection that waits to its listener.
-    fn route(&mut self, number: usize, stamp: u64) {
-        let Some(wanted) = self.wanted(number, stamp) else {
-            return;
-        };
-        let cells = &self.cells;
-        match self.targets.choose(wanted.listener, |key| cells.link(key)) {
-            Choice::Link(key, claimed) => self.connect(number, stamp, key, claimed),
-            Choice::Ask => {
-                self.targets.wait(wanted.listener, number, stamp);
-                self.asks.send(Ask::Link(wanted.listener, wanted.server));
-            }
-            Choice::Wait => self.targets.wait(wanted.listener, number, stamp),
-        }
-    }
-
-    fn connect(&mut self, number: usize, stamp: u64, key: Key, claimed: bool) {
-        let Some(wanted) = self.wanted(number, stamp) else {
-            return;
-        };
-        let Some(end) = self.cells.link(key).map(Arc::clone) else {
-            return self.postpone(number, stamp);
-        };
-        let lane = end.lend().and_then(|loan| Lane::lent(&end, loan));
-        let Some(mut lane) = lane else {
-            if claimed {
-                end.ring();
-            }
-            return self.postpone(number, stamp);
-        };
-        let handle = lane.handle();
-        let place = (key, handle.index);
-        if !self.settle_in(number, 1, place, &mut lane) {
-            lane.withdraw();
-            return self.refuse(number, stamp, Errno::NOBUFS);
-        }
-        let addresses = (&wanted.client, &wanted.server);
-        if !end.announce(handle, wanted.listener, addresses, claimed) {
-            lane.withdraw();
-            if let Some(place) = self.place(place.0, place.1) {
-                *place = 0;
-            }
-            return self.postpone(number, stamp);
-        }
-        if let Some(mut connection) = self.connections.get_mut(number).and_then(Option::take) {
-            connection.places[1] = Some(place);
-            if let State::Pending(incoming, _) = connection.state {
-                incoming.set_flags(side_flags::ESTABLISHED | side_flags::ACCEPTED);
-                connection.state = State::Open(Pair::new(incoming, lane));
-            }
-            if let Some(place) = self.connections.get_mut(number) {
-                *place = Some(connection);
-            }
-        }
-        self.enqueue(number);
-    }
-
-    fn postpone(&mut self, number: usize, stamp: u64) {
-        let until = Instant::now() + RETRY;
-        self.retries.push_back((until, number, stamp));
-    }
-
-    fn retry(&mut self) {
-        while let Some((until, number, stamp)) = self.retries.front().copied()
-            && until <= Instant::now()
-        {
-            self.retries.pop_front();
-            self.route(number, stamp);
-        }
-    }
-
-    fn refuse(&mut self, number: usize, stamp: u64, errno: Errno) {
-        if self.wanted(number, stamp).is_some()
-            && let Some(connection) = self.take(number)
-            && let State::Pending(lane, _) = connection.state
-        {
-            lane.refuse(errno.raw_os_error().unsigned_abs());
-            for (key, _) in connection.places.into_iter().flatten() {
-                self.let_go(key);
-            }
-        }
+    /// The connection of a ticket, while it is the same.
+    fn connection_mut(&mut self, ticket: Ticket) -> Option<&mut Connection> {
+        let connection = self.connections.get_mut(ticket.number)?.as_mut()?;
+        (connection.stamp == ticket.stamp).then_some(connection)
     }
 
     /// Takes a connection out: its lanes are to be closed by the caller, then its links looked at.
@@ -418,11 +302,15 @@ impl Local {
         let connection = self.connections.get_mut(number)?.take()?;
         self.unused.push(number);
         for (key, slot) in connection.places.into_iter().flatten() {
-            if let Some(place) = self.place(key, slot) {
-                *place = 0;
-            }
+            self.clear_place((key, slot));
         }
         Some(connection)
+    }
+
+    fn clear_place(&mut self, (key, slot): (Key, u32)) {
+        if let Some(place) = self.place(key, slot) {
+            *place = 0;
+        }
     }
 
     fn turn(&mut self, number: usize) {
@@ -438,6 +326,8 @@ impl Local {
                 }
                 None
             }
+            // The answer comes first.
+            State::Offered(..) | State::Changing => return,
             State::Open(pair) => match pair.turn() {
                 Turn::Waits => return,
                 Turn::Busy => return self.enqueue(number),
@@ -449,15 +339,16 @@ impl Local {
         };
         match (connection.state, ending) {
             (State::Open(pair), Some(ending)) => {
-                if ending.is_fault() {
-                    tracing::warn!(
-                        "a relayed connection was reset: a program wrote what it may not"
-                    );
+                if ending.is_fault()
+                    && let Some(unsaid) = self.faults.count(Instant::now())
+                {
+                    let what = "a relayed connection was reset: a program wrote what it may not";
+                    tracing::warn!(unsaid, "{what}");
                 }
                 pair.close(ending);
             }
             (State::Pending(lane, _), _) => lane.close(false),
-            (State::Open(_), None) => {}
+            _ => {}
         }
         for (key, _) in connection.places.into_iter().flatten() {
             self.let_go(key);

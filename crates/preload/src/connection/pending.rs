@@ -1,0 +1,200 @@
+//! Connections that take time: the daemon's relay says when the other side has taken them up, or why
+//! it will not. What the program sees meanwhile is what TCP shows between SYN and its answer.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::link::{Geometry, side_flags, waiter as bits};
+use netchannel_abi::program::State;
+
+use super::turn_into;
+use crate::lane::Lane;
+use crate::socket::{Socket, status};
+use crate::table::Kind;
+use crate::{attach, epoll, limits, lock, options, ports, sys, wait};
+
+/// How far a connect has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The other side has not answered.
+    Waits,
+    /// It is connected, and may have ended since.
+    Connected,
+    /// It failed; the error is the socket's until it is told.
+    Failed,
+}
+
+impl Lane {
+    /// How far the connect has come. Notes what the relay says.
+    #[cold]
+    pub fn progress(&self) -> Progress {
+        let socket = self.socket;
+        if !socket.has(status::PENDING) {
+            return if socket.has(status::REFUSED) {
+                Progress::Failed
+            } else {
+                Progress::Connected
+            };
+        }
+        let flags = self.peer_flags();
+        if flags & side_flags::ESTABLISHED != 0 {
+            socket.unmark(status::PENDING);
+            return Progress::Connected;
+        }
+        let refused = flags & side_flags::RESET != 0;
+        if !refused && !socket.has(status::PEER_GONE | status::FAULT) {
+            return Progress::Waits;
+        }
+        let said = if refused { self.peer_error() } else { 0 };
+        let error = match i32::try_from(said) {
+            Ok(error @ 1..=133) => error,
+            _ => libc::ECONNREFUSED,
+        };
+        // The error stands before the mark that makes others look for it.
+        socket.entry.error.store(error, Ordering::Relaxed);
+        socket.mark(status::REFUSED | status::RESET);
+        socket.unmark(status::PENDING);
+        Progress::Failed
+    }
+
+    /// Whether the connect is still under way: then nothing can be read or written.
+    #[inline]
+    pub fn is_connecting(&self) -> bool {
+        self.socket.has(status::PENDING) && self.progress() == Progress::Waits
+    }
+}
+
+/// The program waits for a connect that was begun.
+///
+/// # Errors
+/// As `connect`.
+pub fn wait_connected(fd: i32, socket: &Socket) -> Result<(), i32> {
+    let Some(mut lane) = Lane::of(*socket, fd) else {
+        return Err(libc::EBADF);
+    };
+    loop {
+        match lane.progress() {
+            Progress::Connected => {
+                socket.unmark(status::CONNECTING);
+                return Ok(());
+            }
+            Progress::Failed => return Err(fail(fd, socket)),
+            Progress::Waits => {}
+        }
+        let slept = wait::sleep_on(&mut lane, bits::SPACE, |lane| !lane.is_connecting());
+        if let Err(error) = slept {
+            // It goes on without the caller.
+            socket.mark(status::CONNECTING);
+            return Err(if error == libc::EAGAIN {
+                libc::EINPROGRESS
+            } else {
+                error
+            });
+        }
+    }
+}
+
+/// `connect` of a socket whose connect was begun before.
+///
+/// # Errors
+/// As `connect`.
+pub fn connect_again(fd: i32, socket: &Socket) -> Result<(), i32> {
+    let progress = Lane::of(*socket, fd).map_or(Progress::Connected, |lane| lane.progress());
+    match progress {
+        Progress::Waits if socket.has(status::NONBLOCKING) => Err(libc::EALREADY),
+        Progress::Waits => wait_connected(fd, socket).map_err(|error| match error {
+            libc::EINPROGRESS => libc::EALREADY,
+            error => error,
+        }),
+        Progress::Failed => Err(fail(fd, socket)),
+        Progress::Connected => {
+            let first = socket.has(status::CONNECTING);
+            socket.unmark(status::CONNECTING);
+            if first { Ok(()) } else { Err(libc::EISCONN) }
+        }
+    }
+}
+
+/// `shutdown` of a socket whose connect is under way takes it back.
+pub fn abandon(lane: &Lane) {
+    let socket = lane.socket;
+    socket
+        .entry
+        .error
+        .store(libc::ECONNRESET, Ordering::Relaxed);
+    socket.mark(status::REFUSED | status::RESET);
+    socket.unmark(status::PENDING);
+    lane.own()
+        .flags
+        .fetch_or(side_flags::RESET, Ordering::AcqRel);
+    lane.announce_flags();
+    epoll::changed(&socket);
+}
+
+/// `connect` tells the error, and leaves a socket that can be connected anew.
+fn fail(fd: i32, socket: &Socket) -> i32 {
+    let error = socket.entry.error.swap(0, Ordering::AcqRel);
+    // Without a descriptor for the new socket it stays the one that failed.
+    let _ = disconnect(fd, socket);
+    if error == 0 {
+        libc::ECONNABORTED
+    } else {
+        error
+    }
+}
+
+/// Puts a kernel socket that is not connected in the place of one whose connect failed.
+fn disconnect(fd: i32, socket: &Socket) -> Result<(), i32> {
+    let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
+    let entry = socket.entry;
+    let bound = socket.local.reserve.load(Ordering::Relaxed);
+    let made = if bound > 0 {
+        sys::duplicate(bound - 1, 0, true)?
+    } else {
+        let six = entry.local.load().family == netchannel_abi::address::INET6;
+        let family = if six { libc::AF_INET6 } else { libc::AF_INET };
+        let made = limits::make(|| sys::socket(family, libc::SOCK_STREAM, 0))?;
+        options::replay(socket, made);
+        made
+    };
+    let nonblocking = if socket.has(status::NONBLOCKING) {
+        libc::O_NONBLOCK
+    } else {
+        0
+    };
+    let _ = sys::fcntl(made, libc::F_SETFL, sys::int(nonblocking));
+    let close_on_exec = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
+    lock::acquire(&entry.transmit.lock);
+    lock::acquire(&entry.receive.lock);
+    // The anchor is not used again; closed by all it leaves the sets.
+    socket.drop_spare();
+    epoll::before_replace(fd, socket);
+    let replaced = sys::replace(made, fd, close_on_exec);
+    sys::close(made);
+    if replaced.is_ok() {
+        let was_bound = bound > 0;
+        let port = entry.local.load().port;
+        let rings = [&entry.transmit.geometry, &entry.transmit.former_geometry]
+            .map(|word| Geometry::from_word(word.load(Ordering::Relaxed)));
+        let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
+        // While the slot is this connection's: the sets let go of it.
+        epoll::replaced(fd, &turned);
+        let own = lane.own();
+        own.waiter.store(0, Ordering::Release);
+        let flags = side_flags::FIN | side_flags::CLOSED;
+        own.flags.fetch_or(flags, Ordering::AcqRel);
+        let handle = lane.handle();
+        lane.link.finish(lane.slot(), handle, flags, None, rings);
+        lane.link.used_less();
+        if was_bound {
+            socket.local.reserve.store(0, Ordering::Relaxed);
+            attach::drop_kept(bound - 1);
+            turned.mark(status::BOUND);
+        } else if !socket.is_foreign() {
+            ports::give(port, entry.process.load(Ordering::Relaxed));
+        }
+        turned.renew();
+    }
+    lock::release(&entry.transmit.lock);
+    lock::release(&entry.receive.lock);
+    replaced.map(|_| ())
+}
