@@ -116,6 +116,10 @@ mod tests {
         assert_eq!(claims.held(), 1);
         claims.finish(first);
         assert_eq!(claims.lowest(), None);
+
+        let later_part_first = claims.take(10, 20).unwrap();
+        assert_eq!(claims.written(&later_part_first, 15, 20), Some((15, 20)));
+        assert_eq!(claims.lowest(), Some(10));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use crate::settings::{KeepAlive, Settings};
 
-/// Times of one connection. Nothing here runs: the owner asks what the time means.
+/// No time.
+const NEVER: u64 = u64::MAX;
+
+/// Times of one connection. Nothing here runs: the owner asks what the time means. What is not set is [`NEVER`].
 #[derive(Debug)]
 pub(crate) struct Clock {
     /// When the connection was asked for.
@@ -10,19 +13,21 @@ pub(crate) struct Clock {
     /// When the peer was heard last.
     heard: u64,
     /// Since when something is pending without progress.
-    pending_since: Option<u64>,
+    pending_since: u64,
     /// Since when the peer owes something without progress.
-    awaiting_since: Option<u64>,
+    awaiting_since: u64,
     /// When the peer, which owes something, is probed next, and how often it was already.
-    probe_at: Option<u64>,
+    probe_at: u64,
     probes: u32,
     /// Keep-alive questions since the peer was heard, and when the last was asked.
     questions: u8,
     asked: u64,
     /// End of the program's lingering.
-    linger: Option<u64>,
+    linger: u64,
     /// Since when a closed program's connection waits for nothing but the peer's end.
-    ending_since: Option<u64>,
+    ending_since: u64,
+    /// What counts of all that.
+    situation: Situation,
 }
 
 /// What has come due.
@@ -37,7 +42,7 @@ pub(crate) enum Due {
 }
 
 /// The parts of a socket's state that decide which times count.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Situation {
     /// The connection is not answered yet.
     pub(crate) opening: bool,
@@ -52,18 +57,19 @@ pub(crate) struct Situation {
 }
 
 impl Clock {
-    pub(crate) const fn new(now: u64) -> Self {
+    pub(crate) fn new(now: u64) -> Self {
         Self {
             began: now,
             heard: now,
-            pending_since: None,
-            awaiting_since: None,
-            probe_at: None,
+            pending_since: NEVER,
+            awaiting_since: NEVER,
+            probe_at: NEVER,
             probes: 0,
             questions: 0,
             asked: now,
-            linger: None,
-            ending_since: None,
+            linger: NEVER,
+            ending_since: NEVER,
+            situation: Situation::default(),
         }
     }
 
@@ -72,32 +78,36 @@ impl Clock {
         self.questions = 0;
     }
 
-    pub(crate) const fn linger_until(&mut self, at: Option<u64>) {
+    pub(crate) const fn linger_until(&mut self, at: u64) {
         self.linger = at;
     }
 
-    pub(crate) const fn lingers(&self) -> bool {
-        self.linger.is_some()
+    /// Ends the lingering; gives whether there was any.
+    pub(crate) const fn end_linger(&mut self) -> bool {
+        let lingered = self.linger != NEVER;
+        self.linger = NEVER;
+        lingered
     }
 
     /// The peer acknowledged or opened its window.
     pub(crate) const fn progress(&mut self) {
-        self.pending_since = None;
-        self.awaiting_since = None;
-        self.probe_at = None;
+        self.pending_since = NEVER;
+        self.awaiting_since = NEVER;
+        self.probe_at = NEVER;
         self.probes = 0;
     }
 
     /// After any event: starts and ends what the situation asks for.
     pub(crate) fn follow(&mut self, situation: Situation, settings: &Settings, now: u64) {
+        self.situation = situation;
         start_or_stop(&mut self.pending_since, situation.pending, now);
         start_or_stop(&mut self.awaiting_since, situation.awaits_peer, now);
         start_or_stop(&mut self.ending_since, situation.ending, now);
         if !situation.awaits_peer {
-            self.probe_at = None;
+            self.probe_at = NEVER;
             self.probes = 0;
-        } else if self.probe_at.is_none() {
-            self.probe_at = Some(now.saturating_add(self.probe_interval(settings)));
+        } else if self.probe_at == NEVER {
+            self.probe_at = now.saturating_add(self.probe_interval(settings));
         }
     }
 
@@ -111,7 +121,7 @@ impl Clock {
     /// Probed: the next comes later. Gives how often, since the peer has moved.
     pub(crate) fn probed(&mut self, settings: &Settings, now: u64) -> u32 {
         self.probes = self.probes.saturating_add(1);
-        self.probe_at = Some(now.saturating_add(self.probe_interval(settings)));
+        self.probe_at = now.saturating_add(self.probe_interval(settings));
         self.probes
     }
 
@@ -120,73 +130,74 @@ impl Clock {
         self.asked = now;
     }
 
-    /// What comes due first, and when.
-    pub(crate) fn next(&self, situation: Situation, settings: &Settings) -> Option<(u64, Due)> {
-        let give_up = self.gives_up_at(situation, settings);
-        let candidates = [
-            (give_up, Due::TimedOut),
+    /// When something comes due.
+    pub(crate) fn next(&self, settings: &Settings) -> Option<u64> {
+        let at = self.gives_up_at(settings).min(self.linger);
+        let at = at.min(self.ending_over_at(settings)).min(self.probe_at);
+        let at = at.min(self.question_at(settings));
+        (at != NEVER).then_some(at)
+    }
+
+    /// What is due, if anything.
+    pub(crate) fn due(&self, settings: &Settings, now: u64) -> Option<Due> {
+        [
+            (self.gives_up_at(settings), Due::TimedOut),
             (self.linger, Due::LingerOver),
-            (
-                after(self.ending_since, settings.orphan_timeout),
-                Due::EndingOver,
-            ),
+            (self.ending_over_at(settings), Due::EndingOver),
             (self.probe_at, Due::Probe),
-            self.keep_alive(situation, settings),
-        ];
-        let candidates = candidates.into_iter();
-        candidates
-            .filter_map(|(at, due)| at.map(|at| (at, due)))
-            .min_by_key(|(at, _)| *at)
+            (self.question_at(settings), Due::Question),
+        ]
+        .into_iter()
+        .find(|(at, _)| *at <= now && *at != NEVER)
+        .map(|(_, due)| due)
     }
 
-    fn gives_up_at(&self, situation: Situation, settings: &Settings) -> Option<u64> {
-        if situation.opening {
-            return after(Some(self.began), settings.connect_timeout);
-        }
-        let user = settings
-            .user_timeout
-            .and_then(|timeout| after(self.pending_since, timeout));
-        let orphan = if situation.orphan {
-            after(self.pending_since, settings.orphan_timeout)
-        } else {
-            None
-        };
-        let silent = after(
-            self.awaiting_since.map(|since| since.max(self.heard)),
-            settings.response_timeout,
-        );
-        [user, orphan, silent].into_iter().flatten().min()
+    fn ending_over_at(&self, settings: &Settings) -> u64 {
+        self.ending_since.saturating_add(settings.orphan_timeout)
     }
 
-    fn keep_alive(&self, situation: Situation, settings: &Settings) -> (Option<u64>, Due) {
-        let Some(keep_alive) = settings.keep_alive else {
-            return (None, Due::Question);
-        };
-        // Who owes an answer is probed anyway.
-        if situation.opening || situation.awaits_peer {
-            return (None, Due::Question);
+    fn gives_up_at(&self, settings: &Settings) -> u64 {
+        if self.situation.opening {
+            return self.began.saturating_add(settings.connect_timeout);
         }
-        let KeepAlive {
-            idle,
-            interval,
-            count,
-        } = keep_alive;
-        match self.questions {
-            0 => (after(Some(self.heard), idle), Due::Question),
-            asked if asked >= count => (after(Some(self.asked), interval), Due::TimedOut),
-            _ => (after(Some(self.asked), interval), Due::Question),
+        let mut patience = settings.user_timeout.unwrap_or(NEVER);
+        if self.situation.orphan {
+            patience = patience.min(settings.orphan_timeout);
+        }
+        let pending = self.pending_since.saturating_add(patience);
+        // Since then the peer owes something, and has said nothing.
+        let silent = self.awaiting_since.max(self.heard);
+        let silent = silent.saturating_add(settings.response_timeout);
+        pending.min(silent).min(self.unanswered_at(settings))
+    }
+
+    /// Who owes an answer is probed anyway.
+    fn keep_alive(&self, settings: &Settings) -> Option<KeepAlive> {
+        let quiet = !self.situation.opening && !self.situation.awaits_peer;
+        settings.keep_alive.filter(|_| quiet)
+    }
+
+    /// When enough questions were not answered.
+    fn unanswered_at(&self, settings: &Settings) -> u64 {
+        match self.keep_alive(settings) {
+            Some(it) if self.questions >= it.count.max(1) => self.asked.saturating_add(it.interval),
+            _ => NEVER,
+        }
+    }
+
+    fn question_at(&self, settings: &Settings) -> u64 {
+        match self.keep_alive(settings) {
+            Some(it) if self.questions == 0 => self.heard.saturating_add(it.idle),
+            Some(it) if self.questions < it.count => self.asked.saturating_add(it.interval),
+            _ => NEVER,
         }
     }
 }
 
-fn after(since: Option<u64>, time: u64) -> Option<u64> {
-    since.map(|since| since.saturating_add(time))
-}
-
-fn start_or_stop(since: &mut Option<u64>, runs: bool, now: u64) {
-    match (runs, *since) {
-        (true, None) => *since = Some(now),
-        (false, _) => *since = None,
-        (true, Some(_)) => {}
+fn start_or_stop(since: &mut u64, runs: bool, now: u64) {
+    if !runs {
+        *since = NEVER;
+    } else if *since == NEVER {
+        *since = now;
     }
 }

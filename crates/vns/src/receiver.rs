@@ -3,6 +3,7 @@
 use crate::channel::ChannelId;
 use crate::claims::{Claim, Claims};
 use crate::ranges::Ranges;
+use crate::sender::MOST_WINDOW;
 use crate::sequence::Origin;
 use crate::types::{Fault, Transmit, Violation, Window};
 
@@ -50,7 +51,7 @@ impl Receiver {
     pub(crate) fn new(start: u64, capacity: u64, now: u64) -> Self {
         Self {
             origin: Origin(start),
-            capacity,
+            capacity: capacity.min(MOST_WINDOW),
             read: 0,
             frontier: 0,
             ranges: Ranges::default(),
@@ -161,7 +162,7 @@ impl Receiver {
     }
 
     pub(crate) fn on_capacity(&mut self, capacity: u64) {
-        self.capacity = self.capacity.max(capacity);
+        self.capacity = self.capacity.max(capacity.min(MOST_WINDOW));
     }
 
     /// What may be announced: never less than was, and never so much that a claimed place would be used again.

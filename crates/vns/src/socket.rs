@@ -255,8 +255,7 @@ impl VirtualSocket {
     }
 
     fn end_linger(&mut self) {
-        if self.clock.lingers() {
-            self.clock.linger_until(None);
+        if self.clock.end_linger() {
             self.changes.insert(Changes::LINGER_OVER);
         }
     }

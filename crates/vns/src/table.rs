@@ -218,6 +218,7 @@ mod tests {
         assert_eq!(second.generation, first.generation + 1);
         assert_eq!(table.get(first), Lookup::Unknown);
         assert_eq!(table.get_mut(second), Lookup::Live(&mut "second"));
+        assert_eq!(table.get_mut(first), Lookup::Unknown);
         assert_eq!(table.remove(first, 'n', 0), None);
         for word in [0, 1, u64::MAX, 1 << 32 | 77] {
             assert_eq!(table.get(Handle::from_word(word)), Lookup::Unknown);

@@ -130,7 +130,7 @@ pub struct Start {
     pub transmit: u64,
     /// Sequence of the first byte received.
     pub receive: u64,
-    /// Bytes of the ring that received bytes are placed in.
+    /// Bytes of the ring that received bytes are placed in; more than [`crate::MOST_WINDOW`] count as that many.
     pub capacity: u64,
 }
 

@@ -73,7 +73,7 @@ impl VirtualSocket {
             return self.give_up(Reason::Aborted, now);
         }
         if let Linger::Wait(time) = linger {
-            self.clock.linger_until(Some(now.saturating_add(time)));
+            self.clock.linger_until(now.saturating_add(time));
         }
         self.shut();
         self.follow(now);

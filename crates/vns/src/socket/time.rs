@@ -2,7 +2,7 @@
 
 use super::VirtualSocket;
 use crate::clock::Due;
-use crate::types::{Changes, End, Reason, State};
+use crate::types::{End, Reason, State};
 
 /// Probes that only ask.
 const ASKS: u32 = 2;
@@ -13,7 +13,10 @@ impl VirtualSocket {
     /// It may move later by events; to be called too early is harmless, so a timer need not be moved by each event.
     #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
-        let next = self.next_due().map(|(at, _)| at);
+        let next = match self.state {
+            State::Closed(_) | State::Deciding => None,
+            _ => self.clock.next(&self.settings),
+        };
         let window = match self.state {
             State::Established => self.receiver.due_at(),
             _ => None,
@@ -26,7 +29,10 @@ impl VirtualSocket {
         self.receiver.on_time(now);
         // At most one of each kind comes due at a time; the bound is for times that are zero.
         for _ in 0..8 {
-            let Some((_, due)) = self.next_due().filter(|(at, _)| *at <= now) else {
+            if matches!(self.state, State::Closed(_) | State::Deciding) {
+                break;
+            }
+            let Some(due) = self.clock.due(&self.settings, now) else {
                 break;
             };
             match due {
@@ -45,21 +51,11 @@ impl VirtualSocket {
                     self.clock.asked(now);
                     self.sender.ask();
                 }
-                Due::LingerOver => {
-                    self.clock.linger_until(None);
-                    self.changes.insert(Changes::LINGER_OVER);
-                }
+                Due::LingerOver => self.end_linger(),
                 Due::EndingOver => self.end(End::Finished),
                 Due::TimedOut => self.give_up(Reason::TimedOut, now),
             }
         }
         self.follow(now);
-    }
-
-    fn next_due(&self) -> Option<(u64, Due)> {
-        match self.state {
-            State::Closed(_) | State::Deciding => None,
-            _ => self.clock.next(self.situation(), &self.settings),
-        }
     }
 }

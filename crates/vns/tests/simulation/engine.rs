@@ -1,8 +1,8 @@
 //! What a daemon does around its sockets: this is how they are meant to be driven.
 
 use netchannel_vns::{
-    Arrived, End, Farewell, Handle, Lookup, Placement, Reason, State, Transmit, VirtualSocket,
-    Window,
+    Arrived, Changes, End, Farewell, Handle, Lookup, Placement, Reason, State, Transmit,
+    VirtualSocket, Window,
 };
 
 use crate::host::{Memory, NO_HANDLE};
@@ -20,7 +20,9 @@ impl World {
         let Some(connection) = self.connection(who) else {
             return;
         };
-        if !connection.socket.take_changes().is_empty() && !connection.will_look {
+        let changes = connection.socket.take_changes();
+        connection.saw_end |= changes.contains(Changes::AT_END);
+        if !changes.is_empty() && !connection.will_look {
             connection.will_look = true;
             let mut random = self.random.clone();
             let connection = self.connection(who).unwrap();
@@ -29,9 +31,6 @@ impl World {
             self.at(at, Event::Look(who));
         }
         let connection = self.connection(who).unwrap();
-        if connection.socket.at_end() && !connection.saw_end {
-            connection.saw_end = true;
-        }
         if connection.socket.is_finished(now) {
             // Without probes a socket stays until it must have heard of every loss.
             let since = connection.over_since.replace(now);
@@ -464,7 +463,13 @@ impl World {
         let now = self.now;
         let connection = self.connection(who).unwrap();
         let offset = sequence.wrapping_sub(connection.receive_start);
-        connection.program.receive.put(offset, bytes);
+        let end = offset + bytes.len() as u64;
+        let program = &mut connection.program;
+        assert!(
+            end <= program.read + program.receive.size(),
+            "over unread bytes"
+        );
+        program.receive.put(offset, bytes);
         if !bytes.is_empty() {
             let length = u32::try_from(bytes.len()).unwrap();
             self.with(who, |socket| socket.placed(claim, sequence, length, now));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use netchannel_vns::{ChannelId, Handle, Hold, Transmit};
 
 use crate::random::Random;
-use crate::scenario::{MICROSECOND, NOTICE, Scenario};
+use crate::scenario::{MICROSECOND, NOTICE, SECOND, Scenario};
 
 /// What is on a channel.
 #[derive(Debug)]
@@ -63,6 +63,7 @@ pub struct Network {
     pub channels: Vec<Channel>,
     pub pipes: BTreeMap<PipeName, Pipe>,
     collide: bool,
+    slow: u64,
 }
 
 impl Network {
@@ -81,6 +82,7 @@ impl Network {
             channels: channels.collect(),
             pipes: BTreeMap::new(),
             collide: scenario.numbers_collide,
+            slow: scenario.slow_workers,
         }
     }
 
@@ -118,7 +120,10 @@ impl Network {
         let name = (channel, self.channels[channel].life, 1 - host);
         let pipe = self.pipes.get_mut(&name).unwrap();
         pipe.outgoing.push_back(frame);
-        let departure = now + random.upto(20 * MICROSECOND);
+        // Now and then a worker is late to take the bytes from the ring.
+        let late = self.slow > 0 && random.once_in(50 * self.slow);
+        let wait = if late { 5 * SECOND } else { 20 * MICROSECOND };
+        let departure = now + random.upto(wait);
         pipe.last_departure = pipe.last_departure.max(departure);
         (name, pipe.last_departure)
     }

@@ -179,9 +179,13 @@ impl World {
         let bytes = self.scenario.bytes;
         let random = &mut self.random;
         // Without probes nothing may be dropped, so there must not be room for too many gaps.
-        let most = if self.scenario.without_probes { 8 } else { 12 };
         let crumbs = self.scenario.crumbs;
-        let least = if crumbs { 12 } else { 0 };
+        let (least, most) = match (crumbs, self.scenario.without_probes) {
+            (true, true) => (9, 9),
+            (true, false) => (12, 12),
+            (false, true) => (0, 8),
+            (false, false) => (0, 12),
+        };
         let mut ring = || 1 << random.between(least, most);
         let rings: [(u64, u64); 2] = [(ring(), ring()), (ring(), ring())];
         // Through small rings not much goes in a time.

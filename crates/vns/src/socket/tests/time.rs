@@ -100,6 +100,17 @@ fn an_idle_connection_has_no_timer() {
 }
 
 #[test]
+fn a_timer_that_ran_out_does_not_run_out_again() {
+    let mut pair = Pair::new();
+    pair.b_hears(data(A, 10));
+    pair.now = pair.b.next_timeout().unwrap();
+    pair.b.on_timeout(pair.now);
+    // No channel has room for the Window that is due; nobody need ask for it again.
+    assert_eq!(pair.b.next_timeout(), None);
+    assert!(pair.b_sends(0, ONE).is_some());
+}
+
+#[test]
 fn keep_alive_asks_and_gives_up() {
     let keep_alive = KeepAlive {
         idle: 10 * SECOND,
