@@ -8,7 +8,8 @@
 //! - every byte a program reads is the right one, once and in order; an end comes after all of them;
 //! - connections that nobody disturbed end in order at both hosts, with all bytes read and acknowledged;
 //! - all others end too: nothing is left in the tables, and a bounded virtual time suffices;
-//! - where nothing was lost, nothing is said twice; half of the runs have no probes that could hide a forgotten frame;
+//! - where nothing was lost, nothing is said twice; half of the runs of the first two kinds have no probes
+//!   that could hide a forgotten frame;
 //! - what a socket remembers stays bounded; lies of one socket's peer disturb no other, and nothing panics.
 
 #[path = "simulation/engine.rs"]

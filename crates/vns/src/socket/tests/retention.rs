@@ -37,7 +37,7 @@ fn bytes_are_kept_until_acknowledged() {
 
 /// Defect 3 of the module: the failed request's bytes are lost.
 #[test]
-fn what_a_lost_channel_carried_is_sent_again_before_new_bytes() {
+fn defect_3_what_a_lost_channel_carried_is_sent_again_before_new_bytes() {
     let mut pair = Pair::new();
     pair.written(2000);
     pair.a_sends(1000, ONE).unwrap();
