@@ -90,6 +90,9 @@ pub struct Daemon {
     /// namespace]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// The file netchannel.toml with this host's peers; without it only programs of this host are served
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// End after this many seconds without a program
     #[arg(long, value_name = "SECONDS")]
     pub idle_exit: Option<u64>,
@@ -209,6 +212,8 @@ pub struct Config {
 pub enum ConfigCommand {
     /// Tell everything that is wrong with a file, or what it says with all defaults
     Check(Check),
+    /// Let the daemon read its file again; if anything is wrong with it, nothing changes
+    Reload(Asking),
     /// Print an annotated file to begin with
     Example,
 }

@@ -124,6 +124,45 @@ fn shown_status(status: &types::Status) -> String {
     text
 }
 
+/// `netchannel config reload`.
+pub fn reload(asking: &Asking) -> c_int {
+    let told = ask(asking, Request::Reload).and_then(|answer| match answer {
+        Response::Reloaded(told) => Ok(told),
+        _ => Err(unexpected()),
+    });
+    let told = match told {
+        Ok(told) => told,
+        Err(sentence) => return finish(Err(sentence)),
+    };
+    let code = c_int::from(!told.problems.is_empty());
+    if asking.json {
+        return finish(json(&told)).max(code);
+    }
+    for problem in &told.problems {
+        crate::run::complain(&problem.shown(&told.file));
+    }
+    if code != 0 {
+        let count = told.problems.len();
+        return finish(Err(format!(
+            "{} has {count} {}, and nothing has changed",
+            told.file,
+            if count == 1 { "problem" } else { "problems" }
+        )));
+    }
+    for warning in &told.warnings {
+        crate::run::complain(warning);
+    }
+    let mut text = format!("{} was read again", told.file);
+    if told.changes.is_empty() {
+        text.push_str("; it says what it said before");
+    }
+    for change in &told.changes {
+        text.push_str("\n  ");
+        text.push_str(change);
+    }
+    finish(Ok(text + "\n"))
+}
+
 /// `netchannel ss`.
 pub fn sockets(arguments: &Ss) -> c_int {
     let asking = &arguments.asking;

@@ -1,6 +1,7 @@
 //! `netchannel config`: netchannel.toml is checked, and read again.
 
 use crate::arguments::{Check, Config, ConfigCommand};
+use crate::ask;
 use crate::show::print;
 use netchannel_configuration::{Configuration, EXAMPLE, Problems};
 use netchannel_control::configuration::Problem;
@@ -19,6 +20,7 @@ struct Checked {
 pub fn config(arguments: &Config) -> c_int {
     match &arguments.command {
         ConfigCommand::Check(check) => checked(check),
+        ConfigCommand::Reload(asking) => ask::reload(asking),
         ConfigCommand::Example => {
             print(EXAMPLE);
             0

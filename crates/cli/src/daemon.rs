@@ -2,6 +2,7 @@
 
 use crate::arguments::Daemon as Arguments;
 use crate::log;
+use netchannel_configuration::{Configuration, Problems};
 use netchannel_control::path;
 use netchannel_engine::{Daemon, Limits, Options, ServeError};
 use rustix::fs::{Mode, OFlags};
@@ -41,13 +42,21 @@ pub fn daemon(arguments: &Arguments) -> c_int {
         Err(error) => return complain(&error.to_string(), arguments.announce),
     };
     if arguments.background {
-        return match spawn(&socket, arguments.idle_exit, arguments.log.as_deref()) {
+        // What is wrong is told here, where somebody reads all of it.
+        if let Err(problems) = configuration(arguments) {
+            return complain(&problems.to_string(), false);
+        }
+        return match spawn(&socket, arguments) {
             Ok(code) => code,
             Err(error) => complain(&error.to_string(), false),
         };
     }
+    let configuration = match configuration(arguments) {
+        Ok(configuration) => configuration,
+        Err(problems) => return complain(&problems.to_string(), arguments.announce),
+    };
     log::start(arguments.log.as_deref(), arguments.log_level);
-    match serve(socket, arguments) {
+    match serve(socket, arguments, configuration) {
         Ok(()) => ENDED,
         Err(error) => {
             let code = complain(&error.to_string(), arguments.announce);
@@ -59,7 +68,17 @@ pub fn daemon(arguments: &Arguments) -> c_int {
     }
 }
 
-fn serve(socket: PathBuf, arguments: &Arguments) -> Result<(), ServeError> {
+/// What the command line names, read and checked.
+fn configuration(arguments: &Arguments) -> Result<Option<Configuration>, Problems> {
+    let file = arguments.config.as_deref();
+    file.map(Configuration::load).transpose()
+}
+
+fn serve(
+    socket: PathBuf,
+    arguments: &Arguments,
+    configuration: Option<Configuration>,
+) -> Result<(), ServeError> {
     let quotas = &arguments.limits;
     let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
     let limits = Limits {
@@ -71,14 +90,16 @@ fn serve(socket: PathBuf, arguments: &Arguments) -> Result<(), ServeError> {
         ..Limits::default()
     };
     let shown = socket.display().to_string();
+    let has_configuration = configuration.is_some();
     let daemon = Daemon::bind(Options {
+        configuration,
         socket,
         idle_exit: arguments.idle_exit.map(Duration::from_secs),
         limits,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         relay_local: arguments.relay,
     })?;
-    end_on_signals(&daemon)?;
+    heed_signals(&daemon, has_configuration)?;
     if arguments.announce {
         announce();
     }
@@ -86,12 +107,17 @@ fn serve(socket: PathBuf, arguments: &Arguments) -> Result<(), ServeError> {
     daemon.serve()
 }
 
-/// SIGTERM and SIGINT end the daemon in good order; a closed log or terminal does not end it.
-fn end_on_signals(daemon: &Daemon) -> Result<(), ServeError> {
+/// SIGTERM and SIGINT end the daemon in good order; SIGHUP too, where there is no configuration for it to read again. A closed
+/// log does not end it.
+fn heed_signals(daemon: &Daemon, has_configuration: bool) -> Result<(), ServeError> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
     for signal in [SIGTERM, SIGINT, SIGHUP] {
-        let stopper = daemon.stopper()?.into_inner();
-        if let Err(error) = signal_hook::low_level::pipe::register(signal, stopper) {
+        let end = if signal == SIGHUP && has_configuration {
+            daemon.reloader()?
+        } else {
+            daemon.stopper()?.into_inner()
+        };
+        if let Err(error) = signal_hook::low_level::pipe::register(signal, end) {
             tracing::warn!("signal {signal} will end the daemon at once ({error})");
         }
     }
@@ -133,13 +159,17 @@ fn complain(sentence: &str, announce: bool) -> c_int {
 
 /// Starts a daemon and waits until it serves. It is no child of this process's child afterwards
 /// only where this process ends: use [`start_detached`] otherwise.
-fn spawn(socket: &Path, idle_exit: Option<u64>, log: Option<&Path>) -> Result<c_int, StartError> {
+fn spawn(socket: &Path, arguments: &Arguments) -> Result<c_int, StartError> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["daemon", "--announce", "--log-level", "warn", "--socket"]);
     command.arg(std::path::absolute(socket)?);
-    if let Some(seconds) = idle_exit {
+    if let Some(seconds) = arguments.idle_exit {
         command.args(["--idle-exit", &seconds.to_string()]);
     }
+    if let Some(file) = &arguments.config {
+        command.arg("--config").arg(std::path::absolute(file)?);
+    }
+    let log = arguments.log.as_deref();
     let default_log = path::log_file(socket);
     command
         .arg("--log")

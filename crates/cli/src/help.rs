@@ -36,9 +36,10 @@ pub const DAEMON: &str = "\
 Examples:
   netchannel daemon
   netchannel daemon --background --idle-exit 60
+  netchannel daemon --config /etc/netchannel/netchannel.toml
   netchannel daemon --socket /run/netchannel/test.sock --log /var/log/netchannel.log
 
-SIGTERM and SIGINT end it in good order. Programs that are attached go on: their connections live
+SIGTERM and SIGINT end it in good order; SIGHUP makes it read its configuration again. Programs that are attached go on: their connections live
 in memory of their own, and new ones go over kernel TCP.
 
 Exit codes:
@@ -83,9 +84,11 @@ channels to the daemons of other hosts, its peers, and connections between their
 Examples:
   netchannel config check /etc/netchannel/netchannel.toml
   netchannel config check --json
+  netchannel config reload
 
 Exit codes:
-  0  the file is in order    1  it is not    2  the command line is wrong";
+  0  the file is in order, or was read again    1  it is not, or no daemon answered
+  2  the command line is wrong";
 
 /// Of `doctor`.
 pub const DOCTOR: &str = "\

@@ -44,4 +44,6 @@ pub struct Reload {
     pub problems: Vec<Problem>,
     /// What has changed, a sentence each.
     pub changes: Vec<String>,
+    /// What could not be done as the file says, a sentence each.
+    pub warnings: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! The control protocol: what `netchannel status`, `ss` and `doctor` ask a daemon, what it answers,
-//! where its sockets lie, and a client.
+//! The control protocol: what `netchannel status`, `ss`, `peers` and the other commands ask a daemon, what
+//! it answers, where its sockets lie, and a client.
 //!
 //! Never: any byte of a connection. A request is one line of JSON, and so is the answer.
 //!
@@ -11,7 +11,9 @@
 
 pub mod client;
 pub mod configuration;
+pub mod hosts;
 pub mod path;
+pub mod rates;
 pub mod types;
 
 pub use client::{ClientError, request};

@@ -1,12 +1,14 @@
 //! Requests and answers.
 
+use crate::configuration::Reload;
+use crate::hosts::{Hosts, SchedulerView};
 use serde::{Deserialize, Serialize};
 
 /// Longest request line a daemon reads.
 pub const LONGEST_REQUEST: usize = 4096;
 
 /// What a command asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
     /// Who serves there, with which layout.
@@ -15,6 +17,12 @@ pub enum Request {
     Status,
     /// Every socket of every program.
     Sockets,
+    /// Peers, channels, workers and policies.
+    Hosts,
+    /// Read the configuration again.
+    Reload,
+    /// Use this policy in the place of the one of its kind; none to be told which there are.
+    SetScheduler(Option<String>),
     /// End in good order.
     Shutdown,
 }
@@ -29,6 +37,12 @@ pub enum Response {
     Status(Box<Status>),
     /// To [`Request::Sockets`].
     Sockets(Vec<Socket>),
+    /// To [`Request::Hosts`].
+    Hosts(Box<Hosts>),
+    /// To [`Request::Reload`].
+    Reloaded(Reload),
+    /// To [`Request::SetScheduler`].
+    Scheduler(SchedulerView),
     /// To [`Request::Shutdown`].
     Ended,
     /// The request was not understood or not allowed.

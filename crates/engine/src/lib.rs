@@ -15,6 +15,7 @@
 mod admin;
 mod bind;
 mod class;
+mod configured;
 mod core;
 mod deposits;
 mod diagnosis;
@@ -26,13 +27,16 @@ mod memory;
 mod netlink;
 mod options;
 mod packet;
+mod part;
 mod ports;
 mod program;
 mod relay;
 mod server;
+mod threads;
 mod view;
 mod watch;
 
 pub use crate::limits::Limits;
 pub use crate::options::{Options, ServeError};
+pub use crate::part::Part;
 pub use crate::server::{Daemon, Stopper};

@@ -1,6 +1,7 @@
 //! How a daemon is started, and why it may not be.
 
 use crate::Limits;
+use netchannel_configuration::Configuration;
 use netchannel_control::path::PathError;
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -19,6 +20,8 @@ pub struct Options {
     pub version: String,
     /// Lead connections between programs of this host through the daemon too.
     pub relay_local: bool,
+    /// Other hosts; without it there are none.
+    pub configuration: Option<Configuration>,
 }
 
 /// Why a daemon does not serve, or ended.

@@ -2,6 +2,7 @@
 
 use crate::admin::Commands;
 use crate::bind::Bound;
+use crate::configured::Configured;
 use crate::core::CoreEngine;
 use crate::faults::Faults;
 use crate::locals;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 mod answers;
 mod commands;
+mod hosts;
 mod programs;
 
 /// Messages of one program handled before others have their turn.
@@ -36,6 +38,8 @@ pub struct Daemon {
     faults: Faults,
     addresses: Option<OwnedFd>,
     stop: (UnixStream, UnixStream),
+    reload: (UnixStream, UnixStream),
+    configured: Option<Configured>,
     spare: Option<OwnedFd>,
     half_open: HashMap<u32, Instant>,
     started: Instant,
@@ -66,14 +70,18 @@ impl Daemon {
     ///
     /// # Errors
     /// Why it can not serve.
-    pub fn bind(options: Options) -> Result<Self, ServeError> {
+    pub fn bind(mut options: Options) -> Result<Self, ServeError> {
         raise_descriptor_limit();
         let relay = options.relay_local.then(Relay::start).transpose();
         let relay = relay.map_err(ServeError::Events)?;
         let core = CoreEngine::new(options.limits, relay).map_err(ServeError::Memory)?;
         let watch = Watch::new().map_err(ServeError::Events)?;
         let bound = Bound::new(&options.socket)?;
-        let stop = UnixStream::pair().map_err(|error| ServeError::Events(from_io(&error)))?;
+        let pair = || UnixStream::pair().map_err(|error| ServeError::Events(from_io(&error)));
+        let (stop, reload) = (pair()?, pair()?);
+        // Read by nobody who would wait for it.
+        let plain = reload.0.set_nonblocking(true);
+        plain.map_err(|error| ServeError::Events(from_io(&error)))?;
         let addresses = locals::subscribe()
             .inspect_err(|error| tracing::warn!("changes of addresses are not seen ({error})"))
             .ok();
@@ -81,6 +89,7 @@ impl Daemon {
             watch.add(&bound.attach, Subject::Attach)?;
             watch.add(&bound.control, Subject::Control)?;
             watch.add(&stop.0, Subject::Stop)?;
+            watch.add(&reload.0, Subject::Reload)?;
             if let Some(relay) = core.relay() {
                 watch.add(relay.bell(), Subject::Relay)?;
             }
@@ -90,6 +99,7 @@ impl Daemon {
         };
         watched().map_err(ServeError::Events)?;
         let now = Instant::now();
+        let configured = options.configuration.take().map(Configured::new);
         let mut daemon = Self {
             options,
             core,
@@ -99,6 +109,8 @@ impl Daemon {
             faults: Faults::default(),
             addresses,
             stop,
+            reload,
+            configured,
             spare: spare(),
             half_open: HashMap::new(),
             started: now,
@@ -117,6 +129,15 @@ impl Daemon {
         let end = self.stop.1.try_clone();
         let end = end.map_err(|error| ServeError::Events(from_io(&error)))?;
         Ok(Stopper(end))
+    }
+
+    /// Something of which a byte makes it read its configuration again.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn reloader(&self) -> Result<UnixStream, ServeError> {
+        let end = self.reload.1.try_clone();
+        end.map_err(|error| ServeError::Events(from_io(&error)))
     }
 
     /// Serves until it is told to end, or has been idle long enough.
@@ -182,6 +203,10 @@ impl Daemon {
             Subject::Attach => self.accept_programs(),
             Subject::Control => self.accept_commands(),
             Subject::Stop => self.ending = true,
+            Subject::Reload => {
+                while let Ok(1..) = std::io::Read::read(&mut &self.reload.0, &mut [0; 64]) {}
+                self.reload_unasked();
+            }
             Subject::Addresses => {
                 if let Some(subscription) = &self.addresses {
                     locals::drain(subscription);

@@ -19,6 +19,8 @@ pub enum Subject {
     Control,
     /// Somebody wants the daemon to end.
     Stop,
+    /// Somebody wants the configuration to be read again.
+    Reload,
     /// The host's addresses change.
     Addresses,
     /// The relay asks something.
@@ -37,6 +39,7 @@ impl Subject {
             Self::Stop => 2,
             Self::Addresses => 3,
             Self::Relay => 4,
+            Self::Reload => 5,
             Self::Program(number) => 6 << 32 | number as u64,
             Self::Command(number) => 7 << 32 | number as u64,
         }
@@ -50,6 +53,7 @@ impl Subject {
             (0, 2) => Self::Stop,
             (0, 3) => Self::Addresses,
             (0, 4) => Self::Relay,
+            (0, 5) => Self::Reload,
             (6, number) => Self::Program(number),
             (7, number) => Self::Command(number),
             _ => return None,

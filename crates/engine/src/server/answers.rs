@@ -23,6 +23,12 @@ impl Daemon {
             }),
             Request::Status => Response::Status(Box::new(self.status(only))),
             Request::Sockets => Response::Sockets(view::sockets(&self.core, only)),
+            Request::Hosts | Request::Reload | Request::SetScheduler(_) if !sees_all => {
+                Response::Error("only root and the daemon's own user may do that".to_owned())
+            }
+            Request::Hosts => Response::Hosts(Box::new(self.show_hosts())),
+            Request::Reload => self.reload(),
+            Request::SetScheduler(text) => self.set_scheduler(text.as_deref()),
             Request::Shutdown if sees_all => {
                 self.ending = true;
                 Response::Ended

@@ -44,6 +44,7 @@ impl Served {
                 idle_exit,
                 limits,
                 version: "test".to_owned(),
+                configuration: None,
                 relay_local: false,
             })?;
             sender.send(daemon.stopper()?).unwrap();

@@ -1,0 +1,184 @@
+//! A daemon with a configuration: started, told to read it again, asked about its peers.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_netchannel");
+
+/// One peer that nobody answers for, so that nothing depends on the network.
+const ORDER: &str = "[host]\nname = \"alpha\"\n\n[[peers]]\nname = \"beta\"\naddresses = [\"127.0.0.9:1\"]\n\
+                     prefixes = [\"10.0.0.0/24\"]\nkey-file = \"beta.key\"\n";
+
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(text: &str) -> Self {
+        let place = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let key = place.folder.path().join("beta.key");
+        std::fs::write(&key, "0123456789abcdef".repeat(4)).unwrap();
+        std::fs::set_permissions(key, PermissionsExt::from_mode(0o600)).unwrap();
+        place.write(text);
+        place
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(self.file(), text).unwrap();
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("netchannel.toml")
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(words)
+            .arg("--socket")
+            .arg(self.folder.path().join("s.sock"))
+            .current_dir(self.folder.path())
+            .env_remove("LD_PRELOAD")
+            .env_remove("NETCHANNEL_SOCKET")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn ask(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    fn text(&self, words: &[&str]) -> String {
+        let output = self.ask(words);
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn daemon(&self, words: &[&str]) -> Daemon {
+        let all: Vec<&str> = ["daemon"].iter().chain(words).copied().collect();
+        let log = self.folder.path().join("log");
+        let mut command = self.command(&all);
+        command.arg("--log").arg(log);
+        let child = command.stderr(Stdio::null()).spawn().unwrap();
+        let daemon = Daemon { child };
+        eventually(|| self.ask(&["status"]).status.success());
+        daemon
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+struct Daemon {
+    child: Child,
+}
+
+impl Daemon {
+    fn signal(&self, signal: &str) {
+        let process = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &process]).status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn eventually(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "it never came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_daemon_does_not_start_with_mistakes() {
+    let place = Place::new("[hosts]\n[times]\ndial = 1\n");
+    for words in [
+        &["daemon", "--config", "netchannel.toml"][..],
+        &["daemon", "--background", "--config", "netchannel.toml"],
+    ] {
+        let output = place.ask(words);
+        assert_eq!(output.status.code(), Some(1));
+        let told = said(&output);
+        assert_eq!(told.lines().count(), 3, "{told}");
+        assert!(told.contains("netchannel.toml:3:8: times.dial"), "{told}");
+        assert!(told.contains("netchannel.toml has 2 problems"), "{told}");
+    }
+}
+
+#[test]
+fn a_configuration_is_read_again_when_asked() {
+    let place = Place::new(ORDER);
+    let _daemon = place.daemon(&["--config", "netchannel.toml"]);
+    let told = place.text(&["config", "reload"]);
+    assert!(told.contains("it says what it said before"), "{told}");
+    place.write(&ORDER.replace("10.0.0.0/24", "10.0.1.0/24"));
+    let told = place.text(&["config", "reload"]);
+    assert!(told.contains("peer beta has changed: prefixes"), "{told}");
+    place.write(&ORDER.replace("10.0.0.0/24", "10.0.1.0/99"));
+    let output = place.ask(&["config", "reload"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = said(&output);
+    assert!(
+        told.contains("netchannel.toml:7:13: peers.beta.prefixes: "),
+        "{told}"
+    );
+    assert!(told.contains("and nothing has changed"), "{told}");
+    let output = place.ask(&["config", "reload", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["problems"][0]["line"], 7);
+}
+
+#[test]
+fn a_configuration_is_read_again_on_sighup() {
+    let place = Place::new(ORDER);
+    let daemon = place.daemon(&["--config", "netchannel.toml"]);
+    place.write(&ORDER.replace("alpha", "omega"));
+    daemon.signal("-HUP");
+    eventually(|| place.log().contains("host.name has changed"));
+    place.write("[host]\nnam = 1\n");
+    daemon.signal("-HUP");
+    eventually(|| {
+        place
+            .log()
+            .contains("netchannel.toml:2:1: host.nam: there is no key")
+    });
+    assert!(place.ask(&["status"]).status.success());
+}
+
+#[test]
+fn without_a_configuration_sighup_ends_and_nothing_is_read_again() {
+    let place = Place::new(ORDER);
+    let mut daemon = place.daemon(&[]);
+    let output = place.ask(&["config", "reload"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("no peers are configured: see netchannel config --help"));
+    daemon.signal("-HUP");
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_daemon_in_the_background_keeps_its_configuration() {
+    let place = Place::new(ORDER);
+    let output = place.ask(&["daemon", "--background", "--config", "netchannel.toml"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let told = place.text(&["config", "reload"]);
+    assert!(told.contains("netchannel.toml was read again"), "{told}");
+    place.text(&["status", "--shutdown"]);
+}
