@@ -21,6 +21,7 @@ mod deposits;
 mod diagnosis;
 mod directory;
 mod faults;
+pub mod hosts;
 mod limits;
 mod locals;
 mod memory;

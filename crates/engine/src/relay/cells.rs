@@ -55,6 +55,20 @@ struct Watched {
     end: Arc<LinkEnd>,
     cell: usize,
     awake: bool,
+    /// This worker takes the link's new connections, and reads its channel.
+    front: bool,
+}
+
+impl Watched {
+    fn takes_jobs(&self) -> bool {
+        self.front && self.end.role() == Role::Server && self.end.is_alive()
+    }
+
+    fn has_news(&self) -> bool {
+        let cell = self.end.cell(self.end.role(), self.cell);
+        cell.is_some_and(|shared| cell::any(&shared.summary))
+            || self.takes_jobs() && self.end.has_jobs()
+    }
 }
 
 /// The links of one worker.
@@ -99,8 +113,33 @@ impl Cells {
         epoll::add(&self.epoll, descriptor, data, EventFlags::IN)
     }
 
+    /// Watches a channel of the worker's own under a name: every change, for reading and writing, is told once.
+    ///
+    /// # Errors
+    /// The errno of `epoll_ctl`.
+    pub fn watch_edges(&self, descriptor: impl AsFd, name: u32) -> Result<(), Errno> {
+        let data = EventData::new_u64(u64::from(name));
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&self.epoll, descriptor, data, flags)
+    }
+
+    /// Listens to a descriptor of the worker's own no longer.
+    pub fn forget_own(&self, descriptor: impl AsFd) {
+        // It may not have been watched.
+        let _ = epoll::delete(&self.epoll, descriptor);
+    }
+
     /// Takes a link up. `None` when its cells are used up or the kernel refuses.
     pub fn add_link(&mut self, end: Arc<LinkEnd>) -> Option<Key> {
+        self.add(end, true)
+    }
+
+    /// Takes a link up of which another worker takes new connections and reads the channel.
+    pub fn add_shared_link(&mut self, end: Arc<LinkEnd>) -> Option<Key> {
+        self.add(end, false)
+    }
+
+    fn add(&mut self, end: Arc<LinkEnd>, front: bool) -> Option<Key> {
         let cell = end.reserve_cell()?;
         let key = match self.unused.pop() {
             Some(key) => key,
@@ -109,12 +148,15 @@ impl Cells {
                 u32::try_from(self.links.len() - 1).ok()?
             }
         };
-        let data = EventData::new_u64(word(key, CHANNEL));
-        epoll::add(&self.epoll, end.channel(), data, EventFlags::IN).ok()?;
+        if front {
+            let data = EventData::new_u64(word(key, CHANNEL));
+            epoll::add(&self.epoll, end.channel(), data, EventFlags::IN).ok()?;
+        }
         let watched = Watched {
             end,
             cell,
             awake: true,
+            front,
         };
         *self.links.get_mut(index(key))? = Some(watched);
         self.awake.push(key);
@@ -129,6 +171,12 @@ impl Cells {
             self.awake.retain(|one| *one != key);
             self.retired.push(key);
         }
+    }
+
+    /// Whether any link brought news since the last sleep.
+    #[must_use]
+    pub const fn is_awake(&self) -> bool {
+        !self.awake.is_empty()
     }
 
     /// A link.
@@ -159,6 +207,15 @@ impl Cells {
         Ok(())
     }
 
+    /// Listens to an anchor no longer: another worker will.
+    pub fn unwatch_anchor(&self, anchor: &mut Anchor) {
+        if anchor.watcher == self.worker {
+            // It is in the set.
+            let _ = epoll::delete(&self.epoll, &*anchor);
+            anchor.watcher = 0;
+        }
+    }
+
     /// The program of a link ended, or is not listened to any more.
     pub fn silence(&self, key: Key) {
         if let Some(end) = self.link(key) {
@@ -178,9 +235,24 @@ impl Cells {
 
     /// Sleeps until there is something, or `until`. A short spin comes before, where that pays.
     pub fn sleep(&mut self, news: &mut Vec<News>, until: Option<Instant>) {
+        let spins = !self.awake.is_empty();
+        self.sleep_beside(news, until, spins, || false, || false);
+    }
+
+    /// As [`Self::sleep`], for a worker that waits for other things too: `look` is asked while it spins, where it `spins`,
+    /// and `arm` once before it sleeps, which makes what comes later ring a descriptor of the worker's own. Both say
+    /// whether there is something.
+    pub fn sleep_beside(
+        &mut self,
+        news: &mut Vec<News>,
+        until: Option<Instant>,
+        spins: bool,
+        mut look: impl FnMut() -> bool,
+        arm_others: impl FnOnce() -> bool,
+    ) {
         let (links, awake) = (&self.links, &self.awake);
-        let any = || awake.iter().any(|key| has_news(links, *key));
-        if !awake.is_empty() && self.patience.spin(any) {
+        let any = || awake.iter().any(|key| has_news(links, *key)) || look();
+        if spins && self.patience.spin(any) {
             return self.collect(news);
         }
         let mut found = Vec::new();
@@ -190,7 +262,7 @@ impl Cells {
                 found.push(key);
             }
         }
-        if !found.is_empty() {
+        if arm_others() || !found.is_empty() {
             found.into_iter().for_each(|key| self.wake(key));
             return self.collect(news);
         }
@@ -225,7 +297,7 @@ impl Cells {
                 continue;
             };
             let end = &watched.end;
-            if end.role() == Role::Server && end.is_alive() && end.has_jobs() {
+            if watched.takes_jobs() && end.has_jobs() {
                 take_jobs(*key, end, news);
             }
             if let Some(shared) = end.cell(end.role(), watched.cell) {
@@ -294,20 +366,15 @@ fn arm(links: &mut [Option<Watched>], key: Key) {
         if let Some(shared) = end.cell(end.role(), watched.cell) {
             cell::sleep(&shared.asleep);
         }
-        if end.role() == Role::Server && end.is_alive() {
+        if watched.takes_jobs() {
             end.listen_for_jobs();
         }
     }
 }
 
 fn has_news(links: &[Option<Watched>], key: Key) -> bool {
-    let Some(Some(watched)) = links.get(index(key)) else {
-        return false;
-    };
-    let end = &watched.end;
-    end.cell(end.role(), watched.cell)
-        .is_some_and(|shared| cell::any(&shared.summary))
-        || end.role() == Role::Server && end.is_alive() && end.has_jobs()
+    let watched = links.get(index(key)).and_then(Option::as_ref);
+    watched.is_some_and(Watched::has_news)
 }
 
 const fn word(key: Key, slot: u32) -> u64 {

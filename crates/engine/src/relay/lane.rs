@@ -82,7 +82,7 @@ impl Lane {
         self.link.slot(self.handle.index)
     }
 
-    pub(super) fn sides(&self) -> Option<(&Side, &Side)> {
+    pub(crate) fn sides(&self) -> Option<(&Side, &Side)> {
         self.slot().map(|slot| self.link.sides(slot))
     }
 

@@ -18,22 +18,22 @@
     reason = "programs are hostile"
 )]
 
-mod anchor;
-mod cells;
-mod jobs;
-mod lane;
+pub(crate) mod anchor;
+pub(crate) mod cells;
+pub(crate) mod jobs;
+pub(crate) mod lane;
 mod ledger;
-mod link;
+pub(crate) mod link;
 mod local;
 mod pair;
 mod patience;
 mod reader;
 mod service;
-mod targets;
+pub(crate) mod targets;
 mod writer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use link::Parts;
 pub use service::{Ask, Command, Manner, Relay};

@@ -3,7 +3,9 @@
 //! again until the other host has them.
 
 use super::lane::{Checked, Lane, Spans};
-use netchannel_abi::link::{Geometry, side_flags};
+use netchannel_abi::link::Geometry;
+#[cfg(test)]
+use netchannel_abi::link::side_flags;
 use netchannel_ring::switch::{self, Position, Readable};
 use netchannel_ring::{Fault, bytes};
 use netchannel_shm::Span;
@@ -51,7 +53,7 @@ impl Lane {
     ///
     /// # Errors
     /// A fault in the program's words.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for channels to other hosts"))]
+    #[cfg(test)]
     pub fn ends_at(&self) -> Checked<Option<u64>> {
         // The flag first: whoever has said FIN says no more.
         if self.peer_flags() & side_flags::FIN == 0 {

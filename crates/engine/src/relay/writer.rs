@@ -77,6 +77,18 @@ impl Lane {
         Ok(self.writer.limit())
     }
 
+    /// Sequence up to which the program has read, as of the last [`Self::limit`].
+    #[must_use]
+    pub const fn read_by_program(&self) -> u64 {
+        self.writer.head
+    }
+
+    /// Bytes that the present ring holds.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.writer.ring.size()
+    }
+
     /// Bytes published that the program has not read yet, by its own word.
     #[must_use]
     pub fn unread_by_peer(&self) -> u64 {
@@ -129,15 +141,10 @@ impl Lane {
     /// # Errors
     /// A fault in the program's words.
     pub fn grow(&mut self, wanted: u64) -> Checked<bool> {
-        self.refresh()?;
-        let writer = &mut self.writer;
-        if writer.stuck
-            || writer.placed != writer.tail
-            || writer.former.is_some()
-            || !switch::may_move(writer.switched, writer.tail, writer.head)
-        {
+        if !self.may_grow()? {
             return Ok(false);
         }
+        let writer = &mut self.writer;
         let present = writer.ring.log2;
         let wanted = wanted.saturating_add(writer.tail - writer.head);
         let log2 = if present == SMALL_RING_LOG2 {
@@ -153,8 +160,29 @@ impl Lane {
             }
             (present + 2).min(MOST_RING_LOG2)
         };
-        let least = LEAST_RING_LOG2.max(present + 1);
-        let found = (least..=log2)
+        self.move_to(log2)
+    }
+
+    /// Moves to a ring of `1 << log2` bytes if the present one is smaller, on the terms of [`Self::grow`].
+    ///
+    /// # Errors
+    /// A fault in the program's words.
+    pub fn grow_to(&mut self, log2: u32) -> Checked<bool> {
+        Ok(self.writer.ring.log2 < log2 && self.may_grow()? && self.move_to(log2)?)
+    }
+
+    fn may_grow(&mut self) -> Checked<bool> {
+        self.refresh()?;
+        let writer = &self.writer;
+        Ok(!writer.stuck
+            && writer.placed == writer.tail
+            && writer.former.is_none()
+            && switch::may_move(writer.switched, writer.tail, writer.head))
+    }
+
+    fn move_to(&mut self, log2: u32) -> Checked<bool> {
+        let least = LEAST_RING_LOG2.max(self.writer.ring.log2 + 1);
+        let found = (least..=log2.min(MOST_RING_LOG2))
             .rev()
             .find_map(|log2| self.link.allocate(log2));
         let writer = &mut self.writer;

@@ -26,7 +26,7 @@ use netchannel_shm::{Room, Run};
 use rustix::net::SocketType;
 use std::sync::Arc;
 
-const LAYOUT: Layout = Layout {
+pub(crate) const LAYOUT: Layout = Layout {
     slots: 64,
     arena: 1 << 24,
 };
@@ -61,7 +61,7 @@ fn dial(client: &Arc<LinkEnd>) -> Lane {
 }
 
 /// Takes what was announced.
-fn take(server: &Arc<LinkEnd>) -> Vec<Opened> {
+pub(crate) fn take(server: &Arc<LinkEnd>) -> Vec<Opened> {
     let mut opened = Vec::new();
     server.take_jobs(|one| opened.push(one)).unwrap();
     opened
@@ -88,7 +88,7 @@ fn place(lane: &mut Lane, at: u64, bytes: &[u8]) -> u64 {
 }
 
 /// Writes all bytes that fit, growing the ring where that is allowed.
-fn write(lane: &mut Lane, bytes: &[u8]) -> usize {
+pub(crate) fn write(lane: &mut Lane, bytes: &[u8]) -> usize {
     let mut done = 0;
     loop {
         let rest = &bytes[done..];
@@ -115,7 +115,7 @@ fn peek(lane: &Lane, from: u64, most: usize) -> Vec<u8> {
 }
 
 /// Reads all there is.
-fn read(lane: &mut Lane) -> Vec<u8> {
+pub(crate) fn read(lane: &mut Lane) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
         let got = peek(lane, lane.consumed(), usize::MAX >> 1);
@@ -127,7 +127,7 @@ fn read(lane: &mut Lane) -> Vec<u8> {
     }
 }
 
-fn pattern(length: usize, seed: usize) -> Vec<u8> {
+pub(crate) fn pattern(length: usize, seed: usize) -> Vec<u8> {
     (0..length)
         .map(|index| u8::try_from((index * 31 + seed * 7) % 251).unwrap())
         .collect()

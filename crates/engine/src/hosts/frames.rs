@@ -1,0 +1,165 @@
+//! What frames other than DATA do.
+
+use super::line::Line;
+use super::reasons;
+use super::remote::{Remote, frame_to};
+use super::service::{Announcement, FRONT, Report};
+use super::sockets::{Found, Memory};
+use super::worker::{Letter, Worker};
+use netchannel_vns::{Arrived, Farewell, Handle, Reason, State as Phase, Transmit};
+use netchannel_wire::{Frame, GoAwayReason, NcSynAck, NoSocket, Window};
+use std::sync::Arc;
+
+impl Worker {
+    pub(super) fn on_frame(&mut self, line: &mut Line, frame: &Frame<'_>) {
+        let now = self.now;
+        match *frame {
+            Frame::Window(window) => self.on_window(line, &window),
+            Frame::Fin(fin) => self.with(line, fin.handle, Arrived::Fin, |remote| {
+                // A violation has reset the socket.
+                let _ = remote.lock().socket.on_fin(fin.sequence, now);
+            }),
+            Frame::NcSynAck(answer) => self.on_answer(line, &answer),
+            Frame::NcSyn(syn) => {
+                let peer = Arc::clone(&line.peer);
+                match self.index {
+                    FRONT => self.on_asked(&peer, &syn),
+                    _ => self.tell(FRONT, Letter::Asked(peer, syn)),
+                }
+            }
+            Frame::NcRst(refused) => self.with(line, refused.handle, Arrived::Reset, |remote| {
+                let mut state = remote.lock();
+                if state.socket.state() == Phase::Opening {
+                    let reason = reasons::of_refusal(refused.reason);
+                    state.socket.on_reset(reason, now);
+                }
+            }),
+            Frame::Rst(reset) => self.with(line, reset.handle, Arrived::Reset, |remote| {
+                let reason = reasons::of_reset(reset.reason);
+                remote.lock().socket.on_reset(reason, now);
+            }),
+            Frame::NoSocket(none) => {
+                let found = line.peer.sockets().of_theirs(none.handle);
+                if let Some(remote) = found {
+                    remote.lock().socket.on_reset(Reason::NoSocket, now);
+                    self.touch(&remote);
+                }
+            }
+            Frame::Ping(number) => line.outbox.push_frame(&Frame::Pong(number)),
+            Frame::GoAway(reason) => self.on_goodbye(line, reason),
+            Frame::Addresses(told) => {
+                let list = told.list.iter().collect();
+                self.heard(line, Announcement::Addresses(told.serial, list));
+            }
+            Frame::Listen(told) => self.heard(line, Announcement::Listen(told)),
+            Frame::Unlisten(told) => self.heard(line, Announcement::Unlisten(told)),
+            Frame::ListenEnd(told) => self.heard(line, Announcement::ListenEnd(told)),
+            // Nothing waits for it but the sign of life. The parser lets no handshake pass.
+            Frame::Pong(_) | Frame::Hello(_) | Frame::HelloAnswer(_) | Frame::HelloProof(_) => {}
+        }
+    }
+
+    /// Does something with the socket that a frame names, or answers that there is none.
+    fn with(
+        &mut self,
+        line: &mut Line,
+        handle: Handle,
+        arrived: Arrived,
+        change: impl FnOnce(&Arc<Remote>),
+    ) {
+        let found = line.peer.sockets().find(handle);
+        match found {
+            Found::Live(remote) => {
+                change(&remote);
+                self.touch(&remote);
+            }
+            Found::Ended(memory) => self.answer(line, handle, Some(&memory), arrived),
+            Found::Unknown => self.answer(line, handle, None, arrived),
+        }
+    }
+
+    fn on_window(&mut self, line: &mut Line, window: &Window) {
+        let now = self.now;
+        let Window {
+            handle,
+            filled,
+            limit,
+            fin,
+            ask,
+        } = *window;
+        self.with(line, handle, Arrived::Window { ask }, |remote| {
+            let mut state = remote.lock();
+            // A violation has reset the socket.
+            let _ = state.socket.on_window(filled, limit, fin, ask, now);
+            remote.follow(&mut state, now);
+        });
+    }
+
+    fn on_answer(&mut self, line: &mut Line, answer: &NcSynAck) {
+        let now = self.now;
+        let peer = Arc::clone(&line.peer);
+        self.with(line, answer.handle, Arrived::Answer, |remote| {
+            let theirs = remote.lock().theirs;
+            let known = theirs.is_some_and(|theirs| theirs == answer.responder);
+            let fits = known
+                || theirs.is_none() && peer.sockets().set_theirs(answer.responder, remote.handle);
+            let mut state = remote.lock();
+            if !fits {
+                return state.socket.abort(Reason::Violation, now);
+            }
+            state.theirs = Some(answer.responder);
+            // A violation has reset the socket.
+            let _ = state.socket.on_answer(answer.limit, now);
+            remote.follow(&mut state, now);
+        });
+    }
+
+    fn on_goodbye(&mut self, line: &mut Line, reason: GoAwayReason) {
+        line.leaving.heard = true;
+        // Sent on this channel: what was begun comes before it.
+        line.say_goodbye(GoAwayReason::Retired);
+        let peer = Arc::clone(&line.peer);
+        peer.remove_route(&line.route);
+        self.tell_others(|| Letter::Routes(Arc::clone(&peer)));
+        self.report(Report::GoAway {
+            peer: line.peer.number(),
+            id: line.route.id,
+            reason,
+        });
+    }
+
+    fn heard(&self, line: &Line, announcement: Announcement) {
+        self.report(Report::Heard {
+            peer: line.peer.number(),
+            id: line.route.id,
+            announcement,
+        });
+    }
+
+    /// Answers a frame for a socket that is not there, or not any more.
+    pub(super) fn answer(
+        &mut self,
+        line: &mut Line,
+        handle: Handle,
+        memory: Option<&Memory>,
+        arrived: Arrived,
+    ) {
+        let said = match memory {
+            Some(memory) => memory.farewell.answer_to(arrived),
+            None => Farewell::answer_for_unknown(arrived),
+        };
+        let Some(said) = said else { return };
+        let nobody = Frame::NoSocket(NoSocket { handle });
+        let frame = match (said, memory.and_then(|memory| memory.theirs)) {
+            (
+                Transmit::Reset {
+                    reason: Reason::NoSocket,
+                },
+                _,
+            )
+            | (_, None) => nobody,
+            (said, Some(theirs)) => frame_to(theirs, None, &said).unwrap_or(nobody),
+        };
+        line.outbox.push_frame(&frame);
+    }
+}

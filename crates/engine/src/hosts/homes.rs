@@ -1,0 +1,112 @@
+//! Which worker a socket is at home with: made, moved, ended.
+
+use super::remote::{NEVER, Remote};
+use super::service::{FRONT, worker_of};
+use super::worker::{Letter, Worker};
+use crate::relay::cells::Key;
+use netchannel_abi::link::side_flags;
+use netchannel_scheduler::{Class, SocketId};
+use netchannel_vns::Reason;
+use std::sync::Arc;
+
+impl Worker {
+    /// A socket whose traffic is of another class than its worker's gets another home.
+    pub(super) fn move_if_due(&mut self, remote: &Arc<Remote>) {
+        let Some(class) = remote.take_class() else {
+            return;
+        };
+        let to = worker_of(class);
+        if to == self.index || remote.home() != self.index {
+            return;
+        }
+        let mut state = remote.lock();
+        let gone = |flags: u32| flags & side_flags::RESET != 0;
+        let Some(lane) = state.lane.as_mut().filter(|lane| !gone(lane.peer_flags())) else {
+            return;
+        };
+        self.cells.unwatch_anchor(lane.anchor_mut());
+        state.announced = 0;
+        state.armed = NEVER;
+        remote.move_to(to);
+        drop(state);
+        self.unseat(remote.seat());
+        self.tell(to, Letter::Adopt(Arc::clone(remote), class));
+    }
+
+    /// Takes a socket of another worker over.
+    pub(super) fn adopt(&mut self, remote: &Arc<Remote>, class: Class) {
+        let number = remote.link.number();
+        let key = match self.keys.get(&number).copied() {
+            Some(key) => Some(key),
+            None => {
+                let key = self.cells.add_shared_link(Arc::clone(&remote.link));
+                key.inspect(|key| {
+                    self.keys.insert(number, *key);
+                })
+            }
+        };
+        match key {
+            Some(key) => self.seat(remote, key, class),
+            None => {
+                remote.lock().socket.abort(Reason::Ending, self.now);
+                self.touch(remote);
+            }
+        }
+    }
+
+    /// Becomes a socket's home.
+    pub(super) fn seat(&mut self, remote: &Arc<Remote>, key: Key, class: Class) {
+        let now = self.now;
+        let mut state = remote.lock();
+        let Some(lane) = &mut state.lane else { return };
+        let slot = lane.handle().index;
+        let seat = self.seats.add(remote, key, slot);
+        remote.settle_at(self.index, seat);
+        let watched = self.cells.watch_anchor(key, slot, lane.anchor_mut());
+        match (watched, self.cells.cell(key)) {
+            (Ok(()), Some(cell)) => {
+                lane.attach_cell(cell);
+                state.look(now);
+            }
+            _ => state.socket.abort(Reason::Ending, now),
+        }
+        drop(state);
+        if let Some(side) = self.side(&remote.peer) {
+            side.attach(seat, class);
+        }
+        self.touch(remote);
+    }
+
+    /// Is a socket's home no longer.
+    pub(super) fn unseat(&mut self, number: u32) {
+        let Some(seat) = self.seats.remove(number) else {
+            return;
+        };
+        if let Some(side) = self.side(&seat.remote.peer) {
+            side.scheduler.detach(SocketId(number));
+        }
+        self.let_go(seat.key);
+    }
+
+    /// A link that brings no new connection goes with the last one that it has.
+    pub(super) fn let_go(&mut self, key: Key) {
+        let Some(end) = self.cells.link(key).map(Arc::clone) else {
+            return;
+        };
+        if end.is_alive() || self.seats.users_of(key) > 0 {
+            return;
+        }
+        if self.front.is_some() {
+            if end.connections() > 0 {
+                // The worker that has the last of them will say so.
+                return;
+            }
+            self.forget_link(&end);
+        } else {
+            self.tell(FRONT, Letter::LetGo(end.number()));
+        }
+        self.cells.remove_link(key);
+        self.seats.forget_link(key);
+        self.keys.remove(&end.number());
+    }
+}

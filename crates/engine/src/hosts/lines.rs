@@ -1,0 +1,189 @@
+//! The channels of a worker: taken up, read, written, left, lost.
+
+use super::incoming::Incoming;
+use super::line::Line;
+use super::peer::{Counters, Peer};
+use super::service::{Lost, Report};
+use super::worker::{Letter, Worker};
+use netchannel_scheduler::ChannelId;
+use netchannel_vns::Reason;
+use netchannel_wire::{Frame, GoAwayReason};
+use std::sync::Arc;
+
+/// Bytes that wait for a peer that does not read; beyond that nothing of it is read either.
+const MOST_UNSENT: u64 = 4 << 20;
+
+impl Worker {
+    /// Takes a channel up.
+    pub(super) fn add_line(&mut self, line: Box<Line>) {
+        let peer = Arc::clone(&line.peer);
+        let free = self.lines.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            self.lines.push(None);
+            self.lines.len() - 1
+        });
+        let name = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        let watched = self.cells.watch_edges(line.descriptor(), name);
+        if let Some(place) = self.lines.get_mut(index) {
+            *place = Some(line);
+        }
+        if watched.is_err() {
+            return self.lose(index, Lost::Unwanted);
+        }
+        self.refresh(&peer);
+        self.tell_others(|| Letter::Routes(Arc::clone(&peer)));
+    }
+
+    pub(super) fn find_line(&self, peer: u32, id: ChannelId) -> Option<usize> {
+        self.lines.iter().position(|line| {
+            line.as_ref()
+                .is_some_and(|line| line.peer.number() == peer && line.route.id == id)
+        })
+    }
+
+    /// No new segment takes a channel; it ends when both have said so.
+    pub(super) fn leave(&mut self, index: usize, reason: GoAwayReason) {
+        let Some(Some(line)) = self.lines.get_mut(index) else {
+            return;
+        };
+        line.say_goodbye(reason);
+        let peer = Arc::clone(&line.peer);
+        peer.remove_route(&line.route);
+        self.refresh(&peer);
+        self.tell_others(|| Letter::Routes(Arc::clone(&peer)));
+    }
+
+    /// A channel is no more: what it may have taken along is sent again.
+    pub(super) fn lose(&mut self, index: usize, why: Lost) {
+        let Some(mut line) = self.lines.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        let (peer, key) = (Arc::clone(&line.peer), line.route.key);
+        self.cells.forget_own(line.descriptor());
+        peer.remove_route(&line.route);
+        let mut freed = Vec::new();
+        line.outbox.discard(&mut freed);
+        freed.iter().for_each(|remote| self.touch(remote));
+        if let Lost::Violation(violation) = &why {
+            Counters::add(&peer.counters.violations, 1);
+            line.outbox.push_frame(&Frame::GoAway(violation.reason()));
+            // A help for whoever reads the peer's log.
+            let _ = line.flush(&mut Vec::new(), self.now);
+        }
+        if let Some(place) = line.incoming.take().and_then(Incoming::into_place) {
+            let mut state = place.remote.lock();
+            state.socket.finish(place.claim, self.now);
+            drop(state);
+            self.touch(&place.remote);
+        }
+        for remote in std::mem::take(&mut line.parked) {
+            remote.untouch(self.index);
+            self.touch(&remote);
+        }
+        if !matches!(why, Lost::Parted) {
+            let all = peer.sockets().all();
+            for remote in &all {
+                remote.lock().on_channel_lost(key, self.now);
+                self.touch(remote);
+            }
+        }
+        self.refresh(&peer);
+        self.tell_others(|| Letter::Routes(Arc::clone(&peer)));
+        self.report(Report::ChannelLost {
+            peer: peer.number(),
+            id: line.route.id,
+            reason: why,
+        });
+    }
+
+    /// Reads what has come.
+    pub(super) fn read_lines(&mut self) {
+        for index in 0..self.lines.len() {
+            let place = self.lines.get_mut(index);
+            let readable = place.is_some_and(|line| {
+                line.as_ref()
+                    .is_some_and(|line| line.has_something() && line.outbox.length() < MOST_UNSENT)
+            });
+            if !readable {
+                continue;
+            }
+            let Some(mut line) = self.lines.get_mut(index).and_then(Option::take) else {
+                continue;
+            };
+            let result = self.receive(&mut line);
+            self.busy |= line.readable;
+            let left = line.leaving.heard.then(|| Arc::clone(&line.peer));
+            if let Some(place) = self.lines.get_mut(index) {
+                *place = Some(line);
+            }
+            match result {
+                Ok(()) => {}
+                Err(lost) => self.lose(index, lost),
+            }
+            left.iter().for_each(|peer| self.refresh(peer));
+        }
+    }
+
+    /// Writes what waits.
+    pub(super) fn flush_lines(&mut self) {
+        for index in 0..self.lines.len() {
+            self.flush_line(index);
+        }
+    }
+
+    /// Writes what waits; gives those their turn who waited for the channel.
+    pub(super) fn flush_line(&mut self, index: usize) {
+        let now = self.now;
+        let Some(Some(line)) = self.lines.get_mut(index) else {
+            return;
+        };
+        let mut freed = std::mem::take(&mut self.spare);
+        line.keep_alive(now);
+        let result = if line.blocked {
+            Ok(())
+        } else {
+            line.flush(&mut freed, now)
+        };
+        let parked = if line.blocked {
+            Vec::new()
+        } else {
+            std::mem::take(&mut line.parked)
+        };
+        let parted = line.has_parted();
+        let silent = line.is_silent(now);
+        for remote in parked {
+            remote.untouch(self.index);
+            self.touch(&remote);
+            self.busy = true;
+        }
+        for remote in freed.drain(..) {
+            self.touch(&remote);
+        }
+        self.spare = freed;
+        match result {
+            Err(lost) => self.lose(index, lost),
+            Ok(()) if parted => self.lose(index, Lost::Parted),
+            Ok(()) if silent => self.lose(index, Lost::Silent),
+            Ok(()) => {}
+        }
+    }
+
+    /// A peer is no more.
+    pub(super) fn fail_peer(&mut self, peer: &Arc<Peer>, reason: Reason) {
+        for index in 0..self.lines.len() {
+            let same = self.lines.get(index).and_then(Option::as_ref);
+            if same.is_some_and(|line| line.peer.number() == peer.number()) {
+                self.lose(index, Lost::Unwanted);
+            }
+        }
+        let all = peer.sockets().all();
+        let index = self.index;
+        for remote in all.iter().filter(|remote| remote.home() == index) {
+            remote.lock().socket.fail(reason, self.now);
+            self.touch(remote);
+        }
+        if self.front.is_some() {
+            self.forget_peer(peer);
+        }
+    }
+}

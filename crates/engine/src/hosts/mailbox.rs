@@ -1,0 +1,87 @@
+//! Letters to a worker: a list under a short lock, and a bell that is rung only while the worker sleeps.
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Letters to one reader.
+#[derive(Debug)]
+pub struct Mailbox<T> {
+    letters: Mutex<Vec<T>>,
+    count: AtomicUsize,
+    asleep: AtomicBool,
+    bell: OwnedFd,
+}
+
+impl<T> Mailbox<T> {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn new() -> Result<Self, Errno> {
+        Ok(Self {
+            letters: Mutex::new(Vec::new()),
+            count: AtomicUsize::new(0),
+            asleep: AtomicBool::new(true),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    fn letters(&self) -> MutexGuard<'_, Vec<T>> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends, and wakes the reader if it sleeps.
+    pub fn send(&self, letter: T) {
+        let mut letters = self.letters();
+        letters.push(letter);
+        self.count.store(letters.len(), Ordering::Relaxed);
+        drop(letters);
+        // Pairs with the fence in `sleep`: either the reader sees the letter, or this the reader asleep.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+            // Full is rung.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Whether there are letters. Cheap.
+    pub fn has_any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) != 0
+    }
+
+    /// The reader is about to sleep: letters ring from now on. It looks at [`Self::has_any`] once more.
+    pub fn sleep(&self) {
+        self.asleep.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `send`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// The reader is awake.
+    pub fn wake(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// Silences the bell.
+    pub fn hear(&self) {
+        // Nothing to read is silence.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    }
+
+    /// Takes all letters, into an empty list.
+    pub fn take(&self, into: &mut Vec<T>) {
+        if self.has_any() {
+            let mut letters = self.letters();
+            self.count.store(0, Ordering::Relaxed);
+            into.append(&mut letters);
+        }
+    }
+}
+
+impl<T> AsFd for Mailbox<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}

@@ -1,0 +1,50 @@
+//! The data path between hosts: virtual sockets of programs over channels to other daemons.
+//!
+//! Never: decides a policy (that is `scheduler`), looks at a byte of a stream, trusts a word of a program or a frame of a peer, or
+//! waits for either.
+//!
+//! ```text
+//!  program ==link== Lane                                              channel ==== peer's daemon
+//!                     |        Remote: Lane + VirtualSocket              |
+//!    sends:   what it wrote --> scheduler --> Outbox: headers, runs of its ring --> one gather write
+//!    receives:  its ring <-- placed where the sequence says <-- Parser <-- one scatter read
+//!
+//!  Worker (a thread): its channels (Line), the sockets that it is home of, a cell in their links
+//!  front (the first worker): also new connections, of programs and of peers
+//! ```
+//!
+//! Any worker may receive for any socket; a socket's home sends its bytes and knows its times.
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "programs and peers are hostile"
+)]
+
+mod channel;
+mod frames;
+mod front;
+mod homes;
+mod incoming;
+mod line;
+mod lines;
+mod mailbox;
+mod outbox;
+mod peer;
+mod reasons;
+mod receive;
+mod remote;
+mod seats;
+mod send;
+mod service;
+mod side;
+mod sockets;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+pub use channel::{Channel, Dequeued, Status};
+pub use peer::{Peer, Terms};
+pub use service::{Command, Hosts, Lost, Report};

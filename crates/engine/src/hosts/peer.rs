@@ -1,0 +1,174 @@
+//! A peer in one epoch: its sockets with this host, and the channels that lead to it.
+
+use super::sockets::Sockets;
+use netchannel_scheduler::{ChannelId, ChannelView, WorkerId};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What both hosts have agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Most payload of one DATA frame that the peer takes, in bytes.
+    pub payload: u32,
+    /// Most payload of one DATA frame that this host takes, in bytes.
+    pub own_payload: u32,
+    /// Most sockets that this host holds with the peer.
+    pub sockets: u32,
+    /// Most sockets that the peer holds with this host: its handles are below.
+    pub peer_sockets: u32,
+    /// Nanoseconds without a frame of the peer after which a channel is dead.
+    pub silence: u64,
+    /// Nanoseconds without a frame of this host after which the peer takes a channel for dead.
+    pub peer_silence: u64,
+}
+
+/// What moved between this host and a peer.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Bytes of streams given to channels.
+    pub bytes_sent: AtomicU64,
+    /// Bytes of streams that channels brought.
+    pub bytes_received: AtomicU64,
+    /// Segments given to channels.
+    pub segments_sent: AtomicU64,
+    /// Segments that channels brought.
+    pub segments_received: AtomicU64,
+    /// Frames without payload given to channels.
+    pub control_sent: AtomicU64,
+    /// Calls that wrote to a channel.
+    pub writes: AtomicU64,
+    /// Calls that read from a channel.
+    pub reads: AtomicU64,
+    /// Bytes given to channels again.
+    pub bytes_repeated: AtomicU64,
+    /// Sockets made since the peer came up.
+    pub opened: AtomicU64,
+    /// Times that the peer broke the contract.
+    pub violations: AtomicU64,
+}
+
+impl Counters {
+    /// Counts; whoever reads wants no order.
+    pub fn add(counter: &AtomicU64, number: u64) {
+        counter.fetch_add(number, Ordering::Relaxed);
+    }
+}
+
+/// One channel that is up.
+#[derive(Debug)]
+pub struct Route {
+    /// Class and number.
+    pub id: ChannelId,
+    /// What sockets know it by: never used again for this peer.
+    pub key: netchannel_vns::ChannelId,
+    /// Who works it.
+    pub worker: usize,
+    /// Bytes that wait for its worker, or very many while the transport takes none.
+    pub queued: AtomicU64,
+}
+
+impl Route {
+    /// As policies see it.
+    pub fn view(&self) -> ChannelView {
+        let worker = WorkerId(u16::try_from(self.worker).unwrap_or(u16::MAX));
+        ChannelView {
+            queued: self.queued.load(Ordering::Relaxed),
+            ..ChannelView::idle(self.id, worker)
+        }
+    }
+}
+
+/// One start of a peer's daemon.
+#[derive(Debug)]
+pub struct Peer {
+    number: u32,
+    terms: Terms,
+    sockets: Mutex<Sockets>,
+    routes: Mutex<Vec<Arc<Route>>>,
+    /// Changes with the routes.
+    version: AtomicU64,
+    keys: AtomicU32,
+    /// What moved.
+    pub counters: Counters,
+}
+
+impl Peer {
+    /// A peer without channels. `number` is not used for another one.
+    #[must_use]
+    pub fn new(number: u32, terms: Terms) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            terms,
+            sockets: Mutex::new(Sockets::new(terms.sockets, terms.peer_sockets)),
+            routes: Mutex::new(Vec::new()),
+            version: AtomicU64::new(1),
+            keys: AtomicU32::new(0),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What was agreed.
+    #[must_use]
+    pub const fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    pub(super) fn sockets(&self) -> MutexGuard<'_, Sockets> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn routes(&self) -> MutexGuard<'_, Vec<Arc<Route>>> {
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A channel is up.
+    pub(super) fn add_route(&self, id: ChannelId, worker: usize) -> Arc<Route> {
+        let key = self.keys.fetch_add(1, Ordering::Relaxed);
+        let route = Arc::new(Route {
+            id,
+            key: netchannel_vns::ChannelId(key),
+            worker,
+            queued: AtomicU64::new(0),
+        });
+        let mut routes = self.routes();
+        routes.push(Arc::clone(&route));
+        self.version.fetch_add(1, Ordering::Release);
+        route
+    }
+
+    /// A channel takes no more.
+    pub(super) fn remove_route(&self, route: &Arc<Route>) {
+        let mut routes = self.routes();
+        routes.retain(|one| !Arc::ptr_eq(one, route));
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Brings a copy of the routes up to date.
+    pub(super) fn copy_routes(&self, version: &mut u64, copy: &mut Vec<Arc<Route>>) -> bool {
+        if self.version.load(Ordering::Acquire) == *version {
+            return false;
+        }
+        let routes = self.routes();
+        *version = self.version.load(Ordering::Acquire);
+        copy.clone_from(&routes);
+        true
+    }
+
+    /// Channels that are up.
+    #[must_use]
+    pub fn channels(&self) -> Vec<ChannelView> {
+        self.routes().iter().map(|route| route.view()).collect()
+    }
+
+    /// Sockets that live.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.sockets().len()
+    }
+}

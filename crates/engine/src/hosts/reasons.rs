@@ -1,0 +1,65 @@
+//! Why a connection ended: as the socket says it, as frames say it, and as a program sees it.
+
+use netchannel_vns::Reason;
+use netchannel_wire::{Refusal, ResetReason};
+use rustix::io::Errno;
+
+/// The errno of a connect that fails.
+pub fn errno_of_connect(reason: Reason) -> u32 {
+    let errno = match reason {
+        Reason::TimedOut | Reason::Unreachable => Errno::TIMEDOUT,
+        Reason::Aborted | Reason::ProgramEnded | Reason::Violation | Reason::NoSocket => {
+            Errno::CONNRESET
+        }
+        _ => Errno::CONNREFUSED,
+    };
+    errno.raw_os_error().unsigned_abs()
+}
+
+/// NCRST's reason, if a reset of this reason is a refusal.
+pub const fn refusal(reason: Reason) -> Option<Refusal> {
+    Some(match reason {
+        Reason::NoListener => Refusal::NoListener,
+        Reason::BacklogFull => Refusal::BacklogFull,
+        Reason::NotAllowed => Refusal::NotAllowed,
+        Reason::Quota => Refusal::Quota,
+        Reason::KernelOnly => Refusal::KernelOnly,
+        _ => return None,
+    })
+}
+
+/// RST's reason.
+pub const fn reset(reason: Reason) -> ResetReason {
+    match reason {
+        Reason::Aborted => ResetReason::Aborted,
+        Reason::ProgramEnded => ResetReason::ProgramEnded,
+        Reason::Violation => ResetReason::Violation,
+        Reason::ProgramFault => ResetReason::ProgramFault,
+        Reason::TimedOut => ResetReason::TimedOut,
+        _ => ResetReason::Ending,
+    }
+}
+
+/// What NCRST says.
+pub const fn of_refusal(refusal: Refusal) -> Reason {
+    match refusal {
+        Refusal::NoListener => Reason::NoListener,
+        Refusal::BacklogFull => Reason::BacklogFull,
+        Refusal::NotAllowed => Reason::NotAllowed,
+        Refusal::Quota => Reason::Quota,
+        Refusal::KernelOnly => Reason::KernelOnly,
+        Refusal::Ending => Reason::Ending,
+    }
+}
+
+/// What RST says.
+pub const fn of_reset(reset: ResetReason) -> Reason {
+    match reset {
+        ResetReason::Aborted => Reason::Aborted,
+        ResetReason::ProgramEnded => Reason::ProgramEnded,
+        ResetReason::Violation => Reason::Violation,
+        ResetReason::ProgramFault => Reason::ProgramFault,
+        ResetReason::Ending => Reason::Ending,
+        ResetReason::TimedOut => Reason::TimedOut,
+    }
+}

@@ -1,0 +1,244 @@
+//! What comes: bytes of a channel into frames, payloads to their places, small ones by a copy, large ones straight by the read.
+
+use super::incoming::{Incoming, Place};
+use super::line::{LARGE, Line};
+use super::peer::Counters;
+use super::remote::Remote;
+use super::service::Lost;
+use super::sockets::Found;
+use super::worker::Worker;
+use crate::relay::lane::Spans;
+use netchannel_abi::link::MOST_RING_LOG2;
+use netchannel_shm::Run;
+use netchannel_shm::run::transfer;
+use netchannel_vns::{Arrived, Claim, Handle, Placement};
+use netchannel_wire::Step;
+use std::sync::Arc;
+
+/// Bytes of one channel that are read before others have their turn.
+const BUDGET: usize = 4 << 20;
+
+impl Worker {
+    /// Reads what has come on a channel.
+    pub(super) fn receive(&mut self, line: &mut Line) -> Result<(), Lost> {
+        if std::mem::take(&mut line.fresh) {
+            self.parse(line)?;
+        }
+        let mut left = BUDGET;
+        loop {
+            let filled = line.take()?;
+            if filled.bytes > 0 {
+                line.heard = self.now;
+            }
+            if filled.direct > 0 {
+                self.written(line, filled.direct);
+            }
+            self.parse(line)?;
+            left = left.saturating_sub(filled.bytes);
+            if !line.readable || left == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Bytes went straight to their place.
+    fn written(&mut self, line: &mut Line, count: usize) {
+        line.parser.placed(count);
+        Counters::add(&line.peer.counters.bytes_received, count as u64);
+        let done = line.parser.pending().is_none();
+        let Some(incoming) = &mut line.incoming else {
+            return;
+        };
+        if let Some(place) = &mut incoming.place {
+            let at = place.advance(count);
+            note_placed(place, at, count, self.now);
+        }
+        self.finish_if_full(line, done);
+    }
+
+    /// Ends the claim of a place that is full; forgets a segment that has come as a whole.
+    fn finish_if_full(&mut self, line: &mut Line, done: bool) {
+        let Some(incoming) = &mut line.incoming else {
+            return;
+        };
+        let full = |place: &mut Place| place.left() == 0 || done;
+        if let Some(place) = incoming.place.take_if(full) {
+            self.finish(&place.remote, place.claim);
+        } else if let Some(place) = &incoming.place {
+            let remote = Arc::clone(&place.remote);
+            self.touch(&remote);
+        }
+        if done {
+            line.incoming = None;
+        }
+    }
+
+    fn finish(&mut self, remote: &Arc<Remote>, claim: Claim) {
+        let mut state = remote.lock();
+        state.socket.finish(claim, self.now);
+        remote.follow(&mut state, self.now);
+        drop(state);
+        self.touch(remote);
+    }
+
+    fn parse(&mut self, line: &mut Line) -> Result<(), Lost> {
+        let buffer = std::mem::take(&mut line.buffer);
+        let result = self.parse_bytes(line, &buffer);
+        line.buffer = buffer;
+        result
+    }
+
+    fn parse_bytes(&mut self, line: &mut Line, buffer: &[u8]) -> Result<(), Lost> {
+        loop {
+            let unread = buffer.get(line.start..line.end).unwrap_or_default();
+            match line.parser.next(unread).map_err(Lost::Violation)? {
+                Step::NeedMore { .. } => return Ok(()),
+                Step::Frame { frame, consumed } => {
+                    line.start += consumed;
+                    self.on_frame(line, &frame);
+                }
+                Step::Data {
+                    handle,
+                    sequence,
+                    payload,
+                    missing,
+                } => {
+                    line.start += payload.end;
+                    let bytes = unread.get(payload).unwrap_or_default();
+                    Counters::add(&line.peer.counters.bytes_received, bytes.len() as u64);
+                    if line.incoming.is_some() {
+                        self.go_on(line, bytes, missing == 0);
+                    } else {
+                        self.begin(line, (handle, sequence), bytes, missing);
+                    }
+                }
+            }
+        }
+    }
+
+    /// More of the incomplete segment lies in the buffer.
+    fn go_on(&mut self, line: &mut Line, bytes: &[u8], done: bool) {
+        let Some(incoming) = &mut line.incoming else {
+            return;
+        };
+        let skipped = incoming.skip.min(bytes.len());
+        incoming.skip -= skipped;
+        let bytes = bytes.get(skipped..).unwrap_or_default();
+        if let Some(place) = &mut incoming.place {
+            let count = place.fill(bytes);
+            let at = place.advance(count);
+            note_placed(place, at, count, self.now);
+        }
+        self.finish_if_full(line, done);
+    }
+
+    /// A segment begins: `bytes` of it lie in the buffer, `missing` follow.
+    fn begin(
+        &mut self,
+        line: &mut Line,
+        (handle, sequence): (Handle, u64),
+        bytes: &[u8],
+        missing: usize,
+    ) {
+        let total = bytes.len() + missing;
+        line.large = total >= LARGE;
+        Counters::add(&line.peer.counters.segments_received, 1);
+        let found = line.peer.sockets().find(handle);
+        let incoming = match found {
+            Found::Live(remote) => {
+                let incoming = self.place(&remote, sequence, bytes, total);
+                self.touch(&remote);
+                incoming
+            }
+            Found::Ended(memory) => {
+                self.answer(line, handle, Some(&memory), Arrived::Data);
+                Incoming::default()
+            }
+            Found::Unknown => {
+                self.answer(line, handle, None, Arrived::Data);
+                Incoming::default()
+            }
+        };
+        if missing > 0 {
+            line.incoming = Some(incoming);
+        } else if let Some(place) = incoming.place {
+            self.finish(&place.remote, place.claim);
+        }
+    }
+
+    /// Writes what is there of a segment to its place; gives what is to happen with the rest.
+    fn place(
+        &mut self,
+        remote: &Arc<Remote>,
+        sequence: u64,
+        bytes: &[u8],
+        total: usize,
+    ) -> Incoming {
+        let now = self.now;
+        let mut state = remote.lock();
+        let length = u32::try_from(total).unwrap_or(u32::MAX);
+        let end = sequence.wrapping_add(u64::from(length));
+        state.make_room(end, MOST_RING_LOG2, now);
+        if let Some(class) = state.observer.on_received(length, now) {
+            remote.see_class(class);
+        }
+        // A violation has reset the socket.
+        let placement = state.socket.on_data(sequence, length, now);
+        let Ok(Placement::Write {
+            skip,
+            sequence: at,
+            length,
+            claim,
+        }) = placement
+        else {
+            remote.follow(&mut state, now);
+            return Incoming::default();
+        };
+        let lane = state.lane.as_ref();
+        let spans = lane.map(|lane| lane.room(at, u64::from(length)));
+        let spans: Spans = spans.and_then(Result::ok).unwrap_or_default();
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        let here = bytes.get(skip.min(bytes.len())..).unwrap_or_default();
+        let count = lane.map_or(0, |lane| transfer(&[Run::from(here)], &lane.rooms(spans)));
+        let mut place = Place {
+            remote: Arc::clone(remote),
+            claim,
+            at,
+            spans,
+        };
+        place.advance(count);
+        if count > 0 {
+            let placed = u32::try_from(count).unwrap_or(u32::MAX);
+            if let Some(lane) = &mut state.lane {
+                lane.note_placed(at + count as u64);
+            }
+            state.socket.placed(&place.claim, at, placed, now);
+        }
+        let over = place.left() == 0;
+        let mut incoming = Incoming {
+            skip: skip.saturating_sub(bytes.len()),
+            place: None,
+        };
+        if over {
+            state.socket.finish(place.claim, now);
+        } else {
+            incoming.place = Some(place);
+        }
+        remote.follow(&mut state, now);
+        incoming
+    }
+}
+
+/// Tells the socket what was written, and the program.
+fn note_placed(place: &Place, at: u64, count: usize, now: u64) {
+    if count == 0 {
+        return;
+    }
+    let mut state = place.remote.lock();
+    if let Some(lane) = &mut state.lane {
+        lane.note_placed(at + count as u64);
+    }
+    let placed = u32::try_from(count).unwrap_or(u32::MAX);
+    state.socket.placed(&place.claim, at, placed, now);
+    place.remote.follow(&mut state, now);
+}

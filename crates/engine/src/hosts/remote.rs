@@ -1,0 +1,448 @@
+//! A virtual socket with a remote end: the lane to its program and the state machine towards the peer, under one short lock.
+//!
+//! Payload is moved outside of the lock: what is sent is pinned, what arrives is claimed, and the lane is not given back before both
+//! are over.
+
+use super::peer::Peer;
+use super::reasons;
+use super::sockets::Memory;
+use crate::relay::lane::Lane;
+use crate::relay::link::LinkEnd;
+use netchannel_abi::link::{MOST_RING_LOG2, side_flags};
+use netchannel_ring::Fault;
+use netchannel_scheduler::{Class, Observer};
+use netchannel_vns::{
+    Changes, ChannelId, End, Handle, Linger, Reason, State as Phase, Transmit, VirtualSocket,
+};
+use netchannel_wire::{Address, Fin, Frame, NcRst, NcSyn, NcSynAck, NoSocket, Rst, Window};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A receive ring grows by this many powers of two when the peer fills it.
+const GROWTH: u32 = 2;
+/// The first larger receive ring.
+const FIRST_RING_LOG2: u32 = 17;
+/// No timer is set.
+pub const NEVER: u64 = u64::MAX;
+
+/// What NCSYN says of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The connecting program.
+    pub client: Address,
+    /// Where it connects to.
+    pub server: Address,
+    /// The listener, as its host numbers it.
+    pub listener: u32,
+    /// Class of the socket.
+    pub class: Class,
+}
+
+/// How the lane is to be closed.
+#[derive(Clone, Copy, Debug)]
+struct Closing {
+    reset: bool,
+    /// The connect fails with this errno.
+    errno: Option<u32>,
+}
+
+/// One connection with a remote program.
+#[derive(Debug)]
+pub struct Remote {
+    /// Where its other end is.
+    pub peer: Arc<Peer>,
+    /// By which the peer names it.
+    pub handle: Handle,
+    /// The link of its lane: its memory stays as long as this.
+    pub link: Arc<LinkEnd>,
+    /// What NCSYN said.
+    pub wanted: Wanted,
+    /// The worker that sends for it.
+    home: AtomicU32,
+    /// Its number at its home.
+    seat: AtomicU32,
+    /// Workers that have it on their list of what to settle.
+    touched: AtomicU32,
+    /// Pieces of its ring on their way into a channel.
+    pins: AtomicU32,
+    /// Its lane waits for pins and claims to end.
+    ending: AtomicBool,
+    /// The class that its traffic shows, plus one, until its home has seen that.
+    seen_class: AtomicU32,
+    state: Mutex<State>,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+pub struct State {
+    /// The state machine.
+    pub socket: VirtualSocket,
+    /// The lane, until it is closed.
+    pub lane: Option<Lane>,
+    /// The peer's handle, once it is known.
+    pub theirs: Option<Handle>,
+    /// Its traffic.
+    pub observer: Observer,
+    /// The program here connected; otherwise the peer's did.
+    active: bool,
+    /// The program here was told that its connect came about.
+    established: bool,
+    closing: Option<Closing>,
+    /// Bytes that the home's scheduler thinks it may send.
+    pub announced: u64,
+    /// When the home looks at it by itself.
+    pub armed: u64,
+}
+
+impl Remote {
+    /// A connection that begins: of a program here (`active`), or of the peer's.
+    pub fn new(
+        (peer, handle): (Arc<Peer>, Handle),
+        link: Arc<LinkEnd>,
+        wanted: Wanted,
+        (socket, lane): (VirtualSocket, Lane),
+        theirs: Option<Handle>,
+    ) -> Self {
+        let state = State {
+            socket,
+            lane: Some(lane),
+            theirs,
+            observer: Observer::new(),
+            active: theirs.is_none(),
+            established: false,
+            closing: None,
+            announced: 0,
+            armed: NEVER,
+        };
+        Self {
+            peer,
+            handle,
+            link,
+            wanted,
+            home: AtomicU32::new(0),
+            seat: AtomicU32::new(0),
+            touched: AtomicU32::new(0),
+            pins: AtomicU32::new(0),
+            ending: AtomicBool::new(false),
+            seen_class: AtomicU32::new(0),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Its state. Never held while a lock of the peer is taken.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The worker that sends for it.
+    pub fn home(&self) -> usize {
+        usize::try_from(self.home.load(Ordering::Acquire)).unwrap_or(0)
+    }
+
+    /// Its number at its home; only the home relies on it.
+    pub fn seat(&self) -> u32 {
+        self.seat.load(Ordering::Relaxed)
+    }
+
+    /// Worker `home` has it, under the number `seat`.
+    pub fn settle_at(&self, home: usize, seat: u32) {
+        self.seat.store(seat, Ordering::Relaxed);
+        self.move_to(home);
+    }
+
+    /// Worker `home` is going to have it.
+    pub fn move_to(&self, home: usize) {
+        let home = u32::try_from(home).unwrap_or(0);
+        self.home.store(home, Ordering::Release);
+    }
+
+    /// True for who must put it on the list of `worker`.
+    pub fn touch(&self, worker: usize) -> bool {
+        let bit = 1 << (worker % 32);
+        self.touched.load(Ordering::Relaxed) & bit == 0
+            && self.touched.fetch_or(bit, Ordering::AcqRel) & bit == 0
+    }
+
+    /// `worker` has taken it off its list.
+    pub fn untouch(&self, worker: usize) {
+        self.touched
+            .fetch_and(!(1 << (worker % 32)), Ordering::AcqRel);
+    }
+
+    /// Its traffic is of this class.
+    pub fn see_class(&self, class: Class) {
+        let number = if class == Class::Latency { 1 } else { 2 };
+        self.seen_class.store(number, Ordering::Relaxed);
+    }
+
+    /// Whether its home has to look at the class.
+    pub fn class_is_due(&self) -> bool {
+        self.seen_class.load(Ordering::Relaxed) != 0
+    }
+
+    /// The class of its traffic, if it is news.
+    pub fn take_class(&self) -> Option<Class> {
+        if !self.class_is_due() {
+            return None;
+        }
+        match self.seen_class.swap(0, Ordering::Relaxed) {
+            1 => Some(Class::Latency),
+            2 => Some(Class::Throughput),
+            _ => None,
+        }
+    }
+
+    /// A piece of its ring is going to be written.
+    pub fn pin(&self) {
+        self.pins.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A piece was written, or never will be. True when its lane was waiting for that.
+    pub fn unpin(&self) -> bool {
+        // Both sides sequentially consistent: the last to come sees the other.
+        self.pins.fetch_sub(1, Ordering::SeqCst) == 1 && self.ending.load(Ordering::SeqCst)
+    }
+
+    /// Carries out what the state machine decided.
+    pub fn follow(&self, state: &mut State, now: u64) {
+        for _ in 0..3 {
+            if state.apply(now) {
+                break;
+            }
+        }
+        if state.closing.is_some() {
+            self.ending.store(true, Ordering::SeqCst);
+            if self.pins.load(Ordering::SeqCst) == 0 {
+                state.release();
+            }
+        }
+    }
+
+    /// Whether nothing of it is left but what its peer may still ask.
+    pub fn is_over(&self, state: &State, now: u64) -> bool {
+        state.lane.is_none() && state.socket.is_finished(now)
+    }
+
+    /// The frame that says it, DATA excepted.
+    pub fn frame(&self, state: &State, transmit: &Transmit) -> Option<Frame<'static>> {
+        if let Transmit::Open { limit } = *transmit {
+            return Some(Frame::NcSyn(NcSyn {
+                handle: self.handle,
+                client: self.wanted.client,
+                server: self.wanted.server,
+                limit,
+                listener: self.wanted.listener,
+                class: match self.wanted.class {
+                    Class::Latency => netchannel_wire::Class::Latency,
+                    Class::Throughput => netchannel_wire::Class::Throughput,
+                },
+            }));
+        }
+        let Some(theirs) = state.theirs else {
+            // Only a reset can be due, for which it is late: the peer will ask.
+            let handle = self.handle;
+            return Some(Frame::NoSocket(NoSocket { handle }));
+        };
+        frame_to(theirs, Some(self.handle), transmit)
+    }
+
+    /// What is remembered of it.
+    pub fn memory(&self, state: &State) -> Memory {
+        Memory {
+            farewell: state.socket.farewell(),
+            theirs: state.theirs,
+        }
+    }
+}
+
+/// A frame to the peer's socket `theirs`, of this host's socket `ours`.
+pub fn frame_to(
+    theirs: Handle,
+    ours: Option<Handle>,
+    transmit: &Transmit,
+) -> Option<Frame<'static>> {
+    let handle = theirs;
+    Some(match *transmit {
+        Transmit::Open { .. } | Transmit::Data { .. } => return None,
+        Transmit::Answer { limit } => Frame::NcSynAck(NcSynAck {
+            handle,
+            responder: ours?,
+            limit,
+        }),
+        Transmit::Window {
+            filled,
+            limit,
+            fin,
+            ask,
+        } => Frame::Window(Window {
+            handle,
+            filled,
+            limit,
+            fin,
+            ask,
+        }),
+        Transmit::Fin { sequence } => Frame::Fin(Fin { handle, sequence }),
+        Transmit::Reset { reason } => match reasons::refusal(reason) {
+            Some(reason) => Frame::NcRst(NcRst { handle, reason }),
+            None => Frame::Rst(Rst {
+                handle,
+                reason: reasons::reset(reason),
+            }),
+        },
+    })
+}
+
+impl State {
+    /// Looks at what the program did.
+    pub fn look(&mut self, now: u64) {
+        let Some(lane) = &mut self.lane else { return };
+        // Before the bytes: whoever has said FIN or is gone writes no more.
+        let flags = lane.peer_flags();
+        let gone = lane.has_hung_up() && flags & side_flags::CLOSED == 0;
+        if flags & side_flags::RESET != 0 {
+            return self.socket.abort(Reason::Aborted, now);
+        }
+        let resets = gone && lane.ended_by_reset();
+        if take_words(lane, &mut self.socket, now).is_err() {
+            return self.socket.abort(Reason::ProgramFault, now);
+        }
+        if resets {
+            self.socket.abort(Reason::ProgramEnded, now);
+        } else if gone || flags & side_flags::CLOSED != 0 {
+            self.socket.close(Linger::Background, now);
+        } else if flags & side_flags::FIN != 0 {
+            self.socket.shutdown_write(now);
+        }
+    }
+
+    /// Looks how far the program has read.
+    pub fn look_at_reading(&mut self, now: u64) {
+        let Some(lane) = &mut self.lane else { return };
+        let read = lane.limit().map(|_| lane.read_by_program());
+        if read.is_ok_and(|read| self.socket.on_read(read, now).is_ok()) {
+            return;
+        }
+        self.socket.abort(Reason::ProgramFault, now);
+    }
+
+    /// The program wants to be heard when it has read, if so much is unread that the window suffers.
+    pub fn want_space(&mut self, now: u64) {
+        let Some(lane) = &mut self.lane else { return };
+        let unread = |lane: &Lane| lane.published() - lane.read_by_program();
+        if unread(lane) > lane.capacity() / 2 {
+            lane.want_space();
+            self.look_at_reading(now);
+        }
+    }
+
+    /// Bytes up to `end` are about to arrive: a ring that the peer fills gets larger, where nothing lies in it out of order.
+    pub fn make_room(&mut self, end: u64, most: u32, now: u64) {
+        let Some(lane) = &mut self.lane else { return };
+        let capacity = lane.capacity();
+        let Ok(limit) = lane.limit() else { return };
+        if limit.saturating_sub(end) >= capacity / 4
+            || capacity >= 1 << most
+            || self.socket.gaps() > 0
+            || self.socket.claims() > 0
+        {
+            return;
+        }
+        let log2 = capacity.ilog2() + GROWTH;
+        let log2 = log2.clamp(FIRST_RING_LOG2, most.min(MOST_RING_LOG2));
+        if lane.grow_to(log2) == Ok(true) {
+            self.socket.on_capacity(lane.capacity(), now);
+        }
+    }
+
+    /// True when nothing more came of it.
+    fn apply(&mut self, now: u64) -> bool {
+        let changes = self.socket.take_changes();
+        if changes.is_empty() {
+            return true;
+        }
+        let Some(lane) = &mut self.lane else {
+            return true;
+        };
+        self.established |= changes.contains(Changes::ESTABLISHED);
+        let told = tell_program(lane, &self.socket, changes, self.active);
+        if changes.contains(Changes::CLOSED) {
+            self.begin_closing();
+        } else if told.is_err() {
+            self.socket.abort(Reason::ProgramFault, now);
+            return false;
+        }
+        true
+    }
+
+    fn begin_closing(&mut self) {
+        let Phase::Closed(end) = self.socket.state() else {
+            return;
+        };
+        let connecting = self.active && !self.established;
+        let closing = match end {
+            End::Finished => Closing {
+                reset: false,
+                errno: None,
+            },
+            End::Reset(reason) | End::Aborted(reason) => Closing {
+                reset: true,
+                errno: connecting.then(|| reasons::errno_of_connect(reason)),
+            },
+        };
+        if let (true, None, Some(lane)) = (closing.reset, closing.errno, &self.lane) {
+            // Now, though the lane may have to wait.
+            lane.set_flags(side_flags::RESET);
+        }
+        self.closing = Some(closing);
+    }
+
+    /// Gives the lane back, if nobody writes to its ring.
+    fn release(&mut self) {
+        if self.socket.claims() > 0 {
+            return;
+        }
+        let Some(closing) = self.closing else { return };
+        if let Some(lane) = self.lane.take() {
+            match closing.errno {
+                Some(errno) => lane.refuse(errno),
+                None => lane.close(closing.reset),
+            }
+        }
+    }
+
+    /// `channel` is gone with what was on it.
+    pub fn on_channel_lost(&mut self, channel: ChannelId, now: u64) {
+        self.socket.on_channel_lost(channel, now);
+    }
+}
+
+fn take_words(lane: &mut Lane, socket: &mut VirtualSocket, now: u64) -> Result<(), Fault> {
+    socket
+        .on_written(lane.frontier()?, now)
+        .map_err(|_| Fault)?;
+    lane.limit()?;
+    socket
+        .on_read(lane.read_by_program(), now)
+        .map_err(|_| Fault)
+}
+
+fn tell_program(
+    lane: &mut Lane,
+    socket: &VirtualSocket,
+    changes: Changes,
+    active: bool,
+) -> Result<(), Fault> {
+    if active && changes.contains(Changes::ESTABLISHED) {
+        lane.set_flags(side_flags::ESTABLISHED | side_flags::ACCEPTED);
+    }
+    if changes.contains(Changes::ACKNOWLEDGED) {
+        lane.consume(socket.acknowledged())?;
+    }
+    if changes.contains(Changes::FRONTIER) {
+        lane.publish(socket.frontier())?;
+    }
+    if changes.contains(Changes::AT_END) {
+        lane.set_flags(side_flags::FIN);
+    }
+    Ok(())
+}

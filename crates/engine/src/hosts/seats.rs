@@ -1,0 +1,136 @@
+//! The sockets that a worker is home of: by number, and by link and slot.
+
+use super::remote::Remote;
+use crate::relay::cells::Key;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// A socket at its home.
+#[derive(Debug)]
+pub struct Seat {
+    /// The socket.
+    pub remote: Arc<Remote>,
+    /// The link of its lane, as this worker numbers it.
+    pub key: Key,
+    slot: u32,
+}
+
+/// All of them, and when they want to be looked at.
+#[derive(Debug, Default)]
+pub struct Seats {
+    seats: Vec<Option<Seat>>,
+    unused: Vec<u32>,
+    /// By link and slot: the number plus one.
+    by_slot: Vec<Vec<u32>>,
+    /// Sockets of each link.
+    users: Vec<u32>,
+    timers: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+impl Seats {
+    /// Takes a socket in under a number.
+    pub fn add(&mut self, remote: &Arc<Remote>, key: Key, slot: u32) -> u32 {
+        let number = self.unused.pop().unwrap_or_else(|| {
+            self.seats.push(None);
+            u32::try_from(self.seats.len() - 1).unwrap_or(u32::MAX)
+        });
+        let seat = Seat {
+            remote: Arc::clone(remote),
+            key,
+            slot,
+        };
+        if let Some(place) = self.seats.get_mut(index(number)) {
+            *place = Some(seat);
+        }
+        if let Some(place) = self.place(key, slot) {
+            *place = number.wrapping_add(1);
+        }
+        if let Some(users) = self.users(key) {
+            *users += 1;
+        }
+        number
+    }
+
+    /// Lets a socket go; gives its link.
+    pub fn remove(&mut self, number: u32) -> Option<Seat> {
+        let seat = self.seats.get_mut(index(number))?.take()?;
+        self.unused.push(number);
+        // Another connection may have the slot by now.
+        if let Some(place) = self.place(seat.key, seat.slot)
+            && *place == number.wrapping_add(1)
+        {
+            *place = 0;
+        }
+        if let Some(users) = self.users(seat.key) {
+            *users -= 1;
+        }
+        Some(seat)
+    }
+
+    /// A socket by its number.
+    pub fn get(&self, number: u32) -> Option<&Arc<Remote>> {
+        let seat = self.seats.get(index(number))?.as_ref()?;
+        Some(&seat.remote)
+    }
+
+    /// The socket whose lane is in a slot.
+    pub fn of_slot(&self, key: Key, slot: u32) -> Option<&Arc<Remote>> {
+        let number = *self.by_slot.get(index(key))?.get(index(slot))?;
+        self.get(number.checked_sub(1)?)
+    }
+
+    /// Sockets whose lanes are in a link.
+    pub fn users_of(&self, key: Key) -> u32 {
+        self.users.get(index(key)).copied().unwrap_or(0)
+    }
+
+    /// A link is gone; its number may be given to another.
+    pub fn forget_link(&mut self, key: Key) {
+        if let Some(slots) = self.by_slot.get_mut(index(key)) {
+            *slots = Vec::new();
+        }
+    }
+
+    /// Socket `number` wants to be looked at.
+    pub fn arm(&mut self, at: u64, number: u32) {
+        self.timers.push(Reverse((at, number)));
+    }
+
+    /// When the next one wants to be.
+    pub fn next_timer(&self) -> Option<u64> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// One whose time has come. It may be another by now: to be looked at too early does no harm.
+    pub fn take_timer(&mut self, now: u64) -> Option<u32> {
+        if self.next_timer()? > now {
+            return None;
+        }
+        self.timers.pop().map(|Reverse((_, number))| number)
+    }
+
+    fn place(&mut self, key: Key, slot: u32) -> Option<&mut u32> {
+        let (key, slot) = (index(key), index(slot));
+        if self.by_slot.len() <= key {
+            self.by_slot.resize_with(key + 1, Vec::new);
+        }
+        let slots = self.by_slot.get_mut(key)?;
+        if slots.len() <= slot {
+            slots.resize(slot + 1, 0);
+        }
+        slots.get_mut(slot)
+    }
+
+    fn users(&mut self, key: Key) -> Option<&mut u32> {
+        let key = index(key);
+        if self.users.len() <= key {
+            self.users.resize(key + 1, 0);
+        }
+        self.users.get_mut(key)
+    }
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

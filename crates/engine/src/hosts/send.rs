@@ -1,0 +1,327 @@
+//! What goes: the control frames that sockets owe, and bytes in the order of the scheduler.
+
+use super::peer::{Counters, Route};
+use super::remote::{NEVER, Remote, State};
+use super::service::Shared;
+use super::worker::{Letter, Worker};
+use netchannel_scheduler::SocketId;
+use netchannel_scheduler::netscheduler::{Segment, Step};
+use netchannel_vns::{ChannelId, Reason, Transmit};
+use netchannel_wire::Frame;
+use std::sync::Arc;
+
+/// Bytes of one peer that go before others have their turn.
+const BUDGET: u64 = 4 << 20;
+/// What is written at once.
+const BATCH: u64 = 1 << 20;
+/// And in how many pieces.
+const MOST_PIECES: usize = 96;
+
+impl Worker {
+    /// Says what a socket owes its peer, tells its program what is new, and plans what is to come.
+    pub(super) fn settle(&mut self, remote: &Arc<Remote>) {
+        let now = self.now;
+        let home = remote.home() == self.index;
+        let mut state = remote.lock();
+        state.look_at_reading(now);
+        remote.follow(&mut state, now);
+        let blocked = self.say(remote, &mut state);
+        state.want_space(now);
+        remote.follow(&mut state, now);
+        let sendable = state.socket.sendable();
+        let timer = state.socket.next_timeout().unwrap_or(NEVER);
+        let over = remote.is_over(&state, now);
+        let rings = sendable != state.announced || timer < state.armed || over;
+        if home {
+            state.announced = sendable;
+            state.armed = state.armed.min(timer);
+            let set = state.armed == timer && timer != NEVER;
+            let memory = over.then(|| remote.memory(&state));
+            drop(state);
+            if let Some(memory) = memory {
+                remote.peer.sockets().remove(remote.handle, memory, now);
+                return self.unseat(remote.seat());
+            }
+            if rings {
+                let seat = remote.seat();
+                if set {
+                    self.seats.arm(timer, seat);
+                }
+                if let Some(side) = self.side(&remote.peer) {
+                    side.scheduler.update(SocketId(seat), sendable, u64::MAX);
+                }
+            }
+            self.move_if_due(remote);
+        } else {
+            let unknown = sendable > 0 && state.announced == 0;
+            drop(state);
+            if unknown || timer != NEVER && rings || over || remote.class_is_due() {
+                self.tell(remote.home(), Letter::Touch(Arc::clone(remote)));
+            }
+        }
+        if let Some(at) = blocked
+            && let Some(Some(line)) = self.lines.get_mut(at)
+            && remote.touch(self.index)
+        {
+            line.parked.push(Arc::clone(remote));
+        }
+    }
+
+    /// Says what a socket owes. Where a channel of this worker takes nothing now: that channel.
+    fn say(&mut self, remote: &Arc<Remote>, state: &mut State) -> Option<usize> {
+        let now = self.now;
+        while let Some(transmit) = state.socket.next_transmit(0, now) {
+            let side = self.sides.get(index(remote.peer.number()))?.as_ref()?;
+            let free = side.own.iter().copied().find(|index| {
+                let line = self.lines.get(*index).and_then(Option::as_ref);
+                line.is_some_and(|line| !line.blocked && line.takes_segments())
+            });
+            if free.is_none() && !side.own.is_empty() {
+                return side.own.first().copied();
+            }
+            let key = match free.and_then(|at| self.lines.get_mut(at)) {
+                Some(Some(line)) => {
+                    if let Some(frame) = remote.frame(state, &transmit) {
+                        line.outbox.push_frame(&frame);
+                    }
+                    line.route.key
+                }
+                _ => {
+                    let route = side.routes.first()?;
+                    say_elsewhere(&self.shared, remote, state, &transmit, route);
+                    route.key
+                }
+            };
+            Counters::add(&remote.peer.counters.control_sent, 1);
+            state.socket.sent(&transmit, key, now);
+        }
+        None
+    }
+
+    /// Another worker has committed a control frame to a channel of this one.
+    pub(super) fn say_for_other(
+        &mut self,
+        remote: &Arc<Remote>,
+        frame: &Frame<'_>,
+        key: ChannelId,
+    ) {
+        let peer = remote.peer.number();
+        let line = self.lines.iter_mut().flatten().find(|line| {
+            line.route.key == key && line.peer.number() == peer && line.takes_segments()
+        });
+        if let Some(line) = line {
+            return line.outbox.push_frame(frame);
+        }
+        // It was committed after the loss was told.
+        remote.lock().on_channel_lost(key, self.now);
+        self.touch(remote);
+    }
+
+    /// Sends what sockets have to send, as far as channels take it.
+    pub(super) fn send_all(&mut self) {
+        for number in 0..self.sides.len() {
+            self.send_to(number);
+        }
+    }
+
+    fn send_to(&mut self, number: usize) {
+        let now = self.now;
+        let mut left = BUDGET;
+        loop {
+            let Some(Some(side)) = self.sides.get_mut(number) else {
+                return;
+            };
+            side.until = None;
+            let most = side.peer.terms().payload;
+            for (view, route) in side.views.iter_mut().zip(&side.routes) {
+                *view = route.view();
+            }
+            let segment = match side.scheduler.next(&side.views, most, now) {
+                Step::Send(segment) => segment,
+                Step::Full(until) => {
+                    side.until = until;
+                    return;
+                }
+                Step::Until(until) => {
+                    side.until = Some(until);
+                    return;
+                }
+                Step::NoChannel | Step::Idle => return,
+            };
+            let sent = self.send_segment(number, &segment);
+            left = left.saturating_sub(sent.max(1));
+            if left == 0 {
+                self.busy = true;
+                return;
+            }
+        }
+    }
+
+    /// Commits a segment to its channel; gives its bytes.
+    fn send_segment(&mut self, number: usize, segment: &Segment) -> u64 {
+        let now = self.now;
+        let grant = segment.grant;
+        let Some(Some(side)) = self.sides.get_mut(number) else {
+            return 0;
+        };
+        let Some(route) = side.routes.get(segment.channel).map(Arc::clone) else {
+            return 0;
+        };
+        let Some(remote) = self.seats.get(grant.socket.0).map(Arc::clone) else {
+            side.scheduler.update(grant.socket, 0, 0);
+            return 0;
+        };
+        let most = side.peer.terms().payload;
+        let own = side.own.iter().copied().find(|index| {
+            let line = self.lines.get(*index).and_then(Option::as_ref);
+            line.is_some_and(|line| Arc::ptr_eq(&line.route, &route))
+        });
+        let mut state = remote.lock();
+        // What is owed goes along.
+        state.socket.before_idle(now);
+        let transmit = loop {
+            match state.socket.next_transmit(grant.bytes, now) {
+                Some(data @ Transmit::Data { .. }) => break Some(data),
+                Some(control) => {
+                    match own.and_then(|index| self.lines.get_mut(index)) {
+                        Some(Some(line)) => {
+                            if let Some(frame) = remote.frame(&state, &control) {
+                                line.outbox.push_frame(&frame);
+                            }
+                        }
+                        _ => say_elsewhere(&self.shared, &remote, &state, &control, &route),
+                    }
+                    Counters::add(&remote.peer.counters.control_sent, 1);
+                    state.socket.sent(&control, route.key, now);
+                }
+                None => break None,
+            }
+        };
+        let Some(Transmit::Data { sequence, length }) = transmit else {
+            state.announced = 0;
+            drop(state);
+            side.scheduler.update(grant.socket, 0, 0);
+            self.touch(&remote);
+            return 0;
+        };
+        let spans = state
+            .lane
+            .as_ref()
+            .map(|lane| lane.readable(sequence, u64::from(length)));
+        let bytes = match &spans {
+            Some(Ok([first, second])) => u32::try_from(first.length + second.length).unwrap_or(0),
+            _ => 0,
+        };
+        let (Some(Ok(spans)), Some(theirs), true) = (spans, state.theirs, bytes > 0) else {
+            // The program has taken back what it had written.
+            state.socket.abort(Reason::ProgramFault, now);
+            remote.follow(&mut state, now);
+            drop(state);
+            self.touch(&remote);
+            return 0;
+        };
+        let data = Transmit::Data {
+            sequence,
+            length: bytes,
+        };
+        state.socket.sent(&data, route.key, now);
+        if let Some(class) = state.observer.on_sent(bytes, now) {
+            remote.see_class(class);
+        }
+        let sendable = state.socket.sendable();
+        state.announced = sendable;
+        let timer = state.socket.next_timeout().unwrap_or(NEVER);
+        if timer < state.armed {
+            state.armed = timer;
+            self.seats.arm(timer, grant.socket.0);
+        }
+        let fin_due = state.socket.next_transmit(0, now).is_some();
+        drop(state);
+        side.scheduler.on_sent(&grant, bytes, route.id, now);
+        side.scheduler.update(grant.socket, sendable, u64::MAX);
+        Counters::add(&remote.peer.counters.bytes_sent, u64::from(bytes));
+        Counters::add(&remote.peer.counters.segments_sent, 1);
+        if fin_due || remote.class_is_due() {
+            self.touch(&remote);
+        }
+        match own.map(|at| (at, self.lines.get_mut(at))) {
+            Some((at, Some(Some(line)))) => {
+                line.outbox
+                    .push_data(&remote, (theirs, sequence), spans, most);
+                line.show();
+                if line.outbox.length() >= BATCH || line.outbox.pieces() >= MOST_PIECES {
+                    self.flush_line(at);
+                }
+            }
+            _ => self.tell(
+                route.worker,
+                Letter::Segment {
+                    remote,
+                    sequence,
+                    length: bytes,
+                    key: route.key,
+                },
+            ),
+        }
+        u64::from(bytes)
+    }
+
+    /// Another worker has committed a segment to a channel of this one.
+    pub(super) fn send_for_other(
+        &mut self,
+        remote: &Arc<Remote>,
+        (sequence, length): (u64, u32),
+        key: ChannelId,
+    ) {
+        let peer = remote.peer.number();
+        let line = self.lines.iter_mut().flatten().find(|line| {
+            line.route.key == key && line.peer.number() == peer && line.takes_segments()
+        });
+        let mut state = remote.lock();
+        let Some(line) = line else {
+            // It was committed after the loss was told.
+            state.on_channel_lost(key, self.now);
+            drop(state);
+            return self.touch(remote);
+        };
+        let (mut at, mut left) = (sequence, u64::from(length));
+        while let (true, Some(lane), Some(theirs)) = (left > 0, &state.lane, state.theirs) {
+            // What came another way meanwhile is not there any more.
+            let gone = lane.consumed().saturating_sub(at).min(left);
+            (at, left) = (at + gone, left - gone);
+            let Ok(spans) = lane.readable(at, left) else {
+                break;
+            };
+            let bytes = (spans[0].length + spans[1].length) as u64;
+            if bytes == 0 {
+                break;
+            }
+            let most = line.peer.terms().payload;
+            line.outbox.push_data(remote, (theirs, at), spans, most);
+            (at, left) = (at + bytes, left - bytes);
+        }
+        line.show();
+    }
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Commits a control frame to a channel of another worker.
+fn say_elsewhere(
+    shared: &Shared,
+    remote: &Arc<Remote>,
+    state: &State,
+    transmit: &Transmit,
+    route: &Route,
+) {
+    let frame = remote.frame(state, transmit);
+    if let (Some(frame), Some(inbox)) = (frame, shared.inboxes.get(route.worker)) {
+        inbox.send(Letter::Control {
+            remote: Arc::clone(remote),
+            frame,
+            key: route.key,
+        });
+    }
+}

@@ -1,0 +1,75 @@
+//! A peer as one worker sees it: its channels, and the order of the sockets that are at home here.
+
+use super::line::Line;
+use super::peer::{Peer, Route};
+use netchannel_scheduler::{
+    ChannelView, Class, Kind, NetScheduler, Registry, SocketId, TenantId, TenantView,
+};
+use std::sync::Arc;
+
+/// The one tenant, until there are others.
+const TENANT: TenantId = TenantId(0);
+
+/// A peer, as a worker sees it.
+pub struct Side {
+    /// The peer.
+    pub peer: Arc<Peer>,
+    /// Orders the sockets that are at home here, and chooses their channels.
+    pub scheduler: NetScheduler,
+    /// Its channels.
+    pub routes: Vec<Arc<Route>>,
+    /// The same, as policies see them.
+    pub views: Vec<ChannelView>,
+    /// Those of this worker.
+    pub own: Vec<usize>,
+    version: u64,
+    /// When caps let more go.
+    pub until: Option<u64>,
+}
+
+impl Side {
+    /// A peer without channels.
+    pub fn new(peer: &Arc<Peer>, now: u64) -> Option<Self> {
+        let registry = Registry::builtin();
+        let order = registry.order(&registry.default_of(Kind::Order)?).ok()?;
+        let channel = registry
+            .channel(&registry.default_of(Kind::Channel)?)
+            .ok()?;
+        let mut scheduler = NetScheduler::new(order, channel);
+        scheduler
+            .set_tenant(TenantView::unlimited(TENANT), now)
+            .ok()?;
+        Some(Self {
+            peer: Arc::clone(peer),
+            scheduler,
+            routes: Vec::new(),
+            views: Vec::new(),
+            own: Vec::new(),
+            version: 0,
+            until: None,
+        })
+    }
+
+    /// Brings the channels up to date; `lines` are the worker's. True if they have changed.
+    pub fn refresh(&mut self, lines: &[Option<Box<Line>>]) -> bool {
+        if !self.peer.copy_routes(&mut self.version, &mut self.routes) {
+            return false;
+        }
+        self.views.clear();
+        self.views
+            .extend(self.routes.iter().map(|route| route.view()));
+        let here = lines.iter().enumerate().filter_map(|(index, line)| {
+            let line = line.as_ref()?;
+            let mine = self.routes.iter().any(|one| Arc::ptr_eq(one, &line.route));
+            mine.then_some(index)
+        });
+        self.own = here.collect();
+        true
+    }
+
+    /// Takes a socket into the order.
+    pub fn attach(&mut self, seat: u32, class: Class) {
+        // A number beyond what the order takes: the socket never sends, and times out.
+        let _ = self.scheduler.attach(SocketId(seat), TENANT, class);
+    }
+}

@@ -1,0 +1,198 @@
+//! The sockets with one peer: by own handle, and by the peer's.
+
+use super::remote::Remote;
+use netchannel_vns::{Farewell, Full, Handle, HandleTable, Lookup};
+use netchannel_wire::Refusal;
+use std::sync::Arc;
+
+/// How long an ended socket is remembered, in nanoseconds, where there is room.
+const REMEMBER: u64 = 30_000_000_000;
+/// The peer's handles are kept for no larger indices than this, whatever it announced.
+const MOST_INDEX: u32 = 1 << 20;
+
+/// What is remembered of an ended socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// What is still said for it.
+    pub farewell: Farewell,
+    /// The peer's handle of it, if that was known.
+    pub theirs: Option<Handle>,
+}
+
+/// What a handle of this host names.
+#[derive(Debug)]
+pub enum Found {
+    /// A socket.
+    Live(Arc<Remote>),
+    /// One that has ended.
+    Ended(Memory),
+    /// Nothing that is known.
+    Unknown,
+}
+
+/// What became of the peer's socket of some index.
+#[derive(Clone, Copy, Debug, Default)]
+struct Theirs {
+    generation: u32,
+    answer: Answer,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Answer {
+    /// Not decided yet.
+    #[default]
+    Due,
+    Ours(Handle),
+    Refused(Refusal),
+}
+
+/// What an NCSYN is.
+#[derive(Debug)]
+pub enum Asked {
+    /// The first of its handle: to be decided.
+    New,
+    /// It was said again, for this socket.
+    Again(Arc<Remote>),
+    /// It was said again, and was refused.
+    Refused(Refusal),
+    /// It came late, is being decided, or belongs to a socket that has ended.
+    Ignored,
+    /// Its index is beyond what may be.
+    TooMany,
+}
+
+/// All sockets with one peer.
+#[derive(Debug)]
+pub struct Sockets {
+    table: HandleTable<Arc<Remote>, Memory>,
+    most: u32,
+    theirs: Vec<Theirs>,
+    most_theirs: u32,
+}
+
+impl Sockets {
+    /// None yet; `most` of this host's, and handles of the peer below `most_theirs`.
+    pub const fn new(most: u32, most_theirs: u32) -> Self {
+        Self {
+            table: HandleTable::new(most, REMEMBER),
+            most,
+            theirs: Vec::new(),
+            most_theirs,
+        }
+    }
+
+    /// Whether another one can be had.
+    pub fn has_room(&self) -> bool {
+        self.len() < usize::try_from(self.most).unwrap_or(usize::MAX)
+    }
+
+    /// How many live.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// All that live.
+    pub fn all(&self) -> Vec<Arc<Remote>> {
+        self.table.iter().map(|(_, one)| Arc::clone(one)).collect()
+    }
+
+    /// Gives a socket its handle.
+    pub fn insert(
+        &mut self,
+        make: impl FnOnce(Handle) -> Arc<Remote>,
+        now: u64,
+    ) -> Result<Arc<Remote>, Full> {
+        let handle = self.table.insert_with(make, now)?;
+        match self.table.get(handle) {
+            Lookup::Live(remote) => Ok(Arc::clone(remote)),
+            _ => Err(Full),
+        }
+    }
+
+    /// Takes an ended socket out.
+    pub fn remove(&mut self, handle: Handle, memory: Memory, now: u64) -> Option<Arc<Remote>> {
+        self.table.remove(handle, memory, now)
+    }
+
+    /// What a frame's handle names.
+    pub fn find(&self, handle: Handle) -> Found {
+        match self.table.get(handle) {
+            Lookup::Live(remote) => Found::Live(Arc::clone(remote)),
+            Lookup::Ended(memory) => Found::Ended(*memory),
+            Lookup::Unknown => Found::Unknown,
+        }
+    }
+
+    fn theirs(&mut self, handle: Handle) -> Option<&mut Theirs> {
+        let index = usize::try_from(handle.index).ok()?;
+        if handle.index >= self.most_theirs.min(MOST_INDEX) {
+            return None;
+        }
+        if self.theirs.len() <= index {
+            self.theirs.resize(index + 1, Theirs::default());
+        }
+        self.theirs.get_mut(index)
+    }
+
+    /// The socket whose peer has this handle.
+    pub fn of_theirs(&mut self, handle: Handle) -> Option<Arc<Remote>> {
+        let known = *self.theirs(handle)?;
+        let Answer::Ours(ours) = known.answer else {
+            return None;
+        };
+        match self.find(ours) {
+            Found::Live(remote) if known.generation == handle.generation => Some(remote),
+            _ => None,
+        }
+    }
+
+    /// The peer's handle of a socket is known. False where it can not be one.
+    pub fn set_theirs(&mut self, handle: Handle, ours: Handle) -> bool {
+        self.set(handle, Answer::Ours(ours))
+    }
+
+    /// An NCSYN was refused.
+    pub fn refuse(&mut self, handle: Handle, refusal: Refusal) {
+        self.set(handle, Answer::Refused(refusal));
+    }
+
+    fn set(&mut self, handle: Handle, answer: Answer) -> bool {
+        let Some(place) = self.theirs(handle) else {
+            return false;
+        };
+        *place = Theirs {
+            generation: handle.generation,
+            answer,
+        };
+        true
+    }
+
+    /// An NCSYN came with this handle of the peer.
+    pub fn ask(&mut self, handle: Handle) -> Asked {
+        let Some(place) = self.theirs(handle) else {
+            return Asked::TooMany;
+        };
+        let known = *place;
+        if known.generation == 0 || is_newer(handle.generation, known.generation) {
+            *place = Theirs {
+                generation: handle.generation,
+                answer: Answer::Due,
+            };
+            return Asked::New;
+        }
+        match known.answer {
+            _ if known.generation != handle.generation => Asked::Ignored,
+            Answer::Due => Asked::Ignored,
+            Answer::Refused(refusal) => Asked::Refused(refusal),
+            Answer::Ours(ours) => match self.find(ours) {
+                Found::Live(remote) => Asked::Again(remote),
+                _ => Asked::Ignored,
+            },
+        }
+    }
+}
+
+/// Generations go round.
+const fn is_newer(one: u32, other: u32) -> bool {
+    one != other && one.wrapping_sub(other) < 1 << 31
+}

@@ -1,0 +1,99 @@
+//! Connections made, refused, ended in every way.
+
+use super::*;
+
+const L: ChannelId = id(Class::Latency, 0);
+const T: ChannelId = id(Class::Throughput, 0);
+
+#[test]
+fn a_connection_is_made_used_and_ended() {
+    let mut world = World::new(&[L, T]);
+    for _ in 0..50 {
+        let (mut client, mut server) = world.connect();
+        world.carry(&mut client, &mut server, b"question");
+        world.carry(&mut server, &mut client, b"answer");
+        client.close(false);
+        world.wait(|_| (server.peer_flags() & side_flags::FIN != 0).then_some(()));
+        assert_eq!(server.peer_flags() & side_flags::RESET, 0);
+        server.close(false);
+    }
+    world.wait(|world| (world.connections() == 0).then_some(()));
+    world.wait(|world| (world.client.connections() == 0).then_some(()));
+}
+
+#[test]
+fn many_connections_at_once() {
+    let mut world = World::new(&[L, T]);
+    let mut clients: Vec<_> = (0..40).map(|_| world.dial()).collect();
+    let mut servers: Vec<Lane> = Vec::new();
+    for _ in 0..clients.len() {
+        servers.push(world.wait(World::accept));
+    }
+    for client in &mut clients {
+        write(client, b"x");
+    }
+    for server in &mut servers {
+        let got = world.wait(|_| Some(read(server)).filter(|got| !got.is_empty()));
+        assert_eq!(got, b"x");
+    }
+    clients
+        .into_iter()
+        .chain(servers)
+        .for_each(|lane| lane.close(false));
+    world.wait(|world| (world.connections() == 0).then_some(()));
+}
+
+#[test]
+fn a_connect_that_is_refused_says_why() {
+    let mut world = World::new(&[L, T]);
+    world.listens = false;
+    let client = world.dial();
+    world.wait(|_| (client.peer_flags() & side_flags::RESET != 0).then_some(()));
+    assert_eq!(client.peer_flags() & side_flags::ESTABLISHED, 0);
+    let (_, peer) = client.sides().unwrap();
+    let error = peer.error.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(error, Errno::CONNREFUSED.raw_os_error().unsigned_abs());
+    client.close(false);
+    world.wait(|world| (world.connections() == 0).then_some(()));
+}
+
+#[test]
+fn half_of_a_connection_goes_on() {
+    let mut world = World::new(&[L, T]);
+    let (mut client, mut server) = world.connect();
+    write(&mut client, b"all I have");
+    client.set_flags(side_flags::FIN);
+    world.wait(|_| (server.peer_flags() & side_flags::FIN != 0).then_some(()));
+    assert_eq!(read(&mut server), b"all I have");
+    for _ in 0..20 {
+        world.carry(&mut server, &mut client, &[7; 100_000]);
+    }
+    server.close(false);
+    world.wait(|_| (client.peer_flags() & side_flags::FIN != 0).then_some(()));
+    client.close(false);
+    world.wait(|world| (world.connections() == 0).then_some(()));
+}
+
+#[test]
+fn a_reset_comes_at_once() {
+    let mut world = World::new(&[L, T]);
+    let (mut client, mut server) = world.connect();
+    world.carry(&mut client, &mut server, b"question");
+    // The program closes with bytes unread.
+    server.close(true);
+    world.wait(|_| (client.peer_flags() & side_flags::RESET != 0).then_some(()));
+    client.close(false);
+    world.wait(|world| (world.connections() == 0).then_some(()));
+}
+
+#[test]
+fn bytes_for_a_program_that_has_closed_reset_the_sender() {
+    let mut world = World::new(&[L, T]);
+    let (mut client, server) = world.connect();
+    server.close(false);
+    world.wait(|_| (client.peer_flags() & side_flags::FIN != 0).then_some(()));
+    write(&mut client, b"anybody there?");
+    world.wait(|_| (client.peer_flags() & side_flags::RESET != 0).then_some(()));
+    client.close(false);
+    world.wait(|world| (world.connections() == 0).then_some(()));
+}

@@ -1,0 +1,105 @@
+//! Channels that are lost: no byte is lost or doubled, and no connection.
+
+use super::*;
+use crate::relay::tests::pattern;
+
+const L: ChannelId = id(Class::Latency, 0);
+
+fn t(number: u32) -> ChannelId {
+    id(Class::Throughput, number)
+}
+
+#[test]
+fn a_lost_channel_loses_no_byte() {
+    let mut world = World::new(&[L]);
+    let mut cuts = vec![world.join(t(0)), world.join(t(1))];
+    let (mut client, mut server) = world.connect();
+    let block = pattern(1_000_003, 9);
+    let (mut sent, mut got, total) = (0_usize, 0_usize, 40_000_000);
+    let (start, mut next, mut number) = (Instant::now(), total / 10, 2);
+    while got < total {
+        assert!(start.elapsed() < 5 * PATIENCE, "sent {sent}, got {got}");
+        world.serve();
+        let at = sent % block.len();
+        let rest = (total - sent).min(block.len() - at);
+        sent += write(&mut client, &block[at..at + rest]);
+        for piece in read(&mut server).chunks(4096) {
+            let at = got % block.len();
+            let first = piece.len().min(block.len() - at);
+            assert!(piece[..first] == block[at..at + first], "at {got}");
+            assert!(piece[first..] == block[..piece.len() - first], "at {got}");
+            got += piece.len();
+        }
+        if got > next {
+            next += total / 10;
+            cuts.remove(0).cut();
+            cuts.push(world.join(t(number)));
+            number += 1;
+        }
+    }
+    assert!(world.lost >= 9, "{}", world.lost);
+    client.close(false);
+    world.wait(|_| (server.peer_flags() & side_flags::FIN != 0).then_some(()));
+    server.close(false);
+    world.wait(|world| (world.connections() == 0).then_some(()));
+}
+
+#[test]
+fn connections_wait_for_a_channel() {
+    let mut world = World::new(&[]);
+    let client = world.dial();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(client.peer_flags(), 0);
+    let cut = world.join(L);
+    let mut server = world.wait(World::accept);
+    world.wait(|_| (client.peer_flags() & side_flags::ESTABLISHED != 0).then_some(()));
+    cut.cut();
+    world.wait(|world| (world.lost == 2).then_some(()));
+    let mut client = client;
+    write(&mut client, b"later");
+    client.set_flags(side_flags::FIN);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(read(&mut server).is_empty());
+    world.join(L);
+    world.wait(|_| (server.peer_flags() & side_flags::FIN != 0).then_some(()));
+    assert_eq!(read(&mut server), b"later");
+    server.close(false);
+    client.close(false);
+    world.wait(|world| (world.connections() == 0).then_some(()));
+}
+
+#[test]
+fn a_retired_channel_loses_nothing() {
+    let mut world = World::new(&[L, t(0)]);
+    let (mut client, mut server) = world.connect();
+    for number in 1..6 {
+        world.carry(&mut client, &mut server, &pattern(500_000, 3));
+        world.join(t(number));
+        world.hosts[0].tell(Command::Retire {
+            peer: 0,
+            id: t(number - 1),
+            reason: netchannel_wire::GoAwayReason::Retired,
+        });
+    }
+    world.carry(&mut server, &mut client, &pattern(500_000, 4));
+    world.wait(|world| (world.lost == 10).then_some(()));
+    let repeated = &world.peers[0].counters.bytes_repeated;
+    assert_eq!(repeated.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_peer_that_begins_anew_resets_its_sockets() {
+    let mut world = World::new(&[L, t(0)]);
+    let (client, server) = world.connect();
+    for (which, hosts) in world.hosts.iter().enumerate() {
+        hosts.tell(Command::Fail {
+            peer: Arc::clone(&world.peers[which]),
+            reason: netchannel_vns::Reason::Restarted,
+        });
+    }
+    world.wait(|_| (client.peer_flags() & side_flags::RESET != 0).then_some(()));
+    world.wait(|_| (server.peer_flags() & side_flags::RESET != 0).then_some(()));
+    client.close(false);
+    server.close(false);
+    world.wait(|world| (world.connections() == 0).then_some(()));
+}

@@ -1,0 +1,214 @@
+//! Two hosts in one process: their workers, joined by TCP over loopback, and programs played by the test.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that can not go on fails"
+)]
+
+mod connections;
+mod losses;
+mod streams;
+mod tcp;
+
+use super::{Command, Hosts, Peer, Report, Terms};
+use crate::relay::anchor::Count;
+use crate::relay::lane::Lane;
+use crate::relay::link::LinkEnd;
+use crate::relay::tests::{LAYOUT, read, take, write};
+use crate::relay::{self, Ask, Parts};
+use crate::{memory, packet};
+use netchannel_abi::link::{Role, side_flags};
+use netchannel_scheduler::{ChannelId, Class};
+use netchannel_wire::Address;
+use rustix::io::Errno;
+use rustix::net::SocketType;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const CLIENT: Address = Address::v4([10, 9, 0, 1], 40000);
+const SERVER: Address = Address::v4([10, 9, 0, 2], 80);
+/// Number of the listener at its host, and at the other.
+const LISTENER: u32 = 3;
+const THERE: u32 = 9;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const TERMS: Terms = Terms {
+    payload: 1 << 20,
+    own_payload: 1 << 20,
+    sockets: 1000,
+    peer_sockets: 1000,
+    silence: 60_000_000_000,
+    peer_silence: 60_000_000_000,
+};
+
+/// Two hosts: the first has clients, the second a listener.
+struct World {
+    hosts: [Hosts; 2],
+    peers: [Arc<Peer>; 2],
+    /// The connecting program's end of its link.
+    client: Arc<LinkEnd>,
+    /// The listening program's ends.
+    servers: Vec<Arc<LinkEnd>>,
+    accepted: VecDeque<Lane>,
+    /// Whether the listener takes connections.
+    listens: bool,
+    lost: usize,
+    _keep: OwnedFd,
+}
+
+fn parts(number: u64, role: Role, memory: &OwnedFd, channel: OwnedFd) -> Parts {
+    Parts {
+        number,
+        role,
+        layout: LAYOUT,
+        memory: memory.try_clone().unwrap(),
+        channel,
+        anchors: Vec::new(),
+    }
+}
+
+/// Both ends of a new link.
+fn link(number: u64) -> (Parts, Parts) {
+    let memory = memory::link(LAYOUT, number).unwrap();
+    let (one, other) = packet::owned_pair(SocketType::SEQPACKET).unwrap();
+    let client = parts(number, Role::Client, &memory, one);
+    (client, parts(number, Role::Server, &memory, other))
+}
+
+fn program(parts: Parts) -> Arc<LinkEnd> {
+    let count = Arc::new(Count::new(10_000));
+    Arc::new(LinkEnd::new(parts, &count).unwrap())
+}
+
+const fn id(class: Class, number: u32) -> ChannelId {
+    ChannelId { class, number }
+}
+
+impl World {
+    /// Two hosts with these channels between them.
+    fn new(channels: &[ChannelId]) -> Self {
+        let hosts = [Hosts::start().unwrap(), Hosts::start().unwrap()];
+        let peers = [Peer::new(0, TERMS), Peer::new(0, TERMS)];
+        let (client, server) = link(1);
+        hosts[0].serve(server);
+        let (keep, _) = packet::owned_pair(SocketType::SEQPACKET).unwrap();
+        hosts[0].tell(Command::Listener {
+            number: THERE,
+            peer: Arc::clone(&peers[0]),
+            theirs: LISTENER,
+        });
+        let mut world = Self {
+            hosts,
+            peers,
+            client: program(client),
+            servers: Vec::new(),
+            accepted: VecDeque::new(),
+            listens: true,
+            lost: 0,
+            _keep: keep,
+        };
+        for id in channels {
+            world.join(*id);
+        }
+        world
+    }
+
+    /// Makes a channel between them; gives what cuts it.
+    fn join(&mut self, id: ChannelId) -> tcp::Cut {
+        let (one, other, cut) = tcp::pair();
+        for (which, channel) in [one, other].into_iter().enumerate() {
+            self.hosts[which].tell(Command::Channel {
+                peer: Arc::clone(&self.peers[which]),
+                id,
+                channel: Box::new(channel),
+                rest: Vec::new(),
+            });
+        }
+        cut
+    }
+
+    /// Plays CoreEngine.
+    fn serve(&mut self) {
+        for which in 0..2 {
+            for report in self.hosts[which].take_reports() {
+                match report {
+                    Report::Ask(Ask::Link(LISTENER, _)) if self.listens => {
+                        let (client, server) = link(2 + self.servers.len() as u64);
+                        self.servers.push(program(server));
+                        let link = relay::Command::Link(LISTENER, Ok((client, false)));
+                        self.hosts[which].tell(Command::Relay(link));
+                    }
+                    Report::Ask(Ask::Link(listener, _)) => {
+                        let refused = relay::Command::Link(listener, Err(Errno::CONNREFUSED));
+                        self.hosts[which].tell(Command::Relay(refused));
+                    }
+                    Report::ChannelLost { .. } => self.lost += 1,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Waits until something comes.
+    fn wait<T>(&mut self, mut look: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            self.serve();
+            if let Some(found) = look(self) {
+                return found;
+            }
+            assert!(start.elapsed() < PATIENCE, "nothing came");
+            std::thread::yield_now();
+        }
+    }
+
+    /// A program connects, and does not wait.
+    fn dial(&self) -> Lane {
+        let loan = self.client.lend().unwrap();
+        let lane = Lane::lent(&self.client, loan).unwrap();
+        let addresses = (&CLIENT, &SERVER);
+        assert!(self.client.announce(lane.handle(), THERE, addresses, false));
+        lane
+    }
+
+    /// A program connects, the other one accepts.
+    fn connect(&mut self) -> (Lane, Lane) {
+        let lane = self.dial();
+        let other = self.wait(Self::accept);
+        self.wait(|_| (lane.peer_flags() & side_flags::ESTABLISHED != 0).then_some(()));
+        (lane, other)
+    }
+
+    fn accept(&mut self) -> Option<Lane> {
+        for link in &self.servers {
+            assert!(link.read_channel());
+            for opened in take(link) {
+                assert_eq!((opened.client, opened.server), (CLIENT, SERVER));
+                let lane = Lane::accepted(link, opened.loan);
+                lane.set_flags(side_flags::ACCEPTED);
+                self.accepted.push_back(lane);
+            }
+        }
+        self.accepted.pop_front()
+    }
+
+    /// Sends bytes from one lane to the other, and waits until all have come.
+    fn carry(&mut self, from: &mut Lane, to: &mut Lane, bytes: &[u8]) {
+        let (mut sent, mut got) = (0, Vec::with_capacity(bytes.len()));
+        self.wait(|_| {
+            sent += write(from, &bytes[sent..]);
+            got.extend(read(to));
+            (got.len() >= bytes.len()).then_some(())
+        });
+        assert!(got == bytes, "other bytes came");
+    }
+
+    /// Sockets that both hosts still have.
+    fn connections(&self) -> usize {
+        self.peers[0].connections() + self.peers[1].connections()
+    }
+}

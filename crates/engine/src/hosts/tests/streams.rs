@@ -1,0 +1,74 @@
+//! Many bytes.
+
+use super::*;
+use crate::relay::tests::pattern;
+
+fn both_ways(channels: &[ChannelId], megabytes: usize) {
+    let mut world = World::new(channels);
+    let (mut client, mut server) = world.connect();
+    let block = pattern(1_000_003, 5);
+    let (mut sent, mut got) = ([0_usize; 2], [0_usize; 2]);
+    let total = megabytes * 1_000_000;
+    let start = Instant::now();
+    while got[0] < total || got[1] < total {
+        assert!(start.elapsed() < 5 * PATIENCE, "sent {sent:?}, got {got:?}");
+        world.serve();
+        for (which, lane) in [&mut client, &mut server].into_iter().enumerate() {
+            let at = sent[which] % block.len();
+            let rest = (total - sent[which]).min(block.len() - at);
+            sent[which] += write(lane, &block[at..at + rest]);
+            for byte in read(lane).chunks(4096) {
+                let at = got[1 - which] % block.len();
+                let first = byte.len().min(block.len() - at);
+                assert!(byte[..first] == block[at..at + first]);
+                assert!(byte[first..] == block[..byte.len() - first]);
+                got[1 - which] += byte.len();
+            }
+        }
+    }
+    client.set_flags(side_flags::FIN);
+    server.set_flags(side_flags::FIN);
+    world.wait(|world| (world.connections() == 0).then_some(()));
+    client.close(false);
+    server.close(false);
+}
+
+#[test]
+fn bytes_go_both_ways() {
+    both_ways(&[id(Class::Latency, 0), id(Class::Throughput, 0)], 30);
+}
+
+#[test]
+fn one_channel_is_enough() {
+    both_ways(&[id(Class::Throughput, 3)], 10);
+    both_ways(&[id(Class::Latency, 0)], 10);
+}
+
+#[test]
+fn a_stream_takes_many_channels() {
+    let channels: Vec<_> = (0..4).map(|number| id(Class::Throughput, number)).collect();
+    both_ways(&channels, 30);
+}
+
+/// A reader that stands still holds nobody else up, and the sender is held back.
+#[test]
+fn a_slow_reader_holds_up_nobody() {
+    let mut world = World::new(&[id(Class::Latency, 0), id(Class::Throughput, 0)]);
+    let (mut slow, mut still) = world.connect();
+    let (mut client, mut server) = world.connect();
+    let block = vec![3; 1 << 20];
+    let (mut sent, start) = (0, Instant::now());
+    while start.elapsed() < Duration::from_millis(300) {
+        sent += write(&mut slow, &block);
+        world.serve();
+    }
+    assert!(sent < 20 << 20, "{sent} bytes were taken and not read");
+    for _ in 0..20 {
+        world.carry(&mut client, &mut server, &block[..300_000]);
+    }
+    let mut got = 0;
+    world.wait(|_| {
+        got += read(&mut still).len();
+        (got >= sent).then_some(())
+    });
+}

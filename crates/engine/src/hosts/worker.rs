@@ -1,0 +1,389 @@
+//! A worker: a thread with channels and sockets of its own. It takes everything there is, within a budget, and then sleeps.
+
+use super::front::Front;
+use super::line::Line;
+use super::peer::Peer;
+use super::remote::{NEVER, Remote};
+use super::seats::Seats;
+use super::service::{Command, Report, Shared};
+use super::side::Side;
+use crate::relay::cells::{Cells, Key, News};
+use netchannel_scheduler::Class;
+use netchannel_vns::ChannelId;
+use netchannel_wire::{Frame, GoAwayReason, NcSyn};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Name of the inbox among the worker's own descriptors; lines come behind it.
+const INBOX: u32 = 0;
+/// A channel on which nothing moved for this long, in nanoseconds, is not worth spinning for.
+const WARM: u64 = 1_000_000;
+/// What a worker is told.
+pub enum Letter {
+    /// From the daemon.
+    Command(Command),
+    /// A socket has something for this worker.
+    Touch(Arc<Remote>),
+    /// This worker is a socket's home from now on.
+    Adopt(Arc<Remote>, Class),
+    /// Bytes to send on a channel of this worker.
+    Segment {
+        /// Whose.
+        remote: Arc<Remote>,
+        /// Which.
+        sequence: u64,
+        /// How many.
+        length: u32,
+        /// On which.
+        key: ChannelId,
+    },
+    /// A control frame to send on a channel of this worker.
+    Control {
+        /// Whose.
+        remote: Arc<Remote>,
+        /// Which.
+        frame: Frame<'static>,
+        /// On which.
+        key: ChannelId,
+    },
+    /// (front) A peer asks for a connection.
+    Asked(Arc<Peer>, NcSyn),
+    /// The channels of a peer have changed.
+    Routes(Arc<Peer>),
+    /// A link brings no new connection any more.
+    LinkEnded(u64),
+    /// (front) The last connection of a link may have ended.
+    LetGo(u64),
+}
+
+/// The thread.
+pub struct Worker {
+    pub(super) index: usize,
+    pub(super) shared: Arc<Shared>,
+    pub(super) cells: Cells,
+    pub(super) front: Option<Front>,
+    pub(super) seats: Seats,
+    /// Links by the daemon's number.
+    pub(super) keys: HashMap<u64, Key>,
+    pub(super) lines: Vec<Option<Box<Line>>>,
+    /// By number of the peer.
+    pub(super) sides: Vec<Option<Side>>,
+    pub(super) touched: Vec<Arc<Remote>>,
+    pub(super) spare: Vec<Arc<Remote>>,
+    letters: Vec<Letter>,
+    /// There is more to do than was done.
+    pub(super) busy: bool,
+    pub(super) now: u64,
+    stop: bool,
+}
+
+impl Worker {
+    /// A worker without channels.
+    ///
+    /// # Errors
+    /// When descriptors can not be had.
+    pub fn new(index: usize, shared: Arc<Shared>, front: Option<Front>) -> Result<Self, Errno> {
+        let cells = Cells::new(u32::try_from(index).unwrap_or(0))?;
+        let inbox = shared.inboxes.get(index).ok_or(Errno::INVAL)?;
+        cells.watch_own(inbox, INBOX)?;
+        Ok(Self {
+            index,
+            shared,
+            cells,
+            front,
+            seats: Seats::default(),
+            keys: HashMap::new(),
+            lines: Vec::new(),
+            sides: Vec::new(),
+            touched: Vec::new(),
+            spare: Vec::new(),
+            letters: Vec::new(),
+            busy: false,
+            now: 0,
+            stop: false,
+        })
+    }
+
+    /// Works until it is told to stop.
+    pub fn run(mut self) {
+        let mut news = Vec::new();
+        while !self.stop {
+            self.now = self.clock();
+            self.busy = false;
+            self.cells.look(&mut news);
+            let any = !news.is_empty();
+            self.work(&mut news);
+            if !any && !self.busy && !self.stop {
+                self.sleep(&mut news);
+                self.now = self.clock();
+                self.work(&mut news);
+            }
+        }
+        self.end();
+    }
+
+    fn clock(&self) -> u64 {
+        u64::try_from(self.shared.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// One pass over all there is.
+    fn work(&mut self, news: &mut Vec<News>) {
+        self.read_letters();
+        for one in news.drain(..) {
+            self.on_news(one);
+        }
+        self.read_lines();
+        while let Some(number) = self.seats.take_timer(self.now) {
+            self.on_timer(number);
+        }
+        self.retry();
+        self.settle_all();
+        self.send_all();
+        self.flush_lines();
+        self.settle_all();
+    }
+
+    fn sleep(&mut self, news: &mut Vec<News>) {
+        let until = self.deadline();
+        let until = until.map(|at| self.shared.epoch + Duration::from_nanos(at));
+        let Self {
+            cells,
+            lines,
+            shared,
+            index,
+            now,
+            ..
+        } = self;
+        let Some(inbox) = shared.inboxes.get(*index) else {
+            return;
+        };
+        let warm = |line: &Line| *now - line.heard.max(line.said).min(*now) < WARM;
+        let any_warm = lines.iter().flatten().any(|line| warm(line));
+        let look = || {
+            let mut found = inbox.has_any();
+            for line in lines.iter_mut().flatten() {
+                found |= warm(line) && line.peek();
+            }
+            found
+        };
+        let arm = || {
+            inbox.sleep();
+            inbox.has_any()
+        };
+        let spins = any_warm || cells.is_awake();
+        cells.sleep_beside(news, until, spins, look, arm);
+        inbox.wake();
+    }
+
+    /// When there is something to do by itself.
+    fn deadline(&self) -> Option<u64> {
+        let lines = self.lines.iter().flatten().map(|line| line.deadline());
+        let sides = self.sides.iter().flatten().filter_map(|side| side.until);
+        let retry = self.front.as_ref().and_then(Front::next_retry);
+        let timers = self.seats.next_timer().into_iter().chain(retry);
+        lines.chain(sides).chain(timers).min()
+    }
+
+    fn read_letters(&mut self) {
+        let mut letters = std::mem::take(&mut self.letters);
+        if let Some(inbox) = self.shared.inboxes.get(self.index) {
+            inbox.take(&mut letters);
+        }
+        for letter in letters.drain(..) {
+            self.on_letter(letter);
+        }
+        self.letters = letters;
+    }
+
+    fn on_letter(&mut self, letter: Letter) {
+        match letter {
+            Letter::Command(command) => self.on_command(command),
+            Letter::Touch(remote) => {
+                remote.lock().look(self.now);
+                self.touch(&remote);
+            }
+            Letter::Adopt(remote, class) => self.adopt(&remote, class),
+            Letter::Segment {
+                remote,
+                sequence,
+                length,
+                key,
+            } => self.send_for_other(&remote, (sequence, length), key),
+            Letter::Control { remote, frame, key } => self.say_for_other(&remote, &frame, key),
+            Letter::Asked(peer, syn) => self.on_asked(&peer, &syn),
+            Letter::Routes(peer) => self.refresh(&peer),
+            Letter::LinkEnded(number) | Letter::LetGo(number) => {
+                if let Some(key) = self.keys.get(&number).copied() {
+                    self.let_go(key);
+                }
+            }
+        }
+    }
+
+    fn on_command(&mut self, command: Command) {
+        match command {
+            Command::Relay(command) => self.on_relay(command),
+            Command::Listener {
+                number,
+                peer,
+                theirs,
+            } => self.add_listener(number, peer, theirs),
+            Command::Unlisten(number) => self.remove_listener(number),
+            Command::Channel {
+                peer,
+                id,
+                channel,
+                rest,
+            } => {
+                let route = peer.add_route(id, self.index);
+                let line = Line::new(Arc::clone(&peer), route, channel, &rest, self.now);
+                self.add_line(Box::new(line));
+            }
+            Command::Retire { peer, id, reason } => {
+                if let Some(index) = self.find_line(peer, id) {
+                    self.leave(index, reason);
+                }
+            }
+            Command::Frames { peer, id, bytes } => {
+                if let Some(index) = self.find_line(peer, id)
+                    && let Some(Some(line)) = self.lines.get_mut(index)
+                    && !line.leaving.said
+                {
+                    line.outbox.push_bytes(&bytes);
+                }
+            }
+            Command::Fail { peer, reason } => self.fail_peer(&peer, reason),
+            Command::Stop => self.stop = true,
+        }
+    }
+
+    fn on_news(&mut self, news: News) {
+        match news {
+            News::Own(INBOX) => {
+                if let Some(inbox) = self.shared.inboxes.get(self.index) {
+                    inbox.hear();
+                }
+                self.read_letters();
+            }
+            News::Own(name) => {
+                let index = usize::try_from(name - 1).unwrap_or(usize::MAX);
+                if let Some(Some(line)) = self.lines.get_mut(index) {
+                    line.readable = true;
+                    line.blocked = false;
+                }
+            }
+            News::Ready(key, slot) => {
+                if let Some(remote) = self.seats.of_slot(key, slot).map(Arc::clone) {
+                    remote.lock().look(self.now);
+                    self.touch(&remote);
+                }
+            }
+            News::Token(key, slot, end) => self.on_token(key, slot, end),
+            News::Opened(key, opened) => self.on_opened(key, opened),
+            News::Ended(key) => self.on_link_ended(key),
+        }
+    }
+
+    fn on_token(&mut self, key: Key, slot: u32, end: bool) {
+        let Some(remote) = self.seats.of_slot(key, slot).map(Arc::clone) else {
+            if let (true, Some(link)) = (end && self.front.is_some(), self.cells.link(key)) {
+                link.drop_anchor(slot);
+            }
+            return;
+        };
+        let mut state = remote.lock();
+        if let Some(lane) = &mut state.lane {
+            lane.on_token(end);
+        }
+        state.look(self.now);
+        drop(state);
+        self.touch(&remote);
+    }
+
+    fn on_timer(&mut self, number: u32) {
+        let Some(remote) = self.seats.get(number).map(Arc::clone) else {
+            return;
+        };
+        let mut state = remote.lock();
+        state.armed = NEVER;
+        state.look(self.now);
+        state.socket.on_timeout(self.now);
+        drop(state);
+        self.touch(&remote);
+    }
+
+    /// A socket is to be settled at the end of the pass.
+    pub(super) fn touch(&mut self, remote: &Arc<Remote>) {
+        if remote.touch(self.index) {
+            self.touched.push(Arc::clone(remote));
+        }
+    }
+
+    pub(super) fn settle_all(&mut self) {
+        while !self.touched.is_empty() {
+            let spare = std::mem::take(&mut self.spare);
+            let mut touched = std::mem::replace(&mut self.touched, spare);
+            for remote in touched.drain(..) {
+                remote.untouch(self.index);
+                self.settle(&remote);
+            }
+            self.spare = touched;
+        }
+    }
+
+    /// What this worker knows of a peer.
+    pub(super) fn side(&mut self, peer: &Arc<Peer>) -> Option<&mut Side> {
+        let index = usize::try_from(peer.number()).ok()?;
+        if self.sides.len() <= index {
+            self.sides.resize_with(index + 1, || None);
+        }
+        let now = self.now;
+        let place = self.sides.get_mut(index)?;
+        if place.is_none() {
+            *place = Some(Side::new(peer, now)?);
+        }
+        place.as_mut()
+    }
+
+    /// The channels of a peer may have changed.
+    pub(super) fn refresh(&mut self, peer: &Arc<Peer>) {
+        let lines = std::mem::take(&mut self.lines);
+        let changed = self.side(peer).is_some_and(|side| side.refresh(&lines));
+        self.lines = lines;
+        if changed {
+            let all = peer.sockets().all();
+            let index = self.index;
+            for remote in all.iter().filter(|remote| remote.home() == index) {
+                self.touch(remote);
+            }
+        }
+    }
+
+    /// Tells the other workers.
+    pub(super) fn tell_others(&self, letter: impl Fn() -> Letter) {
+        let others = self.shared.inboxes.iter().enumerate();
+        for (_, inbox) in others.filter(|(index, _)| *index != self.index) {
+            inbox.send(letter());
+        }
+    }
+
+    pub(super) fn tell(&self, worker: usize, letter: Letter) {
+        if let Some(inbox) = self.shared.inboxes.get(worker) {
+            inbox.send(letter);
+        }
+    }
+
+    pub(super) fn report(&self, report: Report) {
+        self.shared.reports.send(report);
+    }
+
+    fn end(&mut self) {
+        for line in self.lines.iter_mut().flatten() {
+            line.say_goodbye(GoAwayReason::Ending);
+            // A transport that takes it no more has lost it.
+            let _ = line.flush(&mut Vec::new(), self.now);
+        }
+    }
+}
