@@ -1,20 +1,30 @@
 //! What frames other than DATA do.
 
 use super::line::Line;
+use super::peer::Peer;
 use super::reasons;
 use super::remote::{Remote, frame_to};
-use super::service::{Announcement, FRONT, Report};
+use super::service::{Announcement, Command, FRONT, Report};
 use super::sockets::{Found, Memory};
 use super::worker::{Letter, Worker};
-use netchannel_vns::{Arrived, Farewell, Handle, Reason, State as Phase, Transmit};
-use netchannel_wire::{Frame, GoAwayReason, NcSynAck, NoSocket, Window};
+use netchannel_vns::{Arrived, Farewell, Handle, Reason, State as Phase, Transmit, Window};
+use netchannel_wire::{Frame, GoAwayReason, MOST_FIXED_FRAME, NcSynAck, NoSocket};
 use std::sync::Arc;
 
 impl Worker {
     pub(super) fn on_frame(&mut self, line: &mut Line, frame: &Frame<'_>) {
         let now = self.now;
         match *frame {
-            Frame::Window(window) => self.on_window(line, &window),
+            Frame::Window(told) => {
+                let window = Window {
+                    filled: told.filled,
+                    limit: told.limit,
+                    fin: told.fin,
+                    ask: told.ask,
+                    again: told.again,
+                };
+                self.on_window(line, told.handle, window);
+            }
             Frame::Fin(fin) => self.with(line, fin.handle, Arrived::Fin, |remote| {
                 // A violation has reset the socket.
                 let _ = remote.lock().socket.on_fin(fin.sequence, now);
@@ -78,19 +88,13 @@ impl Worker {
         }
     }
 
-    fn on_window(&mut self, line: &mut Line, window: &Window) {
+    fn on_window(&mut self, line: &mut Line, handle: Handle, window: Window) {
         let now = self.now;
-        let Window {
-            handle,
-            filled,
-            limit,
-            fin,
-            ask,
-        } = *window;
+        let ask = window.ask;
         self.with(line, handle, Arrived::Window { ask }, |remote| {
             let mut state = remote.lock();
             // A violation has reset the socket.
-            let _ = state.socket.on_window(filled, limit, fin, ask, now);
+            let _ = state.socket.on_window(window, now);
             remote.follow(&mut state, now);
         });
     }
@@ -122,16 +126,14 @@ impl Worker {
         peer.remove_route(&line.route);
         self.tell_others(|| Letter::Routes(Arc::clone(&peer)));
         self.report(Report::GoAway {
-            peer: line.peer.number(),
-            id: line.route.id,
+            line: line.route.line,
             reason,
         });
     }
 
     fn heard(&self, line: &Line, announcement: Announcement) {
         self.report(Report::Heard {
-            peer: line.peer.number(),
-            id: line.route.id,
+            line: line.route.line,
             announcement,
         });
     }
@@ -161,5 +163,36 @@ impl Worker {
             (said, Some(theirs)) => frame_to(theirs, None, &said).unwrap_or(nobody),
         };
         line.outbox.push_frame(&frame);
+    }
+
+    /// Says the last word of a socket again.
+    pub(super) fn say_farewell(&mut self, peer: &Arc<Peer>, memory: &Memory) {
+        let said = memory.farewell.answer_to(Arrived::Data);
+        let frame = said.zip(memory.theirs);
+        let frame = frame.and_then(|(said, theirs)| frame_to(theirs, None, &said));
+        frame.iter().for_each(|frame| self.say_to(peer, frame));
+    }
+
+    /// Says something for which no socket answers, on any channel.
+    pub(super) fn say_to(&mut self, peer: &Arc<Peer>, frame: &Frame<'_>) {
+        let own = self.side(peer).and_then(|side| side.own.first().copied());
+        let own = own.and_then(|index| self.lines.get_mut(index));
+        if let Some(Some(line)) = own {
+            return line.outbox.push_frame(frame);
+        }
+        let mut bytes = [0; MOST_FIXED_FRAME];
+        let length = frame.encode(&mut bytes).unwrap_or(0);
+        let route = self
+            .side(peer)
+            .and_then(|side| side.routes.first().cloned());
+        if let Some(route) = route {
+            let bytes = bytes.get(..length).unwrap_or_default().to_vec();
+            let command = Command::Frames {
+                line: route.line,
+                class: route.id.class,
+                bytes,
+            };
+            self.tell(route.worker, Letter::Command(command));
+        }
     }
 }

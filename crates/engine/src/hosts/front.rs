@@ -14,7 +14,7 @@ use crate::relay::targets::{Choice, Targets};
 use crate::relay::{Ask, Command, Parts};
 use netchannel_abi::link::Role;
 use netchannel_scheduler::Class;
-use netchannel_vns::{Full, Reason, Settings, Start, VirtualSocket};
+use netchannel_vns::{Reason, Settings, Start, VirtualSocket};
 use netchannel_wire::{Frame, Handle, NcRst, NcSyn, Refusal};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
@@ -153,12 +153,8 @@ impl Worker {
         };
         let socket = VirtualSocket::active(settings(), start(&lane), self.now);
         let made = insert(&peer, &end, wanted, (socket, lane), None, self.now);
-        match made {
-            Ok(remote) => self.seat(&remote, key, Class::Latency),
-            Err(lane) => {
-                lane.into_iter()
-                    .for_each(|lane| refuse(lane, Errno::NOBUFS));
-            }
+        if let Some(remote) = made {
+            self.seat(&remote, key, Class::Latency);
         }
     }
 
@@ -304,22 +300,18 @@ impl Worker {
             },
         };
         let theirs = Some(syn.handle);
-        match insert(&peer, &end, wanted, (socket, lane), theirs, self.now) {
-            Ok(remote) => {
-                let known = peer.sockets().set_theirs(syn.handle, remote.handle);
-                let mut state = remote.lock();
-                state.socket.accept(self.now);
-                if !known {
-                    state.socket.abort(Reason::Violation, self.now);
-                }
-                drop(state);
-                self.seat(&remote, key, Class::Latency);
-            }
-            Err(lane) => {
-                lane.into_iter().for_each(|lane| lane.close(true));
-                self.say_refused(&peer, syn.handle, Refusal::Quota);
-            }
+        let made = insert(&peer, &end, wanted, (socket, lane), theirs, self.now);
+        let Some(remote) = made else {
+            return self.say_refused(&peer, syn.handle, Refusal::Quota);
+        };
+        let known = peer.sockets().set_theirs(syn.handle, remote.handle);
+        let mut state = remote.lock();
+        state.socket.accept(self.now);
+        if !known {
+            state.socket.abort(Reason::Violation, self.now);
         }
+        drop(state);
+        self.seat(&remote, key, Class::Latency);
     }
 
     fn postpone(&mut self, number: usize, stamp: u64) {
@@ -355,25 +347,7 @@ impl Worker {
 
     fn say_refused(&mut self, peer: &Arc<Peer>, handle: Handle, reason: Refusal) {
         peer.sockets().refuse(handle, reason);
-        let frame = Frame::NcRst(NcRst { handle, reason });
-        let own = self.side(peer).and_then(|side| side.own.first().copied());
-        let own = own.and_then(|index| self.lines.get_mut(index));
-        if let Some(Some(line)) = own {
-            return line.outbox.push_frame(&frame);
-        }
-        let mut bytes = [0; netchannel_wire::MOST_FIXED_FRAME];
-        let length = frame.encode(&mut bytes).unwrap_or(0);
-        let route = self
-            .side(peer)
-            .and_then(|side| side.routes.first().cloned());
-        if let Some(route) = route {
-            let command = super::service::Command::Frames {
-                peer: peer.number(),
-                id: route.id,
-                bytes: bytes.get(..length).unwrap_or_default().to_vec(),
-            };
-            self.tell(route.worker, Letter::Command(command));
-        }
+        self.say_to(peer, &Frame::NcRst(NcRst { handle, reason }));
     }
 
     /// No new connection comes over a link. It goes with its last connection.
@@ -412,7 +386,7 @@ const fn start(lane: &Lane) -> Start {
     }
 }
 
-/// Makes the socket and gives it a handle; the lane back, where there are too many.
+/// Makes the socket and gives it a handle; where there are too many, the connection is refused.
 fn insert(
     peer: &Arc<Peer>,
     link: &Arc<LinkEnd>,
@@ -420,10 +394,12 @@ fn insert(
     (socket, lane): (VirtualSocket, Lane),
     theirs: Option<Handle>,
     now: u64,
-) -> Result<Arc<Remote>, Option<Lane>> {
+) -> Option<Arc<Remote>> {
     let mut sockets = peer.sockets();
     if !sockets.has_room() {
-        return Err(Some(lane));
+        drop(sockets);
+        lane.refuse(Errno::NOBUFS.raw_os_error().unsigned_abs());
+        return None;
     }
     let make = |handle| {
         let names = (Arc::clone(peer), handle);
@@ -431,5 +407,5 @@ fn insert(
         Arc::new(Remote::new(names, link, wanted, (socket, lane), theirs))
     };
     // There is room, so that no lane is lost.
-    sockets.insert(make, now).map_err(|Full| None)
+    sockets.insert(make, now).ok()
 }

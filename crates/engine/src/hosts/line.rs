@@ -1,13 +1,12 @@
 //! A channel as its worker holds it: what has come of it, and what is to go.
 
-use super::channel::{Channel, Dequeued};
 use super::incoming::Incoming;
 use super::outbox::Outbox;
 use super::peer::{Counters, Peer, Route};
 use super::remote::Remote;
 use super::service::Lost;
+use netchannel_driver::{Channel, Dequeued, Room};
 use netchannel_scheduler::channel::THRESHOLD;
-use netchannel_shm::Room;
 use netchannel_wire::{Frame, GoAwayReason, Parser};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -63,8 +62,10 @@ pub struct Line {
     pub large: bool,
     /// What is to go.
     pub outbox: Outbox,
-    /// There may be something to read.
+    /// There is more to read, as far as is known.
     pub readable: bool,
+    /// The transport has not said that nothing is left: it is asked before the worker sleeps.
+    pub unsure: bool,
     /// The transport takes nothing now.
     pub blocked: bool,
     /// The end.
@@ -107,6 +108,7 @@ impl Line {
             large: false,
             outbox: Outbox::default(),
             readable: true,
+            unsure: true,
             blocked: false,
             leaving: Leaving::default(),
             heard: now,
@@ -178,12 +180,14 @@ impl Line {
             Ok(Dequeued::Bytes(bytes)) => {
                 let direct = bytes.min(wanted);
                 self.end = (self.end + bytes - direct).min(size);
-                // A short read has taken all there was: what comes later is told.
+                // A short read has most likely taken all there was.
                 self.readable = bytes == offered;
+                self.unsure = true;
                 Ok(Filled { direct, bytes })
             }
-            Ok(Dequeued::Nothing) => {
+            Ok(Dequeued::Waits) => {
                 self.readable = false;
+                self.unsure = false;
                 Ok(Filled::default())
             }
             Ok(Dequeued::End) => Err(Lost::Ended),
@@ -210,7 +214,7 @@ impl Line {
             return Ok(());
         }
         Counters::add(&self.peer.counters.writes, 1);
-        let all = self.outbox.flush(&mut *self.channel, freed);
+        let all = self.outbox.flush(&mut *self.channel, freed, now);
         self.blocked = !all.map_err(Lost::Failed)?;
         self.said = now;
         self.show();
@@ -250,6 +254,11 @@ impl Line {
         let terms = self.peer.terms();
         let said = self.said.saturating_add(terms.peer_silence / 3);
         said.min(self.heard.saturating_add(terms.silence))
+    }
+
+    /// Ends it now.
+    pub fn shut_down(&mut self) {
+        self.channel.shut_down();
     }
 
     /// Whether it ended in good order: nothing that was on it is lost.

@@ -3,9 +3,8 @@
 use super::incoming::Incoming;
 use super::line::Line;
 use super::peer::{Counters, Peer};
-use super::service::{Lost, Report};
+use super::service::{LineId, Lost, Report};
 use super::worker::{Letter, Worker};
-use netchannel_scheduler::ChannelId;
 use netchannel_vns::Reason;
 use netchannel_wire::{Frame, GoAwayReason};
 use std::sync::Arc;
@@ -28,17 +27,16 @@ impl Worker {
             *place = Some(line);
         }
         if watched.is_err() {
-            return self.lose(index, Lost::Unwanted);
+            return self.lose(index, Lost::Cut);
         }
         self.refresh(&peer);
         self.tell_others(|| Letter::Routes(Arc::clone(&peer)));
     }
 
-    pub(super) fn find_line(&self, peer: u32, id: ChannelId) -> Option<usize> {
-        self.lines.iter().position(|line| {
-            line.as_ref()
-                .is_some_and(|line| line.peer.number() == peer && line.route.id == id)
-        })
+    pub(super) fn find_line(&self, line: LineId) -> Option<usize> {
+        self.lines
+            .iter()
+            .position(|one| one.as_ref().is_some_and(|one| one.route.line == line))
     }
 
     /// No new segment takes a channel; it ends when both have said so.
@@ -61,15 +59,18 @@ impl Worker {
         let (peer, key) = (Arc::clone(&line.peer), line.route.key);
         self.cells.forget_own(line.descriptor());
         peer.remove_route(&line.route);
-        let mut freed = Vec::new();
-        line.outbox.discard(&mut freed);
-        freed.iter().for_each(|remote| self.touch(remote));
         if let Lost::Violation(violation) = &why {
             Counters::add(&peer.counters.violations, 1);
-            line.outbox.push_frame(&Frame::GoAway(violation.reason()));
-            // A help for whoever reads the peer's log.
-            let _ = line.flush(&mut Vec::new(), self.now);
+            if line.outbox.is_empty() {
+                line.outbox.push_frame(&Frame::GoAway(violation.reason()));
+                // A help for whoever reads the peer's log.
+                let _ = line.flush(&mut Vec::new(), self.now);
+            }
         }
+        line.shut_down();
+        let mut freed = Vec::new();
+        line.outbox.discard(&mut freed, self.now);
+        freed.iter().for_each(|remote| self.touch(remote));
         if let Some(place) = line.incoming.take().and_then(Incoming::into_place) {
             let mut state = place.remote.lock();
             state.socket.finish(place.claim, self.now);
@@ -86,12 +87,15 @@ impl Worker {
                 remote.lock().on_channel_lost(key, self.now);
                 self.touch(remote);
             }
+            let unheard = peer.sockets().unheard(key);
+            for memory in unheard {
+                self.say_farewell(&peer, &memory);
+            }
         }
         self.refresh(&peer);
         self.tell_others(|| Letter::Routes(Arc::clone(&peer)));
         self.report(Report::ChannelLost {
-            peer: peer.number(),
-            id: line.route.id,
+            line: line.route.line,
             reason: why,
         });
     }
@@ -168,12 +172,12 @@ impl Worker {
         }
     }
 
-    /// A peer is no more.
-    pub(super) fn fail_peer(&mut self, peer: &Arc<Peer>, reason: Reason) {
+    /// All sockets with a peer fail; if it `ends`, so do its channels.
+    pub(super) fn fail_peer(&mut self, peer: &Arc<Peer>, reason: Reason, ends: bool) {
         for index in 0..self.lines.len() {
-            let same = self.lines.get(index).and_then(Option::as_ref);
-            if same.is_some_and(|line| line.peer.number() == peer.number()) {
-                self.lose(index, Lost::Unwanted);
+            let line = self.lines.get(index).and_then(Option::as_ref);
+            if ends && line.is_some_and(|line| line.peer.number() == peer.number()) {
+                self.lose(index, Lost::Cut);
             }
         }
         let all = peer.sockets().all();
@@ -182,7 +186,7 @@ impl Worker {
             remote.lock().socket.fail(reason, self.now);
             self.touch(remote);
         }
-        if self.front.is_some() {
+        if ends && self.front.is_some() {
             self.forget_peer(peer);
         }
     }

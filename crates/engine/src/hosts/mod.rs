@@ -22,7 +22,6 @@
     reason = "programs and peers are hostile"
 )]
 
-mod channel;
 mod frames;
 mod front;
 mod homes;
@@ -45,6 +44,5 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
-pub use channel::{Channel, Dequeued, Status};
 pub use peer::{Peer, Terms};
-pub use service::{Command, Hosts, Lost, Report};
+pub use service::{Announcement, Command, Hosts, LineId, Lost, Report};

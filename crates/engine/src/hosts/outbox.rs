@@ -1,10 +1,11 @@
 //! What a channel is to send next: own bytes and pieces of rings, written together without copying the latter.
 
-use super::channel::Channel;
 use super::remote::Remote;
 use crate::relay::lane::Spans;
+use netchannel_driver::Channel;
 use netchannel_shm::run::transfer;
 use netchannel_shm::{Room, Run};
+use netchannel_vns::Hold;
 use netchannel_wire::{DataHeader, Frame, HEADER, Handle, MOST_FIXED_FRAME, encode_data_header};
 use std::collections::VecDeque;
 use std::io;
@@ -13,14 +14,18 @@ use std::sync::Arc;
 /// Pieces that one call takes.
 const MOST_RUNS: usize = 128;
 /// A payload up to this many bytes is copied: that costs less than a piece of its own.
-const COPIED: usize = 512;
+pub const COPIED: u32 = 512;
 
 #[derive(Debug)]
 enum Piece {
     /// Of the outbox itself.
     Own { start: usize, end: usize },
     /// Of a program's ring.
-    Ring { remote: Arc<Remote>, spans: Spans },
+    Ring {
+        remote: Arc<Remote>,
+        spans: Spans,
+        hold: Hold,
+    },
 }
 
 /// The DATA frame at the end, which more bytes of its socket can join.
@@ -86,12 +91,14 @@ impl Outbox {
         }
     }
 
-    /// Adds bytes of a socket: a DATA frame to `handle`, or more of the last one. `most` is the largest payload.
+    /// Adds bytes of a socket: a DATA frame to `handle`, or more of the last one. `most` is the largest payload. Without a `hold`
+    /// they are copied: then the caller has the socket's lock.
     pub fn push_data(
         &mut self,
         remote: &Arc<Remote>,
         (handle, sequence): (Handle, u64),
         spans: Spans,
+        hold: Option<Hold>,
         most: u32,
     ) {
         let [first, second] = spans;
@@ -109,7 +116,7 @@ impl Outbox {
             self.extend(&encoded);
             self.last = Some(Last { header, data });
         }
-        if length <= COPIED {
+        let Some(hold) = hold else {
             let start = self.own.len();
             self.own.resize(start + length, 0);
             let region = remote.link.region();
@@ -117,11 +124,14 @@ impl Outbox {
             let room = self.own.get_mut(start..).unwrap_or_default();
             transfer(&runs, &[Room::from(room)]);
             return self.grown(start);
-        }
-        remote.pin();
+        };
         self.length += length as u64;
         let remote = Arc::clone(remote);
-        self.pieces.push_back(Piece::Ring { remote, spans });
+        self.pieces.push_back(Piece::Ring {
+            remote,
+            spans,
+            hold,
+        });
     }
 
     fn extend_last(&mut self, handle: Handle, sequence: u64, bytes: u32, most: u32) -> bool {
@@ -149,17 +159,18 @@ impl Outbox {
         &mut self,
         channel: &mut dyn Channel,
         freed: &mut Vec<Arc<Remote>>,
+        now: u64,
     ) -> io::Result<bool> {
         self.last = None;
         while self.length > 0 {
             let (written, offered) = self.write_once(channel)?;
-            self.advance(written, freed);
+            self.advance(written, freed, now);
             if written < offered {
                 return Ok(false);
             }
         }
         self.own.clear();
-        Ok(true)
+        channel.flush()
     }
 
     fn write_once(&self, channel: &mut dyn Channel) -> io::Result<(usize, usize)> {
@@ -174,7 +185,7 @@ impl Outbox {
                     let bytes = self.own.get(*start..*end).unwrap_or_default();
                     [Run::from(bytes), Run::empty()]
                 }
-                Piece::Ring { remote, spans } => {
+                Piece::Ring { remote, spans, .. } => {
                     let region = remote.link.region();
                     spans.map(|span| region.run(span).unwrap_or(Run::empty()))
                 }
@@ -191,7 +202,7 @@ impl Outbox {
         Ok((written, offered))
     }
 
-    fn advance(&mut self, mut written: usize, freed: &mut Vec<Arc<Remote>>) {
+    fn advance(&mut self, mut written: usize, freed: &mut Vec<Arc<Remote>>, now: u64) {
         self.length = self.length.saturating_sub(written as u64);
         while let Some(front) = self.pieces.front_mut() {
             match front {
@@ -203,7 +214,7 @@ impl Outbox {
                         return;
                     }
                 }
-                Piece::Ring { remote, spans } => {
+                Piece::Ring { spans, .. } => {
                     for span in spans.iter_mut() {
                         let step = written.min(span.length);
                         span.offset += step;
@@ -213,20 +224,21 @@ impl Outbox {
                     if spans.iter().any(|span| span.length > 0) {
                         return;
                     }
-                    if remote.unpin() {
-                        freed.push(Arc::clone(remote));
-                    }
                 }
             }
-            self.pieces.pop_front();
+            if let Some(Piece::Ring { remote, hold, .. }) = self.pieces.pop_front()
+                && remote.release(hold, now)
+            {
+                freed.push(remote);
+            }
         }
     }
 
     /// Nothing of it will be written any more.
-    pub fn discard(&mut self, freed: &mut Vec<Arc<Remote>>) {
+    pub fn discard(&mut self, freed: &mut Vec<Arc<Remote>>, now: u64) {
         for piece in self.pieces.drain(..) {
-            if let Piece::Ring { remote, .. } = piece
-                && remote.unpin()
+            if let Piece::Ring { remote, hold, .. } = piece
+                && remote.release(hold, now)
             {
                 freed.push(remote);
             }

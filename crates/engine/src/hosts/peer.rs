@@ -1,5 +1,6 @@
 //! A peer in one epoch: its sockets with this host, and the channels that lead to it.
 
+use super::service::LineId;
 use super::sockets::Sockets;
 use netchannel_scheduler::{ChannelId, ChannelView, WorkerId};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -57,6 +58,8 @@ impl Counters {
 /// One channel that is up.
 #[derive(Debug)]
 pub struct Route {
+    /// Its name on this host.
+    pub line: LineId,
     /// Class and number.
     pub id: ChannelId,
     /// What sockets know it by: never used again for this peer.
@@ -128,9 +131,10 @@ impl Peer {
     }
 
     /// A channel is up.
-    pub(super) fn add_route(&self, id: ChannelId, worker: usize) -> Arc<Route> {
+    pub(super) fn add_route(&self, line: LineId, id: ChannelId, worker: usize) -> Arc<Route> {
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
         let route = Arc::new(Route {
+            line,
             id,
             key: netchannel_vns::ChannelId(key),
             worker,

@@ -1,6 +1,6 @@
 //! A virtual socket with a remote end: the lane to its program and the state machine towards the peer, under one short lock.
 //!
-//! Payload is moved outside of the lock: what is sent is pinned, what arrives is claimed, and the lane is not given back before both
+//! Payload is moved outside of the lock: what is sent is held, what arrives is claimed, and the lane is not given back before both
 //! are over.
 
 use super::peer::Peer;
@@ -12,10 +12,10 @@ use netchannel_abi::link::{MOST_RING_LOG2, side_flags};
 use netchannel_ring::Fault;
 use netchannel_scheduler::{Class, Observer};
 use netchannel_vns::{
-    Changes, ChannelId, End, Handle, Linger, Reason, State as Phase, Transmit, VirtualSocket,
+    Changes, ChannelId, End, Handle, Hold, Linger, Reason, State as Phase, Transmit, VirtualSocket,
 };
 use netchannel_wire::{Address, Fin, Frame, NcRst, NcSyn, NcSynAck, NoSocket, Rst, Window};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A receive ring grows by this many powers of two when the peer fills it.
@@ -63,10 +63,6 @@ pub struct Remote {
     seat: AtomicU32,
     /// Workers that have it on their list of what to settle.
     touched: AtomicU32,
-    /// Pieces of its ring on their way into a channel.
-    pins: AtomicU32,
-    /// Its lane waits for pins and claims to end.
-    ending: AtomicBool,
     /// The class that its traffic shows, plus one, until its home has seen that.
     seen_class: AtomicU32,
     state: Mutex<State>,
@@ -88,6 +84,8 @@ pub struct State {
     /// The program here was told that its connect came about.
     established: bool,
     closing: Option<Closing>,
+    /// The channel that its last control frame took.
+    pub last: Option<ChannelId>,
     /// Bytes that the home's scheduler thinks it may send.
     pub announced: u64,
     /// When the home looks at it by itself.
@@ -111,6 +109,7 @@ impl Remote {
             active: theirs.is_none(),
             established: false,
             closing: None,
+            last: None,
             announced: 0,
             armed: NEVER,
         };
@@ -122,8 +121,6 @@ impl Remote {
             home: AtomicU32::new(0),
             seat: AtomicU32::new(0),
             touched: AtomicU32::new(0),
-            pins: AtomicU32::new(0),
-            ending: AtomicBool::new(false),
             seen_class: AtomicU32::new(0),
             state: Mutex::new(state),
         }
@@ -192,17 +189,6 @@ impl Remote {
         }
     }
 
-    /// A piece of its ring is going to be written.
-    pub fn pin(&self) {
-        self.pins.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A piece was written, or never will be. True when its lane was waiting for that.
-    pub fn unpin(&self) -> bool {
-        // Both sides sequentially consistent: the last to come sees the other.
-        self.pins.fetch_sub(1, Ordering::SeqCst) == 1 && self.ending.load(Ordering::SeqCst)
-    }
-
     /// Carries out what the state machine decided.
     pub fn follow(&self, state: &mut State, now: u64) {
         for _ in 0..3 {
@@ -210,12 +196,15 @@ impl Remote {
                 break;
             }
         }
-        if state.closing.is_some() {
-            self.ending.store(true, Ordering::SeqCst);
-            if self.pins.load(Ordering::SeqCst) == 0 {
-                state.release();
-            }
-        }
+        state.close_lane();
+    }
+
+    /// What was held was taken, or never will be. True if it is to be settled.
+    pub fn release(&self, hold: Hold, now: u64) -> bool {
+        let mut state = self.lock();
+        state.socket.release(hold, now);
+        self.follow(&mut state, now);
+        state.closing.is_some()
     }
 
     /// Whether nothing of it is left but what its peer may still ask.
@@ -251,6 +240,7 @@ impl Remote {
         Memory {
             farewell: state.socket.farewell(),
             theirs: state.theirs,
+            last: state.last,
         }
     }
 }
@@ -269,17 +259,13 @@ pub fn frame_to(
             responder: ours?,
             limit,
         }),
-        Transmit::Window {
-            filled,
-            limit,
-            fin,
-            ask,
-        } => Frame::Window(Window {
+        Transmit::Window(window) => Frame::Window(Window {
             handle,
-            filled,
-            limit,
-            fin,
-            ask,
+            filled: window.filled,
+            limit: window.limit,
+            fin: window.fin,
+            ask: window.ask,
+            again: window.again,
         }),
         Transmit::Fin { sequence } => Frame::Fin(Fin { handle, sequence }),
         Transmit::Reset { reason } => match reasons::refusal(reason) {
@@ -396,12 +382,12 @@ impl State {
         self.closing = Some(closing);
     }
 
-    /// Gives the lane back, if nobody writes to its ring.
-    fn release(&mut self) {
-        if self.socket.claims() > 0 {
+    /// Gives the lane back, if it is over and nobody uses its rings.
+    fn close_lane(&mut self) {
+        let Some(closing) = self.closing else { return };
+        if self.socket.claims() > 0 || self.socket.holds() > 0 {
             return;
         }
-        let Some(closing) = self.closing else { return };
         if let Some(lane) = self.lane.take() {
             match closing.errno {
                 Some(errno) => lane.refuse(errno),

@@ -1,12 +1,13 @@
 //! What goes: the control frames that sockets owe, and bytes in the order of the scheduler.
 
+use super::outbox::COPIED;
 use super::peer::{Counters, Route};
 use super::remote::{NEVER, Remote, State};
 use super::service::Shared;
 use super::worker::{Letter, Worker};
 use netchannel_scheduler::SocketId;
 use netchannel_scheduler::netscheduler::{Segment, Step};
-use netchannel_vns::{ChannelId, Reason, Transmit};
+use netchannel_vns::{ChannelId, Hold, Reason, Transmit};
 use netchannel_wire::Frame;
 use std::sync::Arc;
 
@@ -93,6 +94,7 @@ impl Worker {
                 }
             };
             Counters::add(&remote.peer.counters.control_sent, 1);
+            state.last = Some(key);
             state.socket.sent(&transmit, key, now);
         }
         None
@@ -220,6 +222,20 @@ impl Worker {
             self.touch(&remote);
             return 0;
         };
+        let hold = if own.is_some() && bytes <= COPIED {
+            None
+        } else {
+            state.socket.hold(sequence)
+        };
+        if own.is_none() && hold.is_none() {
+            // The other worker has to take some of what it has, first.
+            state.announced = 0;
+            drop(state);
+            side.scheduler.update(grant.socket, 0, 0);
+            self.touch(&remote);
+            self.busy = true;
+            return 0;
+        }
         let data = Transmit::Data {
             sequence,
             length: bytes,
@@ -236,32 +252,37 @@ impl Worker {
             self.seats.arm(timer, grant.socket.0);
         }
         let fin_due = state.socket.next_transmit(0, now).is_some();
-        drop(state);
         side.scheduler.on_sent(&grant, bytes, route.id, now);
         side.scheduler.update(grant.socket, sendable, u64::MAX);
         Counters::add(&remote.peer.counters.bytes_sent, u64::from(bytes));
         Counters::add(&remote.peer.counters.segments_sent, 1);
-        if fin_due || remote.class_is_due() {
-            self.touch(&remote);
-        }
+        let mut full = None;
         match own.map(|at| (at, self.lines.get_mut(at))) {
             Some((at, Some(Some(line)))) => {
-                line.outbox
-                    .push_data(&remote, (theirs, sequence), spans, most);
+                let outbox = &mut line.outbox;
+                outbox.push_data(&remote, (theirs, sequence), spans, hold, most);
                 line.show();
                 if line.outbox.length() >= BATCH || line.outbox.pieces() >= MOST_PIECES {
-                    self.flush_line(at);
+                    full = Some(at);
                 }
             }
             _ => self.tell(
                 route.worker,
                 Letter::Segment {
-                    remote,
+                    remote: Arc::clone(&remote),
                     sequence,
                     length: bytes,
+                    hold,
                     key: route.key,
                 },
             ),
+        }
+        drop(state);
+        if let Some(at) = full {
+            self.flush_line(at);
+        }
+        if fin_due || remote.class_is_due() {
+            self.touch(&remote);
         }
         u64::from(bytes)
     }
@@ -271,6 +292,7 @@ impl Worker {
         &mut self,
         remote: &Arc<Remote>,
         (sequence, length): (u64, u32),
+        mut hold: Option<Hold>,
         key: ChannelId,
     ) {
         let peer = remote.peer.number();
@@ -278,29 +300,34 @@ impl Worker {
             line.route.key == key && line.peer.number() == peer && line.takes_segments()
         });
         let mut state = remote.lock();
-        let Some(line) = line else {
+        let (mut at, mut left) = (sequence, u64::from(length));
+        if let (Some(line), Some(theirs)) = (line, state.theirs) {
+            let most = line.peer.terms().payload;
+            while left > 0 {
+                let spans = state.lane.as_ref().map(|lane| lane.readable(at, left));
+                let Some(Ok(spans)) = spans else { break };
+                let bytes = (spans[0].length + spans[1].length) as u64;
+                // Two pieces only where the ring moves within.
+                let hold = hold.take().or_else(|| state.socket.hold(at));
+                if bytes == 0 {
+                    hold.into_iter()
+                        .for_each(|hold| state.socket.release(hold, self.now));
+                    break;
+                }
+                let outbox = &mut line.outbox;
+                outbox.push_data(remote, (theirs, at), spans, hold, most);
+                (at, left) = (at + bytes, left - bytes);
+            }
+            line.show();
+        } else {
             // It was committed after the loss was told.
             state.on_channel_lost(key, self.now);
-            drop(state);
-            return self.touch(remote);
-        };
-        let (mut at, mut left) = (sequence, u64::from(length));
-        while let (true, Some(lane), Some(theirs)) = (left > 0, &state.lane, state.theirs) {
-            // What came another way meanwhile is not there any more.
-            let gone = lane.consumed().saturating_sub(at).min(left);
-            (at, left) = (at + gone, left - gone);
-            let Ok(spans) = lane.readable(at, left) else {
-                break;
-            };
-            let bytes = (spans[0].length + spans[1].length) as u64;
-            if bytes == 0 {
-                break;
-            }
-            let most = line.peer.terms().payload;
-            line.outbox.push_data(remote, (theirs, at), spans, most);
-            (at, left) = (at + bytes, left - bytes);
         }
-        line.show();
+        if let Some(hold) = hold {
+            state.socket.release(hold, self.now);
+        }
+        drop(state);
+        self.touch(remote);
     }
 }
 

@@ -1,11 +1,11 @@
 //! What the daemon and the workers tell each other, and the threads.
 
-use super::channel::Channel;
 use super::front::Front;
 use super::mailbox::Mailbox;
 use super::peer::Peer;
 use super::worker::{Letter, Worker};
 use crate::relay::{self, Parts};
+use netchannel_driver::Channel;
 use netchannel_scheduler::{ChannelId, Class};
 use netchannel_vns::Reason;
 use netchannel_wire::{Address, GoAwayReason, Listen, ListenEnd, Unlisten, Violation};
@@ -15,6 +15,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
+
+/// One channel that is or was up. Never used again: two channels can have one class and number for a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LineId(pub u64);
 
 /// Why a channel is no more.
 #[derive(Debug)]
@@ -29,8 +33,8 @@ pub enum Lost {
     Violation(Violation),
     /// Nothing was heard for too long.
     Silent,
-    /// It came for a peer that is no more, or the worker could not listen to it.
-    Unwanted,
+    /// This host ended it.
+    Cut,
 }
 
 /// What is told to the workers.
@@ -41,28 +45,37 @@ pub enum Command {
     Channel {
         /// Where it leads.
         peer: Arc<Peer>,
-        /// Which it is.
+        /// Its name on this host.
+        line: LineId,
+        /// Class and number.
         id: ChannelId,
         /// The transport.
         channel: Box<dyn Channel>,
         /// Bytes that were read of it already.
         rest: Vec<u8>,
     },
-    /// Say GOAWAY on a channel and let it end.
+    /// Say GOAWAY on a channel, let what is on its way come, and end it.
     Retire {
-        /// Where it leads.
-        peer: u32,
-        /// Which it is.
-        id: ChannelId,
+        /// Which.
+        line: LineId,
+        /// Its class.
+        class: Class,
         /// What to say.
         reason: GoAwayReason,
     },
+    /// End a channel now: the peer has lost it.
+    Cut {
+        /// Which.
+        line: LineId,
+        /// Its class.
+        class: Class,
+    },
     /// Send whole frames on a channel, if it still is.
     Frames {
-        /// Where it leads.
-        peer: u32,
-        /// Which it is.
-        id: ChannelId,
+        /// Which.
+        line: LineId,
+        /// Its class.
+        class: Class,
         /// The frames.
         bytes: Vec<u8>,
     },
@@ -77,12 +90,14 @@ pub enum Command {
     },
     /// A listener of a peer is gone.
     Unlisten(u32),
-    /// All sockets with a peer fail, and its channels are closed: it began anew, or is out of reach.
+    /// All sockets with a peer fail: it is out of reach, or began anew.
     Fail {
         /// The peer.
         peer: Arc<Peer>,
         /// What its sockets are told.
         reason: Reason,
+        /// It is no more: its channels end, too.
+        ends: bool,
     },
     /// The daemon ends.
     Stop,
@@ -95,28 +110,22 @@ pub enum Report {
     Ask(relay::Ask),
     /// A channel is no more.
     ChannelLost {
-        /// Where it led.
-        peer: u32,
-        /// Which it was.
-        id: ChannelId,
+        /// Which.
+        line: LineId,
         /// Why.
         reason: Lost,
     },
     /// The peer said GOAWAY on a channel.
     GoAway {
-        /// Who.
-        peer: u32,
         /// On which.
-        id: ChannelId,
+        line: LineId,
         /// Why.
         reason: GoAwayReason,
     },
     /// The peer announced something, on this channel.
     Heard {
-        /// Who.
-        peer: u32,
         /// On which.
-        id: ChannelId,
+        line: LineId,
         /// What.
         announcement: Announcement,
     },
@@ -213,18 +222,23 @@ impl Hosts {
             }
         };
         match command {
-            Command::Channel { id, .. }
-            | Command::Retire { id, .. }
-            | Command::Frames { id, .. } => {
-                send(worker_of(id.class), Letter::Command(command));
+            Command::Channel {
+                id: ChannelId { class, .. },
+                ..
             }
+            | Command::Retire { class, .. }
+            | Command::Cut { class, .. }
+            | Command::Frames { class, .. } => send(worker_of(class), Letter::Command(command)),
             Command::Relay(_) | Command::Listener { .. } | Command::Unlisten(_) => {
                 send(FRONT, Letter::Command(command));
             }
-            Command::Fail { peer, reason } => {
+            Command::Fail { peer, reason, ends } => {
                 for worker in 0..WORKERS {
                     let peer = Arc::clone(&peer);
-                    send(worker, Letter::Command(Command::Fail { peer, reason }));
+                    send(
+                        worker,
+                        Letter::Command(Command::Fail { peer, reason, ends }),
+                    );
                 }
             }
             Command::Stop => {

@@ -1,7 +1,7 @@
 //! The sockets with one peer: by own handle, and by the peer's.
 
 use super::remote::Remote;
-use netchannel_vns::{Farewell, Full, Handle, HandleTable, Lookup};
+use netchannel_vns::{ChannelId, Farewell, Full, Handle, HandleTable, Lookup};
 use netchannel_wire::Refusal;
 use std::sync::Arc;
 
@@ -17,6 +17,8 @@ pub struct Memory {
     pub farewell: Farewell,
     /// The peer's handle of it, if that was known.
     pub theirs: Option<Handle>,
+    /// The channel that its last word took.
+    pub last: Option<ChannelId>,
 }
 
 /// What a handle of this host names.
@@ -107,6 +109,19 @@ impl Sockets {
             Lookup::Live(remote) => Ok(Arc::clone(remote)),
             _ => Err(Full),
         }
+    }
+
+    /// The ended ones whose last word went down with a channel.
+    pub fn unheard(&mut self, lost: ChannelId) -> Vec<Memory> {
+        let ended = self.table.ended_mut().map(|(_, memory)| memory);
+        let unheard = ended.filter(|memory| memory.last == Some(lost));
+        // It is said again once: what is lost then, the peer asks for.
+        unheard
+            .map(|memory| Memory {
+                last: memory.last.take(),
+                ..*memory
+            })
+            .collect()
     }
 
     /// Takes an ended socket out.

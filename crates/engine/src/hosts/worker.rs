@@ -5,13 +5,14 @@ use super::line::Line;
 use super::peer::Peer;
 use super::remote::{NEVER, Remote};
 use super::seats::Seats;
-use super::service::{Command, Report, Shared};
+use super::service::{Command, Lost, Report, Shared};
 use super::side::Side;
 use crate::relay::cells::{Cells, Key, News};
 use netchannel_scheduler::Class;
-use netchannel_vns::ChannelId;
+use netchannel_vns::{ChannelId, Hold};
 use netchannel_wire::{Frame, GoAwayReason, NcSyn};
 use rustix::io::Errno;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,8 @@ pub enum Letter {
         sequence: u64,
         /// How many.
         length: u32,
+        /// Keeps them where they are.
+        hold: Option<Hold>,
         /// On which.
         key: ChannelId,
     },
@@ -161,16 +164,21 @@ impl Worker {
         };
         let warm = |line: &Line| *now - line.heard.max(line.said).min(*now) < WARM;
         let any_warm = lines.iter().flatten().any(|line| warm(line));
+        let lines = RefCell::new(lines);
         let look = || {
             let mut found = inbox.has_any();
-            for line in lines.iter_mut().flatten() {
+            for line in lines.borrow_mut().iter_mut().flatten() {
                 found |= warm(line) && line.peek();
             }
             found
         };
         let arm = || {
             inbox.sleep();
-            inbox.has_any()
+            let mut found = inbox.has_any();
+            for line in lines.borrow_mut().iter_mut().flatten() {
+                found |= line.unsure && line.peek();
+            }
+            found
         };
         let spins = any_warm || cells.is_awake();
         cells.sleep_beside(news, until, spins, look, arm);
@@ -209,8 +217,9 @@ impl Worker {
                 remote,
                 sequence,
                 length,
+                hold,
                 key,
-            } => self.send_for_other(&remote, (sequence, length), key),
+            } => self.send_for_other(&remote, (sequence, length), hold, key),
             Letter::Control { remote, frame, key } => self.say_for_other(&remote, &frame, key),
             Letter::Asked(peer, syn) => self.on_asked(&peer, &syn),
             Letter::Routes(peer) => self.refresh(&peer),
@@ -233,28 +242,34 @@ impl Worker {
             Command::Unlisten(number) => self.remove_listener(number),
             Command::Channel {
                 peer,
+                line,
                 id,
                 channel,
                 rest,
             } => {
-                let route = peer.add_route(id, self.index);
+                let route = peer.add_route(line, id, self.index);
                 let line = Line::new(Arc::clone(&peer), route, channel, &rest, self.now);
                 self.add_line(Box::new(line));
             }
-            Command::Retire { peer, id, reason } => {
-                if let Some(index) = self.find_line(peer, id) {
+            Command::Retire { line, reason, .. } => {
+                if let Some(index) = self.find_line(line) {
                     self.leave(index, reason);
                 }
             }
-            Command::Frames { peer, id, bytes } => {
-                if let Some(index) = self.find_line(peer, id)
+            Command::Cut { line, .. } => {
+                if let Some(index) = self.find_line(line) {
+                    self.lose(index, Lost::Cut);
+                }
+            }
+            Command::Frames { line, bytes, .. } => {
+                if let Some(index) = self.find_line(line)
                     && let Some(Some(line)) = self.lines.get_mut(index)
                     && !line.leaving.said
                 {
                     line.outbox.push_bytes(&bytes);
                 }
             }
-            Command::Fail { peer, reason } => self.fail_peer(&peer, reason),
+            Command::Fail { peer, reason, ends } => self.fail_peer(&peer, reason, ends),
             Command::Stop => self.stop = true,
         }
     }

@@ -32,7 +32,7 @@ fn a_lost_channel_loses_no_byte() {
         }
         if got > next {
             next += total / 10;
-            cuts.remove(0).cut();
+            world.cut(cuts.remove(0));
             cuts.push(world.join(t(number)));
             number += 1;
         }
@@ -53,7 +53,7 @@ fn connections_wait_for_a_channel() {
     let cut = world.join(L);
     let mut server = world.wait(World::accept);
     world.wait(|_| (client.peer_flags() & side_flags::ESTABLISHED != 0).then_some(()));
-    cut.cut();
+    world.cut(cut);
     world.wait(|world| (world.lost == 2).then_some(()));
     let mut client = client;
     write(&mut client, b"later");
@@ -70,14 +70,15 @@ fn connections_wait_for_a_channel() {
 
 #[test]
 fn a_retired_channel_loses_nothing() {
-    let mut world = World::new(&[L, t(0)]);
+    let mut world = World::new(&[L]);
+    let mut last = world.join(t(0));
     let (mut client, mut server) = world.connect();
     for number in 1..6 {
         world.carry(&mut client, &mut server, &pattern(500_000, 3));
-        world.join(t(number));
+        let (line, class) = std::mem::replace(&mut last, world.join(t(number)));
         world.hosts[0].tell(Command::Retire {
-            peer: 0,
-            id: t(number - 1),
+            line,
+            class,
             reason: netchannel_wire::GoAwayReason::Retired,
         });
     }
@@ -95,6 +96,7 @@ fn a_peer_that_begins_anew_resets_its_sockets() {
         hosts.tell(Command::Fail {
             peer: Arc::clone(&world.peers[which]),
             reason: netchannel_vns::Reason::Restarted,
+            ends: true,
         });
     }
     world.wait(|_| (client.peer_flags() & side_flags::RESET != 0).then_some(()));

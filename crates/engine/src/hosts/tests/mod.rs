@@ -10,9 +10,8 @@
 mod connections;
 mod losses;
 mod streams;
-mod tcp;
 
-use super::{Command, Hosts, Peer, Report, Terms};
+use super::{Command, Hosts, LineId, Peer, Report, Terms};
 use crate::relay::anchor::Count;
 use crate::relay::lane::Lane;
 use crate::relay::link::LinkEnd;
@@ -57,6 +56,7 @@ struct World {
     /// Whether the listener takes connections.
     listens: bool,
     lost: usize,
+    lines: u64,
     _keep: OwnedFd,
 }
 
@@ -109,6 +109,7 @@ impl World {
             accepted: VecDeque::new(),
             listens: true,
             lost: 0,
+            lines: 0,
             _keep: keep,
         };
         for id in channels {
@@ -117,18 +118,27 @@ impl World {
         world
     }
 
-    /// Makes a channel between them; gives what cuts it.
-    fn join(&mut self, id: ChannelId) -> tcp::Cut {
-        let (one, other, cut) = tcp::pair();
+    /// Makes a channel between them.
+    fn join(&mut self, id: ChannelId) -> (LineId, Class) {
+        let at = ([127, 0, 0, 1], 0).into();
+        let (one, other) = netchannel_driver::contract::pair(&netchannel_driver::Tcp, at);
+        self.lines += 1;
+        let line = LineId(self.lines);
         for (which, channel) in [one, other].into_iter().enumerate() {
             self.hosts[which].tell(Command::Channel {
                 peer: Arc::clone(&self.peers[which]),
+                line,
                 id,
-                channel: Box::new(channel),
+                channel,
                 rest: Vec::new(),
             });
         }
-        cut
+        (line, id.class)
+    }
+
+    /// The network loses a channel.
+    fn cut(&self, (line, class): (LineId, Class)) {
+        self.hosts[0].tell(Command::Cut { line, class });
     }
 
     /// Plays CoreEngine.
