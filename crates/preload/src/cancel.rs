@@ -33,6 +33,17 @@ pub fn point() {
     }
 }
 
+/// As [`guarded`], where it does no harm that `undo` does not run for the first thread ever that is
+/// cancelled.
+#[inline]
+pub fn guarded_lightly<R>(undo: impl FnMut(), sleep: impl FnOnce() -> R) -> R {
+    if ANY.load(Ordering::Relaxed) {
+        guarded(undo, sleep)
+    } else {
+        sleep()
+    }
+}
+
 /// Runs `sleep`; `undo` runs if the thread is cancelled in it.
 pub fn guarded<R>(mut undo: impl FnMut(), sleep: impl FnOnce() -> R) -> R {
     let mut buffer = MaybeUninit::<Buffer>::uninit();

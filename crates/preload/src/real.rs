@@ -116,6 +116,7 @@ real! {
     fn epoll_create(size: c_int) -> c_int;
     fn epoll_create1(flags: c_int) -> c_int;
     fn epoll_ctl(set: Fd, operation: c_int, fd: Fd, event: *mut libc::epoll_event) -> c_int;
+    fn epoll_wait(set: Fd, events: *mut libc::epoll_event, most: c_int, timeout: c_int) -> c_int;
     fn epoll_pwait(set: Fd, events: *mut libc::epoll_event, most: c_int, timeout: c_int,
         mask: *const libc::sigset_t) -> c_int;
     fn epoll_pwait2(set: Fd, events: *mut libc::epoll_event, most: c_int,

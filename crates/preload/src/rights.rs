@@ -68,6 +68,10 @@ pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
 unsafe fn carried(message: *const msghdr) -> Option<(msghdr, Vec<u64>)> {
     // SAFETY: the program's message; a copy of ours that is long enough.
     unsafe {
+        let length = user::read(&raw const (*message).msg_controllen).ok()?;
+        if !(HEADER..=MOST).contains(&length) {
+            return None;
+        }
         let header = user::read(message).ok()?;
         let length = header.msg_controllen;
         if !(HEADER..=MOST).contains(&length) || header.msg_control.is_null() {

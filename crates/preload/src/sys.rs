@@ -255,10 +255,15 @@ pub fn epoll_control(set: c_int, operation: c_int, fd: c_int, events: u32, data:
 /// Takes what is ready in `set` without waiting.
 pub fn epoll_take(set: c_int, events: &mut [libc::epoll_event]) -> Sys<usize> {
     let count = events.len();
+    // Without a mask to look at, where there is such a call.
+    #[cfg(target_arch = "x86_64")]
+    let number = libc::SYS_epoll_wait;
+    #[cfg(not(target_arch = "x86_64"))]
+    let number = libc::SYS_epoll_pwait;
     // SAFETY: the slice is ours.
     unsafe {
         raw(
-            libc::SYS_epoll_pwait,
+            number,
             [int(set), events.as_mut_ptr().addr(), count, 0, 0, 8],
         )
     }

@@ -143,7 +143,8 @@ impl EpollSet {
                 let undo = || {
                     self.sleepers.fetch_sub(1, Ordering::SeqCst);
                 };
-                cancel::guarded(undo, || kernel_wait(fd, out, left, mask))
+                // One sleeper too many only costs a kick.
+                cancel::guarded_lightly(undo, || kernel_wait(fd, out, left, mask))
             };
             self.sleepers.fetch_sub(1, Ordering::SeqCst);
             got
@@ -292,11 +293,17 @@ fn kernel_wait(
     // Whole milliseconds go through epoll_pwait, which every kernel has.
     // SAFETY: the slice is the caller's; the mask is null or the caller's valid set.
     let got = unsafe {
-        if timeout < 0 {
-            real::epoll_pwait(fd, pointer, most, -1, mask)
-        } else if timeout % 1_000_000 == 0 {
-            let milliseconds = c_int::try_from(timeout / 1_000_000).unwrap_or(c_int::MAX);
-            real::epoll_pwait(fd, pointer, most, milliseconds, mask)
+        if timeout < 0 || timeout % 1_000_000 == 0 {
+            let milliseconds = if timeout < 0 {
+                -1
+            } else {
+                c_int::try_from(timeout / 1_000_000).unwrap_or(c_int::MAX)
+            };
+            if mask.is_null() {
+                real::epoll_wait(fd, pointer, most, milliseconds)
+            } else {
+                real::epoll_pwait(fd, pointer, most, milliseconds, mask)
+            }
         } else {
             let time = libc::timespec {
                 tv_sec: timeout / 1_000_000_000,

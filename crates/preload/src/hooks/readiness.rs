@@ -270,18 +270,28 @@ hook! {
     }
 
     fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-        if table::get(fd).kind() == Kind::Internal {
+        match table::get(fd).kind() {
             // To the program it is not open.
-            return real::fail(libc::EBADF);
+            Kind::Internal => return real::fail(libc::EBADF),
+            Kind::Foreign if operation != libc::EPOLL_CTL_ADD => {
+                return real::epoll_ctl(set, operation, fd, event);
+            }
+            Kind::Kernel
+                if socket::of(fd).is_some_and(|socket| socket.has(status::KERNEL_CONNECTED)) =>
+            {
+                return real::epoll_ctl(set, operation, fd, event);
+            }
+            _ => {}
         }
         let Some(known) = epoll::of(set) else {
             return real::epoll_ctl(set, operation, fd, event);
         };
-        if operation == libc::EPOLL_CTL_ADD && table::get(fd) == table::Word::FOREIGN {
-            connection::recognise_listener(fd);
-        }
-        if table::get(fd).kind() == Kind::Fresh {
-            connection::before_kernel_use(fd);
+        match table::get(fd).kind() {
+            Kind::Foreign => connection::recognise_listener(fd),
+            Kind::Fresh => {
+                connection::before_kernel_use(fd);
+            }
+            _ => {}
         }
         let wanted = if operation == libc::EPOLL_CTL_DEL { None } else { user::read(event).ok() };
         if let Some(member) = epoll::of(fd) {
@@ -292,14 +302,14 @@ hook! {
         };
         match socket.word.kind() {
             Kind::Virtual => outcome(known.control(operation, fd, &socket, wanted)),
-            Kind::Kernel if socket.has(status::KERNEL_CONNECTED) => {
-                real::epoll_ctl(set, operation, fd, event)
-            }
             _ => outcome(known.control_kernel(operation, fd, &socket, wanted)),
         }
     }
 
     fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int {
+        if epoll::of(set).is_none() {
+            return real::epoll_wait(set, events, most, timeout);
+        }
         epoll_pwait(set, events, most, timeout, core::ptr::null())
     }
 
@@ -307,7 +317,11 @@ hook! {
         set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t,
     ) -> c_int {
         match (epoll::of(set), usize::try_from(most)) {
-            (Some(known), Ok(room @ 1..)) if user::probe_write(events.cast()).is_ok() => {
+            // An inactive set's events are written by the kernel, which says what is wrong.
+            (Some(known), Ok(room @ 1..))
+                if !known.is_active() && !events.is_null()
+                    || user::probe_write(events.cast()).is_ok() =>
+            {
                 let limit = if timeout < 0 { -1 } else { i64::from(timeout) * 1_000_000 };
                 count(known.wait(array_mut(events, room), limit, mask))
             }
