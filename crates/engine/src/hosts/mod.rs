@@ -34,6 +34,7 @@ mod peer;
 mod reasons;
 mod receive;
 mod remote;
+mod routing;
 mod seats;
 mod send;
 mod service;

@@ -107,7 +107,7 @@ impl Worker {
                     let bytes = unread.get(payload).unwrap_or_default();
                     Counters::add(&line.peer.counters.bytes_received, bytes.len() as u64);
                     if line.incoming.is_some() {
-                        self.go_on(line, bytes, missing == 0);
+                        self.more(line, bytes, missing == 0);
                     } else {
                         self.begin(line, (handle, sequence), bytes, missing);
                     }
@@ -117,7 +117,7 @@ impl Worker {
     }
 
     /// More of the incomplete segment lies in the buffer.
-    fn go_on(&mut self, line: &mut Line, bytes: &[u8], done: bool) {
+    fn more(&mut self, line: &mut Line, bytes: &[u8], done: bool) {
         let Some(incoming) = &mut line.incoming else {
             return;
         };

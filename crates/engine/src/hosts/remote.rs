@@ -57,6 +57,8 @@ pub struct Remote {
     pub link: Arc<LinkEnd>,
     /// What NCSYN said.
     pub wanted: Wanted,
+    /// Tells connections of peers apart.
+    pub stamp: u64,
     /// The worker that sends for it.
     home: AtomicU32,
     /// Its number at its home.
@@ -99,7 +101,7 @@ impl Remote {
         link: Arc<LinkEnd>,
         wanted: Wanted,
         (socket, lane): (VirtualSocket, Lane),
-        theirs: Option<Handle>,
+        (stamp, theirs): (u64, Option<Handle>),
     ) -> Self {
         let state = State {
             socket,
@@ -118,6 +120,7 @@ impl Remote {
             handle,
             link,
             wanted,
+            stamp,
             home: AtomicU32::new(0),
             seat: AtomicU32::new(0),
             touched: AtomicU32::new(0),
@@ -197,6 +200,13 @@ impl Remote {
             }
         }
         state.close_lane();
+    }
+
+    /// Whether the program here has accepted it.
+    pub fn is_accepted(&self) -> bool {
+        let state = self.lock();
+        let flags = state.lane.as_ref().map(Lane::peer_flags);
+        flags.is_none_or(|flags| flags & side_flags::ACCEPTED != 0)
     }
 
     /// What was held was taken, or never will be. True if it is to be settled.

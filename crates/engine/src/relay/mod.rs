@@ -36,7 +36,7 @@ mod writer;
 pub(crate) mod tests;
 
 pub use link::Parts;
-pub use service::{Ask, Command, Manner, Relay};
+pub use service::{Ask, Command, Manner, Relay, Ticket};
 
 /// The relay's number among programs.
 pub const PROGRAM: u32 = netchannel_abi::program::RELAY;

@@ -35,6 +35,11 @@ const LISTENER: u32 = 3;
 const THERE: u32 = 9;
 const PATIENCE: Duration = Duration::from_secs(20);
 
+const MANNER: relay::Manner = relay::Manner {
+    shared: false,
+    backlog: 4096,
+};
+
 const TERMS: Terms = Terms {
     payload: 1 << 20,
     own_payload: 1 << 20,
@@ -149,7 +154,7 @@ impl World {
                     Report::Ask(Ask::Link(LISTENER, _)) if self.listens => {
                         let (client, server) = link(2 + self.servers.len() as u64);
                         self.servers.push(program(server));
-                        let link = relay::Command::Link(LISTENER, Ok((client, false)));
+                        let link = relay::Command::Link(LISTENER, Ok((client, MANNER)));
                         self.hosts[which].tell(Command::Relay(link));
                     }
                     Report::Ask(Ask::Link(listener, _)) => {

@@ -1,0 +1,362 @@
+//! How a peer's connection gets to a listener of this host: over a link whose program will accept soon, over a new link, or offered to
+//! whoever accepts first.
+
+use super::front::{Front, insert, settings, start};
+use super::peer::Peer;
+use super::remote::{Remote, Wanted};
+use super::service::Report;
+use super::sockets::Asked;
+use super::worker::Worker;
+use crate::relay::cells::Key;
+use crate::relay::lane::Lane;
+use crate::relay::targets::Choice;
+use crate::relay::{Ask, Manner, Parts, Ticket};
+use netchannel_scheduler::Class;
+use netchannel_vns::{Reason, VirtualSocket};
+use netchannel_wire::{Frame, Handle, NcRst, NcSyn, Refusal};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A listener whose backlog is full is asked again after this, in nanoseconds.
+const RETRY: u64 = 20_000_000;
+/// So long a full backlog is waited for, about as long as TCP does.
+const PATIENCE: u64 = 120_000_000_000;
+
+/// A connection of a peer on its way to a program.
+#[derive(Debug)]
+pub struct Pending {
+    peer: Arc<Peer>,
+    syn: NcSyn,
+    stamp: u64,
+    /// When the peer asked.
+    since: u64,
+    /// The lane that CoreEngine offers to whoever accepts.
+    offered: Option<(Lane, Key)>,
+}
+
+impl Front {
+    fn pending(&mut self, ticket: Ticket) -> Option<&mut Pending> {
+        let pending = self.pending.get_mut(ticket.number)?.as_mut()?;
+        (pending.stamp == ticket.stamp).then_some(pending)
+    }
+
+    fn take(&mut self, ticket: Ticket) -> Option<Pending> {
+        self.pending(ticket)?;
+        self.unused.push(ticket.number);
+        self.pending.get_mut(ticket.number)?.take()
+    }
+}
+
+impl Worker {
+    fn pending(&mut self, ticket: Ticket) -> Option<&mut Pending> {
+        self.front.as_mut()?.pending(ticket)
+    }
+
+    /// A peer asks for a connection.
+    pub(super) fn on_asked(&mut self, peer: &Arc<Peer>, syn: &NcSyn) {
+        let asked = peer.sockets().ask(syn.handle);
+        match asked {
+            Asked::New => {}
+            Asked::Again(remote) => {
+                // A violation has reset the socket.
+                let _ = remote.lock().socket.on_open_again(syn.limit, self.now);
+                return self.touch(&remote);
+            }
+            Asked::Refused(refusal) => return self.say_refused(peer, syn.handle, refusal),
+            Asked::Ignored => return,
+            Asked::TooMany => return self.say_refused(peer, syn.handle, Refusal::Quota),
+        }
+        let since = self.now;
+        let Some(front) = &mut self.front else { return };
+        front.stamps += 1;
+        let stamp = front.stamps;
+        let pending = Pending {
+            peer: Arc::clone(peer),
+            syn: *syn,
+            stamp,
+            since,
+            offered: None,
+        };
+        let number = front.unused.pop().unwrap_or_else(|| {
+            front.pending.push(None);
+            front.pending.len() - 1
+        });
+        if let Some(place) = front.pending.get_mut(number) {
+            *place = Some(pending);
+        }
+        self.route(Ticket { number, stamp });
+    }
+
+    /// Leads a connection of a peer to its listener.
+    fn route(&mut self, ticket: Ticket) {
+        let Some(syn) = self.pending(ticket).map(|pending| pending.syn) else {
+            return;
+        };
+        let Some(front) = &mut self.front else { return };
+        let (listener, seats, cells) = (syn.listener, &self.seats, &self.cells);
+        let waits = |ticket: Ticket| {
+            let seat = u32::try_from(ticket.number).unwrap_or(u32::MAX);
+            let remote = seats.get(seat);
+            remote.is_some_and(|remote| remote.stamp == ticket.stamp && !remote.is_accepted())
+        };
+        if front.targets.is_full(listener, Instant::now(), waits) {
+            return self.fail(ticket, Errno::AGAIN);
+        }
+        match front.targets.choose(listener, |key| cells.link(key)) {
+            Choice::Link(key, claimed) => return self.connect(ticket, key, claimed),
+            Choice::Offer(key) => return self.offer(ticket, key),
+            Choice::Ask => self.report(Report::Ask(Ask::Link(listener, syn.server))),
+            Choice::AskFloat => self.report(Report::Ask(Ask::Float(listener))),
+            Choice::Wait => {}
+        }
+        if let Some(front) = &mut self.front {
+            front.targets.wait(listener, ticket);
+        }
+    }
+
+    /// CoreEngine has answered with a link.
+    pub(super) fn on_link(&mut self, listener: u32, answer: Result<(Parts, Manner), Errno>) {
+        let mut waiting = self.answered(listener).into_iter();
+        let taken = answer.and_then(|(parts, manner)| {
+            let key = self.take_link(parts)?;
+            if let Some(front) = &mut self.front {
+                front.targets.add(listener, key, manner);
+            }
+            // Its program does not know of the link yet, and can not be claimed.
+            if let Some(ticket) = waiting.next() {
+                self.connect(ticket, key, false);
+            }
+            Ok(())
+        });
+        self.go_on(listener, waiting, taken);
+    }
+
+    /// CoreEngine has answered with a link for what is offered.
+    pub(super) fn on_float(&mut self, listener: u32, answer: Result<(Parts, OwnedFd), Errno>) {
+        let waiting = self.answered(listener).into_iter();
+        let taken = answer.and_then(|(parts, channel)| {
+            let key = self.take_link(parts)?;
+            if let Some(front) = &mut self.front {
+                front.targets.add_float(listener, key, channel);
+            }
+            Ok(())
+        });
+        self.go_on(listener, waiting, taken);
+    }
+
+    fn answered(&mut self, listener: u32) -> Vec<Ticket> {
+        let front = self.front.as_mut();
+        front.map_or_else(Vec::new, |front| front.targets.answered(listener))
+    }
+
+    fn take_link(&mut self, parts: Parts) -> Result<Key, Errno> {
+        let number = parts.number;
+        let key = self.add_link(parts);
+        if key.is_none() {
+            self.report(Report::Ask(Ask::Forget(number)));
+        }
+        key.ok_or(Errno::NOBUFS)
+    }
+
+    /// Those that waited go on, or their peers learn why not.
+    fn go_on(
+        &mut self,
+        listener: u32,
+        waiting: impl Iterator<Item = Ticket>,
+        answer: Result<(), Errno>,
+    ) {
+        if answer == Err(Errno::CONNREFUSED) {
+            self.on_gone(listener);
+        }
+        for ticket in waiting {
+            match answer {
+                Ok(()) => self.route(ticket),
+                Err(errno) => self.fail(ticket, errno),
+            }
+        }
+    }
+
+    /// The listener is gone, but another one is at its address.
+    pub(super) fn on_moved(&mut self, from: u32, to: u32) {
+        let waiting = self.answered(from);
+        self.on_gone(from);
+        for ticket in waiting {
+            if let Some(pending) = self.pending(ticket) {
+                pending.syn.listener = to;
+            }
+            self.route(ticket);
+        }
+    }
+
+    /// A listener is gone.
+    pub(super) fn on_gone(&mut self, listener: u32) {
+        for ticket in self.answered(listener) {
+            self.refuse(ticket, Refusal::NoListener);
+        }
+        let Some(front) = &mut self.front else { return };
+        for key in front.targets.remove(listener) {
+            self.on_link_ended(key);
+        }
+    }
+
+    /// Makes the connection over a link.
+    fn connect(&mut self, ticket: Ticket, key: Key, claimed: bool) {
+        let Some(syn) = self.pending(ticket).map(|pending| pending.syn) else {
+            return;
+        };
+        let Some(end) = self.cells.link(key).map(Arc::clone) else {
+            return self.fail(ticket, Errno::AGAIN);
+        };
+        let loan = end.lend();
+        // Anchors may have been let go.
+        self.cells.touch(key);
+        let Some(lane) = loan.and_then(|loan| Lane::lent(&end, loan)) else {
+            if claimed {
+                end.ring();
+            }
+            return self.fail(ticket, Errno::AGAIN);
+        };
+        let addresses = (&syn.client, &syn.server);
+        if !end.announce(lane.handle(), syn.listener, addresses, claimed) {
+            lane.withdraw();
+            return self.fail(ticket, Errno::AGAIN);
+        }
+        self.establish(ticket, lane, key);
+    }
+
+    /// Lets CoreEngine offer the connection.
+    fn offer(&mut self, ticket: Ticket, key: Key) {
+        let Some(syn) = self.pending(ticket).map(|pending| pending.syn) else {
+            return;
+        };
+        let Some(end) = self.cells.link(key).map(Arc::clone) else {
+            return self.fail(ticket, Errno::AGAIN);
+        };
+        let lent = end.lend_pair();
+        self.cells.touch(key);
+        let lane = lent.and_then(|(loan, anchor)| Some((Lane::lent(&end, loan)?, anchor)));
+        let Some((lane, anchor)) = lane else {
+            return self.fail(ticket, Errno::AGAIN);
+        };
+        let handle = lane.handle();
+        end.describe(handle, syn.listener, (&syn.client, &syn.server));
+        if let Some(pending) = self.pending(ticket) {
+            pending.offered = Some((lane, key));
+        }
+        self.report(Report::Ask(Ask::Offer {
+            ticket,
+            listener: syn.listener,
+            link: end.number(),
+            slot: handle.index,
+            anchor,
+        }));
+    }
+
+    /// CoreEngine has offered it, or could not.
+    pub(super) fn on_offered(&mut self, ticket: Ticket, answer: Result<(), Errno>) {
+        let offered = self.pending(ticket).and_then(|one| one.offered.take());
+        let Some((lane, key)) = offered else { return };
+        match answer {
+            Ok(()) => self.establish(ticket, lane, key),
+            Err(errno) => {
+                lane.withdraw();
+                self.cells.touch(key);
+                self.fail(ticket, errno);
+            }
+        }
+    }
+
+    /// The listener has the connection: the peer is told.
+    fn establish(&mut self, ticket: Ticket, lane: Lane, key: Key) {
+        let pending = self.front.as_mut().and_then(|front| front.take(ticket));
+        let end = self.cells.link(key).map(Arc::clone);
+        let (Some(pending), Some(end)) = (pending, end) else {
+            return lane.close(true);
+        };
+        let Pending { peer, syn, .. } = pending;
+        let socket = VirtualSocket::passive(settings(), start(&lane), syn.limit, self.now);
+        let Ok(socket) = socket else {
+            lane.close(true);
+            return self.say_refused(&peer, syn.handle, Refusal::NotAllowed);
+        };
+        let wanted = Wanted {
+            client: syn.client,
+            server: syn.server,
+            listener: syn.listener,
+            class: match syn.class {
+                netchannel_wire::Class::Latency => Class::Latency,
+                netchannel_wire::Class::Throughput => Class::Throughput,
+            },
+        };
+        let names = (ticket.stamp, Some(syn.handle));
+        let made = insert(&peer, &end, wanted, (socket, lane), names, self.now);
+        let Some(remote) = made else {
+            return self.say_refused(&peer, syn.handle, Refusal::Quota);
+        };
+        let known = peer.sockets().set_theirs(syn.handle, remote.handle);
+        let mut state = remote.lock();
+        state.socket.accept(self.now);
+        if !known {
+            state.socket.abort(Reason::Violation, self.now);
+        }
+        drop(state);
+        self.seat(&remote, key, Class::Latency);
+        self.note_unaccepted(&remote);
+    }
+
+    fn note_unaccepted(&mut self, remote: &Remote) {
+        let ticket = Ticket {
+            number: usize::try_from(remote.seat()).unwrap_or(usize::MAX),
+            stamp: remote.stamp,
+        };
+        if let Some(front) = &mut self.front {
+            front.targets.note(remote.wanted.listener, ticket);
+        }
+    }
+
+    /// A connection could not be led on now.
+    fn fail(&mut self, ticket: Ticket, errno: Errno) {
+        let now = self.now;
+        let Some(since) = self.pending(ticket).map(|pending| pending.since) else {
+            return;
+        };
+        let refusal = match errno {
+            // A full backlog: TCP would say it again too.
+            Errno::AGAIN if now.saturating_sub(since) < PATIENCE => {
+                if let Some(front) = &mut self.front {
+                    front.retries.push_back((now + RETRY, ticket));
+                }
+                return;
+            }
+            Errno::AGAIN => Refusal::BacklogFull,
+            Errno::CONNREFUSED => Refusal::NoListener,
+            _ => Refusal::Quota,
+        };
+        self.refuse(ticket, refusal);
+    }
+
+    /// Tries those again whose time has come.
+    pub(super) fn retry(&mut self) {
+        while let Some(front) = &mut self.front
+            && let Some((at, ticket)) = front.retries.front().copied()
+            && at <= self.now
+        {
+            front.retries.pop_front();
+            self.route(ticket);
+        }
+    }
+
+    fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
+        let pending = self.front.as_mut().and_then(|front| front.take(ticket));
+        if let Some(pending) = pending {
+            self.say_refused(&pending.peer, pending.syn.handle, refusal);
+        }
+    }
+
+    fn say_refused(&mut self, peer: &Arc<Peer>, handle: Handle, reason: Refusal) {
+        peer.sockets().refuse(handle, reason);
+        self.say_to(peer, &Frame::NcRst(NcRst { handle, reason }));
+    }
+}
