@@ -42,7 +42,8 @@ impl Farewell {
             (_, Arrived::Reset) | (Self::Finished { .. }, Arrived::Window { ask: false }) => None,
             (
                 Self::Finished { filled, limit },
-                Arrived::Data | Arrived::Fin | Arrived::Window { ask: true },
+                // The Answer may be a repeated one that came late: a Reset would undo what ended well.
+                Arrived::Answer | Arrived::Data | Arrived::Fin | Arrived::Window { ask: true },
             ) => Some(Transmit::Window(Window {
                 filled,
                 limit,
@@ -50,9 +51,6 @@ impl Farewell {
                 ask: false,
                 again: false,
             })),
-            (Self::Finished { .. }, Arrived::Answer) => Some(Transmit::Reset {
-                reason: Reason::NoSocket,
-            }),
             (Self::Reset(reason), _) => Some(Transmit::Reset { reason }),
         }
     }
@@ -83,6 +81,17 @@ mod tests {
             Transmit::Reset { .. } => Arrived::Reset,
             _ => unreachable!("a farewell says nothing else"),
         }
+    }
+
+    #[test]
+    fn a_late_answer_does_not_reset_what_ended_in_order() {
+        let farewell = Farewell::Finished {
+            filled: 1,
+            limit: 2,
+        };
+        let answer = farewell.answer_to(Arrived::Answer);
+        assert!(matches!(answer, Some(Transmit::Window(window)) if window.fin));
+        assert_eq!(answer, farewell.answer_to(Arrived::Fin));
     }
 
     #[test]

@@ -88,6 +88,8 @@
 //! Who takes the bytes of [`Transmit::Data`] from the ring later than under that lock, or lets the kernel do so without a copy, must
 //! [`VirtualSocket::hold`] them: a copy on another channel may be acknowledged before. Likewise a [`Claim`] keeps a place to write to.
 //! A socket with either is not finished, so its rings stay. A channel is told to be lost after its worker has stopped taking bytes.
+//! When the peer's daemon has begun anew, all sockets fail ([`VirtualSocket::fail`]) before anything is sent on its channels: the
+//! handles that they know name others now.
 //!
 //! [`HandleTable`] keeps the sockets, recognises stale handles, and remembers how ended ones ended ([`Farewell`]).
 #![forbid(unsafe_code)]

@@ -511,7 +511,16 @@ impl World {
     pub fn peer_began_anew(&mut self, host: usize) {
         let now = self.now;
         self.say(|| format!("host {host} learns that its peer began anew"));
-        // Nothing of the former daemon is heard or answered any more: its handles mean others now.
+        // First of all its sockets: the handles they send to mean others now.
+        self.hosts[host].outbox.clear();
+        self.hosts[host].opened.clear();
+        for who in self.all(host) {
+            if let Some(connection) = self.connection(who) {
+                connection.peer = None;
+            }
+            self.with(who, |socket| socket.fail(Reason::Restarted, now));
+        }
+        // Nothing of the former daemon is heard, and nothing is on its way to it any more.
         let names: Vec<PipeName> = self.network.pipes.keys().copied().collect();
         for name in names {
             let channel = &self.network.channels[name.0];
@@ -524,14 +533,6 @@ impl World {
             } else {
                 self.stop_sending(name);
             }
-        }
-        self.hosts[host].outbox.clear();
-        self.hosts[host].opened.clear();
-        for who in self.all(host) {
-            if let Some(connection) = self.connection(who) {
-                connection.peer = None;
-            }
-            self.with(who, |socket| socket.fail(Reason::Restarted, now));
         }
         for (_, memory) in self.hosts[host].table.ended_mut() {
             memory.peer = None;
