@@ -192,6 +192,7 @@ fn tuning_does_no_harm(transport: &dyn Transport, at: SocketAddr) {
         priority: Some(6),
         dscp: Some(46),
         unanswered: Some(std::time::Duration::from_secs(15)),
+        from: None,
     });
     send(&mut *one, b"words");
     drop(one);

@@ -1,5 +1,6 @@
 //! What can be asked of a transport.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// How a channel is to use its transport. What is none is left to the system.
@@ -21,4 +22,6 @@ pub struct Options {
     /// A channel whose bytes are not acknowledged for so long is lost; also one that is being made, and
     /// one that is idle and whose other host does not answer.
     pub unanswered: Option<Duration>,
+    /// Address of this host that a channel is dialled from: the other host knows its peers by it.
+    pub from: Option<IpAddr>,
 }

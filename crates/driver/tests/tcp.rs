@@ -63,10 +63,13 @@ fn options_are_set() {
         priority: Some(5),
         dscp: Some(10),
         unanswered: Some(Duration::from_secs(9)),
+        from: Some("127.3.2.1".parse().unwrap()),
     };
     let channel = Tcp
         .connect(listener.local_addr().unwrap(), &options)
         .unwrap();
+    let (_, from) = listener.accept().unwrap();
+    assert_eq!(from.ip(), options.from.unwrap());
     let socket = channel.descriptor();
     use rustix::net::sockopt;
     assert!(sockopt::tcp_nodelay(socket).unwrap());

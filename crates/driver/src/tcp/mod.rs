@@ -28,6 +28,10 @@ impl Transport for Tcp {
     fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Box<dyn Channel>> {
         let socket = socket::open(&to)?;
         socket::prepare(&socket, options);
+        if let Some(from) = options.from.filter(|from| from.is_ipv4() == to.is_ipv4()) {
+            socket::leave_port_open(&socket);
+            rustix::net::bind(&socket, &SocketAddr::new(from, 0))?;
+        }
         match rustix::net::connect(&socket, &to) {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(Box::new(Connection(socket))),
             Err(errno) => Err(errno.into()),

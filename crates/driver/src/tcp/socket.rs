@@ -55,6 +55,15 @@ pub fn prepare(socket: &OwnedFd, options: &Options) {
     }
 }
 
+/// The port is chosen when the connection is made, by its destination: others may have it too.
+pub fn leave_port_open(socket: &OwnedFd) {
+    set(
+        socket.as_fd(),
+        (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
+        1,
+    );
+}
+
 fn unanswered_limit(socket: &OwnedFd, limit: Duration) -> Result<(), Errno> {
     let milliseconds = u32::try_from(limit.as_millis()).unwrap_or(i32::MAX.unsigned_abs());
     // Governs bytes that are not acknowledged, a closed window, and with keep-alive an idle peer.
