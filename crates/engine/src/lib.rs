@@ -29,6 +29,7 @@ mod netlink;
 mod options;
 mod packet;
 mod part;
+pub mod peers;
 mod ports;
 mod program;
 mod relay;

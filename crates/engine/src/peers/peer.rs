@@ -1,0 +1,334 @@
+//! One peer: what is configured, which channels it has, and which start of its daemon it is.
+
+use super::backoff::Backoff;
+use super::heard::Heard;
+use super::output::{Line, LineId, StartId, Terms};
+use super::settings::{PeerSettings, PerClass, Times};
+use super::told::Told;
+use crate::faults::Faults;
+use netchannel_wire::{Class, HostId};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A channel that is up.
+#[derive(Clone, Copy, Debug)]
+pub struct Up {
+    /// Which.
+    pub line: Line,
+    /// Who dialled it.
+    pub dialler: HostId,
+    /// Since when.
+    pub since: Instant,
+}
+
+/// The place of one channel: its class and number.
+#[derive(Debug, Default)]
+pub struct Seat {
+    /// The channel, while it takes segments.
+    pub up: Option<Up>,
+    /// This host's attempt to make it.
+    pub dial: Option<u64>,
+    /// When to try again, while others are up.
+    pub backoff: Backoff,
+}
+
+/// One start of the peer's daemon.
+#[derive(Debug)]
+pub struct Start {
+    /// Its name on this host.
+    pub id: StartId,
+    /// Who it is.
+    pub host: HostId,
+    /// Which start of it.
+    pub epoch: u64,
+    /// What was agreed.
+    pub terms: Terms,
+    /// What it was told.
+    pub told: Told,
+    /// What it has told.
+    pub heard: Heard,
+}
+
+/// What happened with a peer so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Attempts to dial.
+    pub dialled: u64,
+    /// Those that failed, in any way.
+    pub failed: u64,
+    /// Channels that came in and did not come up.
+    pub refused: u64,
+    /// Channels that came up.
+    pub established: u64,
+    /// Of these, those that gave way to another of the same class and number.
+    pub collisions: u64,
+    /// Channels that were lost.
+    pub lost: u64,
+    /// Times that it broke the contract.
+    pub violations: u64,
+    /// Times that its daemon began anew.
+    pub starts: u64,
+}
+
+/// What is said of it in the log, once per burst.
+#[derive(Debug, Default)]
+pub struct Sayings {
+    /// It can not be dialled.
+    pub dial: Faults,
+    /// What comes from its address is refused.
+    pub handshake: Faults,
+    /// It breaks the contract.
+    pub violation: Faults,
+    /// It announces what it may not, or too much.
+    pub left_out: Faults,
+    /// Channels come and go.
+    pub channels: Faults,
+}
+
+/// A peer.
+#[derive(Debug)]
+pub struct Peer {
+    /// What is configured.
+    pub settings: PeerSettings,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Channels by class and number; as many as may be.
+    pub seats: PerClass<Vec<Seat>>,
+    /// How many of them are kept up.
+    pub wanted: PerClass<u16>,
+    /// Its daemon, once it was met.
+    pub start: Option<Start>,
+    /// When to dial again, while nothing is up.
+    pub backoff: Backoff,
+    /// Until when it is kept away, having broken the contract.
+    pub shunned: Backoff,
+    /// When it broke it last.
+    pub violated: Option<Instant>,
+    /// Which of its addresses, and then of its seats, is next.
+    pub turn: usize,
+    /// Since when it has no channel, and its connections have not been given up.
+    pub down_since: Option<Instant>,
+    /// Counters.
+    pub counters: Counters,
+    /// The log.
+    pub sayings: Sayings,
+}
+
+/// Both classes.
+pub const CLASSES: [Class; 2] = [Class::Latency, Class::Throughput];
+
+/// What to do with a channel of a seat that is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The seat is free.
+    Take,
+    /// The one that is there was lost, as its dialler has seen.
+    Replace,
+    /// The new one is kept, and the old one is told.
+    Prefer,
+    /// The old one is kept, and the new one is told.
+    Refuse,
+}
+
+/// Decides between two channels of one class and number; both hosts come to the same result.
+pub fn judge(present: Option<HostId>, dialler: HostId) -> Verdict {
+    match present {
+        None => Verdict::Take,
+        Some(present) if present == dialler => Verdict::Replace,
+        Some(present) if dialler.keeps(&present) => Verdict::Prefer,
+        Some(_) => Verdict::Refuse,
+    }
+}
+
+impl Peer {
+    /// A peer that was not met.
+    pub fn new(settings: PeerSettings) -> Self {
+        let mut peer = Self {
+            name: Arc::from(settings.name.as_str()),
+            settings,
+            seats: PerClass::default(),
+            wanted: PerClass::default(),
+            start: None,
+            backoff: Backoff::default(),
+            shunned: Backoff::default(),
+            violated: None,
+            turn: 0,
+            down_since: None,
+            counters: Counters::default(),
+            sayings: Sayings::default(),
+        };
+        for class in CLASSES {
+            let bounds = *peer.settings.channels.get(class);
+            *peer.wanted.get_mut(class) = bounds.least.min(bounds.most);
+            let seats = peer.seats.get_mut(class);
+            seats.resize_with(usize::from(bounds.most), Seat::default);
+        }
+        peer
+    }
+
+    /// A seat, if there may be one.
+    pub fn seat(&mut self, class: Class, number: u16) -> Option<&mut Seat> {
+        self.seats.get_mut(class).get_mut(usize::from(number))
+    }
+
+    /// The seat of a channel that is up.
+    pub fn seat_of(&mut self, line: &Line) -> Option<&mut Seat> {
+        let holds = |up: Up| up.line.id == line.id;
+        let seat = self.seat(line.class, line.number)?;
+        seat.up.is_some_and(holds).then_some(seat)
+    }
+
+    /// All seats.
+    pub fn all_seats(&self) -> impl Iterator<Item = &Seat> {
+        CLASSES.into_iter().flat_map(|class| self.seats.get(class))
+    }
+
+    /// Channels that are up.
+    pub fn up(&self) -> impl Iterator<Item = Up> {
+        self.all_seats().filter_map(|seat| seat.up)
+    }
+
+    /// Whether any channel is up.
+    pub fn is_up(&self) -> bool {
+        self.up().next().is_some()
+    }
+
+    /// The channel that announcements take: the first, of latency if there is one.
+    pub fn announcing(&self) -> Option<Line> {
+        self.up().next().map(|up| up.line)
+    }
+
+    /// A channel by its number.
+    pub fn line(&self, id: LineId) -> Option<Line> {
+        self.up().map(|up| up.line).find(|line| line.id == id)
+    }
+
+    /// The seats that are to be dialled now. While nothing is up, one attempt at a time.
+    pub fn due(&self, now: Instant) -> Vec<(Class, u16)> {
+        if self.settings.addresses.is_empty() || !self.shunned.is_over(now) {
+            return Vec::new();
+        }
+        if self.is_up() {
+            let due = |seat: &Seat| seat.backoff.is_over(now);
+            return self
+                .vacant()
+                .filter(|(seat, ..)| due(seat))
+                .map(name)
+                .collect();
+        }
+        if !self.backoff.is_over(now) || self.all_seats().any(|seat| seat.dial.is_some()) {
+            return Vec::new();
+        }
+        let rounds = self.turn / self.settings.addresses.len();
+        let vacant: Vec<_> = self.vacant().map(name).collect();
+        let index = rounds.checked_rem(vacant.len());
+        let next = index.and_then(|index| vacant.get(index).copied());
+        next.into_iter().collect()
+    }
+
+    /// When the next is to be dialled, if any.
+    pub fn next_dial(&self, now: Instant) -> Option<Instant> {
+        if self.settings.addresses.is_empty() {
+            return None;
+        }
+        let when = |backoff: &Backoff| backoff.until().unwrap_or(now);
+        let next = if self.is_up() {
+            self.vacant().map(|(seat, ..)| when(&seat.backoff)).min()
+        } else if self.all_seats().any(|seat| seat.dial.is_some()) {
+            None
+        } else {
+            self.vacant().next().map(|_| when(&self.backoff))
+        };
+        next.map(|next| next.max(when(&self.shunned)))
+    }
+
+    /// Seats that are to have a channel, and for which there is not even an attempt.
+    fn vacant(&self) -> impl Iterator<Item = (&Seat, Class, u16)> {
+        CLASSES.into_iter().flat_map(move |class| {
+            let seats = self.seats.get(class).iter().zip(0..*self.wanted.get(class));
+            let vacant = seats.filter(|(seat, _)| seat.up.is_none() && seat.dial.is_none());
+            vacant.map(move |(seat, number)| (seat, class, number))
+        })
+    }
+
+    /// An attempt to make a channel failed.
+    pub fn dial_failed(
+        &mut self,
+        (class, number): (Class, u16),
+        now: Instant,
+        times: &Times,
+        chance: u32,
+    ) {
+        self.counters.failed += 1;
+        let bounds = (times.retry_least, times.retry_most);
+        let is_up = self.is_up();
+        if let Some(seat) = self.seat(class, number) {
+            seat.dial = None;
+            if is_up {
+                seat.backoff.fail(now, bounds, chance);
+            }
+        }
+        self.turn = self.turn.wrapping_add(1);
+        if !is_up {
+            self.backoff.fail(now, bounds, chance);
+        }
+    }
+
+    /// A channel has left its seat. One that was up for long is made again at once.
+    pub fn vacate(&mut self, up: &Up, now: Instant, times: &Times, chance: u32) {
+        let steady = now.saturating_duration_since(up.since) >= steady(times);
+        let bounds = (times.retry_least, times.retry_most);
+        if let Some(seat) = self.seat(up.line.class, up.line.number) {
+            seat.up = None;
+            if steady {
+                seat.backoff.succeed();
+            } else {
+                seat.backoff.fail(now, bounds, chance);
+            }
+        }
+        if !self.is_up() {
+            if steady {
+                self.backoff.succeed();
+            } else {
+                self.backoff.fail(now, bounds, chance);
+            }
+        }
+    }
+
+    /// It broke the contract: it is kept away, for longer each time.
+    pub fn shun(&mut self, now: Instant, times: &Times, chance: u32) {
+        self.counters.violations += 1;
+        let forgiven = 4 * times.retry_most;
+        let long_ago = |then: Instant| now.saturating_duration_since(then) > forgiven;
+        if self.violated.is_some_and(long_ago) {
+            self.shunned.succeed();
+        }
+        self.violated = Some(now);
+        self.shunned
+            .fail(now, (times.retry_least, times.retry_most), chance);
+    }
+}
+
+fn name((_, class, number): (&Seat, Class, u16)) -> (Class, u16) {
+    (class, number)
+}
+
+/// A channel that was up for so long was no failure.
+fn steady(times: &Times) -> Duration {
+    (10 * times.retry_least).min(times.retry_most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_hosts_decide_for_the_same_channel() {
+        let (low, high) = (HostId([1; 16]), HostId([2; 16]));
+        // Each host sees the two in another order.
+        assert_eq!(judge(Some(low), high), Verdict::Refuse);
+        assert_eq!(judge(Some(high), low), Verdict::Prefer);
+        assert_eq!(judge(Some(high), high), Verdict::Replace);
+        assert_eq!(judge(None, high), Verdict::Take);
+    }
+}

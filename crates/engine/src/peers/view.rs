@@ -1,0 +1,106 @@
+//! Peers as commands and metrics show them.
+
+use super::heard::LeftOut;
+use super::peer::{CLASSES, Counters};
+use super::service::{Peers, StrangerCounters};
+use super::settings::PerClass;
+use super::{LineId, StartId};
+use netchannel_wire::{Class, HostId};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Everything.
+#[derive(Clone, Debug)]
+pub struct PeersView {
+    /// This host.
+    pub host: HostId,
+    /// Where other hosts may dial.
+    pub listens: Vec<SocketAddr>,
+    /// Channels that are not open yet.
+    pub half_open: usize,
+    /// What strangers did.
+    pub strangers: StrangerCounters,
+    /// The peers.
+    pub peers: Vec<PeerView>,
+}
+
+/// One peer.
+#[derive(Clone, Debug)]
+pub struct PeerView {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its daemon, once it was met.
+    pub start: Option<(StartId, HostId)>,
+    /// Where it is dialled.
+    pub addresses: Vec<SocketAddr>,
+    /// Channels that are kept up.
+    pub wanted: PerClass<u16>,
+    /// Channels that are up.
+    pub lines: Vec<LineView>,
+    /// How long until it is dialled again, where it is.
+    pub next_dial: Option<Duration>,
+    /// Listeners that it has announced and that are known.
+    pub listeners: usize,
+    /// Its entries in the directory.
+    pub entries: usize,
+    /// What it announced and was left out.
+    pub left_out: LeftOut,
+    /// Counters.
+    pub counters: Counters,
+}
+
+/// One channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineView {
+    /// Its name on this host.
+    pub id: LineId,
+    /// Its class.
+    pub class: Class,
+    /// Its number.
+    pub number: u16,
+    /// This host has dialled it.
+    pub dialled: bool,
+    /// For how long it is up.
+    pub age: Duration,
+}
+
+impl Peers {
+    /// Everything as it is now.
+    #[must_use]
+    pub fn view(&self, now: Instant) -> PeersView {
+        let peers = self.peers.values().map(|peer| {
+            let lines = CLASSES.into_iter().flat_map(|class| peer.seats.get(class));
+            let lines = lines.filter_map(|seat| seat.up).map(|up| LineView {
+                id: up.line.id,
+                class: up.line.class,
+                number: up.line.number,
+                dialled: up.dialler == self.host,
+                age: now.saturating_duration_since(up.since),
+            });
+            let start = peer.start.as_ref();
+            let heard = start.map(|start| &start.heard);
+            PeerView {
+                name: Arc::clone(&peer.name),
+                start: start.map(|start| (start.id, start.host)),
+                addresses: peer.settings.addresses.clone(),
+                wanted: peer.wanted,
+                lines: lines.collect(),
+                next_dial: peer
+                    .next_dial(now)
+                    .map(|next| next.saturating_duration_since(now)),
+                listeners: heard.map_or(0, |heard| heard.listeners()),
+                entries: heard.map_or(0, |heard| heard.entries()),
+                left_out: heard.map_or(LeftOut::default(), |heard| heard.left_out),
+                counters: peer.counters,
+            }
+        });
+        PeersView {
+            host: self.host,
+            listens: self.doors.addresses(),
+            half_open: self.table.accepted(),
+            strangers: self.strangers,
+            peers: peers.collect(),
+        }
+    }
+}
