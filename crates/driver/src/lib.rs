@@ -113,6 +113,11 @@ pub trait Channel: Send {
     /// what it is for. What the system does not permit is left as it is.
     fn tune(&mut self, options: &Options);
 
+    /// Its own address and that of the other host, where it has any.
+    fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        None
+    }
+
     /// Ends both directions now. The peer sees an end or an error, behind what was sent; `enqueue` here
     /// fails. For a channel that another thread may still be using the descriptor of.
     fn shut_down(&mut self);

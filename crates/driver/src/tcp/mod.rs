@@ -132,6 +132,12 @@ impl Channel for Connection {
         socket::prepare(&self.0, options);
     }
 
+    fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let local = rustix::net::getsockname(&self.0).ok()?;
+        let remote = rustix::net::getpeername(&self.0).ok()??;
+        Some((local.try_into().ok()?, remote.try_into().ok()?))
+    }
+
     fn shut_down(&mut self) {
         // Not connected any more is shut down.
         let _ = rustix::net::shutdown(&self.0, Shutdown::Both);

@@ -40,6 +40,8 @@ impl Peers {
     fn admit(&mut self, channel: Box<dyn Channel>, from: SocketAddr, now: Instant) {
         let Some(number) = self.peer_from(from.ip()) else {
             self.strangers.refused += 1;
+            let reason = GoAwayReason::UnknownPeer.text();
+            *self.refused.entry(reason).or_default() += 1;
             if let Some(unsaid) = self.sayings.stranger.count(now) {
                 tracing::warn!(unsaid, "{from} is the address of no peer, and is refused");
             }
@@ -257,9 +259,15 @@ impl Peers {
                     return;
                 };
                 peer.counters.refused += 1;
+                let reason = failure.reason();
+                let reason = reason.map_or("the other end went away", GoAwayReason::text);
+                *self.refused.entry(reason).or_default() += 1;
                 let quiet = is_collision(failure) || matches!(failure, Failure::Ended);
                 if quiet {
                     return;
+                }
+                if !peer.is_up() {
+                    peer.trouble = format!("a channel from {address} did not come up: {failure}");
                 }
                 if let Some(unsaid) = peer.sayings.handshake.count(now) {
                     let name = &peer.name;
@@ -287,6 +295,9 @@ impl Peers {
         peer.dial_failed(seat, now, &times, chance());
         if is_collision(failure) {
             return;
+        }
+        if !peer.is_up() {
+            peer.trouble = format!("cannot reach {address}: {failure}");
         }
         if let Some(unsaid) = peer.sayings.dial.count(now) {
             let name = &peer.name;

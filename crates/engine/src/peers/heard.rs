@@ -7,27 +7,15 @@
 //! ```
 
 use super::settings::PeerSettings;
+pub use crate::hosts::Announcement;
 use netchannel_abi::address::{Address, INET, INET6};
+use netchannel_wire::Listen;
 use netchannel_wire::announce::Heard as Serials;
-use netchannel_wire::{Listen, ListenEnd, Unlisten};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// Listeners of a peer on one port: a program chooses among no more of them.
 const MOST_ON_A_PORT: usize = 16;
-
-/// An announcement of a peer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Announcement {
-    /// All its addresses, and the serial.
-    Addresses(u64, Vec<Address>),
-    /// A listener.
-    Listen(Listen),
-    /// A listener is gone.
-    Unlisten(Unlisten),
-    /// A full list has been said.
-    ListenEnd(ListenEnd),
-}
 
 /// The directory, as peers see it.
 pub trait Listings {

@@ -69,6 +69,7 @@ impl Peers {
             },
             dialler: established.dialler,
             since: now,
+            ends: opened.0.ends(),
         };
         let present = seat.up;
         let verdict = judge(present.map(|up| up.dialler), up.dialler);
@@ -232,15 +233,17 @@ impl Peers {
                 if came_up {
                     tracing::info!("peer {name} is up");
                     peer.down_since = None;
+                    peer.since = Some(now);
+                    peer.trouble.clear();
                     peer.backoff.succeed();
                     start.heard.touch();
                 }
             }
             None if start.told.line.take().is_some() => {
-                tracing::info!(
-                    "peer {name} is down: {}",
-                    why.unwrap_or("no channel is left")
-                );
+                let why = why.unwrap_or("no channel is left");
+                tracing::info!("peer {name} is down: {why}");
+                why.clone_into(&mut peer.trouble);
+                peer.since = Some(now);
                 peer.down_since = Some(now);
                 start.heard.touch();
             }
@@ -297,15 +300,16 @@ impl Peers {
     }
 
     /// A peer has announced something.
-    pub fn on_announcement(&mut self, from: StartId, announcement: Announcement, now: Instant) {
+    pub fn on_announcement(&mut self, from: LineId, announcement: Announcement, now: Instant) {
         let most = self.settings.limits.listeners;
         let own = &self.own.addresses;
-        let mut peers = self.peers.values_mut();
-        let is_from = |peer: &&mut Peer| peer.start.as_ref().is_some_and(|one| one.id == from);
-        let Some(peer) = peers.find(is_from) else {
+        let Some((number, line)) = self.lines.get(&from).copied() else {
             return;
         };
-        let Some(start) = &mut peer.start else {
+        let Some(peer) = self.peers.get_mut(&number) else {
+            return;
+        };
+        let Some(start) = peer.start.as_mut().filter(|start| start.id == line.start) else {
             return;
         };
         let before = start.heard.left_out.outside;

@@ -1,5 +1,6 @@
 //! What peers tell the data plane, and what it tells them.
 
+pub use crate::hosts::LineId;
 use netchannel_driver::Channel;
 use netchannel_wire::{Class, GoAwayReason, Limits};
 use std::fmt;
@@ -8,11 +9,6 @@ use std::sync::Arc;
 /// One start of a peer's daemon. Numbers are not used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StartId(pub u32);
-
-/// One channel that is or was up. Numbers are not used again: for a moment two channels can have one
-/// class and number, while one takes the other's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LineId(pub u64);
 
 /// Which channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

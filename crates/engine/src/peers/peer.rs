@@ -7,6 +7,7 @@ use super::settings::{PeerSettings, PerClass, Times};
 use super::told::Told;
 use crate::faults::Faults;
 use netchannel_wire::{Class, HostId};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ pub struct Up {
     pub dialler: HostId,
     /// Since when.
     pub since: Instant,
+    /// Own address, and the peer's.
+    pub ends: Option<(SocketAddr, SocketAddr)>,
 }
 
 /// The place of one channel: its class and number.
@@ -108,6 +111,10 @@ pub struct Peer {
     pub turn: usize,
     /// Since when it has no channel, and its connections have not been given up.
     pub down_since: Option<Instant>,
+    /// Why it is not up.
+    pub trouble: String,
+    /// Since when it is up, or is not.
+    pub since: Option<Instant>,
     /// Counters.
     pub counters: Counters,
     /// The log.
@@ -154,6 +161,8 @@ impl Peer {
             violated: None,
             turn: 0,
             down_since: None,
+            trouble: "nothing has been tried yet".to_owned(),
+            since: None,
             counters: Counters::default(),
             sayings: Sayings::default(),
         };

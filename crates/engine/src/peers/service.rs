@@ -69,6 +69,8 @@ pub struct Peers {
     pub(super) last_line: u64,
     pub(super) last_start: u32,
     pub(super) strangers: StrangerCounters,
+    /// Channels that came in and were refused, by what they were told.
+    pub(super) refused: BTreeMap<&'static str, u64>,
     pub(super) sayings: Sayings,
 }
 
@@ -99,11 +101,18 @@ impl Peers {
             last_line: 0,
             last_start: 0,
             strangers: StrangerCounters::default(),
+            refused: BTreeMap::new(),
             sayings: Sayings::default(),
             settings: Settings::default(),
         };
         peers.apply(settings, Instant::now())?;
         Ok(peers)
+    }
+
+    /// Which start of this host's daemon it is.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Who this host is, until the daemon ends.

@@ -51,6 +51,11 @@ pub struct Own {
 }
 
 impl Told {
+    /// How many listeners the peer was told of.
+    pub fn count(&self) -> usize {
+        self.told.len()
+    }
+
     /// A full list, to begin with on another channel.
     pub fn list(&mut self, own: &Own) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -21,6 +21,8 @@ pub struct PeersView {
     pub half_open: usize,
     /// What strangers did.
     pub strangers: StrangerCounters,
+    /// Channels that came in and were refused, by what they were told.
+    pub refused: Vec<(&'static str, u64)>,
     /// The peers.
     pub peers: Vec<PeerView>,
 }
@@ -34,6 +36,14 @@ pub struct PeerView {
     pub start: Option<(StartId, HostId)>,
     /// Where it is dialled.
     pub addresses: Vec<SocketAddr>,
+    /// A channel to it is being made.
+    pub opening: bool,
+    /// Why it is not up; empty where it is.
+    pub trouble: String,
+    /// For how long it is up, or is not; none if it never was.
+    pub since: Option<Duration>,
+    /// Listeners of this host that it was told of.
+    pub told: usize,
     /// Channels that are kept up.
     pub wanted: PerClass<u16>,
     /// Channels that are up.
@@ -63,6 +73,8 @@ pub struct LineView {
     pub dialled: bool,
     /// For how long it is up.
     pub age: Duration,
+    /// Own address, and the peer's.
+    pub ends: Option<(SocketAddr, SocketAddr)>,
 }
 
 impl Peers {
@@ -77,6 +89,7 @@ impl Peers {
                 number: up.line.number,
                 dialled: up.dialler == self.host,
                 age: now.saturating_duration_since(up.since),
+                ends: up.ends,
             });
             let start = peer.start.as_ref();
             let heard = start.map(|start| &start.heard);
@@ -84,6 +97,10 @@ impl Peers {
                 name: Arc::clone(&peer.name),
                 start: start.map(|start| (start.id, start.host)),
                 addresses: peer.settings.addresses.clone(),
+                opening: peer.all_seats().any(|seat| seat.dial.is_some()),
+                trouble: peer.trouble.clone(),
+                since: peer.since.map(|since| now.saturating_duration_since(since)),
+                told: start.map_or(0, |start| start.told.count()),
                 wanted: peer.wanted,
                 lines: lines.collect(),
                 next_dial: peer
@@ -100,6 +117,11 @@ impl Peers {
             listens: self.doors.addresses(),
             half_open: self.table.accepted(),
             strangers: self.strangers,
+            refused: self
+                .refused
+                .iter()
+                .map(|(reason, count)| (*reason, *count))
+                .collect(),
             peers: peers.collect(),
         }
     }

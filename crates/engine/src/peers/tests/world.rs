@@ -261,7 +261,7 @@ impl Host {
 
     fn work(&mut self, index: usize, now: Instant) {
         let working = &mut self.working[index];
-        let (id, start) = (working.line.id, working.line.start);
+        let id = working.line.id;
         if let Err(loss) = working.flush().and_then(|()| working.fill()) {
             return self.cut(id, loss, now);
         }
@@ -298,7 +298,7 @@ impl Host {
             }
             working.unread.drain(..consumed);
             if let Some(announcement) = heard {
-                self.peers.on_announcement(start, announcement, now);
+                self.peers.on_announcement(id, announcement, now);
             }
         }
     }
