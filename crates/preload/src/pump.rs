@@ -193,21 +193,21 @@ struct Flow {
 }
 
 fn receive(fd: i32, buffer: &mut [u8]) -> Result<usize, i32> {
-    let Some(lane) = lane(fd) else {
+    let Some(mut lane) = lane(fd) else {
         return sys::receive(fd, buffer, libc::MSG_DONTWAIT);
     };
     let vector = vector(buffer.as_mut_ptr().cast(), buffer.len());
     // SAFETY: a buffer of ours.
-    unsafe { transfer::receive(&lane, &vector, libc::MSG_DONTWAIT) }
+    unsafe { transfer::receive(&mut lane, &vector, libc::MSG_DONTWAIT) }
 }
 
 fn send(fd: i32, bytes: &[u8]) -> Result<usize, i32> {
-    let Some(lane) = lane(fd) else {
+    let Some(mut lane) = lane(fd) else {
         return sys::send(fd, bytes, libc::MSG_DONTWAIT);
     };
     let vector = vector(bytes.as_ptr().cast(), bytes.len());
     // SAFETY: a buffer of ours.
-    unsafe { transfer::send(&lane, &vector, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
+    unsafe { transfer::send(&mut lane, &vector, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
 }
 
 impl Half {

@@ -88,7 +88,12 @@ pub fn to_socket(
 ///
 /// # Errors
 /// As `splice`.
-pub fn from_socket(lane: &Lane, pipe: c_int, length: usize, flags: c_uint) -> Result<usize, c_int> {
+pub fn from_socket(
+    lane: &mut Lane,
+    pipe: c_int,
+    length: usize,
+    flags: c_uint,
+) -> Result<usize, c_int> {
     let pipe_waits = flags_of(flags) == 0 && !is_nonblocking(pipe);
     let buffer = vec![0u8; length.min(MOST)];
     let vector = crate::hooks::vector(buffer.as_ptr().cast(), buffer.len());

@@ -17,12 +17,11 @@ use crate::{accepting, cancel, real, user, wait};
 /// # Safety
 /// The vectors are the program's.
 #[inline]
-pub unsafe fn receive(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
-    let mut moving = *lane;
+pub unsafe fn receive(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     // SAFETY: the caller's promise.
-    let result = unsafe { receive_all(&mut moving, vectors, flags) };
-    if moving.socket.local.orphan.load(Ordering::Relaxed) > 0 {
-        accepting::release(&moving.socket);
+    let result = unsafe { receive_all(lane, vectors, flags) };
+    if lane.socket.local.orphan.load(Ordering::Relaxed) > 0 {
+        accepting::release(&lane.socket);
     }
     result
 }
@@ -139,18 +138,17 @@ fn receive_nothing(lane: &mut Lane, nonblocking: bool) -> Result<(), i32> {
 /// # Safety
 /// The vectors are the program's.
 #[inline]
-pub unsafe fn send(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
-    let mut moving = *lane;
+pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     // SAFETY: the caller's promise.
     let result = unsafe {
         if vectors.len() > 1 && is_small(vectors) {
-            send_gathered(&mut moving, vectors, flags)
+            send_gathered(lane, vectors, flags)
         } else {
-            send_quietly(&mut moving, vectors, flags)
+            send_quietly(lane, vectors, flags)
         }
     };
-    if moving.socket.local.orphan.load(Ordering::Relaxed) > 0 {
-        accepting::release(&moving.socket);
+    if lane.socket.local.orphan.load(Ordering::Relaxed) > 0 {
+        accepting::release(&lane.socket);
     }
     if result == Err(libc::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
         // SAFETY: raising a signal in the calling thread, as the kernel would.

@@ -13,14 +13,14 @@ macro_rules! through {
     ($fd:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
         match lane($fd) {
             None => $kernel,
-            Some($lane) => transfer::result($virtual),
+            Some(mut $lane) => transfer::result($virtual),
         }
     };
 }
 
 /// Sends through a lane what a file or another descriptor gives, `length` bytes at most.
 unsafe fn relay(
-    lane: &Lane,
+    lane: &mut Lane,
     length: usize,
     flags: c_int,
     mut fill: impl FnMut(&mut [u8]) -> Result<usize, i32>,
@@ -54,7 +54,7 @@ unsafe fn relay(
 const MOST_MESSAGES: c_uint = 1024;
 
 unsafe fn read_vectors(
-    lane: &Lane,
+    lane: &mut Lane,
     vectors: *const iovec,
     count: c_int,
     flags: c_int,
@@ -70,7 +70,7 @@ unsafe fn read_vectors(
 }
 
 unsafe fn write_vectors(
-    lane: &Lane,
+    lane: &mut Lane,
     vectors: *const iovec,
     count: c_int,
     flags: c_int,
@@ -117,7 +117,7 @@ hook! {
         through!(fd, real::read(fd, buffer, length), |lane| if length == 0 {
             Ok(0)
         } else {
-            transfer::receive(&lane, &vector(buffer, length), 0)
+            transfer::receive(&mut lane, &vector(buffer, length), 0)
         })
     }
 
@@ -133,15 +133,15 @@ hook! {
         if !(0..=1024).contains(&count) {
             return real::readv(fd, vectors, count);
         }
-        through!(fd, real::readv(fd, vectors, count), |lane| read_vectors(&lane, vectors, count, 0))
+        through!(fd, real::readv(fd, vectors, count), |lane| read_vectors(&mut lane, vectors, count, 0))
     }
 
     fn preadv2(
         fd: c_int, vectors: *const iovec, count: c_int, offset: i64, flags: c_int,
     ) -> ssize_t {
         match (lane(fd), positioned(offset, count, flags)) {
-            (Some(lane), Some(flags)) => {
-                transfer::result(read_vectors(&lane, vectors, count, flags))
+            (Some(mut lane), Some(flags)) => {
+                transfer::result(read_vectors(&mut lane, vectors, count, flags))
             }
             _ => real::preadv2(fd, vectors, count, offset, flags),
         }
@@ -155,7 +155,7 @@ hook! {
 
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
         through!(fd, real::write(fd, buffer, length),
-            |lane| transfer::send(&lane, &vector(buffer, length), 0))
+            |lane| transfer::send(&mut lane, &vector(buffer, length), 0))
     }
 
     fn __write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
@@ -167,15 +167,15 @@ hook! {
             return real::writev(fd, vectors, count);
         }
         through!(fd, real::writev(fd, vectors, count),
-            |lane| write_vectors(&lane, vectors, count, 0))
+            |lane| write_vectors(&mut lane, vectors, count, 0))
     }
 
     fn pwritev2(
         fd: c_int, vectors: *const iovec, count: c_int, offset: i64, flags: c_int,
     ) -> ssize_t {
         match (lane(fd), positioned(offset, count, flags)) {
-            (Some(lane), Some(flags)) => {
-                transfer::result(write_vectors(&lane, vectors, count, flags))
+            (Some(mut lane), Some(flags)) => {
+                transfer::result(write_vectors(&mut lane, vectors, count, flags))
             }
             _ => real::pwritev2(fd, vectors, count, offset, flags),
         }
@@ -189,7 +189,7 @@ hook! {
 
     fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
         through!(fd, real::recv(fd, buffer, length, flags),
-            |lane| transfer::receive(&lane, &vector(buffer, length), flags))
+            |lane| transfer::receive(&mut lane, &vector(buffer, length), flags))
     }
 
     fn __recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
@@ -208,7 +208,7 @@ hook! {
     ) -> ssize_t {
         through!(fd, real::recvfrom(fd, buffer, length, flags, address, address_length), |lane| {
             // TCP names nobody.
-            let got = transfer::receive(&lane, &vector(buffer, length), flags);
+            let got = transfer::receive(&mut lane, &vector(buffer, length), flags);
             if got.is_ok() && !address.is_null() {
                 user::write(address_length, 0).and(got)
             } else {
@@ -233,9 +233,9 @@ hook! {
                 }
                 got
             }
-            Some(lane) => {
+            Some(mut lane) => {
                 let got = buffers_of(message)
-                    .and_then(|list| transfer::receive(&lane, &list, flags));
+                    .and_then(|list| transfer::receive(&mut lane, &list, flags));
                 let told = got.and_then(|count| {
                     user::write(&raw mut (*message).msg_namelen, 0)?;
                     user::write(&raw mut (*message).msg_controllen, 0)?;
@@ -287,7 +287,7 @@ hook! {
 
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t {
         through!(fd, real::send(fd, buffer, length, flags),
-            |lane| transfer::send(&lane, &vector(buffer, length), flags))
+            |lane| transfer::send(&mut lane, &vector(buffer, length), flags))
     }
 
     fn __send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t {
@@ -302,14 +302,14 @@ hook! {
             crate::connection::before_kernel_use(fd);
         }
         through!(fd, real::sendto(fd, buffer, length, flags, address, address_length),
-            |lane| transfer::send(&lane, &vector(buffer, length), flags))
+            |lane| transfer::send(&mut lane, &vector(buffer, length), flags))
     }
 
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
         match lane(fd) {
             None => rights::send(fd, message, flags),
-            Some(lane) => transfer::result(
-                buffers_of(message).and_then(|list| transfer::send(&lane, &list, flags)),
+            Some(mut lane) => transfer::result(
+                buffers_of(message).and_then(|list| transfer::send(&mut lane, &list, flags)),
             ),
         }
     }
@@ -346,7 +346,7 @@ hook! {
     }
 
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
-        let Some(lane) = lane(to) else { return real::sendfile(to, from, offset, count) };
+        let Some(mut lane) = lane(to) else { return real::sendfile(to, from, offset, count) };
         let base = if offset.is_null() {
             // The file's own position, which the kernel would use too.
             libc::lseek(from, 0, libc::SEEK_CUR)
@@ -361,7 +361,7 @@ hook! {
             return -1;
         }
         let mut position = base;
-        let sent = relay(&lane, count, 0, |buffer| {
+        let sent = relay(&mut lane, count, 0, |buffer| {
             let got = real::pread(from, buffer.as_mut_ptr().cast(), buffer.len(), position);
             if got < 0 {
                 return Err(real::errno());
@@ -409,7 +409,7 @@ hook! {
         }
         transfer::result(match (source, target) {
             (_, Some(mut lane)) => splicing::to_socket(&mut lane, pipe, length, flags),
-            (Some(lane), None) => splicing::from_socket(&lane, pipe, length, flags),
+            (Some(mut lane), None) => splicing::from_socket(&mut lane, pipe, length, flags),
             (None, None) => Err(libc::EINVAL),
         })
     }
