@@ -89,7 +89,7 @@ measure_sockperf() {
     free_port PORT
     start server "${SERVER[@]}" sockperf server --tcp -i 127.0.0.1 -p "$PORT"
     wait_port "$PORT"
-    limited 60 "${CLIENT[@]}" sockperf ping-pong --tcp -i 127.0.0.1 -p "$PORT" -m 64 -t 1 >"$TMP/sockperf.log" 2>&1 ||
+    limited 60 "${CLIENT[@]}" sockperf ping-pong --tcp -i 127.0.0.1 -p "$PORT" -m 64 -t 1 --mps 5000000 >"$TMP/sockperf.log" 2>&1 ||
         fail "$(tail -n 3 "$TMP/sockperf.log")"
     record sockperf-p50 "$(grep -oP 'percentile 50\.000 = *\K[0-9.]+' "$TMP/sockperf.log")"
     record sockperf-p999 "$(grep -oP 'percentile 99\.900 = *\K[0-9.]+' "$TMP/sockperf.log")"
