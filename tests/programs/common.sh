@@ -247,8 +247,11 @@ count_virtual() {
     if [ "$now" -gt "$VIRTUAL" ]; then VIRTUAL=$now; fi
 }
 
+# More options of the daemon, for scripts that set some.
+DAEMON_OPTIONS=()
+
 start_daemon() {
-    start daemon "$NETCHANNEL_PROGRAM" daemon --socket "$SOCKET"
+    start daemon "$NETCHANNEL_PROGRAM" daemon --socket "$SOCKET" "${DAEMON_OPTIONS[@]}"
     DAEMON=$LAST_STARTED
     VIRTUAL=0
     until_true 10 "the daemon's socket" test -S "$SOCKET"

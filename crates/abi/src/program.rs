@@ -82,7 +82,8 @@ pub struct Direction {
     pub peer: AtomicU64,
     /// Current ring, a [`crate::link::Geometry`] word.
     pub geometry: AtomicU64,
-    /// The ring before, while the peer still reads from it (sending).
+    /// The ring before, while the peer still reads from it (sending); a ring set aside for sending,
+    /// for a process that can take none from the arena (receiving).
     pub former_geometry: AtomicU64,
     /// Last `switch_sequence` that was written (sending) or adopted (receiving).
     pub switch_sequence: AtomicU64,

@@ -1,6 +1,8 @@
 //! What belongs to other programs and is used here: their regions, for sockets that came over exec
 //! or in messages, and links whose ledger another process keeps.
 
+use core::sync::atomic::Ordering;
+
 use netchannel_abi::link::Role;
 use netchannel_abi::program::{self, Header, SocketEntry};
 use netchannel_shm::{Access, Region};
@@ -90,7 +92,8 @@ pub fn free(entry: &SocketEntry) {
     }
 }
 
-/// A link whose memfd, which is consumed, came with a socket or a connection that was handed on.
+/// A link whose memfd, which is consumed, came with a socket or a connection that was handed on. It
+/// counts as used by that one, until [`LinkEnd::used_less`].
 pub fn link(
     role: Role,
     number: u64,
@@ -104,11 +107,27 @@ pub fn link(
         .or_else(|| links.iter().copied().find(|link| borrowed(link)));
     if let Some(known) = known {
         sys::close(memory);
+        known.used_more();
         return Some(known);
     }
     let link = LinkEnd::borrow(role, number, listener, sizes, memory)?;
+    link.used_more();
     links.push(link);
     Some(link)
+}
+
+/// The last socket over a borrowed link is gone: its memory goes back, unless another came.
+pub fn unused(link: &LinkEnd) {
+    let Some(mut links) = LINKS.lock() else {
+        return;
+    };
+    if link.live.load(Ordering::Acquire) == 0
+        && let Some(place) = links.iter().position(|one| core::ptr::eq(*one, link))
+    {
+        links.swap_remove(place);
+        drop(links);
+        link.give_back();
+    }
 }
 
 /// The links over which sockets of this process run.

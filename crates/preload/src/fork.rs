@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 use netchannel_abi::message::Operation;
 
+use crate::lane::Lane;
 use crate::lock;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
@@ -27,6 +28,7 @@ fn prepare_child() {
     if attach::current().is_none() {
         return;
     }
+    set_rings_aside();
     count_references();
     epoll::before_fork();
     if attach::control() < 0 {
@@ -51,7 +53,7 @@ fn prepare_child() {
     }
 }
 
-fn for_each_socket(each: impl Fn(&Socket)) {
+fn for_each_socket(mut each: impl FnMut(&Socket)) {
     table::for_each(|_, word| match word.kind() {
         Kind::Fresh | Kind::Virtual | Kind::Kernel | Kind::Listener => {
             if let Some(socket) = socket::of_word(word) {
@@ -64,6 +66,21 @@ fn for_each_socket(each: impl Fn(&Socket)) {
 
 fn count_references() {
     for_each_socket(Socket::add_reference);
+}
+
+/// A child often serves the connection that was accepted last, to which nothing was sent yet.
+fn set_rings_aside() {
+    const MOST: usize = 4;
+    let mut left = MOST;
+    for_each_socket(|socket| {
+        if left > 0
+            && socket.word.kind() == Kind::Virtual
+            && socket.entry.transmit.own.load(Ordering::Relaxed) == 0
+            && Lane::of(*socket, -1).is_some_and(|lane| lane.set_aside())
+        {
+            left -= 1;
+        }
+    });
 }
 
 /// Makes a child without the program's handlers, the C library's knowledge, or a signal at its

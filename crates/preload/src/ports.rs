@@ -40,9 +40,10 @@ pub fn take() -> Option<u16> {
     ports.free.pop_front()
 }
 
-/// Gives a port back, if this process is the one that took it.
+/// Gives a port back, if this process is the one that took it. 0 is none.
 pub fn give(port: u16, process: u32) {
-    if let Some(mut ports) = PORTS.lock()
+    if port != 0
+        && let Some(mut ports) = PORTS.lock()
         && ports.process == process
         && process == attach::process()
     {

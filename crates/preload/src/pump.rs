@@ -13,6 +13,7 @@ use core::sync::atomic::Ordering;
 use libc::{POLLHUP, POLLIN, POLLOUT, c_int, pollfd};
 
 use crate::hooks::{lane, vector};
+use crate::lane::Lane;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
 use crate::{connection, fork, limits, poll, sys, transfer};
@@ -60,6 +61,9 @@ pub fn start(sockets: &[(i32, Socket)]) -> Option<Pump> {
             let _ = sys::fcntl(theirs, libc::F_SETFL, sys::int(libc::O_NONBLOCK));
         }
         socket.mark(status::SHARED);
+        if let Some(lane) = Lane::of(*socket, *fd) {
+            lane.set_aside();
+        }
         pairs.push((*fd, ours));
         made.ends.push(theirs);
     }

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use crate::sys;
+use crate::{attach, sys};
 
 /// What a descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +62,9 @@ impl Word {
 
 static WORDS: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
-/// One more than the highest descriptor that ever had a word.
-static HIGH: AtomicUsize = AtomicUsize::new(0);
+/// One more than the highest descriptor that ever had a word, among the program's and among those
+/// where the library has its own: the gap between may be a million words wide.
+static HIGH: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
 /// Makes the table, for as many descriptors as the process can ever have.
 pub fn initialise() -> bool {
@@ -105,7 +106,8 @@ pub fn get(fd: i32) -> Word {
 pub fn set(fd: i32, word: Word) -> bool {
     cell(fd).is_some_and(|cell| {
         if word != Word::FOREIGN {
-            HIGH.fetch_max(usize::try_from(fd).unwrap_or(0) + 1, Ordering::Relaxed);
+            let high = &HIGH[usize::from(fd >= attach::high())];
+            high.fetch_max(usize::try_from(fd).unwrap_or(0) + 1, Ordering::Relaxed);
         }
         cell.store(word.0, Ordering::Release);
         true
@@ -122,8 +124,11 @@ pub fn change(fd: i32, old: Word, new: Word) -> bool {
 
 /// Calls `each` with every descriptor whose word is not zero.
 pub fn for_each(mut each: impl FnMut(i32, Word)) {
-    let end = HIGH.load(Ordering::Relaxed);
-    for fd in 0..i32::try_from(end).unwrap_or(0) {
+    let [own, ours] = [&HIGH[0], &HIGH[1]].map(|high| {
+        let end = high.load(Ordering::Relaxed);
+        i32::try_from(end).unwrap_or(0)
+    });
+    for fd in (0..own).chain(attach::high()..ours) {
         let word = get(fd);
         if word != Word::FOREIGN {
             each(fd, word);

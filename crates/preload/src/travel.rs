@@ -49,6 +49,7 @@ pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
     words[4] = u64::from(lane.handle().generation);
     words[5] = region;
     words[6] = index as u64;
+    lane.set_aside();
     // Counted first: whoever looks it up may close it at once.
     socket.add_reference();
     let mut none = [-1; sys::MOST];
@@ -120,23 +121,30 @@ fn find(words: &[u64; 14], memory: i32, region: i32) -> Option<Socket> {
     let number = |word: u64| usize::try_from(word).ok();
     let listener = 0;
     let link = foreign::link(role, words[1], listener, (words[8], words[9]), memory)?;
-    let index = number(words[6])?;
-    let (entry, own) = foreign::entry(words[5], number(words[7])?, region, index)?;
-    if entry.state.load(Ordering::Acquire) != State::Virtual as u32
-        || entry.link.load(Ordering::Relaxed) != words[1]
-        || u64::from(entry.slot.load(Ordering::Relaxed)) != words[2]
-        || u64::from(entry.generation.load(Ordering::Relaxed)) != words[4]
-    {
-        return None;
+    let socket = || {
+        let index = number(words[6])?;
+        let (entry, own) = foreign::entry(words[5], number(words[7])?, region, index)?;
+        if entry.state.load(Ordering::Acquire) != State::Virtual as u32
+            || entry.link.load(Ordering::Relaxed) != words[1]
+            || u64::from(entry.slot.load(Ordering::Relaxed)) != words[2]
+            || u64::from(entry.generation.load(Ordering::Relaxed)) != words[4]
+        {
+            return None;
+        }
+        if let Some(known) = known(entry) {
+            return Some((known, false));
+        }
+        Some((socket::of_entry(entry, own.then_some(index))?, true))
+    };
+    let found = socket();
+    if let Some((made, true)) = found {
+        let link = core::ptr::from_ref::<LinkEnd>(link).cast_mut();
+        made.local.link.store(link, Ordering::Release);
+        made.mark(status::SHARED);
+    } else {
+        link.used_less();
     }
-    if let Some(known) = known(entry) {
-        return Some(known);
-    }
-    let made = socket::of_entry(entry, own.then_some(index))?;
-    let link = core::ptr::from_ref::<LinkEnd>(link).cast_mut();
-    made.local.link.store(link, Ordering::Release);
-    made.mark(status::SHARED);
-    Some(made)
+    found.map(|(socket, _)| socket)
 }
 
 /// The socket of an entry of which this process has a descriptor already.

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering;
 
 use libc::c_int;
-use netchannel_abi::link::{Geometry, Role, side_flags};
+use netchannel_abi::link::{Role, side_flags};
 
 use super::pending;
 use crate::lane::Lane;
@@ -111,7 +111,9 @@ fn let_go(fd: i32, socket: &Socket) -> Result<(), i32> {
         socket.drop_spare();
         match socket.listener() {
             Some(listener) if !held_here(socket) => listener.close(false),
-            None if socket.is_foreign() && !held_here(socket) => socket.leave(),
+            None if socket.word.kind() == Kind::Virtual && !held_here(socket) => {
+                leave_virtual(fd, socket);
+            }
             _ => {}
         }
         return close_kernel(fd);
@@ -131,6 +133,37 @@ fn let_go(fd: i32, socket: &Socket) -> Result<(), i32> {
             socket.free();
             result
         }
+    }
+}
+
+/// This process has no descriptor of the connection any more, others have.
+fn leave_virtual(fd: i32, socket: &Socket) {
+    let Some(lane) = Lane::of(*socket, fd) else {
+        return;
+    };
+    // Whoever began to copy before the descriptor was closed has finished then.
+    for direction in [&socket.entry.transmit, &socket.entry.receive] {
+        if !lock::acquire(&direction.lock) {
+            return;
+        }
+        lock::release(&direction.lock);
+    }
+    let link = &socket.local.link;
+    if link.swap(core::ptr::null_mut(), Ordering::AcqRel).is_null() {
+        // Another thread closed another descriptor of it at the same time.
+        return;
+    }
+    let bound = socket.local.reserve.swap(0, Ordering::Relaxed);
+    let port = if bound > 0 {
+        attach::drop_kept(bound - 1);
+        0
+    } else {
+        socket.entry.local.load().port
+    };
+    lane.link.leave(lane.handle(), lane.rings(), port);
+    lane.link.used_less();
+    if socket.is_foreign() {
+        socket.leave();
     }
 }
 
@@ -237,8 +270,7 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
         table::set(anchor, Word::new(Kind::Internal, 0, 0));
         lane.fd = anchor;
     }
-    let rings = [&entry.transmit.geometry, &entry.transmit.former_geometry]
-        .map(|word| Geometry::from_word(word.load(Ordering::Relaxed)));
+    let rings = lane.rings();
     let loan = kept.map(|anchor| Loan {
         handle: lane.handle(),
         anchor,

@@ -1,6 +1,7 @@
 //! The data path of a virtual socket: copies between the program's buffers and the two rings, and
 //! what the other side is told about it. No system call unless the other side sleeps.
 
+mod aside;
 mod receive;
 mod send;
 mod wake;

@@ -16,7 +16,7 @@ use crate::socket::status;
 /// programs write to TCP before they read.
 const FIRST_RING_LOG2: u32 = 17;
 /// Automatic growth stops here while the reader keeps up.
-const CALM_RING_LOG2: u32 = 18;
+pub(super) const CALM_RING_LOG2: u32 = 18;
 
 impl Lane {
     /// Whether a writer would not wait: a third of the ring is free, or it would fail.
@@ -68,6 +68,7 @@ impl Lane {
         ring.log2 < CALM_RING_LOG2
             && !self.socket.has(status::NO_GROWTH)
             && (limit == 0 || limit.ilog2() > ring.log2)
+            && (self.link.is_own() || self.aside().is_some())
             && !self.is_switching()
     }
 
@@ -228,6 +229,10 @@ impl Lane {
     /// Moves to a larger ring when this one is too small for what the program writes. Allowed only
     /// when the peer reads from the present ring; the former is kept until it has read that up.
     fn grow(&self, ring: Geometry, wanted: u64, head: u64, tail: u64) -> Option<Geometry> {
+        let aside = self.aside().filter(|aside| aside.log2 > ring.log2);
+        if aside.is_none() && !self.link.is_own() {
+            return None;
+        }
         let transmit = &self.socket.entry.transmit;
         let limit = transmit.limit.load(Ordering::Relaxed);
         let most = if limit == 0 {
@@ -253,9 +258,10 @@ impl Lane {
         }
         self.retire_former(head);
         let least = LEAST_RING_LOG2.max(ring.log2 + 1);
-        let found = (least..=log2)
-            .rev()
-            .find_map(|log2| self.link.allocate(log2));
+        let found = aside.or_else(|| {
+            let mut sizes = (least..=log2).rev();
+            sizes.find_map(|log2| self.link.allocate(log2))
+        });
         let Some(larger) = found else {
             self.socket.mark(status::NO_GROWTH);
             return None;
@@ -265,6 +271,9 @@ impl Lane {
             .store(ring.to_word(), Ordering::Relaxed);
         transmit.geometry.store(larger.to_word(), Ordering::Relaxed);
         transmit.switch_sequence.store(tail, Ordering::Relaxed);
+        if aside.is_some() {
+            self.leave_aside();
+        }
         let own = self.own();
         switch::announce(&own.geometry, &own.switch_sequence, larger.to_word(), tail);
         Some(larger)

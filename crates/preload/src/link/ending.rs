@@ -6,19 +6,41 @@ use netchannel_shm::{Access, Region, Vacancy};
 
 use super::LinkEnd;
 use crate::lock::Lock;
-use crate::{attach, clock, sys};
+use crate::{attach, clock, foreign, sys};
 
 impl LinkEnd {
     fn drop_memory(&self) {
         attach::drop_kept(self.memory.swap(-1, Ordering::AcqRel));
     }
 
-    /// One socket less uses the link: called when all about it has been said.
+    /// One socket less of this process uses the link: called when all about it has been said.
     pub fn used_less(&self) {
-        if self.live.fetch_sub(1, Ordering::AcqRel) == 1 && !self.is_alive() {
+        if self.live.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        if self.is_borrowed() {
+            foreign::unused(self);
+        } else if !self.is_alive() {
             self.drop_memory();
             self.vacate();
         }
+    }
+
+    /// One more does. Borrowed links are counted so while they are found.
+    pub fn used_more(&self) {
+        self.live.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether another process keeps its ledger and lives on when this one's sockets are gone.
+    const fn is_borrowed(&self) -> bool {
+        self.owner == 0
+    }
+
+    /// A borrowed link that nobody uses and nobody will find any more.
+    pub fn give_back(&self) {
+        self.dead.store(true, Ordering::Release);
+        self.drop_memory();
+        self.vacate();
     }
 
     /// Whether the other process ended; asks the kernel.

@@ -65,6 +65,10 @@ struct Lent {
     pairs: u32,
     anchor: i32,
     busy: bool,
+    /// (client) Noted as closing while other processes have the connection.
+    left: bool,
+    /// (client) Its port, to be given back with it; 0 where that is not this process's to do.
+    port: u16,
     anchor_nonblocking: bool,
     /// Transmit rings of the last connection, which the peer may still read.
     blocks: [Option<Geometry>; 2],

@@ -7,7 +7,15 @@ use netchannel_abi::link::{Geometry, Role, SMALL_RING_LOG2, Slot, side_flags};
 use netchannel_abi::message::{Message, Operation};
 
 use super::{Lent, LinkEnd, Loan, State};
-use crate::{attach, limits, sys};
+use crate::{attach, limits, ports, sys};
+
+/// A side has closed, with or without its anchor.
+const CLOSED: u32 = side_flags::RELEASED | side_flags::ANCHOR_GONE;
+
+/// Those that came from the arena.
+fn blocks(rings: [Geometry; 2]) -> [Option<Geometry>; 2] {
+    rings.map(|ring| (ring.log2 > SMALL_RING_LOG2).then_some(ring))
+}
 
 impl LinkEnd {
     pub(super) fn add_anchor(&self, slot: usize, anchor: i32, nonblocking: bool) {
@@ -57,7 +65,30 @@ impl LinkEnd {
             && slot.server.flags.load(Ordering::Acquire) & side_flags::ANCHOR_GONE != 0
         {
             lent.busy = false;
-            self.used_less();
+        }
+    }
+
+    /// This process has no part any more in a connection that others go on with. They say its end in
+    /// the slot; `rings` and `port` are what was taken for it here, and comes back with it.
+    pub fn leave(&self, handle: Handle, rings: [Geometry; 2], port: u16) {
+        if !self.is_own() {
+            return;
+        }
+        let Some(mut guard) = self.state.lock() else {
+            return;
+        };
+        let state = &mut *guard;
+        if let Some(lent) = state.slots.get_mut(handle.index as usize)
+            && lent.busy
+            && lent.generation == handle.generation
+        {
+            lent.blocks = blocks(rings);
+            if self.role == Role::Client {
+                lent.port = port;
+                if !core::mem::replace(&mut lent.left, true) {
+                    state.closing.push(handle.index);
+                }
+            }
         }
     }
 
@@ -92,7 +123,7 @@ impl LinkEnd {
         Some(loan)
     }
 
-    /// (client) Looks which slots that were closed here the server has closed too.
+    /// (client) Looks which slots that were closed on this side the server has closed too.
     fn reclaim(&self, state: &mut State) {
         let mut index = 0;
         while let Some(number) = state.closing.get(index).copied() {
@@ -100,10 +131,11 @@ impl LinkEnd {
             let Some(lent) = state.slots.get_mut(number as usize) else {
                 break;
             };
-            // Acquire: pairs with the release in `finish` of the server.
+            // Acquire: pairs with the release in `finish`, of the server and of a child of ours.
             let flags = slot.server.flags.load(Ordering::Acquire);
             let closed = slot.server.generation.load(Ordering::Relaxed) == lent.generation
-                && flags & (side_flags::RELEASED | side_flags::ANCHOR_GONE) != 0;
+                && flags & CLOSED != 0
+                && (!lent.left || slot.client.flags.load(Ordering::Acquire) & CLOSED != 0);
             if !closed {
                 index += 1;
                 continue;
@@ -119,6 +151,8 @@ impl LinkEnd {
             return;
         };
         lent.busy = false;
+        lent.left = false;
+        ports::give(core::mem::take(&mut lent.port), self.owner);
         let blocks = core::mem::take(&mut lent.blocks);
         if flags & side_flags::ANCHOR_GONE != 0 && lent.anchor >= 0 {
             attach::drop_kept(core::mem::replace(&mut lent.anchor, -1));
@@ -246,7 +280,6 @@ impl LinkEnd {
         rings: [Geometry; 2],
     ) {
         let (own, peer) = self.sides(slot);
-        let blocks = rings.map(|ring| (ring.log2 > SMALL_RING_LOG2).then_some(ring));
         let released = if loan.is_some() {
             side_flags::RELEASED
         } else {
@@ -261,7 +294,8 @@ impl LinkEnd {
             return;
         };
         if let Some(lent) = state.slots.get_mut(handle.index as usize) {
-            lent.blocks = blocks;
+            lent.blocks = blocks(rings);
+            lent.port = 0;
             match loan {
                 Some(loan) if self.is_alive() => {
                     lent.anchor = loan.anchor;
@@ -281,8 +315,10 @@ impl LinkEnd {
                     own.flags.store(done, Ordering::Release);
                     let theirs = peer.flags.load(Ordering::Acquire);
                     let closed = peer.generation.load(Ordering::Relaxed) == handle.generation
-                        && theirs & (side_flags::RELEASED | side_flags::ANCHOR_GONE) != 0;
-                    if closed {
+                        && theirs & CLOSED != 0;
+                    if lent.left {
+                        // It stands among those that close.
+                    } else if closed {
                         self.settle(&mut state, handle.index, theirs);
                     } else {
                         state.closing.push(handle.index);

@@ -77,6 +77,7 @@ impl Listener {
         }
         if done {
             attach::drop_kept(pending.loan.anchor);
+            pending.link.used_less();
         }
         done
     }
