@@ -221,7 +221,10 @@ impl Daemon {
 
     fn refresh_addresses(&mut self) {
         match locals::list() {
-            Ok(locals) => self.core.directory_mut().set_locals(locals),
+            Ok(locals) => {
+                locals::remember(&locals);
+                self.core.directory_mut().set_locals(locals);
+            }
             Err(error) => {
                 tracing::warn!(
                     "addresses of this host are unknown, only loopback is local ({error})"

@@ -12,6 +12,7 @@ use super::pair::{Pair, Turn};
 use super::service::{Ask, Command, Inbox, Mailbox, Ticket};
 use super::targets::Targets;
 use crate::faults::Faults;
+use crate::locals;
 use netchannel_abi::address::Address;
 use netchannel_abi::link::{Role, side_flags};
 use rustix::io::Errno;
@@ -170,7 +171,7 @@ impl Local {
         let mut lane = Lane::accepted(&end, opened.loan);
         let wanted = Wanted {
             listener: opened.listener,
-            client: opened.client,
+            client: locals::true_client(opened.client, &opened.server),
             server: opened.server,
             since: Instant::now(),
         };
