@@ -27,6 +27,7 @@ mod locals;
 mod memory;
 mod netlink;
 mod options;
+mod outside;
 mod packet;
 mod part;
 pub mod peers;

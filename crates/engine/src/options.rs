@@ -45,6 +45,12 @@ pub enum ServeError {
         "cannot make shared memory ({0}); `netchannel doctor` says what this host lacks for it"
     )]
     Memory(Errno),
+    /// Both want to be the other end of programs' links.
+    #[error("other hosts and --relay exclude each other; leave --relay or --config out")]
+    RelayAndHosts,
+    /// What is needed for other hosts can not be had.
+    #[error(transparent)]
+    Peers(#[from] crate::peers::PeersError),
     /// Waiting for events failed.
     #[error("cannot wait for events ({0})")]
     Events(Errno),

@@ -5,8 +5,10 @@ use crate::bind::Bound;
 use crate::configured::Configured;
 use crate::core::CoreEngine;
 use crate::faults::Faults;
+use crate::hosts::Hosts;
 use crate::locals;
 use crate::options::{Options, ServeError};
+use crate::outside::Outside;
 use crate::program::Credentials;
 use crate::relay::Relay;
 use crate::watch::{Happening, Subject, Watch};
@@ -15,6 +17,7 @@ use rustix::net::SocketFlags;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 mod answers;
@@ -40,6 +43,7 @@ pub struct Daemon {
     stop: (UnixStream, UnixStream),
     reload: (UnixStream, UnixStream),
     configured: Option<Configured>,
+    outside: Option<Outside>,
     spare: Option<OwnedFd>,
     half_open: HashMap<u32, Instant>,
     started: Instant,
@@ -72,12 +76,22 @@ impl Daemon {
     /// Why it can not serve.
     pub fn bind(mut options: Options) -> Result<Self, ServeError> {
         raise_descriptor_limit();
+        let configured = options.configuration.take().map(Configured::new);
+        if options.relay_local && configured.is_some() {
+            return Err(ServeError::RelayAndHosts);
+        }
         let relay = options.relay_local.then(Relay::start).transpose();
         let relay = relay.map_err(ServeError::Events)?;
-        let core = CoreEngine::new(options.limits, relay).map_err(ServeError::Memory)?;
+        let hosts = configured.as_ref().map(|_| Hosts::start()).transpose();
+        let hosts = hosts.map_err(ServeError::Events)?.map(Rc::new);
+        let core = CoreEngine::new(options.limits, relay, hosts.clone());
+        let core = core.map_err(ServeError::Memory)?;
         let watch = Watch::new().map_err(ServeError::Events)?;
         let bound = Bound::new(&options.socket)?;
         let pair = || UnixStream::pair().map_err(|error| ServeError::Events(from_io(&error)));
+        let outside = configured.as_ref().zip(hosts);
+        let outside = outside.map(|(one, hosts)| Outside::new(one.current(), hosts));
+        let outside = outside.transpose()?;
         let (stop, reload) = (pair()?, pair()?);
         // Read by nobody who would wait for it.
         let plain = reload.0.set_nonblocking(true);
@@ -93,13 +107,16 @@ impl Daemon {
             if let Some(relay) = core.relay() {
                 watch.add(relay.bell(), Subject::Relay)?;
             }
+            if let Some(outside) = &outside {
+                watch.add(outside.peers_descriptor(), Subject::Peers)?;
+                watch.add(outside.hosts_descriptor(), Subject::Hosts)?;
+            }
             addresses
                 .as_ref()
                 .map_or(Ok(()), |one| watch.add(one, Subject::Addresses))
         };
         watched().map_err(ServeError::Events)?;
         let now = Instant::now();
-        let configured = options.configuration.take().map(Configured::new);
         let mut daemon = Self {
             options,
             core,
@@ -111,6 +128,7 @@ impl Daemon {
             stop,
             reload,
             configured,
+            outside,
             spare: spare(),
             half_open: HashMap::new(),
             started: now,
@@ -191,7 +209,11 @@ impl Daemon {
             .map(|since| *since + HALF_OPEN);
         let commands = self.commands.expire(now);
         let deposits = self.core.expire_deposits(now);
-        [idle, attaching, commands, deposits]
+        let outside = self.outside.as_mut().and_then(|outside| {
+            outside.tend(&mut self.core, now);
+            outside.deadline(now)
+        });
+        [idle, attaching, commands, deposits, outside]
             .into_iter()
             .flatten()
             .min()
@@ -214,6 +236,12 @@ impl Daemon {
                 self.refresh_addresses();
             }
             Subject::Relay => self.core.on_relay(),
+            Subject::Peers => self.outside.iter_mut().for_each(Outside::on_peers),
+            Subject::Hosts => {
+                if let Some(outside) = &mut self.outside {
+                    outside.on_hosts(&mut self.core, Instant::now());
+                }
+            }
             Subject::Program(number) => self.on_program(number),
             Subject::Command(number) => self.on_command(number, happening),
         }
@@ -223,6 +251,9 @@ impl Daemon {
         match locals::list() {
             Ok(locals) => {
                 locals::remember(&locals);
+                if let Some(outside) = &mut self.outside {
+                    outside.on_addresses(&locals);
+                }
                 self.core.directory_mut().set_locals(locals);
             }
             Err(error) => {

@@ -25,6 +25,10 @@ pub enum Subject {
     Addresses,
     /// The relay asks something.
     Relay,
+    /// Other hosts: a channel comes in or can go on.
+    Peers,
+    /// The data plane between hosts tells something.
+    Hosts,
     /// A program says something or hangs up.
     Program(u32),
     /// A command says something or can take more.
@@ -40,6 +44,8 @@ impl Subject {
             Self::Addresses => 3,
             Self::Relay => 4,
             Self::Reload => 5,
+            Self::Peers => 6,
+            Self::Hosts => 7,
             Self::Program(number) => 6 << 32 | number as u64,
             Self::Command(number) => 7 << 32 | number as u64,
         }
@@ -54,6 +60,8 @@ impl Subject {
             (0, 3) => Self::Addresses,
             (0, 4) => Self::Relay,
             (0, 5) => Self::Reload,
+            (0, 6) => Self::Peers,
+            (0, 7) => Self::Hosts,
             (6, number) => Self::Program(number),
             (7, number) => Self::Command(number),
             _ => return None,

@@ -29,6 +29,11 @@ pub struct Link {
 
 impl CoreEngine {
     pub(super) fn connect(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+        let remote = u32::try_from(words[0]).ok();
+        let remote = remote.and_then(|remote| self.remotes.get(&remote).copied());
+        if let Some(listens) = remote {
+            return self.connect_remote(number, words, &listens);
+        }
         let listener = self
             .listener_word(words[0])
             .map_err(|_| Refusal::Errno(Errno::CONNREFUSED))?;
@@ -208,7 +213,7 @@ impl CoreEngine {
     }
 
     /// Whether `number` may make one more link.
-    fn admit_link(&mut self, number: u32, listener: u32) -> Result<(), Refusal> {
+    pub(super) fn admit_link(&mut self, number: u32, listener: u32) -> Result<(), Refusal> {
         let bytes = self.limits.layout().size() as u64;
         let affordable = self.limits.reserved_per_program / bytes;
         let most = usize::try_from(affordable)

@@ -1,9 +1,11 @@
 //! Listeners: who holds them, and the channel on which their connections are offered.
 
-use super::{Answer, CoreEngine, Refusal};
+use super::{Answer, CoreEngine, ListenerNews, Refusal};
 use crate::diagnosis;
 use crate::directory::Row;
+use crate::hosts;
 use crate::packet;
+use crate::peers::OwnListener;
 use crate::relay::{Command, Manner};
 use crate::view::shown_address;
 use netchannel_abi::address::{Address, INET, INET6};
@@ -122,6 +124,10 @@ impl CoreEngine {
             },
         );
         self.add_holder(listener, number);
+        self.note_news(ListenerNews::Listens(
+            listener,
+            OwnListener { address, v6_only },
+        ));
         Ok(answer(listener, handed))
     }
 
@@ -178,13 +184,21 @@ impl CoreEngine {
             program.doubtful.remove(&listener);
             let manner = known.manner();
             self.directory.share(listener, manner.shared);
-            self.tell_relay(Command::Manner(listener, manner));
+            self.tell_leaders(|| Command::Manner(listener, manner));
         }
     }
 
     pub(super) fn tell_relay(&self, command: Command) {
         if let Some(relay) = &self.relay {
             relay.tell(command);
+        }
+    }
+
+    /// Tells whoever leads connections to listeners of this host.
+    fn tell_leaders(&self, command: impl Fn() -> Command) {
+        self.tell_relay(command());
+        if let Some(hosts) = &self.hosts {
+            hosts.tell(hosts::Command::Relay(command()));
         }
     }
 
@@ -202,7 +216,7 @@ impl CoreEngine {
             let manner = known.manner();
             self.directory.assign(listener, *other);
             self.directory.share(listener, manner.shared);
-            self.tell_relay(Command::Manner(listener, manner));
+            self.tell_leaders(|| Command::Manner(listener, manner));
             return;
         }
         let cookie = known.cookie;
@@ -216,13 +230,17 @@ impl CoreEngine {
         self.listeners.remove(&listener);
         self.cookies.remove(&cookie);
         self.forget_links(|link| link.listener == listener);
-        self.tell_relay(Command::Gone(listener));
+        self.note_news(ListenerNews::Gone(listener));
+        self.tell_leaders(|| Command::Gone(listener));
     }
 
-    fn next_listener(&mut self) -> u32 {
+    pub(super) fn next_listener(&mut self) -> u32 {
         loop {
             self.last_listener = self.last_listener.wrapping_add(1).max(1);
-            if self.last_listener != LEFT && !self.listeners.contains_key(&self.last_listener) {
+            if self.last_listener != LEFT
+                && !self.listeners.contains_key(&self.last_listener)
+                && !self.remotes.contains_key(&self.last_listener)
+            {
                 return self.last_listener;
             }
         }

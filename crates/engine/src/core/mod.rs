@@ -8,17 +8,22 @@ mod links;
 mod listeners;
 mod registry;
 mod relayed;
+mod remotes;
 mod reservations;
 
 pub use connections::Link;
 pub use listeners::Listener;
+pub use relayed::Asker;
+pub use remotes::ListenerNews;
 
 use crate::deposits::Deposits;
 use crate::directory::Directory;
+use crate::hosts::Hosts;
 use crate::limits::{DESCRIPTOR_RESERVE, Limits};
 use crate::ports::Ports;
 use crate::program::Program;
 use crate::relay::Relay;
+use netchannel_abi::address::Address;
 use netchannel_abi::message::{Message, Operation};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -69,6 +74,12 @@ pub struct CoreEngine {
     mismatches: HashSet<(u64, u64)>,
     /// Leads connections to listeners of this host, where that is asked for.
     relay: Option<Relay>,
+    /// Leads connections to listeners of other hosts, and from there to those of this one.
+    hosts: Option<Rc<Hosts>>,
+    /// Listeners of other hosts in the directory.
+    remotes: HashMap<u32, Address>,
+    /// What happened to listeners of this host.
+    news: Vec<ListenerNews>,
 }
 
 impl CoreEngine {
@@ -76,7 +87,11 @@ impl CoreEngine {
     ///
     /// # Errors
     /// When the directory can not be made.
-    pub fn new(limits: Limits, relay: Option<Relay>) -> Result<Self, Errno> {
+    pub fn new(
+        limits: Limits,
+        relay: Option<Relay>,
+        hosts: Option<Rc<Hosts>>,
+    ) -> Result<Self, Errno> {
         Ok(Self {
             limits,
             directory: Directory::create()?,
@@ -92,6 +107,9 @@ impl CoreEngine {
             last_link: 0,
             mismatches: HashSet::new(),
             relay,
+            hosts,
+            remotes: HashMap::new(),
+            news: Vec::new(),
         })
     }
 
@@ -193,8 +211,9 @@ impl CoreEngine {
         });
         let kept = self.programs.len() * 2
             + self.listeners.len() * 2
-            + self.links.len() * (1 + usize::from(self.relay.is_some()))
+            + self.links.len() * (1 + usize::from(self.relay.is_some() || self.hosts.is_some()))
             + self.relay.as_ref().map_or(0, Relay::descriptors)
+            + self.hosts.as_ref().map_or(0, |hosts| hosts.descriptors())
             + self.deposits.descriptors();
         if kept + more + DESCRIPTOR_RESERVE > limit {
             return Err(Refusal::Errno(Errno::MFILE));

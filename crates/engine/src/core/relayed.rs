@@ -1,12 +1,22 @@
 //! What the relay asks: links to listeners of this host, and single connections to be offered.
 
 use super::{CoreEngine, Listener, Refusal};
+use crate::hosts;
 use crate::limits::FIRST_ANCHORS;
 use crate::relay::{self, Ask, Command, Parts, Relay};
 use netchannel_abi::address::Address;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+
+/// Who leads connections to listeners of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// The relay, those of programs of this host.
+    Relay,
+    /// The data plane, those of other hosts.
+    Hosts,
+}
 
 impl CoreEngine {
     /// The relay wants to lead connections to a listener.
@@ -28,37 +38,45 @@ impl CoreEngine {
     pub fn on_relay(&mut self) {
         let asks = self.relay.as_ref().map(Relay::take_asks);
         for ask in asks.into_iter().flatten() {
-            match ask {
-                Ask::Forget(link) => {
-                    self.links.remove(&link);
-                }
-                Ask::Link(listener, destination) => {
-                    let made = self.connect_relay(listener, &destination);
-                    let manner = self.listeners.get(&listener).map(Listener::manner);
-                    let answer = made.map(|parts| (parts, manner.unwrap_or_default()));
-                    let answer = answer.map_err(errno);
-                    let gone = matches!(answer, Err(Errno::CONNREFUSED));
-                    let other = gone.then(|| self.other_listener(listener, &destination));
-                    self.tell_relay(match other.flatten() {
-                        Some(to) => Command::Moved { from: listener, to },
-                        None => Command::Link(listener, answer),
-                    });
-                }
-                Ask::Float(listener) => {
-                    let answer = self.float(listener).map_err(errno);
-                    self.tell_relay(Command::Float(listener, answer));
-                }
-                Ask::Offer {
-                    ticket,
-                    listener,
-                    link,
-                    slot,
-                    anchor,
-                } => {
-                    let answer = self.offer_one(listener, link, slot, anchor).map_err(errno);
-                    self.tell_relay(Command::Offered(ticket, answer));
+            self.answer(ask, Asker::Relay);
+        }
+    }
+
+    /// Answers one question.
+    pub fn answer(&mut self, ask: Ask, asker: Asker) {
+        let answer = match ask {
+            Ask::Forget(link) => {
+                self.links.remove(&link);
+                return;
+            }
+            Ask::Link(listener, destination) => {
+                let made = self.connect_relay(listener, &destination);
+                let manner = self.listeners.get(&listener).map(Listener::manner);
+                let answer = made.map(|parts| (parts, manner.unwrap_or_default()));
+                let answer = answer.map_err(errno);
+                let gone = matches!(answer, Err(Errno::CONNREFUSED));
+                let other = gone.then(|| self.other_listener(listener, &destination));
+                match other.flatten() {
+                    Some(to) => Command::Moved { from: listener, to },
+                    None => Command::Link(listener, answer),
                 }
             }
+            Ask::Float(listener) => Command::Float(listener, self.float(listener).map_err(errno)),
+            Ask::Offer {
+                ticket,
+                listener,
+                link,
+                slot,
+                anchor,
+            } => {
+                let answer = self.offer_one(listener, link, slot, anchor);
+                Command::Offered(ticket, answer.map_err(errno))
+            }
+        };
+        match (asker, &self.hosts) {
+            (Asker::Relay, _) => self.tell_relay(answer),
+            (Asker::Hosts, Some(hosts)) => hosts.tell(hosts::Command::Relay(answer)),
+            (Asker::Hosts, None) => {}
         }
     }
 

@@ -34,13 +34,9 @@ pub struct Front {
 }
 
 impl Front {
-    /// Without listeners.
+    /// Without listeners. `count` is of the descriptors that links hold.
     #[must_use]
-    pub fn new() -> Self {
-        use rustix::process::{Resource, getrlimit};
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        // The other half is for programs to attach.
-        let most = usize::try_from(limit / 2).unwrap_or(usize::MAX);
+    pub fn new(count: Arc<Count>) -> Self {
         Self {
             targets: Targets::default(),
             pending: Vec::new(),
@@ -48,7 +44,7 @@ impl Front {
             stamps: 0,
             listeners: HashMap::new(),
             retries: VecDeque::new(),
-            count: Arc::new(Count::new(most)),
+            count,
         }
     }
 
@@ -130,6 +126,10 @@ impl Worker {
             listener: theirs,
             class: Class::Throughput,
         };
+        if !peer.rules().is_own(&opened.client) {
+            // The peer would believe this host.
+            return refuse(lane, Errno::ADDRNOTAVAIL);
+        }
         let socket = VirtualSocket::active(settings(), start(&lane), self.now);
         let made = insert(&peer, &end, wanted, (socket, lane), (0, None), self.now);
         if let Some(remote) = made {

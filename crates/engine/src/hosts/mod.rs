@@ -35,6 +35,7 @@ mod reasons;
 mod receive;
 mod remote;
 mod routing;
+mod rules;
 mod seats;
 mod send;
 mod service;
@@ -46,4 +47,5 @@ mod worker;
 mod tests;
 
 pub use peer::{Peer, Terms};
+pub use rules::{Rules, ip, is_unicast};
 pub use service::{Announcement, Command, Hosts, LineId, Lost, Report};

@@ -1,5 +1,6 @@
 //! A peer in one epoch: its sockets with this host, and the channels that lead to it.
 
+use super::rules::Rules;
 use super::service::LineId;
 use super::sockets::Sockets;
 use netchannel_scheduler::{ChannelId, ChannelView, WorkerId};
@@ -86,6 +87,7 @@ impl Route {
 pub struct Peer {
     number: u32,
     terms: Terms,
+    rules: Mutex<Rules>,
     sockets: Mutex<Sockets>,
     routes: Mutex<Vec<Arc<Route>>>,
     /// Changes with the routes.
@@ -98,10 +100,11 @@ pub struct Peer {
 impl Peer {
     /// A peer without channels. `number` is not used for another one.
     #[must_use]
-    pub fn new(number: u32, terms: Terms) -> Arc<Self> {
+    pub fn new(number: u32, terms: Terms, rules: Rules) -> Arc<Self> {
         Arc::new(Self {
             number,
             terms,
+            rules: Mutex::new(rules),
             sockets: Mutex::new(Sockets::new(terms.sockets, terms.peer_sockets)),
             routes: Mutex::new(Vec::new()),
             version: AtomicU64::new(1),
@@ -120,6 +123,11 @@ impl Peer {
     #[must_use]
     pub const fn terms(&self) -> &Terms {
         &self.terms
+    }
+
+    /// Which addresses its connections may have.
+    pub fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn sockets(&self) -> MutexGuard<'_, Sockets> {

@@ -68,6 +68,9 @@ impl Worker {
             Asked::Ignored => return,
             Asked::TooMany => return self.say_refused(peer, syn.handle, Refusal::Quota),
         }
+        if !peer.rules().admits(syn) {
+            return self.say_refused(peer, syn.handle, Refusal::NotAllowed);
+        }
         let since = self.now;
         let Some(front) = &mut self.front else { return };
         front.stamps += 1;

@@ -4,6 +4,7 @@ use super::front::Front;
 use super::mailbox::Mailbox;
 use super::peer::Peer;
 use super::worker::{Letter, Worker};
+use crate::relay::anchor::Count;
 use crate::relay::{self, Parts};
 use netchannel_driver::Channel;
 use netchannel_scheduler::{ChannelId, Class};
@@ -178,6 +179,7 @@ impl std::fmt::Debug for Shared {
 #[derive(Debug)]
 pub struct Hosts {
     shared: Arc<Shared>,
+    count: Arc<Count>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -187,6 +189,9 @@ impl Hosts {
     /// # Errors
     /// When descriptors or threads can not be had.
     pub fn start() -> Result<Self, Errno> {
+        use rustix::process::{Resource, getrlimit};
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        // The other half is for programs to attach.
         let inboxes = (0..WORKERS).map(|_| Mailbox::new());
         let shared = Arc::new(Shared {
             inboxes: inboxes.collect::<Result<_, _>>()?,
@@ -195,10 +200,11 @@ impl Hosts {
         });
         let mut hosts = Self {
             shared: Arc::clone(&shared),
+            count: Arc::new(Count::new(usize::try_from(limit / 2).unwrap_or(usize::MAX))),
             threads: Vec::new(),
         };
         for index in 0..WORKERS {
-            let front = (index == FRONT).then(Front::new);
+            let front = (index == FRONT).then(|| Front::new(Arc::clone(&hosts.count)));
             let worker = Worker::new(index, Arc::clone(&shared), front)?;
             let name = match index {
                 FRONT => "hosts-L".to_owned(),
@@ -247,6 +253,12 @@ impl Hosts {
                 }
             }
         }
+    }
+
+    /// Descriptors they hold besides a few for each link and channel.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        self.count.held()
     }
 
     /// Rings when there are reports.

@@ -8,11 +8,11 @@
 
 use super::settings::PeerSettings;
 pub use crate::hosts::Announcement;
+use crate::hosts::{ip, is_unicast};
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_wire::Listen;
 use netchannel_wire::announce::Heard as Serials;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 /// Listeners of a peer on one port: a program chooses among no more of them.
 const MOST_ON_A_PORT: usize = 16;
@@ -272,26 +272,4 @@ fn score(known: &Known, address: &Address) -> u8 {
         (INET6, INET) if !known.v6_only => 1,
         _ => 0,
     }
-}
-
-/// An address without its port.
-pub fn ip(address: &Address) -> Option<IpAddr> {
-    match address.family {
-        INET => address
-            .bytes
-            .first_chunk::<4>()
-            .map(|bytes| IpAddr::from(*bytes)),
-        INET6 => Some(IpAddr::from(address.bytes)),
-        _ => None,
-    }
-}
-
-/// Whether one other host can have it.
-pub fn is_unicast(ip: IpAddr) -> bool {
-    let local = match ip {
-        IpAddr::V4(ip) => ip.is_broadcast(),
-        // An address of one network means nothing without its interface.
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    };
-    !local && !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified()
 }

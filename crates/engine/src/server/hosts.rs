@@ -12,7 +12,8 @@ use netchannel_control::types::Response;
 impl Daemon {
     /// The parts that have to do with other hosts.
     fn parts(&mut self) -> Vec<&mut dyn Part> {
-        Vec::new()
+        let outside = self.outside.iter_mut();
+        outside.map(|outside| outside as &mut dyn Part).collect()
     }
 
     /// Everything that is shown of other hosts; empty without a configuration.

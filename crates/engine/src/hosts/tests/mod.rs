@@ -11,7 +11,7 @@ mod connections;
 mod losses;
 mod streams;
 
-use super::{Command, Hosts, LineId, Peer, Report, Terms};
+use super::{Command, Hosts, LineId, Peer, Report, Rules, Terms, ip};
 use crate::relay::anchor::Count;
 use crate::relay::lane::Lane;
 use crate::relay::link::LinkEnd;
@@ -76,6 +76,19 @@ fn parts(number: u64, role: Role, memory: &OwnedFd, channel: OwnedFd) -> Parts {
     }
 }
 
+/// The peer has one address, and this host the other.
+fn rules(peer: Address, own: Address) -> Rules {
+    let address = ip(&peer).unwrap();
+    let prefix = crate::peers::Prefix {
+        address,
+        length: 128,
+    };
+    Rules {
+        peer: vec![prefix],
+        own: vec![own],
+    }
+}
+
 /// Both ends of a new link.
 fn link(number: u64) -> (Parts, Parts) {
     let memory = memory::link(LAYOUT, number).unwrap();
@@ -97,7 +110,10 @@ impl World {
     /// Two hosts with these channels between them.
     fn new(channels: &[ChannelId]) -> Self {
         let hosts = [Hosts::start().unwrap(), Hosts::start().unwrap()];
-        let peers = [Peer::new(0, TERMS), Peer::new(0, TERMS)];
+        let peers = [
+            Peer::new(0, TERMS, rules(SERVER, CLIENT)),
+            Peer::new(0, TERMS, rules(CLIENT, SERVER)),
+        ];
         let (client, server) = link(1);
         hosts[0].serve(server);
         let (keep, _) = packet::owned_pair(SocketType::SEQPACKET).unwrap();

@@ -1,0 +1,93 @@
+//! Listeners of other hosts: shown in the directory, reached over a link whose other end the data plane has.
+
+use super::links::Made;
+use super::{Answer, CoreEngine, Refusal};
+use crate::directory::Row;
+use crate::hosts;
+use crate::limits::FIRST_ANCHORS;
+use crate::peers::OwnListener;
+use crate::relay::{self, Command};
+use netchannel_abi::address::Address;
+use netchannel_abi::directory::entry_flags;
+use rustix::io::Errno;
+use std::rc::Rc;
+
+/// What other hosts are to be told of the listeners of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenerNews {
+    /// There is one.
+    Listens(u32, OwnListener),
+    /// It is gone.
+    Gone(u32),
+}
+
+impl CoreEngine {
+    /// A number for a listener of another host.
+    pub fn next_remote(&mut self) -> u32 {
+        self.next_listener()
+    }
+
+    /// Shows a listener of another host to programs.
+    ///
+    /// # Errors
+    /// `NOBUFS` when the directory is full.
+    pub fn add_remote(&mut self, number: u32, address: &Address) -> Result<(), Errno> {
+        self.directory.insert(Row {
+            listener: number,
+            flags: entry_flags::REMOTE,
+            address: *address,
+            program: relay::PROGRAM,
+        })?;
+        self.remotes.insert(number, *address);
+        Ok(())
+    }
+
+    /// Takes it out again. Connections to it live on.
+    pub fn remove_remote(&mut self, number: u32) {
+        if self.remotes.remove(&number).is_some() {
+            self.directory.remove(number);
+        }
+    }
+
+    /// The link of a program to the data plane, for all listeners of other hosts.
+    pub(super) fn connect_remote(
+        &mut self,
+        number: u32,
+        words: &[u64; 14],
+        listens: &Address,
+    ) -> Result<Answer, Refusal> {
+        let meant = Address::from_words([words[1], words[2], words[3]]).unmapped();
+        let there = (listens.bytes, listens.port) == (meant.bytes, meant.port);
+        if meant.family != 0 && !there {
+            return Err(Refusal::Errno(Errno::CONNREFUSED));
+        }
+        self.admit_link(number, 0)?;
+        self.admit_descriptors(1)?;
+        let hosts = Rc::clone(self.hosts.as_ref().ok_or(Errno::CONNREFUSED)?);
+        let Made {
+            number: link,
+            memory,
+            client,
+            server,
+        } = self.make_link(FIRST_ANCHORS)?;
+        let mut answer = Answer::default();
+        answer.words[..4].copy_from_slice(&client.words());
+        answer.descriptors = client.all();
+        hosts.tell(hosts::Command::Relay(Command::Serve(server.parts()?)));
+        self.note_link(link, number, 0, memory);
+        let estate = self.estate(number)?;
+        estate.links.set(estate.links.get() + 1);
+        Ok(answer)
+    }
+
+    /// What has happened to listeners of this host since the last time.
+    pub fn take_news(&mut self) -> Vec<ListenerNews> {
+        std::mem::take(&mut self.news)
+    }
+
+    pub(super) fn note_news(&mut self, news: ListenerNews) {
+        if self.hosts.is_some() {
+            self.news.push(news);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Which addresses a connection with a peer may have: what it says of itself is checked, as is what a program says.
+
+use crate::peers::Prefix;
+use netchannel_abi::address::{Address, INET, INET6};
+use netchannel_wire::NcSyn;
+use std::net::IpAddr;
+
+/// What is configured of a peer, and this host's addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Where the peer's programs may be.
+    pub peer: Vec<Prefix>,
+    /// This host's addresses besides loopback.
+    pub own: Vec<Address>,
+}
+
+impl Rules {
+    /// Whether a connection may come from the peer: from an address of its own to one of this host that others can reach. What
+    /// listens at loopback only is no business of another host.
+    #[must_use]
+    pub fn admits(&self, syn: &NcSyn) -> bool {
+        let client = ip(&syn.client);
+        let of_peer = |ip: IpAddr| is_unicast(ip) && self.peer.iter().any(|one| one.contains(ip));
+        syn.client.port != 0 && client.is_some_and(of_peer) && self.is_own(&syn.server)
+    }
+
+    /// Whether an address is this host's, and not loopback.
+    #[must_use]
+    pub fn is_own(&self, address: &Address) -> bool {
+        let plain = address.unmapped();
+        let same = |own: &Address| own.family == plain.family && own.bytes == plain.bytes;
+        !plain.is_loopback() && self.own.iter().any(same)
+    }
+}
+
+/// An address without its port.
+#[must_use]
+pub fn ip(address: &Address) -> Option<IpAddr> {
+    match address.family {
+        INET => address
+            .bytes
+            .first_chunk::<4>()
+            .map(|bytes| IpAddr::from(*bytes)),
+        INET6 => Some(IpAddr::from(address.bytes).to_canonical()),
+        _ => None,
+    }
+}
+
+/// Whether one other host can have it.
+#[must_use]
+pub fn is_unicast(ip: IpAddr) -> bool {
+    let elsewhere = match ip {
+        IpAddr::V4(ip) => !ip.is_broadcast(),
+        // An address of one network means nothing without its interface.
+        IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+    };
+    elsewhere && !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netchannel_wire::{Class, Handle};
+
+    #[test]
+    fn a_peer_speaks_for_itself_only() {
+        let prefix = Prefix {
+            address: IpAddr::from([10, 2, 0, 0]),
+            length: 16,
+        };
+        let rules = Rules {
+            peer: vec![prefix],
+            own: vec![Address::v4([10, 1, 0, 1], 0)],
+        };
+        let admits = |client: Address, server: Address| {
+            rules.admits(&NcSyn {
+                handle: Handle {
+                    index: 0,
+                    generation: 1,
+                },
+                client,
+                server,
+                limit: 0,
+                listener: 1,
+                class: Class::Throughput,
+            })
+        };
+        let (client, server) = (
+            Address::v4([10, 2, 0, 1], 7),
+            Address::v4([10, 1, 0, 1], 80),
+        );
+        assert!(admits(client, server));
+        assert!(admits(client.mapped(), server.mapped()));
+        for other in [[127, 0, 0, 1], [10, 1, 0, 1], [10, 3, 0, 1], [0; 4]] {
+            assert!(!admits(Address::v4(other, 7), server), "{other:?}");
+        }
+        assert!(!admits(Address { port: 0, ..client }, server));
+        for other in [[127, 0, 0, 1], [10, 1, 0, 2], [10, 2, 0, 1], [0; 4]] {
+            assert!(!admits(client, Address::v4(other, 80)), "{other:?}");
+        }
+    }
+}
