@@ -4,6 +4,8 @@
 use netchannel_abi::address::Address;
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::{LAYOUT_HASH, VERSION};
+use netchannel_configuration::Configuration;
+use netchannel_control::hosts::Hosts;
 use netchannel_control::types::{Request, Response, Status};
 use netchannel_engine::{Daemon, Limits, Options, ServeError, Stopper};
 use rustix::net::{
@@ -35,6 +37,15 @@ pub fn small() -> Limits {
 
 impl Served {
     pub fn new(limits: Limits, idle_exit: Option<Duration>) -> Self {
+        Self::with(limits, idle_exit, None)
+    }
+
+    /// A daemon that knows other hosts.
+    pub fn with(
+        limits: Limits,
+        idle_exit: Option<Duration>,
+        configuration: Option<Configuration>,
+    ) -> Self {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("d.sock");
         let (sender, receiver) = mpsc::channel();
@@ -44,7 +55,7 @@ impl Served {
                 idle_exit,
                 limits,
                 version: "test".to_owned(),
-                configuration: None,
+                configuration,
                 relay_local: false,
             })?;
             sender.send(daemon.stopper()?).unwrap();
@@ -82,6 +93,16 @@ impl Served {
             netchannel_control::request(&self.path(), Request::Status, Duration::from_secs(5));
         match answer.unwrap() {
             Response::Status(status) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What it shows of other hosts.
+    pub fn hosts(&self) -> Hosts {
+        let answer =
+            netchannel_control::request(&self.path(), Request::Hosts, Duration::from_secs(5));
+        match answer.unwrap() {
+            Response::Hosts(hosts) => *hosts,
             other => panic!("{other:?}"),
         }
     }
@@ -184,7 +205,12 @@ impl Client {
 
     /// Announces a listener. Returns its number and the accept channel.
     pub fn listen(&mut self, port: u16, cookie: u64) -> (u64, OwnedFd) {
-        let [a, b, c] = Address::v4([127, 0, 0, 1], port).to_words();
+        self.listen_at(&Address::v4([127, 0, 0, 1], port), cookie)
+    }
+
+    /// The same at any address.
+    pub fn listen_at(&mut self, address: &Address, cookie: u64) -> (u64, OwnedFd) {
+        let [a, b, c] = address.to_words();
         let (answer, mut descriptors) = self
             .ask(Operation::Listen, &[a, b, c, cookie, 128, 0], &[])
             .unwrap();
