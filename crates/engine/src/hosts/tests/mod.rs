@@ -9,6 +9,7 @@
 
 mod connections;
 mod losses;
+mod speed;
 mod streams;
 
 use super::{Command, Hosts, LineId, Peer, Report, Rules, Terms, ip};
