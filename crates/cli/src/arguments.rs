@@ -35,6 +35,15 @@ pub enum Command {
     /// List every socket of every program, the path it takes and why
     #[command(after_help = help::SS)]
     Ss(Ss),
+    /// List the other hosts that are configured, and how they are reached
+    #[command(after_help = help::PEERS)]
+    Peers(Hosts),
+    /// List the channels to other hosts
+    #[command(after_help = help::CHANNELS)]
+    Channels(Hosts),
+    /// Change what the daemon does while it runs
+    #[command(after_help = help::SET)]
+    Set(Set),
     /// Check or reload netchannel.toml, which names the peers of this host
     #[command(after_help = help::CONFIG)]
     Config(Config),
@@ -227,6 +236,46 @@ pub struct Check {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `netchannel peers` and `netchannel channels`.
+#[derive(Debug, Args)]
+pub struct Hosts {
+    /// Whom to ask.
+    #[command(flatten)]
+    pub asking: Asking,
+    /// Only of this peer
+    #[arg(long, value_name = "NAME")]
+    pub peer: Option<String>,
+}
+
+/// `netchannel set`.
+#[derive(Debug, Args)]
+pub struct Set {
+    /// What to change.
+    #[command(subcommand)]
+    pub command: SetCommand,
+}
+
+/// What can be changed.
+#[derive(Debug, Subcommand)]
+pub enum SetCommand {
+    /// Use another policy from the next decision on; without one, show those in use
+    Scheduler(Scheduler),
+}
+
+/// `netchannel set scheduler`.
+#[derive(Debug, Args)]
+pub struct Scheduler {
+    /// A policy and its parameters, such as: shortest-queue congested-last=off
+    #[arg(value_name = "POLICY")]
+    pub setting: Vec<String>,
+    /// List all policies with their parameters
+    #[arg(long)]
+    pub list: bool,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub asking: Asking,
 }
 
 /// `netchannel bench`.

@@ -10,12 +10,17 @@ use std::time::Duration;
 /// How long a daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn ask(asking: &Asking, request: Request) -> Result<Response, String> {
+/// Asks the daemon; what went wrong is a sentence.
+///
+/// # Errors
+/// When it does not answer, or refuses.
+pub fn ask(asking: &Asking, request: Request) -> Result<Response, String> {
     let socket = socket_path(asking.socket.as_deref()).map_err(|error| error.to_string())?;
     netchannel_control::request(&socket, request, PATIENCE).map_err(|error| error.to_string())
 }
 
-fn finish(result: Result<String, String>) -> c_int {
+/// Prints a text, or complains. Returns the exit code.
+pub fn finish(result: Result<String, String>) -> c_int {
     match result {
         Ok(text) => {
             print(&text);
@@ -28,13 +33,18 @@ fn finish(result: Result<String, String>) -> c_int {
     }
 }
 
-fn json<T: serde::Serialize>(value: &T) -> Result<String, String> {
+/// A value for scripts.
+///
+/// # Errors
+/// When it can not be written as JSON.
+pub fn json<T: serde::Serialize>(value: &T) -> Result<String, String> {
     serde_json::to_string_pretty(value)
         .map(|text| text + "\n")
         .map_err(|error| error.to_string())
 }
 
-fn unexpected() -> String {
+/// What is said of an answer that makes no sense.
+pub fn unexpected() -> String {
     "the daemon answered something else; it may be of another version".to_owned()
 }
 

@@ -71,6 +71,40 @@ Reasons why a socket is not virtual:
 Exit codes:
   0  a daemon answered    1  none did, or it refused    2  the command line is wrong";
 
+/// Of `peers`.
+pub const PEERS: &str = "\
+Examples:
+  netchannel peers
+  netchannel peers --peer beta --json
+
+L and T are channels for few bytes soon (latency) and for many (throughput): those that are up, and
+in brackets how many there may be. docs/operating.md explains every column.
+
+Exit codes:
+  0  a daemon answered    1  none did, or it refused    2  the command line is wrong";
+
+/// Of `channels`.
+pub const CHANNELS: &str = "\
+Examples:
+  netchannel channels
+  netchannel channels --peer beta --json
+
+Exit codes:
+  0  a daemon answered    1  none did, or it refused    2  the command line is wrong";
+
+/// Of `set`.
+pub const SET: &str = "\
+Examples:
+  netchannel set scheduler                                 the policies in use
+  netchannel set scheduler --list                          all there are, with their parameters
+  netchannel set scheduler shortest-queue
+  netchannel set scheduler hysteresis most=8 busy=80%
+
+What is set holds until the daemon ends or reads its configuration again.
+
+Exit codes:
+  0  done    1  no daemon answered, or it refused    2  the command line is wrong";
+
 /// Of `config`.
 pub const CONFIG: &str = "\
 Without netchannel.toml, a daemon serves connections within its host only. With it, the daemon keeps

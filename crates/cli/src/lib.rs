@@ -5,7 +5,7 @@
 //! ```text
 //!  netchannel run -- PROGRAM --(daemon there? library there?)--> exec PROGRAM
 //!  netchannel daemon          --> engine
-//!  netchannel status | ss     --> control --> daemon
+//!  netchannel status | ss | peers | ...  --> control --> daemon
 //!  netchannel config check    --> configuration
 //! ```
 
@@ -18,6 +18,7 @@ mod doctor;
 mod executable;
 mod generate;
 mod help;
+mod hosts;
 mod library;
 mod log;
 mod run;
@@ -49,6 +50,9 @@ pub fn execute() -> c_int {
         Command::Daemon(options) => daemon::daemon(&options),
         Command::Status(options) => ask::status(&options),
         Command::Ss(options) => ask::sockets(&options),
+        Command::Peers(options) => hosts::peers(&options),
+        Command::Channels(options) => hosts::channels(&options),
+        Command::Set(options) => hosts::set(&options),
         Command::Config(options) => config::config(&options),
         Command::Doctor(options) => doctor::doctor(&options),
         Command::Bench(options) => bench::bench(&options),

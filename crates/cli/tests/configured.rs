@@ -58,6 +58,10 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    fn json(&self, words: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&self.text(words)).unwrap()
+    }
+
     fn daemon(&self, words: &[&str]) -> Daemon {
         let all: Vec<&str> = ["daemon"].iter().chain(words).copied().collect();
         let log = self.folder.path().join("log");
@@ -181,4 +185,77 @@ fn a_daemon_in_the_background_keeps_its_configuration() {
     let told = place.text(&["config", "reload"]);
     assert!(told.contains("netchannel.toml was read again"), "{told}");
     place.text(&["status", "--shutdown"]);
+}
+
+const NO_PEERS: &str = "no peers are configured: see netchannel config --help";
+
+#[test]
+fn without_peers_every_command_says_so() {
+    let place = Place::new(ORDER);
+    let _daemon = place.daemon(&[]);
+    for words in [["peers"], ["channels"]] {
+        assert_eq!(place.text(&words).trim_end(), NO_PEERS);
+    }
+    for words in [["peers", "--json"], ["channels", "--json"]] {
+        assert_eq!(place.json(&words), serde_json::json!([]));
+    }
+    for words in [
+        &["set", "scheduler"][..],
+        &["set", "scheduler", "sticky"],
+        &["peers", "--peer", "beta"],
+    ] {
+        let output = place.ask(words);
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(said(&output).contains(NO_PEERS), "{}", said(&output));
+    }
+}
+
+#[test]
+fn peers_are_listed_as_configured() {
+    let place = Place::new(ORDER);
+    let _daemon = place.daemon(&["--config", "netchannel.toml"]);
+    let text = place.text(&["peers"]);
+    let line = text.lines().nth(1).unwrap();
+    assert!(
+        text.starts_with("PEER") && line.starts_with("beta"),
+        "{text}"
+    );
+    assert!(line.contains("127.0.0.9:1"), "{text}");
+    let json = place.json(&["peers", "--json"]);
+    assert_eq!(json[0]["name"], "beta");
+    assert_eq!(json[0]["prefixes"][0], "10.0.0.0/24");
+    assert_eq!(json[0]["throughput"]["most"], 4);
+    let text = place.text(&["channels"]);
+    assert_eq!(text, "no channel is up: netchannel peers says why\n");
+    let output = place.ask(&["channels", "--peer", "gamma"]);
+    assert!(said(&output).contains("there is no peer \"gamma\"; there are beta"));
+}
+
+#[test]
+fn a_policy_is_set_until_the_file_is_read_again() {
+    let place = Place::new(ORDER);
+    let _daemon = place.daemon(&["--config", "netchannel.toml"]);
+    let text = place.text(&["set", "scheduler"]);
+    assert!(
+        text.contains("channel    configuration  round-robin"),
+        "{text}"
+    );
+    let text = place.text(&["set", "scheduler", "shortest-queue", "congested-last=off"]);
+    assert!(
+        text.contains("channel    set            shortest-queue threshold=2MiB congested-last=off"),
+        "{text}"
+    );
+    let output = place.ask(&["set", "scheduler", "shortest-queue", "threshold=1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said(&output).contains("threshold=1 is not 4KiB to 1GiB"),
+        "{}",
+        said(&output)
+    );
+    let told = place.text(&["config", "reload"]);
+    assert!(told.contains("scheduler.channel has changed"), "{told}");
+    let json = place.json(&["set", "scheduler", "--json"]);
+    assert_eq!(json[0]["set"], false);
+    let list = place.text(&["set", "scheduler", "--list"]);
+    assert!(list.contains("quantum=64KiB"), "{list}");
 }

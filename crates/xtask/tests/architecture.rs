@@ -41,6 +41,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "ring",
             "shm",
             "control",
+            "scheduler",
             "configuration",
             "engine",
             "bench",
