@@ -259,3 +259,79 @@ fn a_policy_is_set_until_the_file_is_read_again() {
     let list = place.text(&["set", "scheduler", "--list"]);
     assert!(list.contains("quantum=64KiB"), "{list}");
 }
+
+/// An address that nobody else has at the moment.
+fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn fetch(address: &str, request: &str) -> std::io::Result<String> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address)?;
+    stream.write_all(request.as_bytes())?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+
+#[test]
+fn metrics_are_served_where_the_file_says_and_nowhere_else() {
+    let (first, second) = (free_address(), free_address());
+    let place = Place::new(&format!("{ORDER}[metrics]\nlisten = \"{first}\"\n"));
+    let _daemon = place.daemon(&["--config", "netchannel.toml"]);
+    let text = fetch(&first, METRICS).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    for line in [
+        "# TYPE netchannel_programs gauge",
+        "netchannel_programs 0",
+        "netchannel_peer_up{peer=\"beta\"} 0",
+        "netchannel_reloads_total{result=\"taken\"} 0",
+    ] {
+        assert!(
+            text.lines().any(|one| one == line),
+            "{line} is not in {text}"
+        );
+    }
+    let text = fetch(&first, "GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert!(text.starts_with("HTTP/1.1 404"), "{text}");
+    // Elsewhere after a reload; an address that is taken changes nothing.
+    place.write(&format!("{ORDER}[metrics]\nlisten = \"{second}\"\n"));
+    place.text(&["config", "reload"]);
+    assert!(
+        fetch(&second, METRICS)
+            .unwrap()
+            .contains("result=\"taken\"} 1")
+    );
+    assert!(fetch(&first, METRICS).is_err());
+    let taken = std::net::TcpListener::bind(&first).unwrap();
+    place.write(&format!("{ORDER}[metrics]\nlisten = \"{first}\"\n"));
+    let output = place.ask(&["config", "reload"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("name another address under metrics.listen"));
+    assert!(
+        fetch(&second, METRICS)
+            .unwrap()
+            .contains("result=\"refused\"} 1")
+    );
+    drop(taken);
+    place.write(ORDER);
+    place.text(&["config", "reload"]);
+    assert!(fetch(&second, METRICS).is_err());
+}
+
+#[test]
+fn a_daemon_does_not_start_where_metrics_can_not_be_served() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let place = Place::new(&format!("{ORDER}[metrics]\nlisten = \"{address}\"\n"));
+    let output = place.ask(&["daemon", "--config", "netchannel.toml"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said(&output).contains("metrics cannot be served at"),
+        "{}",
+        said(&output)
+    );
+}

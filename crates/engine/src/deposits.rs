@@ -185,6 +185,7 @@ mod tests {
     fn estate() -> Rc<Estate> {
         Rc::new(Estate {
             program: 7,
+            user: 1000,
             number: 3,
             region: memfd(),
             size: 0,

@@ -25,6 +25,7 @@ pub mod hosts;
 mod limits;
 mod locals;
 mod memory;
+mod metrics;
 mod netlink;
 mod options;
 mod outside;
@@ -36,6 +37,7 @@ mod program;
 mod relay;
 mod server;
 mod threads;
+mod totals;
 mod view;
 mod watch;
 

@@ -51,6 +51,9 @@ pub enum ServeError {
     /// What is needed for other hosts can not be had.
     #[error(transparent)]
     Peers(#[from] crate::peers::PeersError),
+    /// Metrics can not be served where the configuration says.
+    #[error("{0}")]
+    Metrics(String),
     /// Waiting for events failed.
     #[error("cannot wait for events ({0})")]
     Events(Errno),

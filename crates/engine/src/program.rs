@@ -24,6 +24,8 @@ pub struct Credentials {
 pub struct Estate {
     /// Number of the program it was made for.
     pub program: u32,
+    /// User of the program it was made for.
+    pub user: u32,
     /// Number of the region: a program has another one after an exec.
     pub number: u64,
     /// The program's region.

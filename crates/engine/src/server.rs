@@ -7,6 +7,7 @@ use crate::core::CoreEngine;
 use crate::faults::Faults;
 use crate::hosts::Hosts;
 use crate::locals;
+use crate::metrics::Metrics;
 use crate::options::{Options, ServeError};
 use crate::outside::Outside;
 use crate::program::Credentials;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 mod answers;
 mod commands;
 mod hosts;
+mod metrics;
 mod programs;
 
 /// Messages of one program handled before others have their turn.
@@ -44,6 +46,9 @@ pub struct Daemon {
     reload: (UnixStream, UnixStream),
     configured: Option<Configured>,
     outside: Option<Outside>,
+    metrics: Option<Metrics>,
+    /// How often the configuration was read again, and how often it had mistakes.
+    reloads: [u64; 2],
     spare: Option<OwnedFd>,
     half_open: HashMap<u32, Instant>,
     started: Instant,
@@ -129,6 +134,8 @@ impl Daemon {
             reload,
             configured,
             outside,
+            metrics: None,
+            reloads: [0; 2],
             spare: spare(),
             half_open: HashMap::new(),
             started: now,
@@ -136,6 +143,10 @@ impl Daemon {
             ending: false,
         };
         daemon.refresh_addresses();
+        if let Some(configured) = &daemon.configured {
+            let address = configured.current().metrics;
+            daemon.serve_metrics(address).map_err(ServeError::Metrics)?;
+        }
         Ok(daemon)
     }
 
@@ -213,7 +224,8 @@ impl Daemon {
             outside.tend(&mut self.core, now);
             outside.deadline(now)
         });
-        [idle, attaching, commands, deposits, outside]
+        let fetches = self.metrics.as_mut().and_then(|one| one.expire(now));
+        [idle, attaching, commands, deposits, outside, fetches]
             .into_iter()
             .flatten()
             .min()
@@ -235,6 +247,8 @@ impl Daemon {
                 }
                 self.refresh_addresses();
             }
+            Subject::Metrics => self.accept_fetches(),
+            Subject::Fetch(number) => self.on_fetch(number, happening),
             Subject::Relay => self.core.on_relay(),
             Subject::Peers => self.outside.iter_mut().for_each(Outside::on_peers),
             Subject::Hosts => {
@@ -267,15 +281,15 @@ impl Daemon {
 
 /// Takes a connection. Without a free descriptor the connection is taken with the spare one and
 /// closed: left in the queue it would wake the daemon for ever.
-fn accept(listener: &OwnedFd, spare_descriptor: &mut Option<OwnedFd>) -> Option<OwnedFd> {
+fn accept(listener: impl AsFd, spare_descriptor: &mut Option<OwnedFd>) -> Option<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     loop {
-        match rustix::net::accept_with(listener, flags) {
+        match rustix::net::accept_with(&listener, flags) {
             Ok(socket) => return Some(socket),
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(Errno::MFILE | Errno::NFILE) => {
                 spare_descriptor.take()?;
-                drop(rustix::net::accept_with(listener, flags));
+                drop(rustix::net::accept_with(&listener, flags));
                 *spare_descriptor = spare();
                 tracing::warn!("no descriptor is left; a connection was refused");
             }

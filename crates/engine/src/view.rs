@@ -5,6 +5,7 @@ use crate::class;
 use crate::core::CoreEngine;
 use crate::memory;
 use crate::program::{Estate, Program};
+use crate::totals::{Totals, Users};
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_abi::link::{
     self, Layout, MOST_RING_LOG2, QUEUE_CAPACITY, QueueIndices, Role, Slot, side_flags,
@@ -30,7 +31,9 @@ pub fn sockets(core: &CoreEngine, user: Option<u32>) -> Vec<Socket> {
     };
     let mut shown = Vec::new();
     for (number, program, estate) in estates(core, user) {
-        collect(&mut links, number, program, estate, &mut shown);
+        each(program, estate, |entry, state| {
+            shown.push(socket(&mut links, number, program, entry, state));
+        });
     }
     shown.sort_by_key(|socket| (socket.program, socket.descriptor));
     shown
@@ -83,29 +86,50 @@ pub fn program(
             .count() as u64,
         ..types::Program::default()
     };
-    let mut fallbacks = vec![0; Reason::ALL.len()];
+    let mut totals = Totals::default();
     for (_, _, estate) in regions.iter().filter(|(owner, _, _)| *owner == number) {
         shown.memory_bytes += memory::occupied(&estate.region);
-        let Some(region) = map(estate) else { continue };
-        let Some(header) = region.at::<Header>(0) else {
-            continue;
-        };
-        shown.connects += header.connects.load(Relaxed);
-        shown.accepts += header.accepts.load(Relaxed);
-        shown.tokens += header.tokens.load(Relaxed);
-        shown.sleeps += header.sleeps.load(Relaxed);
-        shown.faults += header.faults.load(Relaxed);
-        for (sum, count) in fallbacks.iter_mut().zip(&header.fallbacks) {
-            *sum += count.load(Relaxed);
+        if let Some(region) = map(estate) {
+            totals.add(&Totals::of(&region));
         }
     }
-    let counted = Reason::ALL.iter().zip(fallbacks);
+    shown.connects = totals.connects;
+    shown.accepts = totals.accepts;
+    shown.tokens = totals.tokens;
+    shown.sleeps = totals.sleeps;
+    shown.faults = totals.faults;
+    let counted = Reason::ALL.iter().zip(totals.fallbacks);
     let counted = counted.map(|(reason, count)| Fallback {
         reason: reason.name().to_owned(),
         count,
     });
     shown.fallbacks = counted.filter(|fallback| fallback.count > 0).collect();
     shown
+}
+
+/// What programs counted, with those that are gone, by user.
+pub fn users(core: &CoreEngine) -> Users {
+    let mut users = core.departed().clone();
+    for (_, _, estate) in estates(core, None) {
+        if let Some(region) = map(estate) {
+            users.add(estate.user, &Totals::of(&region));
+        }
+    }
+    users
+}
+
+/// How many sockets take each path.
+pub fn paths(core: &CoreEngine) -> Vec<(Path, u64)> {
+    let all = [Path::Virtual, Path::Kernel, Path::Listener, Path::Fresh];
+    let mut counts = all.map(|path| (path, 0));
+    for (_, program, estate) in estates(core, None) {
+        each(program, estate, |_, state| {
+            let (path, _) = path_of(state);
+            let of_path = counts.iter_mut().find(|(one, _)| *one == path);
+            of_path.into_iter().for_each(|(_, count)| *count += 1);
+        });
+    }
+    counts.to_vec()
 }
 
 fn map(estate: &Estate) -> Option<Region> {
@@ -157,13 +181,8 @@ impl Links<'_> {
     }
 }
 
-fn collect(
-    links: &mut Links<'_>,
-    number: u32,
-    program: &Program,
-    estate: &Estate,
-    shown: &mut Vec<Socket>,
-) {
+/// Every socket in a region.
+fn each(program: &Program, estate: &Estate, mut visit: impl FnMut(&SocketEntry, State)) {
     let Some(region) = map(estate) else { return };
     let Some(header) = region.at::<Header>(0) else {
         return;
@@ -176,8 +195,18 @@ fn collect(
         };
         let state = State::from_word(entry.state.load(Acquire));
         if state != State::Free && !is_left_behind(program, entry) {
-            shown.push(socket(links, number, program, entry, state));
+            visit(entry, state);
         }
+    }
+}
+
+/// The path of a state, and the state in TCP's words.
+const fn path_of(state: State) -> (Path, &'static str) {
+    match state {
+        State::Virtual => (Path::Virtual, "ESTAB"),
+        State::Kernel => (Path::Kernel, "KERNEL"),
+        State::Listener => (Path::Listener, "LISTEN"),
+        State::Fresh | State::Free => (Path::Fresh, "UNCONN"),
     }
 }
 
@@ -197,12 +226,7 @@ fn socket(
     entry: &SocketEntry,
     state: State,
 ) -> Socket {
-    let (path, name) = match state {
-        State::Virtual => (Path::Virtual, "ESTAB"),
-        State::Kernel => (Path::Kernel, "KERNEL"),
-        State::Listener => (Path::Listener, "LISTEN"),
-        State::Fresh | State::Free => (Path::Fresh, "UNCONN"),
-    };
+    let (path, name) = path_of(state);
     let maker = entry.process.load(Relaxed);
     let class = class::said(entry.hints.load(Relaxed));
     let mut socket = Socket {

@@ -29,10 +29,14 @@ pub enum Subject {
     Peers,
     /// The data plane between hosts tells something.
     Hosts,
+    /// Somebody connects to fetch metrics.
+    Metrics,
     /// A program says something or hangs up.
     Program(u32),
     /// A command says something or can take more.
     Command(u32),
+    /// Who fetches metrics says something or can take more.
+    Fetch(u32),
 }
 
 impl Subject {
@@ -46,8 +50,10 @@ impl Subject {
             Self::Reload => 5,
             Self::Peers => 6,
             Self::Hosts => 7,
+            Self::Metrics => 8,
             Self::Program(number) => 6 << 32 | number as u64,
             Self::Command(number) => 7 << 32 | number as u64,
+            Self::Fetch(number) => 8 << 32 | number as u64,
         }
     }
 
@@ -62,8 +68,10 @@ impl Subject {
             (0, 5) => Self::Reload,
             (0, 6) => Self::Peers,
             (0, 7) => Self::Hosts,
+            (0, 8) => Self::Metrics,
             (6, number) => Self::Program(number),
             (7, number) => Self::Command(number),
+            (8, number) => Self::Fetch(number),
             _ => return None,
         })
     }

@@ -24,6 +24,7 @@ use crate::ports::Ports;
 use crate::program::Program;
 use crate::relay::Relay;
 use netchannel_abi::address::Address;
+use crate::totals::Users;
 use netchannel_abi::message::{Message, Operation};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -72,6 +73,8 @@ pub struct CoreEngine {
     last_listener: u32,
     last_link: u64,
     mismatches: HashSet<(u64, u64)>,
+    /// What programs counted that are gone.
+    departed: Users,
     /// Leads connections to listeners of this host, where that is asked for.
     relay: Option<Relay>,
     /// Leads connections to listeners of other hosts, and from there to those of this one.
@@ -106,6 +109,7 @@ impl CoreEngine {
             last_listener: 0,
             last_link: 0,
             mismatches: HashSet::new(),
+            departed: Users::default(),
             relay,
             hosts,
             remotes: HashMap::new(),
@@ -201,6 +205,12 @@ impl CoreEngine {
     #[must_use]
     pub const fn links(&self) -> &BTreeMap<u64, Link> {
         &self.links
+    }
+
+    /// What programs counted that are gone.
+    #[must_use]
+    pub const fn departed(&self) -> &Users {
+        &self.departed
     }
 
     /// Whether `more` descriptors can be kept and a few still be free for what passes through.

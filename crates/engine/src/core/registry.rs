@@ -70,12 +70,14 @@ impl CoreEngine {
             }
             return Err(Refusal::Errno(Errno::NONET));
         }
+        let user = program.credentials.user;
         let entries = self.limits.entries;
         let (region, size) = memory::program_region(entries)?;
         let handed = Rc::new(region.try_clone().map_err(|error| from_io(&error))?);
         self.last_region += 1;
         let estate = Rc::new(Estate {
             program: number,
+            user,
             number: self.last_region,
             region,
             size,
@@ -172,6 +174,7 @@ impl CoreEngine {
     pub(super) fn settle(&mut self, estates: impl IntoIterator<Item = Rc<Estate>>) {
         for estate in estates {
             if let Ok(estate) = Rc::try_unwrap(estate) {
+                self.departed.keep(&estate);
                 for block in estate.ports.into_inner() {
                     self.ports.give(block);
                 }

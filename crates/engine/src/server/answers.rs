@@ -39,7 +39,7 @@ impl Daemon {
         }
     }
 
-    fn status(&mut self, only: Option<u32>) -> Status {
+    pub(super) fn status(&mut self, only: Option<u32>) -> Status {
         let core = &self.core;
         let estates = view::estates(core, only);
         let mut programs: Vec<_> = core

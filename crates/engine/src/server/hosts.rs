@@ -5,7 +5,7 @@ use crate::configured::{Configured, refusal, scheduler};
 use crate::part::Part;
 use crate::threads;
 use netchannel_configuration::Change;
-use netchannel_control::configuration::Reload;
+use netchannel_control::configuration::{Problem, Reload};
 use netchannel_control::hosts::Hosts;
 use netchannel_control::types::Response;
 
@@ -43,12 +43,27 @@ impl Daemon {
             ..Reload::default()
         };
         match configured.read_again() {
-            Ok((read, changes)) => {
-                told.warnings = self.configure(read, &changes);
-                told.changes = changes.iter().map(ToString::to_string).collect();
-            }
+            Ok((read, changes)) => match self.serve_metrics(read.current().metrics) {
+                Ok(()) => {
+                    told.warnings = self.configure(read, &changes);
+                    told.changes = changes.iter().map(ToString::to_string).collect();
+                }
+                Err(sentence) => told.problems.push(Problem {
+                    line: 0,
+                    column: 0,
+                    key: "metrics.listen".to_owned(),
+                    sentence,
+                }),
+            },
             Err(problems) => told.problems = problems.problems,
         }
+        let [taken, refused] = &mut self.reloads;
+        let count = if told.problems.is_empty() {
+            taken
+        } else {
+            refused
+        };
+        *count += 1;
         Response::Reloaded(told)
     }
 

@@ -1,0 +1,161 @@
+//! What programs counted, summed up for each user, with those that are gone: a counter must not go back when a program ends.
+
+use crate::program::Estate;
+use netchannel_abi::program::Header;
+use netchannel_abi::reason::Reason;
+use netchannel_shm::{Access, Region};
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Users that are told apart; those beyond count as one.
+const MOST_USERS: usize = 1024;
+/// The user that stands for those beyond.
+pub const OTHERS: u32 = u32::MAX;
+/// More than any program counts in its life: what is larger is a lie, and is taken for this.
+const MOST: u64 = 1 << 48;
+
+/// What one or more programs counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Connections made over shared memory.
+    pub connects: u64,
+    /// Connections accepted over shared memory.
+    pub accepts: u64,
+    /// Wake-ups written to sleeping peers.
+    pub tokens: u64,
+    /// Times a thread slept for a socket.
+    pub sleeps: u64,
+    /// Faults found in what peers wrote.
+    pub faults: u64,
+    /// Sockets that fell back to kernel TCP, in the order of [`Reason::ALL`].
+    pub fallbacks: [u64; Reason::ALL.len()],
+}
+
+impl Totals {
+    /// What the region of a program says now. It may lie.
+    pub fn of(region: &Region) -> Self {
+        let Some(header) = region.at::<Header>(0) else {
+            return Self::default();
+        };
+        let count = |word: &AtomicU64| word.load(Relaxed).min(MOST);
+        let mut totals = Self {
+            connects: count(&header.connects),
+            accepts: count(&header.accepts),
+            tokens: count(&header.tokens),
+            sleeps: count(&header.sleeps),
+            faults: count(&header.faults),
+            ..Self::default()
+        };
+        for (sum, word) in totals.fallbacks.iter_mut().zip(&header.fallbacks) {
+            *sum = count(word);
+        }
+        totals
+    }
+
+    /// Adds what others counted.
+    pub fn add(&mut self, other: &Self) {
+        let words = [
+            (&mut self.connects, other.connects),
+            (&mut self.accepts, other.accepts),
+            (&mut self.tokens, other.tokens),
+            (&mut self.sleeps, other.sleeps),
+            (&mut self.faults, other.faults),
+        ];
+        let fallbacks = self.fallbacks.iter_mut().zip(other.fallbacks);
+        for (sum, count) in words.into_iter().chain(fallbacks) {
+            *sum = sum.saturating_add(count);
+        }
+    }
+}
+
+/// Totals by user.
+#[derive(Clone, Debug, Default)]
+pub struct Users(BTreeMap<u32, Totals>);
+
+impl Users {
+    /// Adds what the programs of a user counted.
+    pub fn add(&mut self, user: u32, totals: &Totals) {
+        let known = self.0.contains_key(&user) || self.0.len() < MOST_USERS;
+        let user = if known { user } else { OTHERS };
+        self.0.entry(user).or_default().add(totals);
+    }
+
+    /// A region is used no longer: what it counted stays.
+    pub fn keep(&mut self, estate: &Estate) {
+        let mapped = Region::map(estate.region.as_raw_fd(), estate.size, Access::ReadOnly);
+        if let Ok(region) = mapped {
+            self.add(estate.user, &Totals::of(&region));
+        }
+    }
+
+    /// Each user with what was counted.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Totals)> {
+        self.0.iter().map(|(user, totals)| (*user, totals))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_told_apart_up_to_a_bound() {
+        let mut users = Users::default();
+        let one = Totals {
+            connects: 1,
+            ..Totals::default()
+        };
+        for user in 0..2000 {
+            users.add(user, &one);
+        }
+        users.add(3, &one);
+        let counts: Vec<(u32, u64)> = users
+            .iter()
+            .map(|(user, one)| (user, one.connects))
+            .collect();
+        assert_eq!(counts.len(), MOST_USERS + 1);
+        assert_eq!(counts[3], (3, 2));
+        assert_eq!(counts[MOST_USERS], (OTHERS, 2000 - MOST_USERS as u64));
+    }
+
+    #[test]
+    fn sums_do_not_wrap() {
+        let mut totals = Totals {
+            tokens: u64::MAX - 1,
+            ..Totals::default()
+        };
+        totals.add(&Totals {
+            tokens: MOST,
+            ..Totals::default()
+        });
+        assert_eq!(totals.tokens, u64::MAX);
+    }
+
+    #[test]
+    fn what_a_program_counted_stays_and_lies_are_bounded() {
+        let (region, size) = crate::memory::program_region(16).unwrap();
+        let mapped = Region::map(region.as_raw_fd(), size, Access::ReadWrite).unwrap();
+        let header: &Header = mapped.at(0).unwrap();
+        header.accepts.store(5, Relaxed);
+        header.tokens.store(u64::MAX, Relaxed);
+        header.fallbacks[3].store(2, Relaxed);
+        let estate = Estate {
+            program: 1,
+            user: 1000,
+            number: 1,
+            region,
+            size,
+            entries: 16,
+            ports: std::cell::RefCell::default(),
+            links: std::cell::Cell::default(),
+        };
+        let mut users = Users::default();
+        users.keep(&estate);
+        users.keep(&estate);
+        let (user, totals) = users.iter().next().unwrap();
+        assert_eq!((user, totals.accepts, totals.tokens), (1000, 10, 2 * MOST));
+        assert_eq!(totals.fallbacks[3], 4);
+    }
+}
