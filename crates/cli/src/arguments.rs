@@ -35,6 +35,9 @@ pub enum Command {
     /// List every socket of every program, the path it takes and why
     #[command(after_help = help::SS)]
     Ss(Ss),
+    /// Show programs, peers, channels and sockets as they move, until q is pressed
+    #[command(after_help = help::TOP)]
+    Top(Top),
     /// List the other hosts that are configured, and how they are reached
     #[command(after_help = help::PEERS)]
     Peers(Hosts),
@@ -236,6 +239,27 @@ pub struct Check {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `netchannel top`.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Whom to ask.
+    #[command(flatten)]
+    pub asking: Asking,
+    /// Print one page and end; --json, or an output that is no terminal, does so too
+    #[arg(long)]
+    pub once: bool,
+    /// Seconds between two looks, 0.1 to 3600
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
+    pub interval: f64,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("seconds from 0.1 to 3600 are needed".to_owned()),
+    }
 }
 
 /// `netchannel peers` and `netchannel channels`.

@@ -6,6 +6,7 @@ Examples:
   netchannel run -- redis-server        run a server with NetChannel under it
   netchannel run -- redis-benchmark     and a client: they talk memory to memory
   netchannel ss                         see which path every socket takes
+  netchannel top                        see what moves
   netchannel doctor                     see what this host lacks
 
 Exit codes:
@@ -70,6 +71,19 @@ Reasons why a socket is not virtual:
 
 Exit codes:
   0  a daemon answered    1  none did, or it refused    2  the command line is wrong";
+
+/// Of `top`.
+pub const TOP: &str = "\
+Examples:
+  netchannel top
+  netchannel top --interval 0.5
+  netchannel top --once
+  netchannel top --json --interval 5      rates over five seconds, for scripts
+
+Keys: q ends it, as Ctrl-C does; blank looks at once.
+
+Exit codes:
+  0  ended as asked    1  no daemon answered    2  the command line is wrong";
 
 /// Of `peers`.
 pub const PEERS: &str = "\

@@ -23,6 +23,7 @@ mod library;
 mod log;
 mod run;
 mod show;
+mod top;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
@@ -50,6 +51,7 @@ pub fn execute() -> c_int {
         Command::Daemon(options) => daemon::daemon(&options),
         Command::Status(options) => ask::status(&options),
         Command::Ss(options) => ask::sockets(&options),
+        Command::Top(options) => top::top(&options),
         Command::Peers(options) => hosts::peers(&options),
         Command::Channels(options) => hosts::channels(&options),
         Command::Set(options) => hosts::set(&options),

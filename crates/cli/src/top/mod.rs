@@ -1,0 +1,101 @@
+//! `netchannel top`: programs, peers, channels and sockets as they move, until `q`.
+
+mod page;
+mod rates;
+mod screen;
+
+use crate::arguments::{Asking, Top};
+use crate::ask::{ask, finish, json, unexpected};
+use netchannel_control::hosts::Hosts;
+use netchannel_control::types::{Request, Response, Socket, Status};
+use page::page;
+use rates::Moved;
+use screen::{Screen, Wake};
+use std::ffi::c_int;
+use std::time::{Duration, Instant};
+
+/// What a daemon shows at one moment.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// When it was asked.
+    pub at: Instant,
+    /// The daemon and its programs.
+    pub status: Status,
+    /// Sockets of programs.
+    pub sockets: Vec<Socket>,
+    /// Other hosts; nothing where the daemon tells this user nothing of them.
+    pub hosts: Hosts,
+}
+
+fn look(asking: &Asking) -> Result<Look, String> {
+    let at = Instant::now();
+    let Response::Status(status) = ask(asking, Request::Status)? else {
+        return Err(unexpected());
+    };
+    let Response::Sockets(sockets) = ask(asking, Request::Sockets)? else {
+        return Err(unexpected());
+    };
+    let hosts = match ask(asking, Request::Hosts) {
+        Ok(Response::Hosts(hosts)) => *hosts,
+        // Whoever may only see what is theirs is shown that.
+        Ok(_) | Err(_) => Hosts::default(),
+    };
+    Ok(Look {
+        at,
+        status: *status,
+        sockets,
+        hosts,
+    })
+}
+
+/// Runs the command.
+pub fn top(arguments: &Top) -> c_int {
+    let interval = Duration::from_secs_f64(arguments.interval);
+    if arguments.once || arguments.asking.json || !screen::is_terminal() {
+        return finish(once(arguments, interval));
+    }
+    match Screen::enter() {
+        Ok(screen) => watch(screen, arguments, interval),
+        Err(error) => finish(Err(format!(
+            "cannot use this terminal ({error}); try netchannel top --once"
+        ))),
+    }
+}
+
+/// One page, from two looks.
+fn once(arguments: &Top, interval: Duration) -> Result<String, String> {
+    let before = look(&arguments.asking)?;
+    std::thread::sleep(interval);
+    let after = look(&arguments.asking)?;
+    let moved = Moved::between(&before, &after);
+    if arguments.asking.json {
+        return json(&moved);
+    }
+    let lines = page(&after, &moved);
+    Ok(lines.into_iter().map(|line| line.text + "\n").collect())
+}
+
+fn watch(mut screen: Screen, arguments: &Top, interval: Duration) -> c_int {
+    let mut before: Option<Look> = None;
+    loop {
+        let due = Instant::now() + interval;
+        match look(&arguments.asking) {
+            Ok(now) => {
+                let moved = Moved::between(before.as_ref().unwrap_or(&now), &now);
+                screen.show(page(&now, &moved));
+                before = Some(now);
+            }
+            Err(sentence) => {
+                screen.show(page::sorry(&sentence));
+                before = None;
+            }
+        }
+        loop {
+            match screen.wait(due) {
+                Wake::Due => break,
+                Wake::Redraw => screen.draw(),
+                Wake::End => return 0,
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What `netchannel top` shows, as lines.
+
+use super::Look;
+use super::rates::Moved;
+use crate::hosts::{counted, microseconds, name};
+use crate::show::{bytes, duration, table};
+use netchannel_control::hosts::NO_PEERS;
+use netchannel_control::types::Path;
+
+/// Sockets that are shown at most: the fastest.
+const MOST_SOCKETS: usize = 200;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The text, without control characters.
+    pub text: String,
+    /// It heads a table.
+    pub is_head: bool,
+}
+
+fn plain(text: impl Into<String>) -> Line {
+    Line {
+        text: text.into(),
+        is_head: false,
+    }
+}
+
+/// A page that only says why there is none.
+pub fn sorry(sentence: &str) -> Vec<Line> {
+    vec![plain(sentence)]
+}
+
+/// A table with a line before it.
+fn tabled(lines: &mut Vec<Line>, head: &[&str], rows: Vec<Vec<String>>) {
+    lines.push(plain(""));
+    let text = table(head, rows);
+    for (index, line) in text.lines().enumerate() {
+        lines.push(Line {
+            text: line.to_owned(),
+            is_head: index == 0,
+        });
+    }
+}
+
+/// The whole page.
+pub fn page(look: &Look, moved: &Moved) -> Vec<Line> {
+    let mut lines = head(look, moved);
+    if look.hosts.peers.is_empty() {
+        lines.push(plain(NO_PEERS));
+    } else {
+        peers(&mut lines, look, moved);
+        channels(&mut lines, look, moved);
+    }
+    sockets(&mut lines, moved);
+    lines
+}
+
+fn head(look: &Look, moved: &Moved) -> Vec<Line> {
+    let status = &look.status;
+    let count = |path: Path| {
+        let sockets = look.sockets.iter();
+        sockets.filter(|socket| socket.path == path).count()
+    };
+    let host = match look.hosts.host.as_str() {
+        "" => "netchannel",
+        host => host,
+    };
+    let threads: Vec<String> = moved
+        .threads
+        .iter()
+        .map(|thread| {
+            let (whole, tenth) = (thread.utilisation / 10, thread.utilisation % 10);
+            format!("{} {whole}.{tenth} %", thread.name)
+        })
+        .collect();
+    vec![
+        plain(format!(
+            "{host}  up {}  {} programs  {} listeners  {} links  {}",
+            duration(status.uptime_seconds),
+            status.programs.len(),
+            status.listeners,
+            status.links,
+            bytes(status.memory_bytes),
+        )),
+        plain(format!(
+            "sockets  {} virtual  {} kernel  {} listening  {} connects/s  {} fallbacks/s",
+            count(Path::Virtual),
+            count(Path::Kernel),
+            count(Path::Listener),
+            moved.connects,
+            moved.fallbacks,
+        )),
+        plain(format!("threads  {}", threads.join("  "))),
+    ]
+}
+
+fn peers(lines: &mut Vec<Line>, look: &Look, moved: &Moved) {
+    let head = [
+        "PEER",
+        "STATE",
+        "L",
+        "T",
+        "RTT",
+        "SOCKETS",
+        "SENT/s",
+        "RECEIVED/s",
+        "SEGMENTS/s",
+        "REPEATED",
+        "REASON",
+    ];
+    let both = look.hosts.peers.iter().zip(&moved.peers);
+    let rows = both.map(|(peer, moved)| {
+        let rates = &moved.rates;
+        vec![
+            peer.name.clone(),
+            peer.state.to_string(),
+            counted(peer.latency),
+            counted(peer.throughput),
+            microseconds(peer.round_trip_microseconds),
+            peer.sockets.to_string(),
+            bytes(rates.sent_bytes),
+            bytes(rates.received_bytes),
+            (rates.sent_segments + rates.received_segments).to_string(),
+            bytes(peer.traffic.repeated_bytes),
+            peer.reason.clone(),
+        ]
+    });
+    tabled(lines, &head, rows.collect());
+}
+
+fn channels(lines: &mut Vec<Line>, look: &Look, moved: &Moved) {
+    if look.hosts.channels.is_empty() {
+        return;
+    }
+    let head = [
+        "PEER",
+        "CHANNEL",
+        "STATE",
+        "WORKER",
+        "RTT",
+        "QUEUED",
+        "UNSENT",
+        "SENT/s",
+        "RECEIVED/s",
+        "RETRANS",
+    ];
+    let both = look.hosts.channels.iter().zip(&moved.channels);
+    let rows = both.map(|(channel, moved)| {
+        vec![
+            channel.peer.clone(),
+            name(channel),
+            channel.state.to_string(),
+            channel.worker.to_string(),
+            microseconds(channel.round_trip_microseconds),
+            bytes(channel.queued_bytes),
+            bytes(channel.unsent_bytes),
+            bytes(moved.rates.sent_bytes),
+            bytes(moved.rates.received_bytes),
+            channel.retransmissions.to_string(),
+        ]
+    });
+    tabled(lines, &head, rows.collect());
+}
+
+fn sockets(lines: &mut Vec<Line>, moved: &Moved) {
+    let head = [
+        "PROGRAM",
+        "PID",
+        "FD",
+        "LOCAL",
+        "PEER",
+        "SENT/s",
+        "RECEIVED/s",
+        "SEND-Q",
+        "RECV-Q",
+        "CLASS",
+    ];
+    if moved.sockets.is_empty() {
+        lines.push(plain(""));
+        lines.push(plain("no virtual socket moves anything"));
+        return;
+    }
+    let rows = moved.sockets.iter().take(MOST_SOCKETS).map(|one| {
+        let socket = &one.socket;
+        vec![
+            socket.name.clone(),
+            socket.process.to_string(),
+            socket.descriptor.to_string(),
+            socket.local.clone(),
+            socket.peer.clone(),
+            bytes(one.sent_per_second),
+            bytes(one.received_per_second),
+            bytes(socket.send_queue),
+            bytes(socket.receive_queue),
+            socket.class.clone(),
+        ]
+    });
+    tabled(lines, &head, rows.collect());
+}
+
+#[cfg(test)]
+#[path = "page_tests.rs"]
+mod tests;

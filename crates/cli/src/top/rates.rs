@@ -1,0 +1,164 @@
+//! How fast everything moved between two looks.
+
+use super::Look;
+use netchannel_control::rates::{self, Rates, per_second};
+use netchannel_control::types::Socket;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// What moved, for scripts and for the page. Everything is per second.
+#[derive(Clone, Debug, Serialize)]
+pub struct Moved {
+    /// Over how long it was taken.
+    pub seconds: f64,
+    /// Connections that programs made over shared memory.
+    pub connects: u64,
+    /// Sockets that went over kernel TCP.
+    pub fallbacks: u64,
+    /// Threads of the daemon.
+    pub threads: Vec<Thread>,
+    /// Peers, as configured.
+    pub peers: Vec<PeerRates>,
+    /// Channels.
+    pub channels: Vec<ChannelRates>,
+    /// Sockets that moved anything, the fastest first.
+    pub sockets: Vec<SocketRates>,
+}
+
+/// A thread of the daemon.
+#[derive(Clone, Debug, Serialize)]
+pub struct Thread {
+    /// Its name.
+    pub name: String,
+    /// Share of the time that it had a processor, 0 to 1000.
+    pub utilisation: u64,
+}
+
+/// A peer.
+#[derive(Clone, Debug, Serialize)]
+pub struct PeerRates {
+    /// Its name.
+    pub peer: String,
+    /// How fast.
+    #[serde(flatten)]
+    pub rates: Rates,
+}
+
+/// A channel.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChannelRates {
+    /// Name of the peer.
+    pub peer: String,
+    /// `latency` or `throughput`.
+    pub class: &'static str,
+    /// Its number within the class.
+    pub number: u32,
+    /// How fast.
+    #[serde(flatten)]
+    pub rates: Rates,
+}
+
+/// A socket of a program.
+#[derive(Clone, Debug, Serialize)]
+pub struct SocketRates {
+    /// Which.
+    #[serde(flatten)]
+    pub socket: Socket,
+    /// Bytes written.
+    pub sent_per_second: u64,
+    /// Bytes read.
+    pub received_per_second: u64,
+}
+
+/// What tells a socket from all others, for as long as it lives.
+fn identity(socket: &Socket) -> (u32, i32, u64, u32, &str, &str) {
+    (
+        socket.program,
+        socket.descriptor,
+        socket.link,
+        socket.slot,
+        &socket.local,
+        &socket.peer,
+    )
+}
+
+impl Moved {
+    /// What moved between two looks.
+    pub fn between(before: &Look, after: &Look) -> Self {
+        let span = after.at.saturating_duration_since(before.at);
+        let threads = after.hosts.workers.iter().map(|worker| Thread {
+            name: worker.name.clone(),
+            utilisation: rates::utilisation(&before.hosts, &after.hosts, worker),
+        });
+        let peers = after.hosts.peers.iter().map(|peer| PeerRates {
+            peer: peer.name.clone(),
+            rates: rates::of_peer(&before.hosts, &after.hosts, &peer.name),
+        });
+        let channels = after.hosts.channels.iter().map(|channel| ChannelRates {
+            peer: channel.peer.clone(),
+            class: channel.class.name(),
+            number: channel.number,
+            rates: rates::of_channel(&before.hosts, &after.hosts, channel),
+        });
+        Self {
+            seconds: span.as_secs_f64(),
+            connects: programs(before, after, span, |one| one.connects),
+            fallbacks: programs(before, after, span, |one| {
+                one.fallbacks.iter().map(|fallback| fallback.count).sum()
+            }),
+            threads: threads.collect(),
+            peers: peers.collect(),
+            channels: channels.collect(),
+            sockets: sockets(before, after, span),
+        }
+    }
+}
+
+/// A counter of all programs that were there both times.
+fn programs(
+    before: &Look,
+    after: &Look,
+    span: Duration,
+    count: impl Fn(&netchannel_control::types::Program) -> u64,
+) -> u64 {
+    let old: HashMap<u32, u64> = before
+        .status
+        .programs
+        .iter()
+        .map(|one| (one.program, count(one)))
+        .collect();
+    let now = after.status.programs.iter();
+    now.filter_map(|one| {
+        let old = old.get(&one.program)?;
+        Some(per_second(*old, count(one), span))
+    })
+    .sum()
+}
+
+fn sockets(before: &Look, after: &Look, span: Duration) -> Vec<SocketRates> {
+    let old: HashMap<_, _> = before
+        .sockets
+        .iter()
+        .map(|socket| (identity(socket), socket))
+        .collect();
+    let mut moved: Vec<SocketRates> = after
+        .sockets
+        .iter()
+        .filter_map(|socket| {
+            let old = old.get(&identity(socket))?;
+            let sent = per_second(old.sent, socket.sent, span);
+            let received = per_second(old.received, socket.received, span);
+            (sent > 0 || received > 0).then(|| SocketRates {
+                socket: socket.clone(),
+                sent_per_second: sent,
+                received_per_second: received,
+            })
+        })
+        .collect();
+    moved.sort_by_key(|one| {
+        let all = one.sent_per_second.saturating_add(one.received_per_second);
+        std::cmp::Reverse(all)
+    });
+    moved
+}
