@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What each crate may depend on among the crates of this workspace (normal and build dependencies).
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("abi", &[]),
     ("ring", &["abi"]),
     ("shm", &["abi", "ring"]),
@@ -17,6 +17,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("driver", &["abi", "shm"]),
     ("control", &["abi"]),
     ("scheduler", &[]),
+    ("namespaces", &[]),
     ("configuration", &["abi", "control", "scheduler", "wire"]),
     (
         "engine",

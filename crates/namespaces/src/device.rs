@@ -1,0 +1,150 @@
+//! The devices of the two hosts: made and addressed with `ip`, offloads set as ethtool does.
+
+use crate::{ADDRESSES, Error, Host};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::process::Stdio;
+
+/// The name of each host's end of the cable.
+pub const DEVICE: &str = "veth0";
+
+/// Bytes to which the kernel's TCP may let a socket's buffer grow in these hosts, in either direction.
+pub const BUFFER: usize = 4 << 20;
+
+/// What the devices do for TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offload {
+    /// As a veth comes: segments of up to 64 KiB pass as one.
+    Segments,
+    /// TSO, GSO and GRO off: every packet of the MTU's size passes by itself.
+    Packets,
+}
+
+/// Commands of linux/ethtool.h, which libc does not have.
+const SET_GSO: u32 = 0x24;
+const SET_TSO: u32 = 0x1f;
+const SET_GRO: u32 = 0x2c;
+
+/// `struct ethtool_value`
+#[repr(C)]
+struct Value {
+    command: u32,
+    data: u32,
+}
+
+/// Makes the cable and the addresses, and waits for nothing: addresses can be used at once.
+pub fn join(a: &Host, b: &Host) -> Result<(), Error> {
+    let settings = |error: io::Error| Error::Devices(error.to_string());
+    for host in [a, b] {
+        host.within(configure)
+            .and_then(|result| result)
+            .map_err(settings)?;
+    }
+    let cable = format!(
+        "link add {DEVICE} type veth peer name {DEVICE} netns {}\n",
+        b.path().display()
+    );
+    ip(a, &(cable + &addresses(a)?))?;
+    ip(b, &addresses(b)?)
+}
+
+/// Settings of a namespace, all before it has devices.
+fn configure() -> io::Result<()> {
+    let buffers = format!("4096 131072 {BUFFER}");
+    fs::write("/proc/sys/net/ipv4/tcp_rmem", &buffers)?;
+    fs::write(
+        "/proc/sys/net/ipv4/tcp_wmem",
+        format!("4096 16384 {BUFFER}"),
+    )?;
+    if has_ipv6() {
+        // Addresses stay when the cable is pulled, and are used at once when it is back.
+        fs::write("/proc/sys/net/ipv6/conf/default/keep_addr_on_down", "1")?;
+        fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0")?;
+    }
+    Ok(())
+}
+
+fn has_ipv6() -> bool {
+    Path::new("/proc/sys/net/ipv6/conf/default/keep_addr_on_down").exists()
+}
+
+/// What `ip` is to do for one host. Both hosts' addresses are on the cable, so that no routes are needed.
+fn addresses(host: &Host) -> Result<String, Error> {
+    let ipv6 = host
+        .within(has_ipv6)
+        .map_err(|error| Error::Devices(error.to_string()))?;
+    let mut text = String::from("link set lo up\n");
+    // Writing to a String can not fail.
+    for index in 0..ADDRESSES {
+        let _ = writeln!(text, "addr add {}/16 dev {DEVICE}", host.v4(index));
+        if ipv6 {
+            let _ = writeln!(text, "addr add {}/16 dev {DEVICE} nodad", host.v6(index));
+        }
+    }
+    let _ = writeln!(text, "link set {DEVICE} up");
+    Ok(text)
+}
+
+/// Runs lines of `ip` in a host.
+pub fn ip(host: &Host, lines: &str) -> Result<(), Error> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => Error::NoIproute,
+        _ => Error::Devices(error.to_string()),
+    };
+    // PATH of other users often has no sbin.
+    let program = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip", "/bin/ip"]
+        .into_iter()
+        .find(|path| Path::new(path).exists())
+        .unwrap_or("ip");
+    let mut child = host
+        .command(program)
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    if let Some(mut input) = child.stdin.take() {
+        // What it does not read it complains about.
+        let _ = input.write_all(lines.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    let first = complaint.lines().next().unwrap_or("no reason given");
+    Err(Error::Devices(format!("ip: {first}")))
+}
+
+/// Sets the offloads of the device in the namespace of the calling thread.
+pub fn offload(offload: Offload) -> io::Result<()> {
+    // SAFETY: takes integers.
+    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor just made, owned by nobody else.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    // GRO stays as a veth comes, off: whole segments leave it nothing to do, and single packets are meant to stay single.
+    let segments = u32::from(offload == Offload::Segments);
+    for (command, data) in [(SET_GSO, segments), (SET_TSO, segments), (SET_GRO, 0)] {
+        let mut value = Value { command, data };
+        // SAFETY: all-zero is a valid ifreq.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (place, byte) in request.ifr_name.iter_mut().zip(DEVICE.bytes()) {
+            *place = libc::c_char::from_ne_bytes([byte]);
+        }
+        request.ifr_ifru.ifru_data = (&raw mut value).cast();
+        // SAFETY: `request` and `value` live through the call, and are what this command reads.
+        let result =
+            unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Two hosts on one machine: network namespaces joined by a veth pair, for experiments and tests.
+//!
+//! It makes them, gives their ends addresses, starts programs in either, pulls the cable and puts it in again, and turns
+//! segmentation offload on and off. The namespaces have no name: the kernel keeps them as long as somebody holds them open
+//! or lives in them, and a guard process ends whoever lives in them as soon as their maker is gone, however it went. So
+//! nothing is left behind, and any number of them can be in use at a time.
+//!
+//! It never touches the machine's own network, and knows nothing of NetChannel.
+//!
+//! ```text
+//!   maker --- Hosts --+-- Host a  10.77.1.1  veth0 ======== veth0  10.77.2.1  Host b
+//!     |               |           fd77:1::1                        fd77:2::1
+//!     |               +-- enter(&mut Command), within(|| ...), cable, offload
+//!     +--- pipe ---> guard: when the pipe ends, kills what lives in a or b
+//! ```
+
+mod device;
+mod guard;
+mod namespace;
+mod rights;
+
+pub use device::{BUFFER, DEVICE, Offload};
+pub use rights::gain_rights;
+
+use guard::Guard;
+use namespace::Namespace;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Addresses of each family that a host has: the first, and others for whom one has not ports enough.
+pub const ADDRESSES: u8 = 8;
+
+/// Why there are no two hosts.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system does not let us make namespaces.
+    #[error(
+        "network namespaces can not be made ({0}): this needs root with CAP_SYS_ADMIN, or user namespaces \
+         (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)"
+    )]
+    NotAllowed(#[source] io::Error),
+    /// `ip` is missing.
+    #[error("`ip` is not installed (Debian: apt-get install iproute2)")]
+    NoIproute,
+    /// The devices could not be set up.
+    #[error("the two hosts can not be joined: {0}")]
+    Devices(String),
+    /// The guard could not be started.
+    #[error("the guard of the two hosts can not be started: {0}")]
+    Guard(#[source] io::Error),
+}
+
+/// Two hosts and the cable between them. They end with this value.
+#[derive(Debug)]
+pub struct Hosts {
+    // First: it ends what lives there while the namespaces are still held.
+    _guard: Guard,
+    /// One.
+    pub a: Host,
+    /// The other.
+    pub b: Host,
+}
+
+impl Hosts {
+    /// Makes both. Where this process is not root, [`gain_rights`] comes first.
+    ///
+    /// # Errors
+    /// If that is not allowed, or `ip` is missing or fails.
+    pub fn make() -> Result<Self, Error> {
+        let a = Host::make("a", 1).map_err(Error::NotAllowed)?;
+        let b = Host::make("b", 2).map_err(Error::NotAllowed)?;
+        let guard = Guard::start([&a.namespace, &b.namespace]).map_err(Error::Guard)?;
+        let hosts = Hosts {
+            _guard: guard,
+            a,
+            b,
+        };
+        device::join(&hosts.a, &hosts.b)?;
+        Ok(hosts)
+    }
+
+    /// Pulls the cable at one end, or puts it in again: `b` loses its device, `a` its carrier. Addresses stay.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn cable(&self, up: bool) -> Result<(), Error> {
+        let word = if up { "up" } else { "down" };
+        device::ip(&self.b, &format!("link set {DEVICE} {word}\n"))
+    }
+
+    /// Turns segmentation offload of both ends on or off.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn offload(&self, offload: Offload) -> io::Result<()> {
+        self.a.within(|| device::offload(offload))??;
+        self.b.within(|| device::offload(offload))?
+    }
+}
+
+/// One of two hosts.
+#[derive(Debug, Clone)]
+pub struct Host {
+    name: &'static str,
+    /// The third byte of its IPv4 addresses and the second group of its IPv6 addresses.
+    number: u8,
+    namespace: Namespace,
+}
+
+impl Host {
+    fn make(name: &'static str, number: u8) -> io::Result<Self> {
+        Ok(Host {
+            name,
+            number,
+            namespace: Namespace::make()?,
+        })
+    }
+
+    /// `a` or `b`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its IPv4 address of an index below [`ADDRESSES`].
+    #[must_use]
+    pub fn v4(&self, index: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, self.number, 1 + index)
+    }
+
+    /// Its IPv6 address of an index below [`ADDRESSES`].
+    #[must_use]
+    pub fn v6(&self, index: u8) -> Ipv6Addr {
+        Ipv6Addr::new(
+            0xfd77,
+            u16::from(self.number),
+            0,
+            0,
+            0,
+            0,
+            0,
+            1 + u16::from(index),
+        )
+    }
+
+    /// Its first IPv4 address.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        IpAddr::V4(self.v4(0))
+    }
+
+    /// Lets a program start in this host.
+    pub fn enter(&self, command: &mut Command) {
+        let namespace = self.namespace.clone();
+        // SAFETY: setns is a plain system call; nothing is allocated or locked.
+        unsafe { command.pre_exec(move || namespace.enter()) };
+    }
+
+    /// A program that starts in this host.
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        self.enter(&mut command);
+        command
+    }
+
+    /// Does something in this host, on a thread of its own: what it opens belongs to this host for good.
+    ///
+    /// # Errors
+    /// If the thread can not enter.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        self.namespace.within(work)
+    }
+
+    /// Where others find the namespace, as long as this process holds it: `nsenter --net=PATH`.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        let descriptor = self.namespace.as_raw_fd();
+        PathBuf::from(format!("/proc/{}/fd/{descriptor}", std::process::id()))
+    }
+
+    /// The namespace's inode, by which `/proc/PID/ns/net` names it.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn inode(&self) -> io::Result<u64> {
+        self.namespace.inode()
+    }
+}

@@ -1,0 +1,246 @@
+//! Two hosts really are two, talk to each other, and leave nothing behind.
+//!
+//! It has no test harness: who is not root must be alone in the process when it gains its rights, and one test ends with its maker
+//! killed. What is not allowed here is skipped, and said so.
+
+use netchannel_namespaces::{Hosts, Offload, gain_rights};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+const MAKER: &str = "maker-to-be-killed";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.first().map(String::as_str) {
+        Some(MAKER) => return maker(),
+        Some("--list") => {
+            println!("hosts: test");
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    if let Err(error) = gain_rights() {
+        println!("skipped: hosts: {error}");
+        return ExitCode::SUCCESS;
+    }
+    let tests: [(&str, fn()); 6] = [
+        ("hosts_reach_each_other", hosts_reach_each_other),
+        ("loopback_is_each_hosts_own", loopback_is_each_hosts_own),
+        ("programs_start_in_a_host", programs_start_in_a_host),
+        (
+            "a_pulled_cable_stops_and_resumes",
+            a_pulled_cable_stops_and_resumes,
+        ),
+        ("offloads_can_be_set", offloads_can_be_set),
+        (
+            "a_killed_maker_leaves_nothing",
+            a_killed_maker_leaves_nothing,
+        ),
+    ];
+    for (name, test) in tests {
+        test();
+        println!("test {name} ... ok");
+    }
+    ExitCode::SUCCESS
+}
+
+fn connect(hosts: &Hosts, to: IpAddr) -> (TcpStream, TcpStream) {
+    let listener = hosts
+        .b
+        .within(|| TcpListener::bind(SocketAddr::new(to, 0)))
+        .unwrap()
+        .unwrap();
+    let address = listener.local_addr().unwrap();
+    let limit = Duration::from_secs(5);
+    let client = hosts
+        .a
+        .within(|| TcpStream::connect_timeout(&address, limit))
+        .unwrap()
+        .unwrap();
+    client.set_nodelay(true).unwrap();
+    let (server, from) = listener.accept().unwrap();
+    assert!(from.ip() == hosts.a.address() || from.is_ipv6(), "{from}");
+    for stream in [&client, &server] {
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+    }
+    (client, server)
+}
+
+fn ask(client: &mut TcpStream, server: &mut TcpStream) {
+    let mut text = [0; 5];
+    client.write_all(b"hello").unwrap();
+    server.read_exact(&mut text).unwrap();
+    assert_eq!(&text, b"hello");
+}
+
+fn hosts_reach_each_other() {
+    let hosts = Hosts::make().unwrap();
+    for address in [
+        hosts.b.address(),
+        IpAddr::V4(hosts.b.v4(7)),
+        IpAddr::V6(hosts.b.v6(0)),
+    ] {
+        if address.is_ipv6() && !Path::new("/proc/net/if_inet6").exists() {
+            println!("left out: IPv6");
+            continue;
+        }
+        let (mut client, mut server) = connect(&hosts, address);
+        ask(&mut client, &mut server);
+    }
+}
+
+fn loopback_is_each_hosts_own() {
+    let hosts = Hosts::make().unwrap();
+    let listen = || TcpListener::bind("127.0.0.1:4000");
+    let in_a = hosts.a.within(listen).unwrap().unwrap();
+    let in_b = hosts.b.within(listen).unwrap().unwrap();
+    drop(in_a);
+    let refused = hosts.a.within(|| TcpStream::connect("127.0.0.1:4000"));
+    assert!(refused.unwrap().is_err());
+    assert!(
+        hosts
+            .b
+            .within(|| TcpStream::connect("127.0.0.1:4000"))
+            .unwrap()
+            .is_ok()
+    );
+    drop(in_b);
+}
+
+fn programs_start_in_a_host() {
+    let hosts = Hosts::make().unwrap();
+    let own = fs::read_link("/proc/self/ns/net").unwrap();
+    for host in [&hosts.a, &hosts.b] {
+        let output = host.command("readlink").arg("/proc/self/ns/net").output();
+        let name = String::from_utf8(output.unwrap().stdout).unwrap();
+        assert_eq!(name.trim(), format!("net:[{}]", host.inode().unwrap()));
+        assert_ne!(name.trim(), own.to_str().unwrap());
+        let through = fs::metadata(host.path());
+        assert!(through.is_ok());
+    }
+}
+
+fn a_pulled_cable_stops_and_resumes() {
+    let hosts = Hosts::make().unwrap();
+    let mut addresses = vec![hosts.b.address()];
+    if Path::new("/proc/net/if_inet6").exists() {
+        addresses.push(IpAddr::V6(hosts.b.v6(0)));
+    }
+    let mut pairs: Vec<_> = addresses
+        .iter()
+        .map(|address| connect(&hosts, *address))
+        .collect();
+    hosts.cable(false).unwrap();
+    for (client, server) in &mut pairs {
+        client.write_all(b"hello").unwrap();
+        server
+            .set_read_timeout(Some(Duration::from_millis(100)))
+            .unwrap();
+        assert!(server.read(&mut [0; 1]).is_err());
+        server
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+    }
+    hosts.cable(true).unwrap();
+    for (client, server) in &mut pairs {
+        let mut text = [0; 5];
+        server.read_exact(&mut text).unwrap();
+        assert_eq!(&text, b"hello");
+        ask(client, server);
+    }
+    for address in addresses {
+        let (mut client, mut server) = connect(&hosts, address);
+        ask(&mut client, &mut server);
+    }
+}
+
+fn offloads_can_be_set() {
+    let hosts = Hosts::make().unwrap();
+    // How many packets a megabyte takes tells which it is.
+    let packets = |offload| {
+        hosts.offload(offload).unwrap();
+        let (mut client, mut server) = connect(&hosts, hosts.b.address());
+        let before = sent_packets(&hosts);
+        let writer = std::thread::spawn(move || client.write_all(&vec![7; 1 << 20]).unwrap());
+        server.read_exact(&mut vec![0; 1 << 20]).unwrap();
+        writer.join().unwrap();
+        sent_packets(&hosts) - before
+    };
+    let whole = packets(Offload::Segments);
+    let single = packets(Offload::Packets);
+    let again = packets(Offload::Segments);
+    assert!(single > 700, "{single} packets");
+    assert!(
+        whole < single / 2 && again < single / 2,
+        "{whole}, {single}, {again} packets"
+    );
+}
+
+fn sent_packets(hosts: &Hosts) -> u64 {
+    let table = hosts
+        .a
+        .within(|| fs::read_to_string("/proc/thread-self/net/dev"));
+    let table = table.unwrap().unwrap();
+    let line = table
+        .lines()
+        .find(|line| line.trim().starts_with("veth0:"))
+        .unwrap();
+    line.split_whitespace().nth(10).unwrap().parse().unwrap()
+}
+
+/// Makes hosts, starts a program in each that begins a session of its own, says who they are, and waits to be killed.
+fn maker() -> ExitCode {
+    let hosts = Hosts::make().expect("two hosts");
+    let mut children = Vec::new();
+    for host in [&hosts.a, &hosts.b] {
+        let child = host
+            .command("setsid")
+            .args(["--fork", "sleep", "1000"])
+            .status();
+        assert!(child.expect("setsid").success());
+        children.push(host.inode().expect("an inode").to_string());
+    }
+    println!("{}", children.join(" "));
+    std::io::stdout().flush().expect("stdout");
+    std::thread::sleep(Duration::from_secs(1000));
+    ExitCode::SUCCESS
+}
+
+fn inhabitants(home: &str) -> usize {
+    let home = format!("net:[{home}]");
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let homes = processes.filter_map(|process| fs::read_link(process.path().join("ns/net")).ok());
+    homes
+        .filter(|found| found.as_os_str() == home.as_str())
+        .count()
+}
+
+fn a_killed_maker_leaves_nothing() {
+    let mut maker = Command::new(std::env::current_exe().unwrap())
+        .arg(MAKER)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(maker.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let homes: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(homes.len(), 2);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while homes.iter().any(|home| inhabitants(home) == 0) {
+        assert!(Instant::now() < deadline, "the programs were not started");
+    }
+    maker.kill().unwrap();
+    maker.wait().unwrap();
+    while homes.iter().any(|home| inhabitants(home) > 0) {
+        assert!(Instant::now() < deadline, "programs live on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
