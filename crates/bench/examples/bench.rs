@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 /// Kernel TCP, AF_UNIX and NetChannel in one run
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Program {
     /// The program `netchannel`, if there is one
     #[arg(long, default_value = "netchannel", value_name = "PATH")]

@@ -1,8 +1,10 @@
 //! The command line of `netchannel bench`, shared by whoever offers it.
 
 use crate::error::BenchError;
+use crate::hosts::HostsArguments;
 use crate::options::{Experiment, Launcher, Options, Transport, WorkerCommand};
-use clap::Args;
+use crate::report::Report;
+use clap::{Args, Subcommand};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -38,6 +40,39 @@ pub struct Arguments {
     )]
     pub unix: bool,
 
+    /// How to show the result.
+    #[command(flatten)]
+    pub output: Output,
+
+    /// Where, if not on this host alone.
+    #[command(subcommand)]
+    pub between: Option<Between>,
+}
+
+/// Where to measure.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Between {
+    /// Measure kernel TCP and NetChannel between two hosts, made of network namespaces
+    #[command(after_help = HOSTS_HELP)]
+    Hosts(HostsArguments),
+}
+
+const HOSTS_HELP: &str = "\
+Examples:
+  netchannel bench hosts
+  netchannel bench hosts isolation --pairs 3 --seconds 2
+  netchannel bench hosts messages channels --channels 8 --json
+  netchannel bench hosts stream --congestion-control cubic --plot hosts.svg
+
+It makes two network namespaces joined by a veth pair, as root or in a user namespace, with a daemon in each; nothing of them is
+left behind. Where a run that should have gone over NetChannel was carried by kernel TCP, its row says so, and why.
+
+Exit codes:
+  0  every run gave figures of what it was made for    1  some did not    2  the command line is wrong    130  interrupted";
+
+/// How to show a report.
+#[derive(Debug, Clone, Args)]
+pub struct Output {
     /// Print JSON instead of the table
     #[arg(long)]
     pub json: bool,
@@ -49,6 +84,36 @@ pub struct Arguments {
     /// No progress on stderr
     #[arg(long)]
     pub quiet: bool,
+}
+
+impl Output {
+    /// Runs experiments and prints and draws their report.
+    ///
+    /// True when every run that could be made gave figures.
+    pub fn present(
+        &self,
+        run: impl FnOnce() -> Result<Report, BenchError>,
+    ) -> Result<bool, BenchError> {
+        if let Some(path) = &self.plot {
+            // Said now, and not after two minutes.
+            crate::plot::check(path)?;
+        }
+        let report = run()?;
+        // Before the picture, which may fail: these figures took their time.
+        let text = if self.json {
+            report.json() + "\n"
+        } else {
+            report.table()
+        };
+        print(&text)?;
+        if let Some(path) = &self.plot {
+            report.plot(path)?;
+            if !self.json {
+                print(&format!("\npicture: {}\n", path.display()))?;
+            }
+        }
+        Ok(report.is_complete())
+    }
 }
 
 impl Arguments {
@@ -68,7 +133,7 @@ impl Arguments {
             pairs: self.pairs,
             launcher,
             worker,
-            progress: !self.quiet,
+            progress: !self.output.quiet,
         }
     }
 
@@ -76,25 +141,13 @@ impl Arguments {
     ///
     /// True when every run that could be made gave figures.
     pub fn execute(&self, launcher: Launcher, worker: WorkerCommand) -> Result<bool, BenchError> {
-        if let Some(path) = &self.plot {
-            // Said now, and not after two minutes.
-            crate::plot::check(path)?;
-        }
-        let report = crate::run(&self.options(launcher, worker))?;
-        // Before the picture, which may fail: these figures took their time.
-        let text = if self.json {
-            report.json() + "\n"
-        } else {
-            report.table()
-        };
-        print(&text)?;
-        if let Some(path) = &self.plot {
-            report.plot(path)?;
-            if !self.json {
-                print(&format!("\npicture: {}\n", path.display()))?;
+        match &self.between {
+            Some(Between::Hosts(hosts)) => hosts.execute(launcher.netchannel, worker),
+            None => {
+                let options = self.options(launcher, worker);
+                self.output.present(|| crate::run(&options))
             }
         }
-        Ok(report.is_complete())
     }
 }
 
@@ -120,9 +173,11 @@ pub fn exit_status(result: &Result<bool, BenchError>) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::HostsExperiment;
     use clap::{CommandFactory, FromArgMatches, Parser};
 
     #[derive(Parser)]
+    #[command(args_conflicts_with_subcommands = true)]
     struct Program {
         #[command(flatten)]
         arguments: Arguments,
@@ -158,6 +213,27 @@ mod tests {
         assert_eq!(options.experiments, [Experiment::Stream, Experiment::Redis]);
         assert_eq!(options.transports, [Transport::Tcp, Transport::Netchannel]);
         assert_eq!(options.pairs, 2);
+    }
+
+    #[test]
+    fn hosts_is_no_experiment_but_a_place() {
+        let words = ["bench", "hosts", "isolation", "stream", "--channels", "2"];
+        let matches = Program::command().try_get_matches_from(words).unwrap();
+        let arguments = Program::from_arg_matches(&matches).unwrap().arguments;
+        let Some(Between::Hosts(hosts)) = arguments.between else {
+            panic!("another command");
+        };
+        let worker = WorkerCommand {
+            program: "netchannel".into(),
+            arguments: Vec::new(),
+        };
+        let options = hosts.options("netchannel".into(), worker);
+        let named = [HostsExperiment::Stream, HostsExperiment::Isolation];
+        assert_eq!(options.experiments, named);
+        assert_eq!(options.transports, [Transport::Tcp, Transport::Netchannel]);
+        assert_eq!(options.channels, 2);
+        let before = ["bench", "stream", "hosts"];
+        assert!(Program::command().try_get_matches_from(before).is_err());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// CPU time that a living process and its descendants have used, those it waited for included;
@@ -25,6 +26,29 @@ pub fn tree(process: libc::pid_t) -> Vec<libc::pid_t> {
         }
     }
     found
+}
+
+/// CPU time of the kernel's threads that move packets when no process does, of the whole machine; zero where they can not be
+/// seen.
+pub fn of_packet_threads() -> Duration {
+    static THREADS: OnceLock<Vec<libc::pid_t>> = OnceLock::new();
+    let threads = THREADS.get_or_init(packet_threads);
+    threads.iter().copied().map(of_process).sum()
+}
+
+fn packet_threads() -> Vec<libc::pid_t> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let processes = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    processes
+        .filter(|process: &libc::pid_t| {
+            let name = fs::read_to_string(format!("/proc/{process}/comm"));
+            name.is_ok_and(|name| name.starts_with("ksoftirqd/") || name.starts_with("napi/"))
+        })
+        .collect()
 }
 
 fn children(process: libc::pid_t) -> Vec<libc::pid_t> {

@@ -102,6 +102,9 @@ pub enum BenchError {
     /// No directory for sockets and outputs.
     #[error("can not make a temporary directory: {0}; set TMPDIR to one that is writable")]
     Directory(#[source] io::Error),
+    /// The two hosts can not be made.
+    #[error(transparent)]
+    Hosts(#[from] netchannel_namespaces::Error),
     /// Somebody pressed Ctrl-C; all programs have been ended.
     #[error("interrupted; all programs were ended")]
     Interrupted,

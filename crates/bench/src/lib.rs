@@ -21,14 +21,18 @@
 //! ```
 
 mod arguments;
+mod case;
 mod cpu;
+mod ends;
 mod error;
 mod experiment;
 mod host;
+mod hosts;
 mod interrupt;
 mod kernel_tcp;
 mod measurement;
 mod options;
+mod plan;
 mod plot;
 mod process;
 mod progress;
@@ -37,18 +41,19 @@ mod session;
 mod table;
 pub mod worker;
 
-pub use arguments::{Arguments, exit_status};
+pub use arguments::{Arguments, Between, Output, exit_status};
+pub use case::Case;
 pub use error::BenchError;
 pub use host::Host;
-pub use measurement::{Latency, Measurement, median};
-pub use options::{
-    Case, Experiment, Launcher, Options, Transport, WORKER_SUBCOMMAND, WorkerCommand,
-};
+pub use hosts::{HostsArguments, HostsExperiment, HostsOptions, run as run_between_hosts};
+pub use measurement::{Latency, Measurement, Sides, median};
+pub use options::{Experiment, Launcher, Options, Transport, WORKER_SUBCOMMAND, WorkerCommand};
 pub use plot::PlotError;
-pub use report::{Absence, CaseReport, Failure, Report, Row};
+pub use report::{Absence, CaseReport, Failure, Place, Report, Row};
 
+use ends::Ends;
 use error::RunError;
-use progress::Progress;
+use plan::Plan;
 use report::Collector;
 use session::Session;
 use std::path::{Path, PathBuf};
@@ -56,41 +61,25 @@ use std::path::{Path, PathBuf};
 /// Longest path of the temporary directory that leaves room for socket names.
 const LONGEST_DIRECTORY: usize = 70;
 
-/// Runs the experiments; progress goes to stderr.
+/// Runs the experiments on this host; progress goes to stderr.
 pub fn run(options: &Options) -> Result<Report, BenchError> {
-    check(options)?;
+    let plan = Plan::of(options);
+    plan.check()?;
     let _listening = interrupt::Listening::start();
     let directory = temporary_directory()?;
     let mut session = Session::start(options, directory.path());
-    let mut collector = Collector::new(options);
+    let mut collector = Collector::new(&plan);
     if options.transports.contains(&Transport::Netchannel) {
         check_netchannel(&mut session)?;
         if let Some(problem) = session.netchannel_problem() {
             collector.absent_everywhere(Transport::Netchannel, problem);
         }
     }
-    let mut progress = Progress::new(options);
-    for &experiment in &options.experiments {
-        for pair in 0..options.pairs {
-            for transport in order(&options.transports, pair) {
-                if interrupt::requested() {
-                    return Err(BenchError::Interrupted);
-                }
-                if collector.is_given_up(experiment, transport) {
-                    progress.skip();
-                    continue;
-                }
-                progress.begin(experiment, transport, pair);
-                let result = experiment::run(experiment, &session, transport);
-                if matches!(result, Err(RunError::Interrupted)) || interrupt::requested() {
-                    return Err(BenchError::Interrupted);
-                }
-                progress.end(&result);
-                collector.add(experiment, transport, result);
-            }
-        }
-    }
-    Ok(collector.report(options))
+    let ends = Ends::here(&session);
+    plan.carry_out(&mut collector, |place, transport| {
+        experiment::run(options.experiments[place], &ends, transport).into()
+    })?;
+    Ok(collector.report(&plan, Place::OneHost))
 }
 
 /// Withdraws NetChannel if programs can not be run under it. Anything else that goes wrong is for
@@ -99,7 +88,7 @@ fn check_netchannel(session: &mut Session<'_>) -> Result<(), BenchError> {
     if session.netchannel_problem().is_some() {
         return Ok(());
     }
-    match experiment::check_netchannel(session) {
+    match experiment::check_netchannel(&Ends::here(session)) {
         Err(RunError::Interrupted) => Err(BenchError::Interrupted),
         Err(error) if error.is_netchannel_missing() => {
             session.withdraw_netchannel(error.to_string());
@@ -107,29 +96,6 @@ fn check_netchannel(session: &mut Session<'_>) -> Result<(), BenchError> {
         }
         _ => Ok(()),
     }
-}
-
-/// Every other pair runs the other way round, so that a drift of the machine favours nobody.
-fn order(transports: &[Transport], pair: usize) -> Vec<Transport> {
-    let mut order = transports.to_vec();
-    if pair % 2 == 1 {
-        order.reverse();
-    }
-    order
-}
-
-fn check(options: &Options) -> Result<(), BenchError> {
-    let problem = |text: &str| Err(BenchError::Options(text.to_owned()));
-    if options.experiments.is_empty() || options.transports.is_empty() {
-        return problem("nothing to run: name at least one experiment and one transport");
-    }
-    if options.pairs == 0 {
-        return problem("at least one pair is needed");
-    }
-    if !(options.seconds >= 0.05 && options.seconds <= 3600.0) {
-        return problem("the seconds of a run must be between 0.05 and 3600");
-    }
-    Ok(())
 }
 
 fn temporary_directory() -> Result<tempfile::TempDir, BenchError> {
@@ -144,17 +110,4 @@ fn temporary_directory() -> Result<tempfile::TempDir, BenchError> {
             .tempdir_in(base)
     };
     within(&base).map_err(BenchError::Directory)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_order_alternates() {
-        assert_eq!(order(&Transport::ALL, 0), Transport::ALL);
-        let reversed = [Transport::Netchannel, Transport::Unix, Transport::Tcp];
-        assert_eq!(order(&Transport::ALL, 1), reversed);
-        assert_eq!(order(&Transport::ALL, 2), Transport::ALL);
-    }
 }

@@ -47,6 +47,49 @@ impl Latency {
     }
 }
 
+/// CPU seconds of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cpu {
+    /// Of all.
+    pub seconds: f64,
+    /// Of each side, where there are two.
+    pub sides: Option<Sides>,
+}
+
+impl From<f64> for Cpu {
+    fn from(seconds: f64) -> Self {
+        Cpu {
+            seconds,
+            sides: None,
+        }
+    }
+}
+
+/// CPU seconds by who used them, of two hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Sides {
+    /// The clients and their host's daemon.
+    pub client: f64,
+    /// The servers and their host's daemon.
+    pub server: f64,
+    /// The machine's kernel threads that move packets for both.
+    pub kernel: f64,
+}
+
+impl Sides {
+    fn combine(many: &[Sides], combine: impl Fn(&[f64]) -> Option<f64>) -> Option<Sides> {
+        let each = |part: fn(&Sides) -> f64| {
+            let values: Vec<f64> = many.iter().map(part).collect();
+            combine(&values)
+        };
+        Some(Sides {
+            client: each(|sides| sides.client)?,
+            server: each(|sides| sides.server)?,
+            kernel: each(|sides| sides.kernel)?,
+        })
+    }
+}
+
 /// One run, or the median of several; or, where noted, ratios of two.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Measurement {
@@ -58,16 +101,21 @@ pub struct Measurement {
     pub cpu_seconds: f64,
     /// CPU seconds for one unit of work.
     pub cpu_per_unit: f64,
+    /// Of those, each side's, where there are two hosts; not in ratios.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sides: Option<Sides>,
 }
 
 impl Measurement {
-    /// A run that did `work` in `seconds`, at the cost of `cpu_seconds`.
-    pub fn new(work: f64, seconds: f64, latency: Option<Latency>, cpu_seconds: f64) -> Self {
+    /// A run that did `work` in `seconds`, at the cost of `cpu`.
+    pub fn new(work: f64, seconds: f64, latency: Option<Latency>, cpu: impl Into<Cpu>) -> Self {
+        let cpu = cpu.into();
         Measurement {
             rate: work / seconds,
             latency,
-            cpu_seconds,
-            cpu_per_unit: cpu_seconds / work,
+            cpu_seconds: cpu.seconds,
+            cpu_per_unit: cpu.seconds / work,
+            sides: cpu.sides,
         }
     }
 
@@ -78,11 +126,13 @@ impl Measurement {
             median(&values)
         };
         let latencies: Vec<Latency> = runs.iter().filter_map(|run| run.latency).collect();
+        let sides: Vec<Sides> = runs.iter().filter_map(|run| run.sides).collect();
         Some(Measurement {
             rate: each(|run| run.rate)?,
             latency: Latency::map(&latencies, median),
             cpu_seconds: each(|run| run.cpu_seconds)?,
             cpu_per_unit: each(|run| run.cpu_per_unit)?,
+            sides: Sides::combine(&sides, median),
         })
     }
 
@@ -101,6 +151,7 @@ impl Measurement {
             latency,
             cpu_seconds: self.cpu_seconds / base.cpu_seconds,
             cpu_per_unit: self.cpu_per_unit / base.cpu_per_unit,
+            sides: None,
         }
     }
 }
@@ -137,6 +188,7 @@ mod tests {
             latency,
             cpu_seconds: 1.0,
             cpu_per_unit: 1.0 / rate,
+            sides: None,
         }
     }
 

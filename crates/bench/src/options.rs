@@ -1,5 +1,6 @@
-//! What to measure: experiments, their cases, transports, and where the programs are.
+//! What to measure on one host: experiments, transports, and where the programs are.
 
+use crate::case::Case;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::env;
@@ -63,87 +64,6 @@ impl Experiment {
 impl fmt::Display for Experiment {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(self.name())
-    }
-}
-
-/// One line of work whose speed is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Case {
-    /// Throughput of one connection.
-    Stream,
-    /// Latency one way.
-    Pingpong,
-    /// Connection set-up.
-    Connections,
-    /// Redis, SET of 4 KiB.
-    RedisSet,
-    /// Redis, GET of 4 KiB.
-    RedisGet,
-    /// nginx, one connection for many requests.
-    HttpKeepAlive,
-    /// nginx, one connection for each request.
-    HttpClose,
-}
-
-impl Case {
-    /// A short name for tables and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Case::Stream => "stream",
-            Case::Pingpong => "pingpong",
-            Case::Connections => "connections",
-            Case::RedisSet => "redis set",
-            Case::RedisGet => "redis get",
-            Case::HttpKeepAlive => "http keep-alive",
-            Case::HttpClose => "http close",
-        }
-    }
-
-    /// What is done, for a reader who sees only the picture.
-    pub fn title(self) -> &'static str {
-        match self {
-            Case::Stream => "One stream, 128 KiB calls",
-            Case::Pingpong => "Ping-pong, 64 bytes",
-            Case::Connections => "Connect, 64 bytes each way, close (8 clients)",
-            Case::RedisSet => "Redis SET, 4 KiB values, 50 connections",
-            Case::RedisGet => "Redis GET, 4 KiB values, 50 connections",
-            Case::HttpKeepAlive => "nginx, 1 KiB file, 50 connections, keep-alive",
-            Case::HttpClose => "nginx, 1 KiB file, a connection per request",
-        }
-    }
-
-    /// The unit of the rate.
-    pub fn unit(self) -> &'static str {
-        match self {
-            Case::Stream => "Gbit/s",
-            Case::Pingpong => "round trips/s",
-            Case::Connections => "connections/s",
-            Case::RedisSet | Case::RedisGet | Case::HttpKeepAlive | Case::HttpClose => "requests/s",
-        }
-    }
-
-    /// What the latency is of.
-    pub fn latency_of(self) -> Option<&'static str> {
-        match self {
-            Case::Stream => None,
-            Case::Pingpong => Some("one way (round trip / 2)"),
-            Case::Connections => Some("whole cycle"),
-            Case::RedisSet | Case::RedisGet | Case::HttpKeepAlive | Case::HttpClose => {
-                Some("request")
-            }
-        }
-    }
-
-    /// What must be known to judge the figures.
-    pub fn note(self) -> Option<&'static str> {
-        match self {
-            Case::Connections => Some(
-                "each client has its own destination, 127.0.0.1 to 127.0.0.8, so that TCP does \
-                 not run out of ports in TIME_WAIT",
-            ),
-            _ => None,
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! A line on stderr while the experiments run.
 
-use crate::error::RunError;
-use crate::measurement::Measurement;
-use crate::options::{Case, Experiment, Options, Transport};
+use crate::options::Transport;
+use crate::plan::{Plan, Run};
+use crate::report::reasons_text;
 use crate::table::{rate_text, with_unit};
 use std::io::{self, IsTerminal, Write};
 
@@ -16,13 +16,13 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn new(options: &Options) -> Self {
+    pub fn new(plan: &Plan) -> Self {
         Progress {
-            wanted: options.progress,
+            wanted: plan.progress,
             terminal: io::stderr().is_terminal(),
             done: 0,
-            total: options.experiments.len() * options.transports.len() * options.pairs,
-            pairs: options.pairs,
+            total: plan.experiments.len() * plan.transports.len() * plan.pairs,
+            pairs: plan.pairs,
         }
     }
 
@@ -31,7 +31,7 @@ impl Progress {
         self.done += 1;
     }
 
-    pub fn begin(&mut self, experiment: Experiment, transport: Transport, pair: usize) {
+    pub fn begin(&mut self, experiment: &str, transport: Transport, pair: usize) {
         self.done += 1;
         let (done, total, pairs) = (self.done, self.total, self.pairs);
         let width = total.to_string().len();
@@ -41,12 +41,12 @@ impl Progress {
         ));
     }
 
-    pub fn end(&mut self, result: &Result<Vec<(Case, Measurement)>, RunError>) {
-        if self.terminal && result.is_ok() {
+    pub fn end(&mut self, run: &Run) {
+        if self.terminal && run.figures.is_ok() {
             // The next line shows soon enough; figures flicker by unread.
             return;
         }
-        let text = match result {
+        let text = match &run.figures {
             Ok(figures) => figures
                 .iter()
                 .map(|(case, measured)| {
@@ -60,7 +60,9 @@ impl Progress {
                 .join(", "),
             Err(error) => error.to_string(),
         };
-        self.write(&format!("  {text}"));
+        let fallback = reasons_text(&run.fallbacks);
+        let fallback = fallback.map(|reasons| format!("; kernel TCP carried it ({reasons})"));
+        self.write(&format!("  {text}{}", fallback.unwrap_or_default()));
         if self.terminal && self.wanted {
             eprintln!();
         }

@@ -1,11 +1,15 @@
 //! The report: medians and ratios per case and transport, and what is missing.
 
+use crate::case::Case;
+use crate::ends::NO_REASON;
 use crate::error::{BenchError, RunError};
 use crate::host::Host;
 use crate::measurement::Measurement;
-use crate::options::{Case, Experiment, Options, Transport};
+use crate::options::Transport;
+use crate::plan::{Plan, Run};
 use crate::{plot, table};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// All that was measured.
@@ -13,6 +17,8 @@ use std::path::Path;
 pub struct Report {
     /// The machine.
     pub host: Host,
+    /// Where the programs were.
+    pub place: Place,
     /// Seconds of each run.
     pub seconds: f64,
     /// Runs of each transport.
@@ -23,6 +29,45 @@ pub struct Report {
     pub absent: Vec<Absence>,
     /// What went wrong.
     pub failures: Vec<Failure>,
+}
+
+/// Where the programs of a report were.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Place {
+    /// All on one host.
+    OneHost,
+    /// Servers on one and clients on another, which are network namespaces of one machine.
+    TwoHosts {
+        /// Of the kernel's TCP, with which channels are made too.
+        congestion_control: String,
+        /// Bytes to which the buffers of a TCP socket, and the rings of a virtual one, may grow.
+        buffer: usize,
+    },
+}
+
+impl Place {
+    /// A heading for people.
+    pub fn title(&self) -> &'static str {
+        match self {
+            Place::OneHost => "The same programs on one host, over different transports",
+            Place::TwoHosts { .. } => "The same programs on two hosts, over different transports",
+        }
+    }
+
+    /// What must be known of it, if anything.
+    pub fn line(&self) -> Option<String> {
+        match self {
+            Place::OneHost => None,
+            Place::TwoHosts {
+                congestion_control,
+                buffer,
+            } => Some(format!(
+                "two network namespaces joined by veth, MTU 1500, {congestion_control}, buffers up to {} MiB",
+                buffer >> 20
+            )),
+        }
+    }
 }
 
 /// One case over several transports.
@@ -47,6 +92,9 @@ pub struct CaseReport {
 pub struct Row {
     /// Which one.
     pub transport: Transport,
+    /// Why kernel TCP carried it although this transport was asked to, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
     /// The median of each figure.
     pub median: Measurement,
     /// The median, figure by figure, of the ratios to the TCP run of the same pair.
@@ -68,17 +116,28 @@ pub struct Absence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// Which experiment.
-    pub experiment: Experiment,
+    pub experiment: &'static str,
     /// Over which transport.
     pub transport: Transport,
     /// Why.
     pub reason: String,
 }
 
+impl Row {
+    /// The transport's name, or that it was not used after all.
+    pub fn name(&self) -> &'static str {
+        match &self.fallback {
+            None => self.transport.name(),
+            Some(_) => "TCP (fell back)",
+        }
+    }
+}
+
 impl Report {
-    /// Whether every run that could be made gave figures.
+    /// Whether every run that could be made gave figures, of the transport that it was made for.
     pub fn is_complete(&self) -> bool {
-        self.failures.is_empty() && !self.cases.is_empty()
+        let mut rows = self.cases.iter().flat_map(|case| &case.rows);
+        self.failures.is_empty() && !self.cases.is_empty() && rows.all(|row| row.fallback.is_none())
     }
 
     /// How the figures came about.
@@ -110,20 +169,22 @@ impl Report {
 /// Gathers the runs.
 pub struct Collector {
     runs: Vec<(Case, Transport, Measurement)>,
-    given_up: Vec<(Option<Experiment>, Transport)>,
+    fallbacks: Vec<(Case, Transport, String)>,
+    given_up: Vec<(Option<&'static str>, Transport)>,
     absent: Vec<Absence>,
     failures: Vec<Failure>,
     single_transport: bool,
 }
 
 impl Collector {
-    pub fn new(options: &Options) -> Self {
+    pub fn new(plan: &Plan) -> Self {
         Collector {
             runs: Vec::new(),
+            fallbacks: Vec::new(),
             given_up: Vec::new(),
             absent: Vec::new(),
             failures: Vec::new(),
-            single_transport: options.transports.len() == 1,
+            single_transport: plan.transports.len() == 1,
         }
     }
 
@@ -134,24 +195,22 @@ impl Collector {
     }
 
     /// Whether another run would only fail again.
-    pub fn is_given_up(&self, experiment: Experiment, transport: Transport) -> bool {
+    pub fn is_given_up(&self, experiment: &'static str, transport: Transport) -> bool {
         self.given_up.iter().any(|(which, over)| {
             *over == transport && which.is_none_or(|which| which == experiment)
         })
     }
 
-    pub fn add(
-        &mut self,
-        experiment: Experiment,
-        transport: Transport,
-        result: Result<Vec<(Case, Measurement)>, RunError>,
-    ) {
-        let error = match result {
+    pub fn add(&mut self, experiment: &'static str, transport: Transport, run: impl Into<Run>) {
+        let Run { figures, fallbacks } = run.into();
+        let error = match figures {
             Ok(figures) => {
-                let runs = figures
-                    .into_iter()
-                    .map(|(case, measured)| (case, transport, measured));
-                self.runs.extend(runs);
+                for (case, measured) in figures {
+                    self.runs.push((case, transport, measured));
+                    let reasons = fallbacks.iter().cloned();
+                    self.fallbacks
+                        .extend(reasons.map(|reason| (case, transport, reason)));
+                }
                 return;
             }
             Err(error) => error,
@@ -159,10 +218,10 @@ impl Collector {
         self.given_up.push((Some(experiment), transport));
         let reason = error.to_string();
         match error {
-            RunError::NotInstalled(_) => self.note_absence(experiment.to_string(), reason),
+            RunError::NotInstalled(_) => self.note_absence(experiment.to_owned(), reason),
             error if error.is_absence() => {
                 let what = if self.single_transport {
-                    experiment.to_string()
+                    experiment.to_owned()
                 } else {
                     format!("{experiment} over {transport}")
                 };
@@ -183,25 +242,26 @@ impl Collector {
         }
     }
 
-    pub fn report(self, options: &Options) -> Report {
-        let cases = options
+    pub fn report(self, plan: &Plan, place: Place) -> Report {
+        let cases = plan
             .experiments
             .iter()
-            .flat_map(|experiment| experiment.cases());
-        let cases = cases.map(|&case| self.case_report(case, options));
+            .flat_map(|experiment| &experiment.cases);
+        let cases = cases.map(|&case| self.case_report(case, plan));
         Report {
             host: Host::this(),
-            seconds: options.seconds,
-            pairs: options.pairs,
+            place,
+            seconds: plan.seconds,
+            pairs: plan.pairs,
             cases: cases.filter(|case| !case.rows.is_empty()).collect(),
             absent: self.absent,
             failures: self.failures,
         }
     }
 
-    fn case_report(&self, case: Case, options: &Options) -> CaseReport {
+    fn case_report(&self, case: Case, plan: &Plan) -> CaseReport {
         let tcp = self.runs_of(case, Transport::Tcp);
-        let rows = options.transports.iter().filter_map(|&transport| {
+        let rows = plan.transports.iter().filter_map(|&transport| {
             let runs = self.runs_of(case, transport);
             let median = Measurement::median(&runs)?;
             // A transport that fails is given up, so equal places are of the same pair.
@@ -213,6 +273,7 @@ impl Collector {
             let ratio_to_tcp = Measurement::median(&ratios);
             Some(Row {
                 transport,
+                fallback: self.fallback_of(case, transport),
                 median,
                 ratio_to_tcp,
                 runs,
@@ -235,28 +296,45 @@ impl Collector {
             .filter(|(of, over, _)| *of == case && *over == transport);
         runs.map(|(_, _, measured)| *measured).collect()
     }
+
+    /// One run that fell back is enough to spoil the medians.
+    fn fallback_of(&self, case: Case, transport: Transport) -> Option<String> {
+        let fallbacks = self.fallbacks.iter();
+        let reasons = fallbacks
+            .filter(|(of, over, _)| *of == case && *over == transport)
+            .map(|(_, _, reason)| reason.clone());
+        reasons_text(&reasons.collect())
+    }
+}
+
+/// Reasons in a row, unless there are none. That there is none to be had is said only where there is no other.
+pub(crate) fn reasons_text(reasons: &BTreeSet<String>) -> Option<String> {
+    let only = reasons.len() == 1;
+    let reasons: Vec<&str> = reasons
+        .iter()
+        .map(String::as_str)
+        .filter(|reason| only || *reason != NO_REASON)
+        .collect();
+    (!reasons.is_empty()).then(|| reasons.join(", "))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::measurement::Latency;
-    use crate::options::{Launcher, WorkerCommand};
+    use crate::options::Experiment;
+    use crate::plan::Planned;
 
-    pub fn options(experiments: &[Experiment]) -> Options {
-        Options {
-            experiments: experiments.to_vec(),
+    pub fn plan(experiments: &[Experiment]) -> Plan {
+        let planned = experiments.iter().map(|experiment| Planned {
+            name: experiment.name(),
+            cases: experiment.cases().to_vec(),
+        });
+        Plan {
+            experiments: planned.collect(),
             transports: Transport::ALL.to_vec(),
             seconds: 0.5,
             pairs: 2,
-            launcher: Launcher {
-                netchannel: "netchannel".into(),
-                socket: None,
-            },
-            worker: WorkerCommand {
-                program: "netchannel".into(),
-                arguments: Vec::new(),
-            },
             progress: false,
         }
     }
@@ -271,8 +349,8 @@ pub(crate) mod tests {
 
     /// A report with figures for a stream and ping-pong, an absence and a failure.
     pub fn sample() -> Report {
-        let options = options(&[Experiment::Stream, Experiment::Pingpong, Experiment::Redis]);
-        let mut collector = Collector::new(&options);
+        let plan = plan(&[Experiment::Stream, Experiment::Pingpong, Experiment::Redis]);
+        let mut collector = Collector::new(&plan);
         for (transport, rate, p50) in [
             (Transport::Tcp, 20.0, 9_876.0),
             (Transport::Unix, 50.0, 7_000.0),
@@ -281,20 +359,16 @@ pub(crate) mod tests {
             for drift in [1.0, 1.1] {
                 let stream = Measurement::new(rate * drift, 1.0, None, 1.5);
                 let pingpong = Measurement::new(rate * 1234.0, 1.0, latency(p50 * drift), 0.75);
-                collector.add(
-                    Experiment::Stream,
-                    transport,
-                    Ok(vec![(Case::Stream, stream)]),
-                );
+                collector.add("stream", transport, Ok(vec![(Case::Stream, stream)]));
                 let figures = vec![(Case::Pingpong, pingpong)];
-                collector.add(Experiment::Pingpong, transport, Ok(figures));
+                collector.add("pingpong", transport, Ok(figures));
             }
             let missing = Err(RunError::NotInstalled("redis-server"));
-            collector.add(Experiment::Redis, transport, missing);
+            collector.add("redis", transport, missing);
         }
         let wrong = Err(RunError::Wrong("wrong byte in a reply".to_owned()));
-        collector.add(Experiment::Connections, Transport::Unix, wrong);
-        let mut report = collector.report(&options);
+        collector.add("connections", Transport::Unix, wrong);
+        let mut report = collector.report(&plan, Place::OneHost);
         report.host = Host {
             kernel: "6.1.0".into(),
             processor: "Some CPU".into(),
@@ -305,15 +379,15 @@ pub(crate) mod tests {
 
     #[test]
     fn ratios_are_medians_over_the_pairs() {
-        let options = options(&[Experiment::Stream]);
-        let mut collector = Collector::new(&options);
+        let plan = plan(&[Experiment::Stream]);
+        let mut collector = Collector::new(&plan);
         let run = |rate| Ok(vec![(Case::Stream, Measurement::new(rate, 1.0, None, 1.0))]);
         // The machine is four times slower in the second and third pair.
         for (tcp, netchannel) in [(40.0, 120.0), (10.0, 40.0), (10.0, 50.0)] {
-            collector.add(Experiment::Stream, Transport::Tcp, run(tcp));
-            collector.add(Experiment::Stream, Transport::Netchannel, run(netchannel));
+            collector.add("stream", Transport::Tcp, run(tcp));
+            collector.add("stream", Transport::Netchannel, run(netchannel));
         }
-        let report = collector.report(&options);
+        let report = collector.report(&plan, Place::OneHost);
         let row = &report.cases[0].rows[1];
         assert_eq!(row.transport, Transport::Netchannel);
         assert_eq!(row.median.rate, 50.0);
@@ -328,24 +402,49 @@ pub(crate) mod tests {
         assert_eq!(report.absent[0].reason, "redis-server is not installed");
         assert!(!report.is_complete());
 
-        let mut collector = Collector::new(&options(&[Experiment::Stream]));
-        assert!(!collector.is_given_up(Experiment::Stream, Transport::Tcp));
+        let mut collector = Collector::new(&plan(&[Experiment::Stream]));
+        assert!(!collector.is_given_up("stream", Transport::Tcp));
         collector.add(
-            Experiment::Stream,
+            "stream",
             Transport::Tcp,
             Err(RunError::Wrong("x".to_owned())),
         );
-        assert!(collector.is_given_up(Experiment::Stream, Transport::Tcp));
-        assert!(!collector.is_given_up(Experiment::Stream, Transport::Unix));
-        assert!(!collector.is_given_up(Experiment::Pingpong, Transport::Tcp));
+        assert!(collector.is_given_up("stream", Transport::Tcp));
+        assert!(!collector.is_given_up("stream", Transport::Unix));
+        assert!(!collector.is_given_up("pingpong", Transport::Tcp));
         collector.absent_everywhere(Transport::Netchannel, "no program");
-        assert!(collector.is_given_up(Experiment::Http, Transport::Netchannel));
+        assert!(collector.is_given_up("http", Transport::Netchannel));
+    }
+
+    #[test]
+    fn what_fell_back_is_said_and_is_not_complete() {
+        let plan = plan(&[Experiment::Stream]);
+        let mut collector = Collector::new(&plan);
+        let figures = || Ok(vec![(Case::Stream, Measurement::new(1.0, 1.0, None, 1.0))]);
+        collector.add("stream", Transport::Tcp, figures());
+        collector.add("stream", Transport::Netchannel, figures());
+        let fell_back = Run {
+            figures: figures(),
+            fallbacks: BTreeSet::from(["remote".to_owned()]),
+        };
+        collector.add("stream", Transport::Netchannel, fell_back);
+        let report = collector.report(&plan, Place::OneHost);
+        let names: Vec<&str> = report.cases[0].rows.iter().map(Row::name).collect();
+        assert_eq!(names, ["kernel TCP", "TCP (fell back)"]);
+        assert!(!report.is_complete());
+        let line = "(asked to go over NetChannel, carried by kernel TCP: remote)";
+        assert!(report.table().contains(line), "{}", report.table());
+        assert!(report.json().contains("\"fallback\": \"remote\""));
     }
 
     #[test]
     fn a_report_without_any_figure_is_not_complete() {
-        let options = options(&[Experiment::Redis]);
-        assert!(!Collector::new(&options).report(&options).is_complete());
+        let plan = plan(&[Experiment::Redis]);
+        assert!(
+            !Collector::new(&plan)
+                .report(&plan, Place::OneHost)
+                .is_complete()
+        );
     }
 
     #[test]

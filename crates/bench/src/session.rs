@@ -4,6 +4,7 @@ use crate::cpu;
 use crate::error::RunError;
 use crate::options::{Launcher, Options, Transport, WorkerCommand};
 use crate::process::Process;
+use netchannel_namespaces::Host;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,18 +18,20 @@ use std::time::Duration;
 /// How long any program may take to say that it is ready.
 pub const READY_LIMIT: Duration = Duration::from_secs(10);
 
-/// Everything a run needs to know besides its transport.
+/// Everything a run needs to know of a host besides its transport.
 pub struct Session<'a> {
     /// Seconds of each run.
     pub seconds: f64,
-    directory: &'a Path,
+    directory: PathBuf,
     worker: &'a WorkerCommand,
+    /// Where its programs are; none: where we are.
+    host: Option<Host>,
     netchannel: Result<NetChannel, String>,
 }
 
 impl<'a> Session<'a> {
     /// Starts a daemon if NetChannel is among the transports; its absence is not an error.
-    pub fn start(options: &'a Options, directory: &'a Path) -> Session<'a> {
+    pub fn start(options: &'a Options, directory: &Path) -> Session<'a> {
         let netchannel = if options.transports.contains(&Transport::Netchannel) {
             NetChannel::start(&options.launcher, directory)
         } else {
@@ -36,8 +39,26 @@ impl<'a> Session<'a> {
         };
         Session {
             seconds: options.seconds,
-            directory,
+            directory: directory.to_owned(),
             worker: &options.worker,
+            host: None,
+            netchannel,
+        }
+    }
+
+    /// One of two hosts, with a daemon of its own or the reason why it has none.
+    pub fn on(
+        host: &Host,
+        seconds: f64,
+        directory: &Path,
+        worker: &'a WorkerCommand,
+        netchannel: Result<NetChannel, String>,
+    ) -> Session<'a> {
+        Session {
+            seconds,
+            directory: directory.to_owned(),
+            worker,
+            host: Some(host.clone()),
             netchannel,
         }
     }
@@ -52,9 +73,14 @@ impl<'a> Session<'a> {
         self.netchannel = Err(problem);
     }
 
+    /// NetChannel, if it is there.
+    pub fn netchannel(&self) -> Option<&NetChannel> {
+        self.netchannel.as_ref().ok()
+    }
+
     /// The directory for sockets, configurations and outputs.
-    pub fn directory(&self) -> &'a Path {
-        self.directory
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// How long a run may take until it is given up.
@@ -62,32 +88,40 @@ impl<'a> Session<'a> {
         Duration::from_secs_f64(self.seconds) + Duration::from_secs(20)
     }
 
+    /// Does something where its programs are.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, RunError> {
+        match &self.host {
+            None => Ok(work()),
+            Some(host) => host.within(work).map_err(RunError::Files),
+        }
+    }
+
     /// Starts a program over a transport.
     pub fn start_program(
         &self,
-        transport: Transport,
+        over: Over,
         name: &str,
         program: &OsStr,
         arguments: &[OsString],
     ) -> Result<Process, RunError> {
-        let command = match (transport, &self.netchannel) {
-            (Transport::Netchannel, Ok(netchannel)) => netchannel.command(program, arguments),
+        let mut command = match (over.transport, &self.netchannel) {
+            (Transport::Netchannel, Ok(netchannel)) => {
+                netchannel.command(over.class, program, arguments)
+            }
             (Transport::Netchannel, Err(problem)) => return Err(RunError::Wrong(problem.clone())),
             (Transport::Tcp | Transport::Unix, _) => plain_command(program, arguments),
         };
-        Process::start(name, command, self.directory)
+        if let Some(host) = &self.host {
+            host.enter(&mut command);
+        }
+        Process::start(name, command, &self.directory)
     }
 
     /// Starts a built-in workload over a transport.
-    pub fn start_worker(&self, transport: Transport, words: &[&str]) -> Result<Process, RunError> {
+    pub fn start_worker(&self, over: Over, words: &[&str]) -> Result<Process, RunError> {
         let arguments = worker_arguments(self.worker, words);
         let name = words.iter().take(2).copied().collect::<Vec<_>>().join(" ");
-        self.start_program(
-            transport,
-            &name,
-            self.worker.program.as_os_str(),
-            &arguments,
-        )
+        self.start_program(over, &name, self.worker.program.as_os_str(), &arguments)
     }
 
     /// CPU time that the daemon has used, if the transport has one.
@@ -101,10 +135,48 @@ impl<'a> Session<'a> {
     }
 }
 
+/// What carries a program's connections, and as what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Over {
+    /// What carries them.
+    pub transport: Transport,
+    /// What the program wants, where it says so.
+    pub class: Option<Class>,
+}
+
+impl From<Transport> for Over {
+    fn from(transport: Transport) -> Self {
+        Over {
+            transport,
+            class: None,
+        }
+    }
+}
+
+/// What a program wants of NetChannel: `netchannel run --class`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Short tails.
+    Latency,
+    /// Many bytes.
+    Throughput,
+}
+
+impl Class {
+    fn word(self) -> &'static str {
+        match self {
+            Class::Latency => "latency",
+            Class::Throughput => "throughput",
+        }
+    }
+}
+
 /// NetChannel, ready to run programs under.
-struct NetChannel {
+pub struct NetChannel {
     program: PathBuf,
     socket: PathBuf,
+    /// Whether programs can be started as of a class.
+    classes: bool,
     daemon_pid: Option<libc::pid_t>,
     /// Ended when dropped; none if somebody else's daemon is used.
     _daemon: Option<Process>,
@@ -112,48 +184,83 @@ struct NetChannel {
 
 impl NetChannel {
     fn start(launcher: &Launcher, directory: &Path) -> Result<Self, String> {
-        let program = launcher.netchannel.clone();
-        if !program.is_file() {
-            return Err(format!("no program at {}", program.display()));
-        }
         let socket = launcher
             .socket
             .clone()
             .unwrap_or_else(|| directory.join("daemon.sock"));
-        let mut daemon = None;
-        let mut daemon_pid = server_of(&control_path(&socket)).ok();
-        if daemon_pid.is_none() {
-            let mut command = plain_command(program.as_os_str(), &[]);
-            command.arg("daemon").arg("--socket").arg(&socket);
-            let started = Process::start("netchannel daemon", command, directory);
-            let mut process = started.map_err(|error| error.to_string())?;
-            let ready = || server_of(&control_path(&socket)).is_ok();
-            process
-                .await_condition(READY_LIMIT, ready)
-                .map_err(|error| error.to_string())?;
-            daemon_pid = Some(process.pid());
-            daemon = Some(process);
+        if let Ok(daemon) = server_of(&control_path(&socket)) {
+            return Ok(NetChannel {
+                program: launcher.netchannel.clone(),
+                socket,
+                classes: false,
+                daemon_pid: Some(daemon),
+                _daemon: None,
+            });
         }
-        let netchannel = NetChannel {
-            program,
-            socket,
-            daemon_pid,
-            _daemon: daemon,
-        };
-        Ok(netchannel)
+        NetChannel::start_daemon(&launcher.netchannel, &socket, directory, None, &[])
+    }
+
+    /// Starts a daemon at a path, here or in a host, and waits until it serves.
+    pub fn start_daemon(
+        program: &Path,
+        socket: &Path,
+        directory: &Path,
+        host: Option<&Host>,
+        arguments: &[OsString],
+    ) -> Result<Self, String> {
+        if !program.is_file() {
+            return Err(format!("no program at {}", program.display()));
+        }
+        let mut command = plain_command(program.as_os_str(), &[]);
+        command.arg("daemon").arg("--socket").arg(socket);
+        command.args(arguments);
+        if let Some(host) = host {
+            host.enter(&mut command);
+        }
+        let started = Process::start("netchannel daemon", command, directory);
+        let mut daemon = started.map_err(|error| error.to_string())?;
+        let ready = || server_of(&control_path(socket)).is_ok();
+        daemon
+            .await_condition(READY_LIMIT, ready)
+            .map_err(|error| error.to_string())?;
+        Ok(NetChannel {
+            program: program.to_owned(),
+            socket: socket.to_owned(),
+            classes: has_classes(program),
+            daemon_pid: Some(daemon.pid()),
+            _daemon: Some(daemon),
+        })
     }
 
     /// `--require`: what can not go over NetChannel must fail, not be measured as TCP.
-    fn command(&self, program: &OsStr, arguments: &[OsString]) -> Command {
+    fn command(&self, class: Option<Class>, program: &OsStr, arguments: &[OsString]) -> Command {
         let mut command = plain_command(self.program.as_os_str(), &[]);
         command
             .arg("run")
             .arg("--socket")
             .arg(&self.socket)
             .args(["--require", "--no-daemon"]);
+        if let Some(class) = class.filter(|_| self.classes) {
+            command.args(["--class", class.word()]);
+        }
         command.arg("--").arg(program).args(arguments);
         command
     }
+
+    /// What a command that asks the daemon prints as JSON.
+    pub fn ask(&self, words: &[&str]) -> Option<serde_json::Value> {
+        let mut command = plain_command(self.program.as_os_str(), &[]);
+        command.args(words).arg("--socket").arg(&self.socket);
+        let output = command.arg("--json").output().ok()?;
+        serde_json::from_slice(&output.stdout).ok()
+    }
+}
+
+/// Whether `netchannel run` knows classes.
+fn has_classes(program: &Path) -> bool {
+    let mut command = plain_command(program.as_os_str(), &[]);
+    let output = command.args(["run", "--help"]).output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("--class"))
 }
 
 fn worker_arguments(worker: &WorkerCommand, words: &[&str]) -> Vec<OsString> {
@@ -166,7 +273,7 @@ fn worker_arguments(worker: &WorkerCommand, words: &[&str]) -> Vec<OsString> {
 }
 
 /// A command without NetChannel, even if we ourselves run under it.
-fn plain_command(program: &OsStr, arguments: &[OsString]) -> Command {
+pub fn plain_command(program: &OsStr, arguments: &[OsString]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
     for (name, _) in env::vars_os() {

@@ -1,7 +1,7 @@
 //! The report as text: a block for each case, a line for each transport.
 
+use crate::case::Case;
 use crate::measurement::{Latency, Measurement};
-use crate::options::Case;
 use crate::report::{CaseReport, Report, Row};
 use std::fmt::Write;
 
@@ -13,6 +13,9 @@ pub fn render(report: &Report) -> String {
     let mut text = String::new();
     // Writing to a String can not fail.
     let _ = writeln!(text, "{}", report.host.line());
+    if let Some(line) = report.place.line() {
+        let _ = writeln!(text, "{line}");
+    }
     let method = report.method();
     let _ = writeln!(
         text,
@@ -43,10 +46,12 @@ fn case_block(case: &CaseReport) -> String {
     if let Some(what) = case.latency_of {
         let _ = write!(heading, "; latency: {what}");
     }
-    let per_unit = match case.case {
-        Case::Stream => "CPU/GB",
-        _ => "CPU/op",
+    let per_unit = if case.case.is_throughput() {
+        "CPU/GB"
+    } else {
+        "CPU/op"
     };
+    let two_hosts = case.rows.iter().any(|row| row.median.sides.is_some());
     let mut lines = vec![vec![
         case.case.name().to_owned(),
         case.unit.to_owned(),
@@ -61,6 +66,10 @@ fn case_block(case: &CaseReport) -> String {
         per_unit.to_owned(),
         "x TCP".to_owned(),
     ]];
+    if two_hosts {
+        let sides = ["client", "server", "kernel"];
+        lines[0].extend(sides.map(str::to_owned));
+    }
     lines.extend(case.rows.iter().map(|row| cells(case.case, row)));
     if case.latency_of.is_none() {
         for line in &mut lines {
@@ -70,6 +79,15 @@ fn case_block(case: &CaseReport) -> String {
     let mut text = format!("{heading}\n{}", aligned(&lines));
     if let Some(note) = case.note {
         let _ = writeln!(text, "  ({note})");
+    }
+    for row in &case.rows {
+        if let Some(reason) = &row.fallback {
+            let _ = writeln!(
+                text,
+                "  (asked to go over {}, carried by kernel TCP: {reason})",
+                row.transport
+            );
+        }
     }
     text
 }
@@ -92,8 +110,8 @@ fn cells(case: Case, row: &Row) -> Vec<String> {
             .as_ref()
             .map_or_else(|| NONE.to_owned(), |latency| time_text(part(latency)))
     };
-    vec![
-        row.transport.to_string(),
+    let mut cells = vec![
+        row.name().to_owned(),
         rate_text(case, rate),
         ratio(|ratio| Some(ratio.rate)),
         time(|latency| latency.p50),
@@ -105,14 +123,20 @@ fn cells(case: Case, row: &Row) -> Vec<String> {
         format!("{cpu_seconds:.2} s"),
         time_text(cost(case, &row.median) * 1e9),
         ratio(|ratio| Some(ratio.cpu_per_unit)),
-    ]
+    ];
+    if let Some(sides) = row.median.sides {
+        let seconds = [sides.client, sides.server, sides.kernel];
+        cells.extend(seconds.map(|seconds| format!("{seconds:.2} s")));
+    }
+    cells
 }
 
 /// CPU seconds for a unit that people have a feeling for: a gigabyte, an operation.
 pub fn cost(case: Case, measured: &Measurement) -> f64 {
-    match case {
-        Case::Stream => measured.cpu_per_unit * 8.0,
-        _ => measured.cpu_per_unit,
+    if case.is_throughput() {
+        measured.cpu_per_unit * 8.0
+    } else {
+        measured.cpu_per_unit
     }
 }
 
@@ -141,9 +165,10 @@ fn aligned(lines: &[Vec<String>]) -> String {
 
 /// A rate without its unit.
 pub fn rate_text(case: Case, rate: f64) -> String {
-    match case {
-        Case::Stream => format!("{rate:.1}"),
-        _ => with_thousands(&format!("{rate:.0}")),
+    if case.is_throughput() {
+        format!("{rate:.1}")
+    } else {
+        with_thousands(&format!("{rate:.0}"))
     }
 }
 

@@ -54,7 +54,7 @@ pub enum Command {
     #[command(after_help = help::DOCTOR)]
     Doctor(Asking),
     /// Measure kernel TCP, AF_UNIX and NetChannel in one run
-    #[command(after_help = help::BENCH)]
+    #[command(after_help = help::BENCH, args_conflicts_with_subcommands = true)]
     Bench(Bench),
     /// The workloads of `bench`
     #[command(name = netchannel_bench::WORKER_SUBCOMMAND, hide = true)]

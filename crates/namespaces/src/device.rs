@@ -2,7 +2,6 @@
 
 use crate::{ADDRESSES, Error, Host};
 use std::fmt::Write as _;
-use std::fs;
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -39,43 +38,38 @@ struct Value {
 pub fn join(a: &Host, b: &Host) -> Result<(), Error> {
     let settings = |error: io::Error| Error::Devices(error.to_string());
     for host in [a, b] {
-        host.within(configure)
-            .and_then(|result| result)
-            .map_err(settings)?;
+        configure(host).map_err(settings)?;
     }
     let cable = format!(
         "link add {DEVICE} type veth peer name {DEVICE} netns {}\n",
         b.path().display()
     );
-    ip(a, &(cable + &addresses(a)?))?;
-    ip(b, &addresses(b)?)
+    ip(a, &(cable + &addresses(a)))?;
+    ip(b, &addresses(b))
 }
 
 /// Settings of a namespace, all before it has devices.
-fn configure() -> io::Result<()> {
-    let buffers = format!("4096 131072 {BUFFER}");
-    fs::write("/proc/sys/net/ipv4/tcp_rmem", &buffers)?;
-    fs::write(
-        "/proc/sys/net/ipv4/tcp_wmem",
-        format!("4096 16384 {BUFFER}"),
-    )?;
-    if has_ipv6() {
+fn configure(host: &Host) -> io::Result<()> {
+    host.set("ipv4/tcp_rmem", &format!("4096 131072 {BUFFER}"))?;
+    host.set("ipv4/tcp_wmem", &format!("4096 16384 {BUFFER}"))?;
+    if has_ipv6(host) {
         // Addresses stay when the cable is pulled, and are used at once when it is back.
-        fs::write("/proc/sys/net/ipv6/conf/default/keep_addr_on_down", "1")?;
-        fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0")?;
+        host.set(KEEP_ADDRESSES, "1")?;
+        host.set("ipv6/conf/default/accept_dad", "0")?;
     }
     Ok(())
 }
 
-fn has_ipv6() -> bool {
-    Path::new("/proc/sys/net/ipv6/conf/default/keep_addr_on_down").exists()
+/// A setting that is there if IPv6 is.
+const KEEP_ADDRESSES: &str = "ipv6/conf/default/keep_addr_on_down";
+
+fn has_ipv6(host: &Host) -> bool {
+    host.setting(KEEP_ADDRESSES).is_ok()
 }
 
 /// What `ip` is to do for one host. Both hosts' addresses are on the cable, so that no routes are needed.
-fn addresses(host: &Host) -> Result<String, Error> {
-    let ipv6 = host
-        .within(has_ipv6)
-        .map_err(|error| Error::Devices(error.to_string()))?;
+fn addresses(host: &Host) -> String {
+    let ipv6 = has_ipv6(host);
     let mut text = String::from("link set lo up\n");
     // Writing to a String can not fail.
     for index in 0..ADDRESSES {
@@ -85,7 +79,7 @@ fn addresses(host: &Host) -> Result<String, Error> {
         }
     }
     let _ = writeln!(text, "link set {DEVICE} up");
-    Ok(text)
+    text
 }
 
 /// Runs lines of `ip` in a host.

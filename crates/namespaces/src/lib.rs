@@ -24,6 +24,7 @@ pub use rights::gain_rights;
 
 use guard::Guard;
 use namespace::Namespace;
+use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
@@ -147,6 +148,18 @@ impl Host {
         )
     }
 
+    /// What all its IPv4 addresses, and none of the other host, begin with: the first of 256.
+    #[must_use]
+    pub fn network_v4(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, self.number, 0)
+    }
+
+    /// What all its IPv6 addresses, and none of the other host, begin with: 64 bits.
+    #[must_use]
+    pub fn network_v6(&self) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd77, u16::from(self.number), 0, 0, 0, 0, 0, 0)
+    }
+
     /// Its first IPv4 address.
     #[must_use]
     pub fn address(&self) -> IpAddr {
@@ -174,6 +187,23 @@ impl Host {
     /// If the thread can not enter.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         self.namespace.within(work)
+    }
+
+    /// A setting below `/proc/sys/net` of this host, such as `ipv4/tcp_congestion_control`.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn setting(&self, name: &str) -> io::Result<String> {
+        let text = self.within(|| fs::read_to_string(format!("/proc/sys/net/{name}")))??;
+        Ok(text.trim().to_owned())
+    }
+
+    /// Changes a setting below `/proc/sys/net` of this host.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set(&self, name: &str, value: &str) -> io::Result<()> {
+        self.within(|| fs::write(format!("/proc/sys/net/{name}"), value))?
     }
 
     /// Where others find the namespace, as long as this process holds it: `nsenter --net=PATH`.

@@ -34,7 +34,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
         ],
     ),
     ("preload", &["abi", "ring", "shm"]),
-    ("bench", &["abi", "ring", "shm", "control"]),
+    ("bench", &["abi", "ring", "shm", "control", "namespaces"]),
     (
         "cli",
         &[
@@ -50,7 +50,15 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ),
     (
         "testkit",
-        &["abi", "ring", "shm", "control", "engine", "bench"],
+        &[
+            "abi",
+            "ring",
+            "shm",
+            "control",
+            "engine",
+            "bench",
+            "namespaces",
+        ],
     ),
     ("xtask", &[]),
 ];

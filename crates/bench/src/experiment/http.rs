@@ -1,11 +1,14 @@
 //! The real nginx, one worker, and wrk.
 
-use super::{CpuSince, free_port, installed, wait_watching};
+use super::{CpuSince, installed, wait_watching};
+use crate::case::Case;
+use crate::ends::Ends;
 use crate::error::RunError;
 use crate::measurement::{Latency, Measurement};
-use crate::options::{Case, Transport};
+use crate::options::Transport;
+use crate::plan;
 use crate::process::Process;
-use crate::session::{READY_LIMIT, Session};
+use crate::session::READY_LIMIT;
 use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
@@ -26,25 +29,26 @@ end
 "#;
 
 /// Keep-alive, then a connection for each request.
-pub fn run(
-    session: &Session<'_>,
-    transport: Transport,
-) -> Result<Vec<(Case, Measurement)>, RunError> {
+pub fn run(ends: &Ends<'_>, transport: Transport) -> plan::Figures {
     let nginx = installed("nginx")?;
     let wrk = installed("wrk")?;
     if transport == Transport::Unix {
         return Err(RunError::NotApplicable("wrk speaks TCP only"));
     }
-    let port = free_port()?;
-    let site = Site::write(session.directory(), port).map_err(RunError::Files)?;
-    let mut server =
-        session.start_program(transport, "nginx", nginx.as_os_str(), &site.arguments())?;
+    let port = ends.free_port()?;
+    let site = Site::write(ends.server.directory(), port).map_err(RunError::Files)?;
+    let mut server = ends.server.start_program(
+        transport.into(),
+        "nginx",
+        nginx.as_os_str(),
+        &site.arguments(),
+    )?;
     let connects = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
     server.await_condition(READY_LIMIT, connects)?;
 
-    let keep_alive = drive(session, transport, &wrk, &site, &server, &[])?;
+    let keep_alive = drive(ends, transport, &wrk, &site, &server, &[])?;
     let close = drive(
-        session,
+        ends,
         transport,
         &wrk,
         &site,
@@ -130,7 +134,7 @@ http {{
 }
 
 fn drive(
-    session: &Session<'_>,
+    ends: &Ends<'_>,
     transport: Transport,
     wrk: &Path,
     site: &Site,
@@ -138,7 +142,7 @@ fn drive(
     extra: &[&str],
 ) -> Result<Measurement, RunError> {
     // wrk knows whole seconds only.
-    let seconds = format!("{:.0}s", session.seconds.ceil().max(1.0));
+    let seconds = format!("{:.0}s", ends.seconds().ceil().max(1.0));
     let url = format!("http://127.0.0.1:{}/file", site.port);
     let mut arguments: Vec<OsString> = ["-c", "50", "-t", "1", "-d", &seconds, "-s"]
         .map(OsString::from)
@@ -147,10 +151,12 @@ fn drive(
     arguments.extend(extra.iter().map(OsString::from));
     arguments.push(url.into());
 
-    let cpu = CpuSince::now(session, transport, &[server]);
-    let mut client = session.start_program(transport, "wrk", wrk.as_os_str(), &arguments)?;
-    wait_watching(session, transport, &mut client, Some(site.port))?;
-    let cpu = cpu.seconds(&[server, &client]);
+    let cpu = CpuSince::now(ends, transport, &[server], &[]);
+    let mut client =
+        ends.client
+            .start_program(transport.into(), "wrk", wrk.as_os_str(), &arguments)?;
+    wait_watching(ends, transport, server, &mut client, Some(site.port))?;
+    let cpu = cpu.used(&[server], &[&client]);
     let printed = client.output()?;
     let figures = parse(&printed).ok_or_else(|| client.unreadable(&printed))?;
     figures.check()?;

@@ -1,35 +1,32 @@
 //! The experiments: each starts its programs over one transport, lets them work, and reads off
 //! what they did.
 
-mod builtin;
+pub mod builtin;
 mod http;
-mod redis;
+pub mod isolation;
+mod programs;
+pub mod redis;
 
 pub use builtin::check_netchannel;
 
+use crate::case::Case;
+use crate::ends::{CpuSince, Ends};
 use crate::error::RunError;
-use crate::kernel_tcp;
-use crate::measurement::Measurement;
-use crate::options::{Case, Experiment, Transport};
+use crate::options::{Experiment, Transport};
+use crate::plan::Figures;
 use crate::process::Process;
-use crate::session::Session;
 use std::env;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// One run of one experiment over one transport.
-pub fn run(
-    experiment: Experiment,
-    session: &Session<'_>,
-    transport: Transport,
-) -> Result<Vec<(Case, Measurement)>, RunError> {
+pub fn run(experiment: Experiment, ends: &Ends<'_>, transport: Transport) -> Figures {
     match experiment {
-        Experiment::Stream => builtin::stream(session, transport),
-        Experiment::Pingpong => builtin::pingpong(session, transport),
-        Experiment::Connections => builtin::connections(session, transport),
-        Experiment::Redis => redis::run(session, transport),
-        Experiment::Http => http::run(session, transport),
+        Experiment::Stream => builtin::stream(ends, transport, Case::Stream),
+        Experiment::Pingpong => builtin::pingpong(ends, transport, Case::Pingpong),
+        Experiment::Connections => builtin::connections(ends, transport),
+        Experiment::Redis => redis::run(ends, transport),
+        Experiment::Http => http::run(ends, transport),
     }
 }
 
@@ -44,60 +41,20 @@ fn installed(name: &'static str) -> Result<PathBuf, RunError> {
         .ok_or(RunError::NotInstalled(name))
 }
 
-/// A port that nobody uses now, for servers that can not choose one themselves.
-fn free_port() -> Result<u16, RunError> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(RunError::Files)?;
-    Ok(listener.local_addr().map_err(RunError::Files)?.port())
-}
-
-/// Waits for the client of a real server. Early in the run it looks who carries the bytes, over
-/// every transport alike, so that none is at a disadvantage.
+/// Waits for the client of a real server. Early in the run it looks who carries the bytes.
 fn wait_watching(
-    session: &Session<'_>,
+    ends: &Ends<'_>,
     transport: Transport,
+    server: &Process,
     client: &mut Process,
     port: Option<u16>,
 ) -> Result<(), RunError> {
-    let early = Duration::from_secs_f64((session.seconds / 4.0).min(0.1));
+    let early = Duration::from_secs_f64((ends.seconds() / 4.0).min(0.1));
     if !client.ends_within(early)?
         && let Some(port) = port
     {
-        let carried = kernel_tcp::none_established(port);
-        if transport == Transport::Netchannel {
-            carried?;
-        }
+        ends.check_carrier(transport, server, port)?;
     }
-    client.wait(session.run_limit())?;
+    client.wait(ends.run_limit())?;
     Ok(())
-}
-
-/// CPU time of a set of processes and the daemon from one moment on.
-struct CpuSince<'a> {
-    session: &'a Session<'a>,
-    transport: Transport,
-    daemon: Duration,
-    processes: Duration,
-}
-
-impl<'a> CpuSince<'a> {
-    fn now(session: &'a Session<'a>, transport: Transport, processes: &[&Process]) -> Self {
-        let daemon = session.daemon_cpu(transport);
-        let processes = processes.iter().map(|process| process.cpu()).sum();
-        CpuSince {
-            session,
-            transport,
-            daemon,
-            processes,
-        }
-    }
-
-    /// Seconds until now, of those processes (living or ended) and the daemon.
-    fn seconds(&self, processes: &[&Process]) -> f64 {
-        let daemon = self
-            .session
-            .daemon_cpu(self.transport)
-            .saturating_sub(self.daemon);
-        let processes: Duration = processes.iter().map(|process| process.cpu()).sum();
-        (daemon + processes.saturating_sub(self.processes)).as_secs_f64()
-    }
 }

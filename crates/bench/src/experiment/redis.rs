@@ -2,15 +2,18 @@
 //!
 //! redis-benchmark counts requests, not seconds: a short run sets its number.
 
-use super::{CpuSince, free_port, installed, wait_watching};
+use super::{CpuSince, installed, wait_watching};
+use crate::case::Case;
+use crate::ends::Ends;
 use crate::error::RunError;
-use crate::measurement::{Latency, Measurement};
-use crate::options::{Case, Transport};
+use crate::measurement::{Cpu, Latency, Measurement};
+use crate::options::Transport;
+use crate::plan::Figures;
 use crate::process::Process;
-use crate::session::{READY_LIMIT, Session};
+use crate::session::READY_LIMIT;
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,27 +24,28 @@ const TRIAL: u32 = 4000;
 const FEWEST: u32 = 20_000;
 
 /// SET, then GET, against one server.
-pub fn run(
-    session: &Session<'_>,
-    transport: Transport,
-) -> Result<Vec<(Case, Measurement)>, RunError> {
+pub fn run(ends: &Ends<'_>, transport: Transport) -> Figures {
     let server_program = installed("redis-server")?;
     let client_program = installed("redis-benchmark")?;
+    let directory = ends.server.directory();
     let endpoint = match transport {
-        Transport::Unix => Endpoint::Unix(session.directory().join("redis.sock")),
-        Transport::Tcp | Transport::Netchannel => Endpoint::Tcp(free_port()?),
+        Transport::Unix => Endpoint::Unix(directory.join("redis.sock")),
+        Transport::Tcp | Transport::Netchannel => {
+            Endpoint::Tcp(SocketAddr::new(ends.address, ends.free_port()?))
+        }
     };
-    let arguments = endpoint.server_arguments(session.directory());
-    let mut server = session.start_program(
-        transport,
+    let mut server = ends.server.start_program(
+        transport.into(),
         "redis-server",
         server_program.as_os_str(),
-        &arguments,
+        &endpoint.server_arguments(directory),
     )?;
-    server.await_condition(READY_LIMIT, || endpoint.answers())?;
+    server.await_condition(READY_LIMIT, || {
+        ends.client.within(|| endpoint.answers()).unwrap_or(false)
+    })?;
 
     let client = Client {
-        session,
+        ends,
         transport,
         program: &client_program,
         endpoint: &endpoint,
@@ -49,7 +53,7 @@ pub fn run(
     let mut figures = Vec::new();
     for (case, test) in [(Case::RedisSet, "set"), (Case::RedisGet, "get")] {
         let (trial, _) = client.run(test, TRIAL, &server)?;
-        let requests = requests_for(trial.rate, session.seconds);
+        let requests = requests_for(trial.rate, ends.seconds());
         let (result, cpu) = client.run(test, requests, &server)?;
         let work = f64::from(requests);
         let measurement = Measurement::new(work, work / result.rate, Some(result.latency), cpu);
@@ -66,19 +70,19 @@ fn requests_for(rate: f64, seconds: f64) -> u32 {
 }
 
 enum Endpoint {
-    Tcp(u16),
+    Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
 impl Endpoint {
     fn server_arguments(&self, directory: &Path) -> Vec<OsString> {
         let (port, socket) = match self {
-            Endpoint::Tcp(port) => (*port, None),
+            Endpoint::Tcp(address) => (address.port(), None),
             Endpoint::Unix(path) => (0, Some(path)),
         };
         let mut arguments: Vec<OsString> = [
-            "--bind",
-            "127.0.0.1",
+            "--protected-mode",
+            "no",
             "--save",
             "",
             "--appendonly",
@@ -90,6 +94,9 @@ impl Endpoint {
         .into();
         arguments.extend(["--port".into(), port.to_string().into()]);
         arguments.extend(["--dir".into(), directory.into()]);
+        if let Endpoint::Tcp(address) = self {
+            arguments.extend(["--bind".into(), address.ip().to_string().into()]);
+        }
         if let Some(path) = socket {
             arguments.extend(["--unixsocket".into(), path.into()]);
         }
@@ -98,19 +105,19 @@ impl Endpoint {
 
     fn port(&self) -> Option<u16> {
         match self {
-            Endpoint::Tcp(port) => Some(*port),
+            Endpoint::Tcp(address) => Some(address.port()),
             Endpoint::Unix(_) => None,
         }
     }
 
     fn client_arguments(&self) -> Vec<OsString> {
         match self {
-            Endpoint::Tcp(port) => {
+            Endpoint::Tcp(address) => {
                 vec![
                     "-h".into(),
-                    "127.0.0.1".into(),
+                    address.ip().to_string().into(),
                     "-p".into(),
-                    port.to_string().into(),
+                    address.port().to_string().into(),
                 ]
             }
             Endpoint::Unix(path) => vec!["-s".into(), path.into()],
@@ -120,8 +127,8 @@ impl Endpoint {
     /// Whether a server answers there already.
     fn answers(&self) -> bool {
         match self {
-            Endpoint::Tcp(port) => {
-                let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, *port)) else {
+            Endpoint::Tcp(address) => {
+                let Ok(stream) = TcpStream::connect(address) else {
                     return false;
                 };
                 stream.set_read_timeout(Some(READY_LIMIT)).is_ok() && ping(stream)
@@ -144,7 +151,7 @@ fn ping(mut stream: impl Read + Write) -> bool {
 }
 
 struct Client<'a> {
-    session: &'a Session<'a>,
+    ends: &'a Ends<'a>,
     transport: Transport,
     program: &'a Path,
     endpoint: &'a Endpoint,
@@ -152,7 +159,7 @@ struct Client<'a> {
 
 impl Client<'_> {
     /// One test; its figures and the CPU seconds of all processes.
-    fn run(&self, test: &str, requests: u32, server: &Process) -> Result<(Figures, f64), RunError> {
+    fn run(&self, test: &str, requests: u32, server: &Process) -> Result<(Summary, Cpu), RunError> {
         let mut arguments = self.endpoint.client_arguments();
         let requests = requests.to_string();
         let words = [
@@ -168,19 +175,19 @@ impl Client<'_> {
             &requests,
         ];
         arguments.extend(words.map(OsString::from));
-        let cpu = CpuSince::now(self.session, self.transport, &[server]);
-        let mut client = self.session.start_program(
-            self.transport,
+        let cpu = CpuSince::now(self.ends, self.transport, &[server], &[]);
+        let mut client = self.ends.client.start_program(
+            self.transport.into(),
             "redis-benchmark",
             self.program.as_os_str(),
             &arguments,
         )?;
         let port = self.endpoint.port();
-        wait_watching(self.session, self.transport, &mut client, port)?;
-        let seconds = cpu.seconds(&[server, &client]);
+        wait_watching(self.ends, self.transport, server, &mut client, port)?;
+        let cpu = cpu.used(&[server], &[&client]);
         let printed = client.output()?;
         let figures = parse(&printed).ok_or_else(|| client.unreadable(&tail(&printed)))?;
-        Ok((figures, seconds))
+        Ok((figures, cpu))
     }
 }
 
@@ -191,13 +198,13 @@ fn tail(text: &str) -> String {
 
 /// What redis-benchmark says of one test.
 #[derive(Debug, PartialEq)]
-struct Figures {
+struct Summary {
     rate: f64,
     latency: Latency,
 }
 
 /// Reads the report for people: the one in CSV has no P99.9.
-fn parse(report: &str) -> Option<Figures> {
+fn parse(report: &str) -> Option<Summary> {
     // Progress is written over itself with carriage returns.
     let lines: Vec<&str> = report.split(['\n', '\r']).map(str::trim).collect();
     let rate = lines.iter().find_map(|line| {
@@ -226,7 +233,7 @@ fn parse(report: &str) -> Option<Figures> {
         p99: milliseconds("p99")? * 1e6,
         p999: at_least(&lines, 99.9)? * 1e6,
     };
-    Some(Figures { rate, latency })
+    Some(Summary { rate, latency })
 }
 
 /// The first step of the percentile distribution at or beyond `percent`, in milliseconds.

@@ -34,8 +34,9 @@ const INK: RGBColor = RGBColor(27, 35, 48);
 const FAINT: RGBColor = RGBColor(106, 117, 133);
 const TRACK: RGBColor = RGBColor(238, 241, 245);
 
-fn color(transport: Transport) -> RGBColor {
-    match transport {
+fn color(row: &Row) -> RGBColor {
+    match row.transport {
+        _ if row.fallback.is_some() => RGBColor(152, 162, 179),
         Transport::Tcp => RGBColor(152, 162, 179),
         Transport::Unix => RGBColor(92, 139, 200),
         Transport::Netchannel => RGBColor(14, 150, 118),
@@ -80,9 +81,15 @@ pub fn draw<DB: DrawingBackend>(report: &Report, canvas: &Canvas<DB>) -> Result<
 }
 
 fn heading<DB: DrawingBackend>(report: &Report, canvas: &Canvas<DB>) -> Result<(), PlotError> {
-    let title = "The same programs on one host, over different transports";
-    canvas.text(title, (MARGIN, 38), Letters::new(27.0, INK).bold())?;
-    let how = report.method();
+    canvas.text(
+        report.place.title(),
+        (MARGIN, 38),
+        Letters::new(27.0, INK).bold(),
+    )?;
+    let how = match report.place.line() {
+        Some(line) => format!("{}; {line}", report.method()),
+        None => report.method(),
+    };
     canvas.text(&how, (MARGIN, 68), Letters::new(15.0, FAINT))
 }
 
@@ -93,7 +100,8 @@ fn footer<DB: DrawingBackend>(
 ) -> Result<(), PlotError> {
     let look = Letters::new(13.0, FAINT);
     canvas.text(&report.host.line(), (MARGIN, top + 16), look)?;
-    let explanation = "× : ratio to kernel TCP (of latency: P50), median over the pairs";
+    let explanation =
+        "× : ratio to kernel TCP (of latency: P50 unless said), median over the pairs";
     canvas.text(
         explanation,
         (CARD_RIGHT, top + 16),
@@ -139,16 +147,12 @@ fn rates<DB: DrawingBackend>(
 ) -> Result<(), PlotError> {
     let most = largest(case.rows.iter().map(|row| row.median.rate));
     for (row, y) in case.rows.iter().zip((first..).step_by(30)) {
-        let ours = row.transport == Transport::Netchannel;
+        let ours = row.transport == Transport::Netchannel && row.fallback.is_none();
         let label = Letters::new(15.0, INK);
         let label = if ours { label.bold() } else { label };
-        canvas.text(row.transport.name(), (MARGIN + 18, y), label)?;
+        canvas.text(row.name(), (MARGIN + 18, y), label)?;
         let length = share(row.median.rate / most, BARS_WIDTH).max(2);
-        canvas.rectangle(
-            (BARS_LEFT, y - BAR / 2),
-            (length, BAR),
-            color(row.transport),
-        )?;
+        canvas.rectangle((BARS_LEFT, y - BAR / 2), (length, BAR), color(row))?;
         let rate = with_unit(case.case, &rate_text(case.case, row.median.rate));
         canvas.text(&rate, (BARS_LEFT + length + 8, y), Letters::new(14.0, INK))?;
         if let Some(ratio) = &row.ratio_to_tcp
@@ -172,8 +176,8 @@ fn badge<DB: DrawingBackend>(
     at: (i32, i32),
     canvas: &Canvas<DB>,
 ) -> Result<(), PlotError> {
-    let look = if row.transport == Transport::Netchannel {
-        Letters::new(19.0, color(row.transport)).bold()
+    let look = if row.transport == Transport::Netchannel && row.fallback.is_none() {
+        Letters::new(19.0, color(row)).bold()
     } else {
         Letters::new(15.0, FAINT)
     };
@@ -200,7 +204,7 @@ fn latencies<DB: DrawingBackend>(
             continue;
         };
         canvas.rectangle((STRIP_LEFT, y - 8), (STRIP_WIDTH, 16), TRACK)?;
-        let color = color(row.transport);
+        let color = color(row);
         canvas.line((position(p50), y), (position(p999), y), 2, color)?;
         for (value, radius) in [(p50, 7), (p99, 5), (p999, 3)] {
             canvas.dot((position(value), y), radius, color)?;
@@ -219,7 +223,11 @@ fn latencies<DB: DrawingBackend>(
         if let Some(ratio) = row.ratio_to_tcp.and_then(|ratio| ratio.latency)
             && row.transport != Transport::Tcp
         {
-            let text = format!("{}×", ratio_text(ratio.p50));
+            let text = if case.case.is_about_the_tail() {
+                format!("P99.9 {}×", ratio_text(ratio.p999))
+            } else {
+                format!("{}×", ratio_text(ratio.p50))
+            };
             badge(&text, row, (CARD_RIGHT - 18, y), canvas)?;
         }
     }
@@ -235,11 +243,7 @@ fn costs<DB: DrawingBackend>(
     for (row, y) in case.rows.iter().zip((first..).step_by(30)) {
         let value = cost(case.case, &row.median);
         let length = share(value / most, STRIP_WIDTH).max(2);
-        canvas.rectangle(
-            (STRIP_LEFT, y - BAR / 2),
-            (length, BAR),
-            color(row.transport),
-        )?;
+        canvas.rectangle((STRIP_LEFT, y - BAR / 2), (length, BAR), color(row))?;
         let text = time_text(value * 1e9);
         canvas.text(&text, (STRIP_LEFT + length + 8, y), Letters::new(14.0, INK))?;
         if let Some(ratio) = &row.ratio_to_tcp

@@ -1,15 +1,15 @@
 //! Connection set-up: many clients, one single-threaded server.
 //!
 //! A cycle is connect, 64 bytes there, 64 bytes back, close. The client closes first, so over
-//! TCP its address pair rests in TIME_WAIT; each client has a destination of its own in
-//! 127.0.0.0/8, so that a short experiment does not run out of ports.
+//! TCP its address pair rests in TIME_WAIT; each client has a destination of its own (the server's
+//! first address and those that follow), so that a short experiment does not run out of ports.
 
 use super::address::{Address, Connection, Listener};
 use super::payload::{MESSAGE, is_request, reply, request};
 use super::system::{Epoll, accept_nonblocking, receive, send, token};
 use super::{Outcome, WorkerError, announce, finished, latency_histogram, start_signal};
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,9 @@ pub const CLIENTS: u8 = 8;
 /// Where client `index` connects to, given the server's first address.
 fn destination(first: &Address, index: u8) -> Address {
     match first {
-        Address::Tcp(address) if address.is_ipv4() => {
-            let mut address = *address;
-            address.set_ip(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1 + index)));
-            Address::Tcp(address)
+        Address::Tcp(SocketAddr::V4(first)) => {
+            let ip = Ipv4Addr::from_bits(first.ip().to_bits() + u32::from(index));
+            Address::Tcp(SocketAddr::new(IpAddr::V4(ip), first.port()))
         }
         other => other.clone(),
     }

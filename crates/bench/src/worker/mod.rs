@@ -1,8 +1,9 @@
 //! The built-in workloads: ordinary socket programs that know nothing of NetChannel.
 //!
 //! ```text
-//! serve WORKLOAD ADDRESS                 prints "ready ADDRESS", then serves
-//! drive WORKLOAD ADDRESS SECONDS [N]     connects, prints "ready", waits for a line on stdin,
+//! serve WORKLOAD[/SIZE] ADDRESS          prints "ready ADDRESS", then serves
+//! drive WORKLOAD[/SIZE] ADDRESS SECONDS [N]
+//!                                        connects, prints "ready", waits for a line on stdin,
 //!                                        works, prints one JSON line
 //! ```
 //!
@@ -20,15 +21,19 @@ pub use connections::CLIENTS;
 
 use address::{Address, AddressError};
 use hdrhistogram::Histogram;
+use payload::{CALL, MESSAGE};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::time::Duration;
+
+/// Bytes of a large message.
+const LARGE_MESSAGE: usize = 4096;
 
 /// Why a workload program ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// The command line is not one of ours.
-    #[error("usage: serve WORKLOAD ADDRESS | drive WORKLOAD ADDRESS SECONDS [N]")]
+    #[error("usage: serve WORKLOAD[/SIZE] ADDRESS | drive WORKLOAD[/SIZE] ADDRESS SECONDS [N]")]
     Usage,
     /// An address can not be read.
     #[error(transparent)]
@@ -74,10 +79,11 @@ fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
     match words {
         ["serve", workload, address] => {
             let address = address.parse()?;
-            match *workload {
-                "stream" => stream::serve(&address),
-                "pingpong" => pingpong::serve(&address),
-                "connections" => connections::serve(&address),
+            match sized(workload)? {
+                ("stream", _) => stream::serve(&address),
+                ("pingpong", None | Some(MESSAGE)) => pingpong::serve::<MESSAGE>(&address),
+                ("pingpong", Some(LARGE_MESSAGE)) => pingpong::serve::<LARGE_MESSAGE>(&address),
+                ("connections", None) => connections::serve(&address),
                 _ => Err(WorkerError::Usage),
             }
         }
@@ -88,10 +94,21 @@ fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
                 .ok()
                 .and_then(|s| Duration::try_from_secs_f64(s).ok());
             let duration = duration.ok_or(WorkerError::Usage)?;
-            let outcome = match (*workload, index) {
-                ("stream", []) => stream::drive(&address, duration)?,
-                ("pingpong", []) => pingpong::drive(&address, duration)?,
-                ("connections", [index]) => {
+            let outcome = match (sized(workload)?, index) {
+                (("stream", size), []) => {
+                    let size = size.unwrap_or(CALL);
+                    if size == 0 || !CALL.is_multiple_of(size) {
+                        return Err(WorkerError::Usage);
+                    }
+                    stream::drive(&address, duration, size)?
+                }
+                (("pingpong", None | Some(MESSAGE)), []) => {
+                    pingpong::drive::<MESSAGE>(&address, duration)?
+                }
+                (("pingpong", Some(LARGE_MESSAGE)), []) => {
+                    pingpong::drive::<LARGE_MESSAGE>(&address, duration)?
+                }
+                (("connections", None), [index]) => {
                     let index = index.parse().ok().filter(|index| *index < CLIENTS);
                     connections::drive(&address, duration, index.ok_or(WorkerError::Usage)?)?
                 }
@@ -100,6 +117,17 @@ fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
             report(&outcome)
         }
         _ => Err(WorkerError::Usage),
+    }
+}
+
+/// `pingpong/4096` is `pingpong` with messages of that size.
+fn sized(workload: &str) -> Result<(&str, Option<usize>), WorkerError> {
+    match workload.split_once('/') {
+        None => Ok((workload, None)),
+        Some((name, size)) => {
+            let size = size.parse().map_err(|_| WorkerError::Usage)?;
+            Ok((name, Some(size)))
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! [`VERIFIED_WHOLE`] bytes; after that one word of each [`BLOCK`] carries the block's number,
 //! so that loss, doubling and reordering are seen without the check becoming the thing measured.
 
-/// Bytes of a small message, both directions.
+/// Bytes of a small message, both directions; a multiple of a word, as all sizes of messages.
 pub const MESSAGE: usize = 64;
 /// A stamp opens each block of a stream.
 pub const BLOCK: usize = 4096;
@@ -17,8 +17,8 @@ const STAMP: usize = size_of::<u64>();
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Request number `sequence` of sender `sender`.
-pub fn request(sender: u64, sequence: u64) -> [u8; MESSAGE] {
-    let mut message = [0; MESSAGE];
+pub fn request<const SIZE: usize>(sender: u64, sequence: u64) -> [u8; SIZE] {
+    let mut message = [0; SIZE];
     let seed = sender.rotate_left(48) ^ sequence;
     for (index, word) in (0..).zip(message.chunks_exact_mut(STAMP)) {
         word.copy_from_slice(&word_of(seed, index).to_le_bytes());
@@ -27,7 +27,7 @@ pub fn request(sender: u64, sequence: u64) -> [u8; MESSAGE] {
 }
 
 /// Whether these bytes are a request that [`request`] could have made.
-pub fn is_request(message: &[u8; MESSAGE]) -> bool {
+pub fn is_request<const SIZE: usize>(message: &[u8; SIZE]) -> bool {
     let mut words = message.chunks_exact(STAMP).map(|word| {
         let mut bytes = [0; STAMP];
         bytes.copy_from_slice(word);
@@ -41,13 +41,13 @@ pub fn is_request(message: &[u8; MESSAGE]) -> bool {
 }
 
 /// What the server answers to `request`.
-pub fn reply(request: &[u8; MESSAGE]) -> [u8; MESSAGE] {
+pub fn reply<const SIZE: usize>(request: &[u8; SIZE]) -> [u8; SIZE] {
     request.map(|byte| !byte)
 }
 
 fn word_of(seed: u64, index: u64) -> u64 {
     seed.wrapping_add(index.wrapping_mul(ODD))
-        .rotate_left(u32::try_from(index * 7).unwrap_or(0))
+        .rotate_left(u32::try_from(index * 7 % 64).unwrap_or(0))
 }
 
 /// Makes the calls of a stream, one after the other.
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn each_byte_of_a_request_matters() {
         for (sender, sequence) in [(0, 0), (7, 1), (3, u64::MAX)] {
-            let good = request(sender, sequence);
+            let good = request::<MESSAGE>(sender, sequence);
             assert!(is_request(&good));
             for index in 0..MESSAGE {
                 let mut bad = good;
@@ -154,7 +154,11 @@ mod tests {
                 assert_ne!(reply(&bad), reply(&good));
             }
         }
-        assert_ne!(request(1, 5), request(2, 5));
+        assert_ne!(request::<MESSAGE>(1, 5), request(2, 5));
+        let mut long = request::<4096>(3, 9);
+        assert!(is_request(&long));
+        long[4095] ^= 1;
+        assert!(!is_request(&long));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Round trips: 64 bytes there and back, blocking, one at a time.
+//! Round trips: a message there and one of its size back, blocking, one at a time.
 
 use super::address::{Address, Connection, Listener};
-use super::payload::{MESSAGE, is_request, reply, request};
+use super::payload::{is_request, reply, request};
 use super::{
     Outcome, WorkerError, announce, finished, latency_histogram, nanoseconds, start_signal,
 };
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 const WARM_UP: u64 = 200;
 
 /// Answers one connection until its end.
-pub fn serve(address: &Address) -> Result<(), WorkerError> {
+pub fn serve<const SIZE: usize>(address: &Address) -> Result<(), WorkerError> {
     let (listener, bound) = Listener::bind(address)?;
     announce(&bound)?;
     let mut connection = listener.accept()?;
     connection.set_nodelay()?;
-    let mut message = [0; MESSAGE];
+    let mut message = [0; SIZE];
     loop {
         let mut received = 0;
-        while received < MESSAGE {
+        while received < SIZE {
             match connection.read(&mut message[received..])? {
                 0 if received == 0 => return Ok(()),
                 0 => return Err(WorkerError::Verification("a message was cut".to_owned())),
@@ -37,11 +37,14 @@ pub fn serve(address: &Address) -> Result<(), WorkerError> {
 }
 
 /// Asks for `duration` and records each round trip's time.
-pub fn drive(address: &Address, duration: Duration) -> Result<Outcome, WorkerError> {
+pub fn drive<const SIZE: usize>(
+    address: &Address,
+    duration: Duration,
+) -> Result<Outcome, WorkerError> {
     let mut connection = Connection::connect(address)?;
     connection.set_nodelay()?;
     for sequence in 0..WARM_UP {
-        round_trip(&mut connection, sequence)?;
+        round_trip::<SIZE>(&mut connection, sequence)?;
     }
     start_signal()?;
 
@@ -50,7 +53,7 @@ pub fn drive(address: &Address, duration: Duration) -> Result<Outcome, WorkerErr
     let begin = Instant::now();
     let mut now = begin;
     while now.duration_since(begin) < duration {
-        round_trip(&mut connection, sequence)?;
+        round_trip::<SIZE>(&mut connection, sequence)?;
         sequence += 1;
         let after = Instant::now();
         histogram.saturating_record(nanoseconds(after.duration_since(now)));
@@ -63,9 +66,12 @@ pub fn drive(address: &Address, duration: Duration) -> Result<Outcome, WorkerErr
     ))
 }
 
-fn round_trip(connection: &mut Connection, sequence: u64) -> Result<(), WorkerError> {
-    let message = request(0, sequence);
-    let mut answer = [0; MESSAGE];
+fn round_trip<const SIZE: usize>(
+    connection: &mut Connection,
+    sequence: u64,
+) -> Result<(), WorkerError> {
+    let message = request::<SIZE>(0, sequence);
+    let mut answer = [0; SIZE];
     connection.write_all(&message)?;
     connection.read_exact(&mut answer)?;
     if answer != reply(&message) {

@@ -1,4 +1,4 @@
-//! One stream: a writer and a reader, 128 KiB calls.
+//! One stream: a writer that writes in calls of one size, and a reader in calls of 128 KiB.
 //!
 //! The first [`VERIFIED_WHOLE`] bytes are sent before the start and compared byte by byte; they
 //! also give the transport time to find its buffer sizes.
@@ -43,18 +43,18 @@ pub fn serve(address: &Address) -> Result<(), WorkerError> {
     ))
 }
 
-/// Writes for `duration`.
-pub fn drive(address: &Address, duration: Duration) -> Result<Outcome, WorkerError> {
+/// Writes for `duration`, `size` bytes with each call; a divisor of [`CALL`].
+pub fn drive(address: &Address, duration: Duration, size: usize) -> Result<Outcome, WorkerError> {
     let mut connection = Connection::connect(address)?;
     let mut source = StreamSource::new();
     for _ in 0..VERIFIED_WHOLE / CALL as u64 {
-        connection.write_all(source.next_call())?;
+        write(&mut connection, source.next_call(), size)?;
     }
     start_signal()?;
     let begin = Instant::now();
     let mut written = 0;
     while begin.elapsed() < duration {
-        connection.write_all(source.next_call())?;
+        write(&mut connection, source.next_call(), size)?;
         written += CALL as u64;
     }
     connection.finish()?;
@@ -66,4 +66,11 @@ pub fn drive(address: &Address, duration: Duration) -> Result<Outcome, WorkerErr
         ));
     }
     Ok(finished(written, begin.elapsed(), None))
+}
+
+fn write(connection: &mut Connection, bytes: &[u8], size: usize) -> Result<(), WorkerError> {
+    for message in bytes.chunks(size) {
+        connection.write_all(message)?;
+    }
+    Ok(())
 }

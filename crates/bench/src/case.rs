@@ -1,0 +1,157 @@
+//! The lines of work whose speed is compared, and how they are shown.
+
+use serde::Serialize;
+
+/// One line of work whose speed is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Case {
+    /// Throughput of one connection.
+    Stream,
+    /// Small writes of one thread.
+    #[serde(rename = "messages-64")]
+    Messages64,
+    /// Writes of 4 KiB of one thread.
+    #[serde(rename = "messages-4k")]
+    Messages4k,
+    /// The same, without segmentation offload.
+    #[serde(rename = "messages-4k-packets")]
+    Messages4kPackets,
+    /// Latency one way.
+    Pingpong,
+    /// The same of 4 KiB.
+    #[serde(rename = "pingpong-4k")]
+    Pingpong4k,
+    /// A program that wants latency beside those that want throughput.
+    #[serde(rename = "isolation-1")]
+    Isolation1,
+    /// As many of the one as of the other.
+    #[serde(rename = "isolation-8")]
+    Isolation8,
+    /// Connection set-up.
+    Connections,
+    /// Redis, SET of 4 KiB.
+    RedisSet,
+    /// Redis, GET of 4 KiB.
+    RedisGet,
+    /// nginx, one connection for many requests.
+    HttpKeepAlive,
+    /// nginx, one connection for each request.
+    HttpClose,
+    /// Writes of 4 KiB of one thread over one channel.
+    #[serde(rename = "channels-1")]
+    Channels1,
+    /// Over two.
+    #[serde(rename = "channels-2")]
+    Channels2,
+    /// Over four.
+    #[serde(rename = "channels-4")]
+    Channels4,
+    /// Over eight.
+    #[serde(rename = "channels-8")]
+    Channels8,
+}
+
+impl Case {
+    /// A short name for tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Case::Stream => "stream",
+            Case::Messages64 => "messages 64 B",
+            Case::Messages4k => "messages 4 KiB",
+            Case::Messages4kPackets => "messages 4 KiB, no TSO/GRO",
+            Case::Pingpong => "pingpong",
+            Case::Pingpong4k => "pingpong 4 KiB",
+            Case::Isolation1 => "isolation, 1 L-app",
+            Case::Isolation8 => "isolation, 8 L-apps",
+            Case::Connections => "connections",
+            Case::RedisSet => "redis set",
+            Case::RedisGet => "redis get",
+            Case::HttpKeepAlive => "http keep-alive",
+            Case::HttpClose => "http close",
+            Case::Channels1 => "1 channel",
+            Case::Channels2 => "2 channels",
+            Case::Channels4 => "4 channels",
+            Case::Channels8 => "8 channels",
+        }
+    }
+
+    /// What is done, for a reader who sees only the picture.
+    pub fn title(self) -> &'static str {
+        match self {
+            Case::Stream => "One stream, 128 KiB calls",
+            Case::Messages64 => "64-byte messages, one thread",
+            Case::Messages4k => "4 KiB messages, one thread",
+            Case::Messages4kPackets => "4 KiB messages, one thread, TSO/GRO off",
+            Case::Pingpong => "Ping-pong, 64 bytes",
+            Case::Pingpong4k => "Ping-pong, 4 KiB",
+            Case::Isolation1 => "1 L-app (ping-pong, 4 KiB) beside 8 T-apps (streams)",
+            Case::Isolation8 => "8 L-apps (ping-pong, 4 KiB) beside 8 T-apps (streams)",
+            Case::Connections => "Connect, 64 bytes each way, close (8 clients)",
+            Case::RedisSet => "Redis SET, 4 KiB values, 50 connections",
+            Case::RedisGet => "Redis GET, 4 KiB values, 50 connections",
+            Case::HttpKeepAlive => "nginx, 1 KiB file, 50 connections, keep-alive",
+            Case::HttpClose => "nginx, 1 KiB file, a connection per request",
+            Case::Channels1 => "4 KiB messages, TSO/GRO off, 1 channel",
+            Case::Channels2 => "4 KiB messages, TSO/GRO off, 2 channels",
+            Case::Channels4 => "4 KiB messages, TSO/GRO off, 4 channels",
+            Case::Channels8 => "4 KiB messages, TSO/GRO off, 8 channels",
+        }
+    }
+
+    /// The unit of the rate.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Case::Stream
+            | Case::Messages4k
+            | Case::Messages4kPackets
+            | Case::Isolation1
+            | Case::Isolation8
+            | Case::Channels1
+            | Case::Channels2
+            | Case::Channels4
+            | Case::Channels8 => "Gbit/s",
+            Case::Messages64 => "messages/s",
+            Case::Pingpong | Case::Pingpong4k => "round trips/s",
+            Case::Connections => "connections/s",
+            Case::RedisSet | Case::RedisGet | Case::HttpKeepAlive | Case::HttpClose => "requests/s",
+        }
+    }
+
+    /// Whether the rate is of bytes.
+    pub fn is_throughput(self) -> bool {
+        self.unit() == "Gbit/s"
+    }
+
+    /// What the latency is of.
+    pub fn latency_of(self) -> Option<&'static str> {
+        match self {
+            Case::Pingpong | Case::Pingpong4k => Some("one way (round trip / 2)"),
+            Case::Isolation1 | Case::Isolation8 => Some("the L-apps', one way"),
+            Case::Connections => Some("whole cycle"),
+            Case::RedisSet | Case::RedisGet | Case::HttpKeepAlive | Case::HttpClose => {
+                Some("request")
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it is the tail of the latency that matters, and not its middle.
+    pub fn is_about_the_tail(self) -> bool {
+        matches!(self, Case::Isolation1 | Case::Isolation8)
+    }
+
+    /// What must be known to judge the figures.
+    pub fn note(self) -> Option<&'static str> {
+        match self {
+            Case::Connections => Some(
+                "each client has a destination address of its own, so that TCP does not run out of \
+                 ports in TIME_WAIT",
+            ),
+            Case::Isolation1 | Case::Isolation8 => {
+                Some("Gbit/s and CPU/GB are the T-apps', the latency is the L-apps'")
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Where the two ends of an experiment are: on one host, or on two.
+
+use crate::cpu;
+use crate::error::RunError;
+use crate::kernel_tcp;
+use crate::measurement::{Cpu, Sides};
+use crate::options::Transport;
+use crate::process::Process;
+use crate::session::Session;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::time::Duration;
+
+/// The sockets were gone before they could be asked for, or the daemon was.
+pub const NO_REASON: &str = "the daemon gives no reason";
+
+/// A server's side and a client's.
+pub struct Ends<'a> {
+    /// Where servers are started.
+    pub server: &'a Session<'a>,
+    /// Where clients are started; the same on one host.
+    pub client: &'a Session<'a>,
+    /// Where servers listen.
+    pub address: IpAddr,
+    /// Why kernel TCP carried what NetChannel should have; on one host that is an error instead.
+    fallbacks: Option<RefCell<BTreeSet<String>>>,
+}
+
+impl<'a> Ends<'a> {
+    /// Both here.
+    pub fn here(session: &'a Session<'a>) -> Self {
+        Ends {
+            server: session,
+            client: session,
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            fallbacks: None,
+        }
+    }
+
+    /// Each on a host.
+    pub fn apart(server: &'a Session<'a>, client: &'a Session<'a>, address: IpAddr) -> Self {
+        Ends {
+            server,
+            client,
+            address,
+            fallbacks: Some(RefCell::default()),
+        }
+    }
+
+    /// Seconds of each run.
+    pub fn seconds(&self) -> f64 {
+        self.client.seconds
+    }
+
+    /// How long a run may take until it is given up.
+    pub fn run_limit(&self) -> Duration {
+        self.client.run_limit()
+    }
+
+    /// Whether there are two hosts.
+    fn are_apart(&self) -> bool {
+        self.fallbacks.is_some()
+    }
+
+    /// A port that nobody uses now, for servers that can not choose one themselves.
+    pub fn free_port(&self) -> Result<u16, RunError> {
+        let address = self.address;
+        let bind = || TcpListener::bind((address, 0));
+        let listener = self.server.within(bind)?.map_err(RunError::Files)?;
+        Ok(listener.local_addr().map_err(RunError::Files)?.port())
+    }
+
+    /// Looks who carries the connections of a server, which lives and has some. Between hosts it is noted if that is kernel TCP,
+    /// with the reason; on one host it is an error.
+    pub fn check_carrier(
+        &self,
+        transport: Transport,
+        server: &Process,
+        port: u16,
+    ) -> Result<(), RunError> {
+        // Looked at over every transport alike, so that none is at a disadvantage.
+        let count = kernel_tcp::established(server.pid(), port);
+        if transport != Transport::Netchannel || count == 0 {
+            return Ok(());
+        }
+        let Some(fallbacks) = &self.fallbacks else {
+            return Err(RunError::KernelTcp(count));
+        };
+        let mut reasons = self.reasons(port);
+        if reasons.is_empty() {
+            reasons.insert(NO_REASON.to_owned());
+        }
+        fallbacks.borrow_mut().extend(reasons);
+        Ok(())
+    }
+
+    /// Why the clients' sockets to a port are not virtual, as their daemon has it.
+    fn reasons(&self, port: u16) -> BTreeSet<String> {
+        let answer = self.client.netchannel().and_then(|one| one.ask(&["ss"]));
+        let sockets = answer.as_ref().and_then(|answer| answer.as_array());
+        let port = format!(":{port}");
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let fell_back = |socket: &&serde_json::Value| {
+            text(&socket["path"]) == "kernel" && text(&socket["peer"]).ends_with(&port)
+        };
+        let sockets = sockets.into_iter().flatten().filter(fell_back);
+        sockets.map(|socket| text(&socket["reason"])).collect()
+    }
+
+    /// The reasons noted, which are forgotten.
+    pub fn take_fallbacks(&self) -> BTreeSet<String> {
+        let noted = self.fallbacks.as_ref().map(RefCell::take);
+        noted.unwrap_or_default()
+    }
+}
+
+/// CPU time of programs and daemons from one moment on.
+pub struct CpuSince<'a> {
+    ends: &'a Ends<'a>,
+    transport: Transport,
+    begin: Used,
+}
+
+/// CPU time used until a moment.
+struct Used {
+    servers: Duration,
+    clients: Duration,
+    server_daemon: Duration,
+    client_daemon: Duration,
+    kernel: Duration,
+}
+
+impl<'a> CpuSince<'a> {
+    /// From now on; `servers` and `clients` are those that run already.
+    pub fn now(
+        ends: &'a Ends<'a>,
+        transport: Transport,
+        servers: &[&Process],
+        clients: &[&Process],
+    ) -> Self {
+        CpuSince {
+            ends,
+            transport,
+            begin: used(ends, transport, servers, clients),
+        }
+    }
+
+    /// Until now, of those processes (living or ended) and the daemons.
+    pub fn used(&self, servers: &[&Process], clients: &[&Process]) -> Cpu {
+        let end = used(self.ends, self.transport, servers, clients);
+        let part =
+            |of: fn(&Used) -> Duration| of(&end).saturating_sub(of(&self.begin)).as_secs_f64();
+        let client = part(|used| used.clients) + part(|used| used.client_daemon);
+        let server = part(|used| used.servers);
+        if !self.ends.are_apart() {
+            // One daemon, which has been counted.
+            return Cpu::from(client + server);
+        }
+        let server = server + part(|used| used.server_daemon);
+        let kernel = part(|used| used.kernel);
+        Cpu {
+            seconds: client + server + kernel,
+            sides: Some(Sides {
+                client,
+                server,
+                kernel,
+            }),
+        }
+    }
+}
+
+fn used(ends: &Ends<'_>, transport: Transport, servers: &[&Process], clients: &[&Process]) -> Used {
+    let of = |processes: &[&Process]| processes.iter().map(|process| process.cpu()).sum();
+    Used {
+        servers: of(servers),
+        clients: of(clients),
+        server_daemon: ends.server.daemon_cpu(transport),
+        client_daemon: ends.client.daemon_cpu(transport),
+        kernel: cpu::of_packet_threads(),
+    }
+}

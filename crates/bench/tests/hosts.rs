@@ -1,0 +1,227 @@
+//! Experiments between two hosts, for a moment each, with a stand-in for `netchannel`.
+//!
+//! It has no test harness: who is not root must be alone in the process when it gains its rights, and started again with other
+//! words this program is the workloads, the stand-in, and a benchmark to be interrupted. Where namespaces are not allowed it is
+//! skipped, and says so.
+
+use netchannel_bench::{
+    BenchError, Case, HostsExperiment, HostsOptions, Place, Report, Row, Transport, WorkerCommand,
+    run_between_hosts, worker,
+};
+use netchannel_namespaces::gain_rights;
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+const WORKER: &str = "bench-worker";
+const INTERRUPTED: &str = "to-be-interrupted";
+/// The stand-in gives programs AF_UNIX for NetChannel, if this is set; otherwise it leaves them with kernel TCP.
+const AF_UNIX: &str = "STAND_IN_AF_UNIX";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.first().map(String::as_str) {
+        Some(WORKER) => return worker::main(words.into_iter().skip(1)).into(),
+        Some(INTERRUPTED) => return to_be_interrupted(),
+        Some("daemon") => return stand_in_daemon(&words),
+        Some("run") => return stand_in_run(&words),
+        // It knows neither configurations nor sockets.
+        Some("config" | "ss") => return ExitCode::from(2),
+        Some("--list") => {
+            println!("hosts: test");
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    if let Err(error) = gain_rights() {
+        println!("skipped: hosts: {error}");
+        return ExitCode::SUCCESS;
+    }
+    tests()
+}
+
+fn tests() -> ExitCode {
+    // A directory of our own, so that what is left behind is ours.
+    let directory = tempfile::tempdir_in("/tmp").expect("a temporary directory");
+    // SAFETY: no other thread exists.
+    unsafe { std::env::set_var("TMPDIR", directory.path()) };
+    let tests: [(&str, fn()); 4] = [
+        (
+            "every_experiment_gives_figures",
+            every_experiment_gives_figures,
+        ),
+        (
+            "what_kernel_tcp_carried_is_said_to_have_fallen_back",
+            what_kernel_tcp_carried_is_said_to_have_fallen_back,
+        ),
+        ("a_wrong_name_is_told", a_wrong_name_is_told),
+        (
+            "an_interrupt_ends_all_programs",
+            an_interrupt_ends_all_programs,
+        ),
+    ];
+    for (name, test) in tests {
+        test();
+        let left: Vec<_> = fs::read_dir(directory.path()).expect("a listing").collect();
+        assert!(left.is_empty(), "{name} left {left:?}");
+        assert_eq!(children_of(std::process::id()), "", "{name} left processes");
+        println!("test {name} ... ok");
+    }
+    ExitCode::SUCCESS
+}
+
+fn own_path() -> PathBuf {
+    std::env::current_exe().expect("own path")
+}
+
+fn options(experiments: &[HostsExperiment]) -> HostsOptions {
+    HostsOptions {
+        experiments: experiments.to_vec(),
+        transports: vec![Transport::Tcp, Transport::Netchannel],
+        seconds: 0.1,
+        pairs: 1,
+        channels: 1,
+        congestion_control: None,
+        netchannel: own_path(),
+        worker: WorkerCommand {
+            program: own_path(),
+            arguments: vec![WORKER.into()],
+        },
+        progress: false,
+    }
+}
+
+fn rows(report: &Report) -> impl Iterator<Item = (Case, &Row)> {
+    let rows = |case: &'_ netchannel_bench::CaseReport| case.case;
+    report
+        .cases
+        .iter()
+        .flat_map(move |case| case.rows.iter().map(move |row| (rows(case), row)))
+}
+
+fn every_experiment_gives_figures() {
+    // SAFETY: no other thread exists.
+    unsafe { std::env::set_var(AF_UNIX, "yes") };
+    // Redis can not be given another address by the stand-in, and connections need more than one.
+    let built_in = [
+        HostsExperiment::Stream,
+        HostsExperiment::Messages,
+        HostsExperiment::Pingpong,
+        HostsExperiment::Isolation,
+        HostsExperiment::Channels,
+    ];
+    let report = run_between_hosts(&options(&built_in)).expect("a report");
+    // SAFETY: no other thread exists.
+    unsafe { std::env::remove_var(AF_UNIX) };
+    assert!(report.is_complete(), "{}", report.table());
+    assert!(matches!(report.place, Place::TwoHosts { .. }));
+    assert_eq!(report.cases.len(), 1 + 3 + 2 + 2 + 1, "{}", report.table());
+    for (case, row) in rows(&report) {
+        let median = &row.median;
+        assert!(
+            median.rate > 0.0 && median.rate.is_finite(),
+            "{case:?} {row:?}"
+        );
+        let sides = median.sides.expect("both sides");
+        assert!(sides.client > 0.0 && sides.server > 0.0, "{case:?} {row:?}");
+        assert!(row.ratio_to_tcp.is_some(), "{case:?} {row:?}");
+        assert_eq!(
+            median.latency.is_some(),
+            case.latency_of().is_some(),
+            "{case:?}"
+        );
+    }
+}
+
+fn what_kernel_tcp_carried_is_said_to_have_fallen_back() {
+    let report = run_between_hosts(&options(&[HostsExperiment::Connections])).expect("a report");
+    assert!(report.failures.is_empty(), "{}", report.table());
+    assert!(!report.is_complete());
+    let names: Vec<&str> = rows(&report).map(|(_, row)| row.name()).collect();
+    assert_eq!(names, ["kernel TCP", "TCP (fell back)"]);
+}
+
+fn a_wrong_name_is_told() {
+    let mut options = options(&[HostsExperiment::Stream]);
+    options.congestion_control = Some("carrier-pigeons".to_owned());
+    let refused = run_between_hosts(&options).expect_err("there is no such thing");
+    let text = refused.to_string();
+    assert!(
+        text.contains("carrier-pigeons") && text.contains("reno"),
+        "{text}"
+    );
+}
+
+fn an_interrupt_ends_all_programs() {
+    let mut child = Command::new(own_path())
+        .arg(INTERRUPTED)
+        .spawn()
+        .expect("ourselves");
+    let pid = child.id();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // A guard, a server and eight clients.
+    let mut programs = String::new();
+    while programs.split_whitespace().count() < 10 {
+        assert!(
+            Instant::now() < deadline,
+            "the programs were not started: {programs:?}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+        programs = children_of(pid);
+    }
+    // SAFETY: no pointers; a child that has not been waited for.
+    unsafe { libc::kill(i32::try_from(pid).expect("a process id"), libc::SIGINT) };
+    let status = child.wait().expect("its status");
+    assert_eq!(status.code(), Some(130));
+    for program in programs.split_whitespace() {
+        let path = Path::new("/proc").join(program);
+        assert!(!path.exists(), "{program} lives on");
+    }
+}
+
+fn to_be_interrupted() -> ExitCode {
+    let mut options = options(&[HostsExperiment::Connections]);
+    options.transports = vec![Transport::Tcp];
+    options.seconds = 60.0;
+    match run_between_hosts(&options) {
+        Err(BenchError::Interrupted) => ExitCode::from(130),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn children_of(process: u32) -> String {
+    fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default()
+}
+
+fn after<'a>(words: &'a [String], name: &str) -> &'a str {
+    let place = words.iter().position(|word| word == name);
+    &words[place.expect("the option") + 1]
+}
+
+fn stand_in_daemon(words: &[String]) -> ExitCode {
+    let control = format!("{}.control", after(words, "--socket"));
+    let listener = UnixListener::bind(control).expect("the control socket");
+    while listener.accept().is_ok() {}
+    ExitCode::FAILURE
+}
+
+fn stand_in_run(words: &[String]) -> ExitCode {
+    if words.contains(&"--help".to_owned()) {
+        return ExitCode::SUCCESS;
+    }
+    let socket = after(words, "--socket");
+    let place = words
+        .iter()
+        .position(|word| word == "--")
+        .expect("a program");
+    let mut program = words[place + 1..].to_vec();
+    if std::env::var_os(AF_UNIX).is_some() {
+        for word in program.iter_mut().filter(|word| *word == "tcp:10.77.2.1:0") {
+            *word = format!("unix:{socket}.{}", std::process::id());
+        }
+    }
+    panic!("{}", Command::new(&program[0]).args(&program[1..]).exec());
+}
