@@ -273,7 +273,7 @@ fn worker_arguments(worker: &WorkerCommand, words: &[&str]) -> Vec<OsString> {
 }
 
 /// A command without NetChannel, even if we ourselves run under it.
-pub fn plain_command(program: &OsStr, arguments: &[OsString]) -> Command {
+fn plain_command(program: &OsStr, arguments: &[OsString]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
     for (name, _) in env::vars_os() {

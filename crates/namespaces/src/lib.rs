@@ -5,7 +5,7 @@
 //! or lives in them, and a guard process ends whoever lives in them as soon as their maker is gone, however it went. So
 //! nothing is left behind, and any number of them can be in use at a time.
 //!
-//! It never touches the machine's own network, and knows nothing of NetChannel.
+//! It never touches the machine's own network, and of NetChannel it knows only how a daemon is told of another host.
 //!
 //! ```text
 //!   maker --- Hosts --+-- Host a  10.77.1.1  veth0 ======== veth0  10.77.2.1  Host b
@@ -14,11 +14,13 @@
 //!     +--- pipe ---> guard: when the pipe ends, kills what lives in a or b
 //! ```
 
+mod configuration;
 mod device;
 mod guard;
 mod namespace;
 mod rights;
 
+pub use configuration::{Configuration, daemon_arguments, write_key};
 pub use device::{BUFFER, DEVICE, Offload};
 pub use rights::gain_rights;
 

@@ -14,6 +14,8 @@
 //! ```
 
 pub mod differences;
+pub mod far;
 pub mod runner;
 pub mod support;
 pub mod sys;
+pub mod two_hosts;

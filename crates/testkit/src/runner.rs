@@ -1,11 +1,19 @@
 //! Runs cases as processes of their own, over kernel TCP or under `netchannel run`.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+
+use netchannel_namespaces::Host;
+
+use crate::far::{
+    ADDRESSES_VARIABLE, BETWEEN_MARK, NOT_BETWEEN_MARK, SIDE_VARIABLE, SOCKET_VARIABLE, Side,
+};
+use crate::two_hosts::TwoHosts;
 use std::time::{Duration, Instant};
 
 /// What carries the connections of a case.
@@ -33,6 +41,8 @@ pub enum Verdict {
     Failed(String),
     /// It ran past the limit and was killed.
     TimedOut(String),
+    /// It has no end that could be on another host, and why.
+    NotBetween(String),
 }
 
 impl Verdict {
@@ -44,6 +54,7 @@ impl Verdict {
             Verdict::Skipped => "skip",
             Verdict::Failed(_) => "FAIL",
             Verdict::TimedOut(_) => "TIME",
+            Verdict::NotBetween(_) => "within",
         }
     }
 
@@ -51,7 +62,7 @@ impl Verdict {
     #[must_use]
     pub fn message(&self) -> &str {
         match self {
-            Verdict::Failed(text) | Verdict::TimedOut(text) => text,
+            Verdict::Failed(text) | Verdict::TimedOut(text) | Verdict::NotBetween(text) => text,
             Verdict::Passed | Verdict::Skipped => "",
         }
     }
@@ -71,15 +82,106 @@ pub struct Report {
 /// Runs one case in its own process and session, which is killed as a whole at the limit.
 #[must_use]
 pub fn run_case(conformance: &Path, transport: &Transport, case: &str, limit: Duration) -> Report {
+    run_command(command(conformance, transport), case, limit)
+}
+
+/// Runs one case by a command that leads to the test program.
+#[must_use]
+pub fn run_command(command: Command, case: &str, limit: Duration) -> Report {
     let start = Instant::now();
-    let verdict = match start_case(conformance, transport, case) {
-        Ok(child) => finish_case(child, limit),
+    let verdict = match start_command(command, case) {
+        Ok(child) => finish_case(child, limit).0,
         Err(error) => Verdict::Failed(format!("can not be started: {error}")),
     };
     Report {
         case: case.to_owned(),
         verdict,
         elapsed: start.elapsed(),
+    }
+}
+
+/// Runs one case with one end of its connections on host b, over what `hosts` has been told, or over the kernel's TCP.
+#[must_use]
+pub fn run_case_between(
+    conformance: &Path,
+    hosts: &TwoHosts,
+    over: Over,
+    far: Side,
+    case: &str,
+    limit: Duration,
+) -> Report {
+    let start = Instant::now();
+    let run = || -> std::io::Result<Verdict> {
+        let folder = tempfile::Builder::new().prefix("far-").tempdir_in("/tmp")?;
+        let socket = folder.path().join("far.sock");
+        let mut other = hosts.command(conformance, hosts.b(), over);
+        other.arg("far").arg(&socket).stdin(Stdio::null());
+        other.stdout(Stdio::null()).stderr(Stdio::null());
+        let other = Group::start(&mut other)?;
+        while !socket.exists() {
+            if start.elapsed() > limit {
+                let text = "the process on the other host does not start";
+                return Ok(Verdict::TimedOut(text.to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut command = hosts.command(conformance, hosts.a(), over);
+        command
+            .env(SOCKET_VARIABLE, &socket)
+            .env(SIDE_VARIABLE, far.word())
+            .env(ADDRESSES_VARIABLE, hosts.addresses().to_string());
+        let started = start_command(command, case)?;
+        let (verdict, text) = finish_case(started, limit);
+        drop(other);
+        Ok(judge_between(verdict, &text))
+    };
+    Report {
+        case: case.to_owned(),
+        verdict: run()
+            .unwrap_or_else(|error| Verdict::Failed(format!("can not be started: {error}"))),
+        elapsed: start.elapsed(),
+    }
+}
+
+/// What a case came to that was to run between hosts: it may have said that it can not, or never have left its host.
+fn judge_between(verdict: Verdict, text: &str) -> Verdict {
+    if let Some(line) = text.lines().find(|line| line.starts_with(NOT_BETWEEN_MARK)) {
+        let reason = line
+            .trim_start_matches(NOT_BETWEEN_MARK)
+            .trim_start_matches(": ");
+        return Verdict::NotBetween(reason.to_owned());
+    }
+    let crossed = text.lines().any(|line| line == BETWEEN_MARK);
+    match verdict {
+        Verdict::Passed if !crossed => {
+            Verdict::NotBetween("no connection to the other host".to_owned())
+        }
+        verdict => verdict,
+    }
+}
+
+/// What carries connections between hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The kernel's TCP.
+    Kernel,
+    /// NetChannel, with a daemon on each host.
+    NetChannel,
+}
+
+/// A process with its group, all of which is killed with the value.
+struct Group(Child);
+
+impl Group {
+    fn start(command: &mut Command) -> std::io::Result<Self> {
+        command.process_group(0).spawn().map(Group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        kill_group(&self.0);
+        let _ = self.0.wait();
     }
 }
 
@@ -123,16 +225,16 @@ pub fn command(test_program: &Path, transport: &Transport) -> Command {
     }
 }
 
-fn start_case(
-    conformance: &Path,
-    transport: &Transport,
+fn start_command(
+    mut command: Command,
     case: &str,
 ) -> std::io::Result<(Child, tempfile::NamedTempFile)> {
     // A file and not a pipe: a daemon started by the case may keep its output open.
     let output = tempfile::NamedTempFile::new()?;
-    let mut command = command(conformance, transport);
     command.arg("run").arg(case).stdin(Stdio::null());
-    command.stdout(output.reopen()?).stderr(output.reopen()?);
+    // One offset for both, or they would write over each other.
+    let written = output.reopen()?;
+    command.stdout(written.try_clone()?).stderr(written);
     command.process_group(0);
     Ok((command.spawn()?, output))
 }
@@ -140,7 +242,7 @@ fn start_case(
 fn finish_case(
     (mut child, mut output): (Child, tempfile::NamedTempFile),
     limit: Duration,
-) -> Verdict {
+) -> (Verdict, String) {
     let start = Instant::now();
     let mut pause = Duration::from_millis(1);
     let status = loop {
@@ -148,7 +250,10 @@ fn finish_case(
             Ok(Some(status)) => break Some(status),
             Ok(None) if start.elapsed() > limit => break None,
             Ok(None) => std::thread::sleep(pause),
-            Err(error) => return Verdict::Failed(format!("can not be waited for: {error}")),
+            Err(error) => {
+                let text = format!("can not be waited for: {error}");
+                return (Verdict::Failed(text), String::new());
+            }
         }
         pause = (pause * 2).min(Duration::from_millis(10));
     };
@@ -159,12 +264,17 @@ fn finish_case(
     let mut text = Vec::new();
     let _ = output.read_to_end(&mut text);
     let text = String::from_utf8_lossy(&text).trim().to_owned();
+    let verdict = judge(status, &text, limit);
+    (verdict, text)
+}
+
+fn judge(status: Option<ExitStatus>, text: &str, limit: Duration) -> Verdict {
     match status {
         None => Verdict::TimedOut(format!("{text} (killed after {} s)", limit.as_secs())),
         Some(status) => match (status.code(), status.signal()) {
             (Some(0), _) => Verdict::Passed,
             (Some(crate::support::SKIPPED), _) => Verdict::Skipped,
-            (Some(1), _) => Verdict::Failed(text),
+            (Some(1), _) => Verdict::Failed(text.to_owned()),
             (Some(code), _) => Verdict::Failed(format!("{text} (exit status {code})")),
             (None, signal) => {
                 Verdict::Failed(format!("{text} (signal {})", signal.unwrap_or_default()))
@@ -190,14 +300,26 @@ pub fn run_cases(
     limit: Duration,
     progress: impl Fn(&Report) + Sync,
 ) -> Vec<Report> {
+    run_all(cases, parallel, |case| {
+        let report = run_case(conformance, transport, case, limit);
+        progress(&report);
+        report
+    })
+}
+
+/// Runs cases in some way, so many at a time; the reports come in the order of the cases.
+pub fn run_all(
+    cases: &[String],
+    parallel: usize,
+    run: impl Fn(&str) -> Report + Sync,
+) -> Vec<Report> {
     let queue: Mutex<VecDeque<usize>> = Mutex::new((0..cases.len()).collect());
     let reports: Mutex<Vec<Option<Report>>> = Mutex::new(vec![None; cases.len()]);
     let work = || {
         loop {
             let next = queue.lock().ok().and_then(|mut queue| queue.pop_front());
             let Some(index) = next else { return };
-            let report = run_case(conformance, transport, &cases[index], limit);
-            progress(&report);
+            let report = run(&cases[index]);
             if let Ok(mut reports) = reports.lock() {
                 reports[index] = Some(report);
             }
@@ -217,6 +339,9 @@ pub fn run_cases(
 /// A daemon at a socket path in a private folder, ended with the value.
 pub struct PrivateDaemon {
     child: Option<Child>,
+    program: PathBuf,
+    host: Option<Host>,
+    words: Vec<OsString>,
     folder: tempfile::TempDir,
 }
 
@@ -235,23 +360,61 @@ impl PrivateDaemon {
     /// # Errors
     /// As [`Self::start`].
     pub fn start_with(program: &Path, arguments: &[&str]) -> std::io::Result<Self> {
+        let words = arguments.iter().map(OsString::from).collect();
+        Self::start_on(program, None, |_| Ok(words))
+    }
+
+    /// Starts it on a host, with more words, which may name files in its folder.
+    ///
+    /// # Errors
+    /// If the folder can not be made or the program can not be started.
+    pub fn start_on(
+        program: &Path,
+        host: Option<&Host>,
+        words: impl FnOnce(&Path) -> std::io::Result<Vec<OsString>>,
+    ) -> std::io::Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("netchannel-conformance-")
             .tempdir()?;
-        let socket = folder.path().join("daemon.sock");
-        let log = std::fs::File::create(folder.path().join("daemon.log"))?;
-        let mut command = Command::new(program);
+        let mut daemon = Self {
+            child: None,
+            program: program.to_owned(),
+            host: host.cloned(),
+            words: words(folder.path())?,
+            folder,
+        };
+        daemon.start_again()?;
+        Ok(daemon)
+    }
+
+    /// Starts it once more, after it was killed.
+    ///
+    /// # Errors
+    /// If the program can not be started.
+    pub fn start_again(&mut self) -> std::io::Result<()> {
+        let socket = self.socket();
+        // What a killed one left would be taken for the new one's.
+        let _ = std::fs::remove_file(&socket);
+        let mut log = std::fs::OpenOptions::new();
+        let log = log
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join("daemon.log"))?;
+        let mut command = Command::new(&self.program);
         command
             .arg("daemon")
             .arg("--socket")
             .arg(&socket)
-            .args(arguments)
+            .args(&self.words)
             .stdin(Stdio::null());
         command
             .stdout(log.try_clone()?)
             .stderr(log)
             .process_group(0);
-        let mut child = command.spawn()?;
+        if let Some(host) = &self.host {
+            host.enter(&mut command);
+        }
+        let child = self.child.insert(command.spawn()?);
         let start = Instant::now();
         while !socket.exists() && start.elapsed() < Duration::from_secs(5) {
             if child.try_wait()?.is_some() {
@@ -259,10 +422,15 @@ impl PrivateDaemon {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(Self {
-            child: Some(child),
-            folder,
-        })
+        Ok(())
+    }
+
+    /// Kills it, as nothing that it could prepare for.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 
     /// Where it serves.
@@ -275,14 +443,6 @@ impl PrivateDaemon {
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("daemon.log")).unwrap_or_default()
-    }
-
-    /// Kills it, as nothing that it could prepare for.
-    pub fn kill(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 
     /// How many descriptors it has.
@@ -302,9 +462,6 @@ impl PrivateDaemon {
 
 impl Drop for PrivateDaemon {
     fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.kill();
     }
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 import random
 import socket
 import ssl
@@ -9,7 +10,7 @@ import sys
 import threading
 
 kind, port = sys.argv[1], int(sys.argv[2])
-ADDRESS = ("127.0.0.1", port)
+ADDRESS = (os.environ.get("TEST_ADDRESS", "127.0.0.1"), port)
 CONNECTIONS = 12
 
 

@@ -10,7 +10,7 @@ import sys
 import threading
 
 kind, port, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-ADDRESS = ("127.0.0.1", port)
+ADDRESS = (os.environ.get("TEST_ADDRESS", "127.0.0.1"), port)
 
 
 def listen():

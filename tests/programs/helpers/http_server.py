@@ -45,4 +45,4 @@ class Server(ThreadingHTTPServer):
 
 port, folder = int(sys.argv[1]), sys.argv[2]
 os.chdir(folder)
-Server(("127.0.0.1", port), Handler).serve_forever()
+Server((os.environ.get("TEST_ADDRESS", "127.0.0.1"), port), Handler).serve_forever()

@@ -7,7 +7,6 @@
 //! ```
 
 mod arguments;
-mod configuration;
 mod options;
 
 pub use arguments::HostsArguments;
@@ -22,8 +21,9 @@ use crate::options::Transport;
 use crate::plan::{Figures, Run};
 use crate::report::{Collector, Place, Report};
 use crate::session::{NetChannel, Session};
-use configuration::{Configuration, daemon_arguments, write_key};
-use netchannel_namespaces::{BUFFER, Host, Hosts, Offload, gain_rights};
+use netchannel_namespaces::{
+    BUFFER, Configuration, Host, Hosts, Offload, daemon_arguments, gain_rights, write_key,
+};
 use options::CHANNELS;
 use std::collections::BTreeSet;
 use std::fs;
@@ -111,7 +111,8 @@ impl<'a> Bench<'a> {
         let configuration = Configuration {
             setup,
             channels,
-            congestion_control: self.congestion_control,
+            congestion_control: Some(self.congestion_control),
+            more: "",
         };
         let session = |host: &Host, other: &Host, folder: &Path| {
             let netchannel = self.daemon(host, other, folder, configuration);

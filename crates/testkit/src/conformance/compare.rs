@@ -5,16 +5,19 @@ use std::time::{Duration, Instant};
 
 use netchannel_testkit::runner::{PrivateDaemon, Report, Transport, Verdict, run_cases};
 
-use crate::registry;
+use crate::{between, registry};
 
-struct Options {
-    program: Option<PathBuf>,
-    jobs: usize,
-    limit: Duration,
+/// What the command line asks for.
+pub struct Options {
+    pub program: Option<PathBuf>,
+    pub jobs: usize,
+    pub limit: Duration,
     only: bool,
     /// Through the daemon's relay.
     relay: bool,
-    words: Vec<String>,
+    hosts: bool,
+    pub within: bool,
+    pub words: Vec<String>,
 }
 
 fn parse(arguments: &[String]) -> Result<Options, String> {
@@ -24,6 +27,8 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         limit: Duration::from_secs(25),
         only: false,
         relay: false,
+        hosts: false,
+        within: false,
         words: Vec::new(),
     };
     let mut rest = arguments.iter();
@@ -39,6 +44,8 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--limit" => options.limit = Duration::from_secs(u64::from(number(value()?)?)),
             "--only" => options.only = true,
             "--relay" => options.relay = true,
+            "--hosts" => options.hosts = true,
+            "--within" => options.within = true,
             option if option.starts_with("--") => return Err(format!("unknown option {option}")),
             name => options.words.push(name.to_owned()),
         }
@@ -46,14 +53,16 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
     Ok(options)
 }
 
-fn names(words: &[String]) -> Vec<String> {
+/// The names of the cases that words select.
+pub fn names(words: &[String]) -> Vec<String> {
     registry::select(words)
         .iter()
         .map(|case| case.name.to_owned())
         .collect()
 }
 
-fn this_program() -> PathBuf {
+/// The path of this program.
+pub fn this_program() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"))
 }
 
@@ -66,6 +75,9 @@ pub fn compare(arguments: &[String]) -> i32 {
             return 2;
         }
     };
+    if options.hosts {
+        return between::compare(&options);
+    }
     let Some(program) = &options.program else {
         eprintln!("--netchannel PROGRAM is missing");
         return 2;

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString};
 
+use netchannel_testkit::far;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
@@ -186,6 +187,7 @@ fn foreign_splice_then_plain_calls(family: Family) {
 }
 
 fn open_stream(socket: Descriptor, mode: &CStr) -> *mut libc::FILE {
+    far::only_near(socket, "fdopen");
     // SAFETY: a terminated mode.
     let stream = unsafe { libc::fdopen(socket, mode.as_ptr()) };
     assert!(!stream.is_null(), "fdopen: {:?}", sys::last_errno());

@@ -3,6 +3,7 @@
 //! An ordinary socket program: it knows nothing of NetChannel. Each case asserts what kernel TCP
 //! does; running it over something else shows where that differs.
 
+mod between;
 mod compare;
 mod helpers;
 mod registry;
@@ -35,7 +36,9 @@ mod numbers;
 mod options;
 mod streams;
 
-use netchannel_testkit::support;
+use std::path::Path;
+
+use netchannel_testkit::{far, support};
 
 const USAGE: &str = "usage:
   conformance list [WORD...]
@@ -45,6 +48,9 @@ const USAGE: &str = "usage:
                                           both ways, with a table of the differences;
                                           --only leaves out the run over kernel TCP,
                                           --relay leads through the daemon
+  conformance compare --hosts [--netchannel PROGRAM] [--jobs N] [--limit SECONDS] [--within] [WORD...]
+                                          between two hosts, each end of a connection on either once; what can not be
+                                          is listed, and with --within run on one of them
 A WORD selects the cases whose names contain it.";
 
 fn main() {
@@ -57,6 +63,12 @@ fn main() {
             }
         }
         Some("run") if !rest.is_empty() => run(rest),
+        Some("far") if rest.len() == 1 => {
+            if let Err(error) = far::serve(Path::new(&rest[0])) {
+                eprintln!("far: {error}");
+                std::process::exit(1);
+            }
+        }
         Some("helper") if !rest.is_empty() => helpers::run(rest),
         Some("repeat") => std::process::exit(compare::repeat(rest)),
         Some("compare") => std::process::exit(compare::compare(rest)),

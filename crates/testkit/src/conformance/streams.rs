@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use netchannel_testkit::far;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
@@ -399,6 +400,8 @@ fn streams_full_buffer_stops_and_goes_on(family: Family) {
 }
 
 fn streams_two_writers_in_two_threads(family: Family) {
+    // TCP tears them too when the buffer is full, and a reader on another host is slower.
+    far::only_within("pieces of two writers stay whole while the buffer has room");
     let (client, server) = pair(family);
     let writers: Vec<_> = [b'a', b'b']
         .into_iter()

@@ -44,6 +44,7 @@ pub fn prepare_process() {
         sys::exit_now(1);
     }));
     start_watchdog();
+    crate::far::prepare();
 }
 
 fn start_watchdog() {

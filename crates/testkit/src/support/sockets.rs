@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{await_events, pattern_mismatch};
+use crate::far::{self, Side};
 use crate::sys::{self, Descriptor, Errno};
 
 /// The families every case runs with.
@@ -49,6 +50,11 @@ pub fn tcp(family: Family) -> Descriptor {
     sys::socket(family.domain(), libc::SOCK_STREAM, 0).expect("socket")
 }
 
+/// A blocking TCP socket for one end of a connection, which between two hosts may be on the other.
+fn tcp_for(end: Side, family: Family) -> Descriptor {
+    far::socket_for(end, family.domain()).expect("socket")
+}
+
 /// A non-blocking TCP socket.
 #[must_use]
 pub fn tcp_nonblocking(family: Family) -> Descriptor {
@@ -65,7 +71,7 @@ pub fn listener(family: Family) -> (Descriptor, SocketAddr) {
 /// A listener on a free port with a backlog.
 #[must_use]
 pub fn listener_with(family: Family, backlog: libc::c_int) -> (Descriptor, SocketAddr) {
-    let socket = tcp(family);
+    let socket = tcp_for(Side::Server, family);
     sys::bind(socket, family.loopback(0)).expect("bind");
     sys::listen(socket, backlog).expect("listen");
     (socket, sys::getsockname(socket).expect("getsockname"))
@@ -79,7 +85,7 @@ pub fn connect_to(address: SocketAddr) -> Descriptor {
     } else {
         Family::V6
     };
-    let socket = tcp(family);
+    let socket = tcp_for(Side::Client, family);
     sys::connect(socket, address).expect("connect");
     socket
 }
@@ -106,12 +112,12 @@ pub fn pair(family: Family) -> (Descriptor, Descriptor) {
 /// A connected pair with small buffers, for cases that fill them.
 #[must_use]
 pub fn small_pair(family: Family) -> (Descriptor, Descriptor) {
-    let listening = tcp(family);
+    let listening = tcp_for(Side::Server, family);
     set_int(listening, libc::SOL_SOCKET, libc::SO_RCVBUF, 16 * 1024);
     set_int(listening, libc::SOL_SOCKET, libc::SO_SNDBUF, 16 * 1024);
     sys::bind(listening, family.loopback(0)).expect("bind");
     sys::listen(listening, 8).expect("listen");
-    let client = tcp(family);
+    let client = tcp_for(Side::Client, family);
     set_int(client, libc::SOL_SOCKET, libc::SO_RCVBUF, 16 * 1024);
     set_int(client, libc::SOL_SOCKET, libc::SO_SNDBUF, 16 * 1024);
     sys::connect(client, sys::getsockname(listening).expect("getsockname")).expect("connect");

@@ -3,27 +3,36 @@
 use std::mem::zeroed;
 
 use super::{Descriptor, Outcome, check, check_unit};
+use crate::far;
 
 /// `close`
 pub fn close(descriptor: Descriptor) -> Outcome<()> {
+    if let Some(there) = far::of(descriptor) {
+        return there.close();
+    }
     // SAFETY: takes an integer; cases own what they close.
     check_unit(unsafe { libc::close(descriptor) })
 }
 
 /// `dup`
 pub fn dup(descriptor: Descriptor) -> Outcome<Descriptor> {
+    if let Some(there) = far::of(descriptor) {
+        return there.dup();
+    }
     // SAFETY: takes an integer.
     check(unsafe { libc::dup(descriptor) })
 }
 
 /// `dup2`
 pub fn dup2(from: Descriptor, to: Descriptor) -> Outcome<Descriptor> {
+    far::only_near(from.max(to), "dup2");
     // SAFETY: takes integers; cases own what they replace.
     check(unsafe { libc::dup2(from, to) })
 }
 
 /// `dup3`
 pub fn dup3(from: Descriptor, to: Descriptor, flags: libc::c_int) -> Outcome<Descriptor> {
+    far::only_near(from.max(to), "dup3");
     // SAFETY: takes integers; cases own what they replace.
     check(unsafe { libc::dup3(from, to, flags) })
 }
@@ -34,6 +43,9 @@ pub fn fcntl(
     command: libc::c_int,
     value: libc::c_int,
 ) -> Outcome<libc::c_int> {
+    if let Some(there) = far::of(descriptor) {
+        return there.fcntl(command, value);
+    }
     // SAFETY: only commands that take an integer are used.
     check(unsafe { libc::fcntl(descriptor, command, value) })
 }
@@ -44,6 +56,9 @@ pub fn ioctl_int(
     request: libc::c_ulong,
     value: libc::c_int,
 ) -> Outcome<libc::c_int> {
+    if let Some(there) = far::of(descriptor) {
+        return there.ioctl_int(request, value);
+    }
     let mut value = value;
     // SAFETY: only requests that take a pointer to an int are used.
     check_unit(unsafe { libc::ioctl(descriptor, request, &raw mut value) })?;
@@ -52,12 +67,14 @@ pub fn ioctl_int(
 
 /// `ioctl` without an argument
 pub fn ioctl_none(descriptor: Descriptor, request: libc::c_ulong) -> Outcome<()> {
+    far::only_near(descriptor, "ioctl");
     // SAFETY: only requests that take nothing are used.
     check_unit(unsafe { libc::ioctl(descriptor, request) })
 }
 
 /// `fstat`
 pub fn fstat(descriptor: Descriptor) -> Outcome<libc::stat> {
+    far::only_near(descriptor, "fstat");
     // SAFETY: a stat of zeroes is a valid value.
     let mut answer: libc::stat = unsafe { zeroed() };
     // SAFETY: answer has room.
@@ -67,6 +84,7 @@ pub fn fstat(descriptor: Descriptor) -> Outcome<libc::stat> {
 
 /// `lseek`
 pub fn lseek(descriptor: Descriptor, offset: i64, whence: libc::c_int) -> Outcome<i64> {
+    far::only_near(descriptor, "lseek");
     // SAFETY: takes integers.
     let position = unsafe { libc::lseek(descriptor, offset, whence) };
     if position < 0 {

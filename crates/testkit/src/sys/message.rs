@@ -3,6 +3,7 @@
 use std::mem::zeroed;
 
 use super::{Descriptor, Outcome, check, check_size};
+use crate::far;
 
 /// A message header with nothing in it.
 #[must_use]
@@ -38,6 +39,7 @@ pub unsafe fn sendmsg(
     message: &libc::msghdr,
     flags: libc::c_int,
 ) -> Outcome<usize> {
+    far::only_near(descriptor, "sendmsg");
     // SAFETY: as the caller promises.
     check_size(unsafe { libc::sendmsg(descriptor, message, flags) })
 }
@@ -51,6 +53,7 @@ pub unsafe fn recvmsg(
     message: &mut libc::msghdr,
     flags: libc::c_int,
 ) -> Outcome<usize> {
+    far::only_near(descriptor, "recvmsg");
     // SAFETY: as the caller promises.
     check_size(unsafe { libc::recvmsg(descriptor, message, flags) })
 }
@@ -82,6 +85,7 @@ pub fn recv_vector(
 
 /// `sendmmsg` with one part per message; answers the size each message got
 pub fn sendmmsg(descriptor: Descriptor, parts: &[&[u8]], flags: libc::c_int) -> Outcome<Vec<u32>> {
+    far::only_near(descriptor, "sendmmsg");
     let mut vector: Vec<_> = parts.iter().map(|part| entry(part)).collect();
     let mut messages = headers(&mut vector);
     let length = u32::try_from(messages.len()).expect("few messages");
@@ -101,6 +105,7 @@ pub fn recvmmsg(
     parts: &mut [&mut [u8]],
     flags: libc::c_int,
 ) -> Outcome<Vec<u32>> {
+    far::only_near(descriptor, "recvmmsg");
     let mut vector: Vec<_> = parts.iter_mut().map(|part| entry_mut(part)).collect();
     let mut messages = headers(&mut vector);
     let length = u32::try_from(messages.len()).expect("few messages");
@@ -135,6 +140,7 @@ struct ControlRoom([u8; 64]);
 
 /// Sends one byte with a descriptor attached (`SCM_RIGHTS`).
 pub fn send_descriptor(channel: Descriptor, passed: Descriptor) -> Outcome<()> {
+    far::only_near(passed, "passing a descriptor");
     let byte = [b'D'];
     let mut vector = [entry(&byte)];
     let mut control = ControlRoom([0; 64]);

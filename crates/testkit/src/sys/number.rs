@@ -7,8 +7,10 @@ use std::net::SocketAddr;
 use libc::{c_int, c_long};
 
 use super::{Descriptor, Outcome, RawAddress, Told, check_size, last_errno, told};
+use crate::far;
 
 fn int(value: c_int) -> usize {
+    far::only_near(value, "a call by its number");
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
@@ -112,7 +114,11 @@ pub fn number_writev(descriptor: Descriptor, parts: &[&[u8]]) -> Outcome<usize> 
 
 /// `syscall(SYS_bind)` or `syscall(SYS_connect)`
 pub fn number_address(call_number: c_long, socket: Descriptor, to: SocketAddr) -> Outcome<()> {
-    let raw = RawAddress::from(to);
+    let raw = if call_number == libc::SYS_bind {
+        RawAddress::from(far::to_bind(to, false))
+    } else {
+        far::route(&RawAddress::from(to)).0
+    };
     let start = (&raw const raw.storage).addr();
     let length = usize::try_from(raw.length).unwrap_or(0);
     // SAFETY: raw holds an address of the length given.
@@ -125,7 +131,8 @@ pub fn number_name(call_number: c_long, socket: Descriptor) -> Outcome<Option<So
     let start = (&raw mut raw.storage).addr();
     let length = (&raw mut raw.length).addr();
     // SAFETY: raw has room for the length it says.
-    unsafe { call(call_number, &[int(socket), start, length]) }.map(|_| raw.decode())
+    unsafe { call(call_number, &[int(socket), start, length]) }
+        .map(|_| raw.decode().map(far::near_loopback))
 }
 
 /// `syscall(SYS_ppoll)`; `mask` as the kernel's 64 bits

@@ -98,6 +98,12 @@ pub fn signal_thread(thread: libc::pid_t, signal: libc::c_int) -> Outcome<()> {
     }
 }
 
+/// `pthread_kill` on the calling thread
+pub fn signal_self(signal: libc::c_int) {
+    // SAFETY: the calling thread lives.
+    unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
+}
+
 /// `alarm`
 pub fn alarm(seconds: libc::c_uint) {
     // SAFETY: takes an integer.

@@ -3,6 +3,7 @@
 use std::mem::zeroed;
 
 use super::{Descriptor, Outcome, check, check_unit};
+use crate::far;
 
 /// `EPOLLIN` in the type that `epoll_event` has
 pub const IN: u32 = libc::EPOLLIN.cast_unsigned();
@@ -25,6 +26,12 @@ pub const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 
 /// `poll`
 pub fn poll(entries: &mut [libc::pollfd], timeout: libc::c_int) -> Outcome<libc::c_int> {
+    if let [entry] = entries
+        && let Some(there) = far::of(entry.fd)
+    {
+        return there.poll(entry, timeout);
+    }
+    all_near(entries);
     let count = libc::nfds_t::try_from(entries.len()).expect("few descriptors");
     // SAFETY: entries is writable for its length.
     check(unsafe { libc::poll(entries.as_mut_ptr(), count, timeout) })
@@ -36,6 +43,7 @@ pub fn ppoll(
     timeout: Option<libc::timespec>,
     mask: Option<&libc::sigset_t>,
 ) -> Outcome<libc::c_int> {
+    all_near(entries);
     let count = libc::nfds_t::try_from(entries.len()).expect("few descriptors");
     let timeout = timeout
         .as_ref()
@@ -43,6 +51,12 @@ pub fn ppoll(
     let mask = mask.map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: entries is writable for its length, the others are null or valid.
     check(unsafe { libc::ppoll(entries.as_mut_ptr(), count, timeout, mask) })
+}
+
+fn all_near(entries: &[libc::pollfd]) {
+    for entry in entries {
+        far::only_near(entry.fd, "poll of several, one of them far");
+    }
 }
 
 /// A set for `select`.
@@ -62,6 +76,7 @@ impl Set {
     pub fn of(descriptors: &[Descriptor]) -> Self {
         let mut set = Self::default();
         for descriptor in descriptors {
+            far::only_near(*descriptor, "select");
             // SAFETY: cases keep to numbers below FD_SETSIZE.
             unsafe { libc::FD_SET(*descriptor, &raw mut set.0) };
         }
@@ -131,6 +146,7 @@ pub fn epoll_control(
     events: u32,
     data: u64,
 ) -> Outcome<()> {
+    far::only_near(descriptor, "epoll");
     let mut event = libc::epoll_event { events, u64: data };
     // SAFETY: event is valid.
     check_unit(unsafe { libc::epoll_ctl(set, operation, descriptor, &raw mut event) })

@@ -3,7 +3,8 @@
 use std::mem::{MaybeUninit, zeroed};
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Descriptor, Outcome, check, check_unit, length_of};
+use super::{Descriptor, Errno, Outcome, check, check_unit, length_of};
+use crate::far::{self, near_loopback};
 
 /// An address as the C library wants it.
 #[derive(Clone, Copy)]
@@ -111,15 +112,23 @@ pub fn socketpair(domain: libc::c_int, kind: libc::c_int) -> Outcome<[Descriptor
 
 /// `bind`
 pub fn bind(descriptor: Descriptor, address: SocketAddr) -> Outcome<()> {
-    let raw = RawAddress::from(address);
+    if let Some(there) = far::of(descriptor) {
+        return there.bind(address);
+    }
+    let raw = RawAddress::from(far::to_bind(address, false));
     // SAFETY: raw holds an address of the length given.
     check_unit(unsafe { libc::bind(descriptor, (&raw const raw.storage).cast(), raw.length) })
 }
 
 /// `listen`
 pub fn listen(descriptor: Descriptor, backlog: libc::c_int) -> Outcome<()> {
+    if let Some(there) = far::of(descriptor) {
+        return there.listen(backlog);
+    }
     // SAFETY: takes integers.
-    check_unit(unsafe { libc::listen(descriptor, backlog) })
+    check_unit(unsafe { libc::listen(descriptor, backlog) })?;
+    far::note_listener(descriptor);
+    Ok(())
 }
 
 /// `connect`
@@ -129,43 +138,66 @@ pub fn connect(descriptor: Descriptor, address: SocketAddr) -> Outcome<()> {
 
 /// `connect` with an address of any family and length
 pub fn connect_raw(descriptor: Descriptor, raw: &RawAddress) -> Outcome<()> {
+    if let Some(there) = far::of(descriptor) {
+        return there.connect(raw);
+    }
+    let (raw, crosses) = far::route(raw);
     // SAFETY: raw holds an address of the length given.
-    check_unit(unsafe { libc::connect(descriptor, (&raw const raw.storage).cast(), raw.length) })
+    let result = check_unit(unsafe {
+        libc::connect(descriptor, (&raw const raw.storage).cast(), raw.length)
+    });
+    if crosses && matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS))) {
+        far::note_crossing();
+    }
+    result
 }
 
 /// `accept` without asking who it is
 pub fn accept(listener: Descriptor) -> Outcome<Descriptor> {
+    if let Some(there) = far::of(listener) {
+        return there.accept();
+    }
     // SAFETY: null for both means that no address is wanted.
     check(unsafe { libc::accept(listener, std::ptr::null_mut(), std::ptr::null_mut()) })
 }
 
 /// `accept` with the peer's address
 pub fn accept_from(listener: Descriptor) -> Outcome<(Descriptor, SocketAddr)> {
+    if let Some(there) = far::of(listener) {
+        return there.accept_from();
+    }
     let mut raw = RawAddress::empty();
     // SAFETY: raw has room for the length given.
     let descriptor = check(unsafe {
         libc::accept(listener, (&raw mut raw.storage).cast(), &raw mut raw.length)
     })?;
-    Ok((
-        descriptor,
-        raw.decode().expect("accept answered with an IP address"),
-    ))
+    let address = raw.decode().expect("accept answered with an IP address");
+    Ok((descriptor, near_loopback(address)))
 }
 
 /// `accept4` without asking who it is
 pub fn accept4(listener: Descriptor, flags: libc::c_int) -> Outcome<Descriptor> {
+    if let Some(there) = far::of(listener) {
+        return there.accept4(flags);
+    }
     // SAFETY: null for both means that no address is wanted.
     check(unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) })
 }
 
 /// `shutdown`
 pub fn shutdown(descriptor: Descriptor, how: libc::c_int) -> Outcome<()> {
+    if let Some(there) = far::of(descriptor) {
+        return there.shutdown(how);
+    }
     // SAFETY: takes integers.
     check_unit(unsafe { libc::shutdown(descriptor, how) })
 }
 
 /// `getsockname`
 pub fn getsockname(descriptor: Descriptor) -> Outcome<SocketAddr> {
+    if let Some(there) = far::of(descriptor) {
+        return there.getsockname();
+    }
     let mut raw = RawAddress::empty();
     // SAFETY: raw has room for the length given.
     check_unit(unsafe {
@@ -175,13 +207,16 @@ pub fn getsockname(descriptor: Descriptor) -> Outcome<SocketAddr> {
             &raw mut raw.length,
         )
     })?;
-    Ok(raw
-        .decode()
-        .expect("getsockname answered with an IP address"))
+    let address = raw.decode();
+    let address = address.expect("getsockname answered with an IP address");
+    Ok(near_loopback(address))
 }
 
 /// `getpeername`
 pub fn getpeername(descriptor: Descriptor) -> Outcome<SocketAddr> {
+    if let Some(there) = far::of(descriptor) {
+        return there.getpeername();
+    }
     let mut raw = RawAddress::empty();
     // SAFETY: raw has room for the length given.
     check_unit(unsafe {
@@ -191,9 +226,9 @@ pub fn getpeername(descriptor: Descriptor) -> Outcome<SocketAddr> {
             &raw mut raw.length,
         )
     })?;
-    Ok(raw
-        .decode()
-        .expect("getpeername answered with an IP address"))
+    let address = raw.decode();
+    let address = address.expect("getpeername answered with an IP address");
+    Ok(near_loopback(address))
 }
 
 /// `setsockopt` with a plain value (an integer, `linger`, `timeval`)
@@ -203,7 +238,12 @@ pub fn set_option<T: Copy>(
     name: libc::c_int,
     value: T,
 ) -> Outcome<()> {
-    let pointer = (&raw const value).cast();
+    let pointer: *const libc::c_void = (&raw const value).cast();
+    if let Some(there) = far::of(descriptor) {
+        // SAFETY: value is alive; cases pass integers and C structures without padding.
+        let bytes = unsafe { std::slice::from_raw_parts(pointer.cast(), size_of::<T>()) };
+        return there.set_option(level, name, bytes);
+    }
     // SAFETY: value is alive and of the length given.
     check_unit(unsafe { libc::setsockopt(descriptor, level, name, pointer, length_of::<T>()) })
 }
@@ -215,6 +255,9 @@ pub fn set_option_bytes(
     name: libc::c_int,
     value: &[u8],
 ) -> Outcome<()> {
+    if let Some(there) = far::of(descriptor) {
+        return there.set_option(level, name, value);
+    }
     let length = libc::socklen_t::try_from(value.len()).expect("options are short");
     // SAFETY: value is alive and of the length given.
     check_unit(unsafe { libc::setsockopt(descriptor, level, name, value.as_ptr().cast(), length) })
@@ -227,6 +270,19 @@ pub fn option<T: Copy>(
     name: libc::c_int,
 ) -> Outcome<T> {
     let mut value = MaybeUninit::<T>::zeroed();
+    if let Some(there) = far::of(descriptor) {
+        let bytes = there.option(level, name, size_of::<T>())?;
+        assert!(bytes.len() <= size_of::<T>(), "more than was room for");
+        // SAFETY: value has room for these bytes, as was just checked.
+        unsafe {
+            value
+                .as_mut_ptr()
+                .cast::<u8>()
+                .copy_from(bytes.as_ptr(), bytes.len())
+        };
+        // SAFETY: zeroed, then filled; T is a C structure or integer without invalid values.
+        return Ok(unsafe { value.assume_init() });
+    }
     let mut length = length_of::<T>();
     // SAFETY: value has room for the length given.
     check_unit(unsafe {
@@ -258,6 +314,9 @@ pub fn option_bytes(
     name: libc::c_int,
     room: usize,
 ) -> Outcome<Vec<u8>> {
+    if let Some(there) = far::of(descriptor) {
+        return there.option(level, name, room);
+    }
     let mut value = vec![0_u8; room];
     let mut length = libc::socklen_t::try_from(room).expect("options are short");
     // SAFETY: value has room for the length given.
@@ -276,6 +335,9 @@ pub fn option_bytes(
 
 /// `sockatmark`
 pub fn at_mark(descriptor: Descriptor) -> Outcome<bool> {
+    if let Some(there) = far::of(descriptor) {
+        return there.at_mark();
+    }
     unsafe extern "C" {
         fn sockatmark(descriptor: libc::c_int) -> libc::c_int;
     }

@@ -3,15 +3,22 @@
 use std::net::SocketAddr;
 
 use super::{Descriptor, Outcome, RawAddress, check_size};
+use crate::far;
 
 /// `send`
 pub fn send(descriptor: Descriptor, bytes: &[u8], flags: libc::c_int) -> Outcome<usize> {
+    if let Some(there) = far::of(descriptor) {
+        return there.send(bytes, flags);
+    }
     // SAFETY: bytes is readable for its length.
     check_size(unsafe { libc::send(descriptor, bytes.as_ptr().cast(), bytes.len(), flags) })
 }
 
 /// `recv`
 pub fn recv(descriptor: Descriptor, bytes: &mut [u8], flags: libc::c_int) -> Outcome<usize> {
+    if let Some(there) = far::of(descriptor) {
+        return there.recv(bytes, flags);
+    }
     // SAFETY: bytes is writable for its length.
     check_size(unsafe { libc::recv(descriptor, bytes.as_mut_ptr().cast(), bytes.len(), flags) })
 }
@@ -26,6 +33,7 @@ pub unsafe fn recv_raw(
     length: usize,
     flags: libc::c_int,
 ) -> Outcome<usize> {
+    far::only_near(descriptor, "recv of any pointer");
     // SAFETY: as the caller promises.
     check_size(unsafe { libc::recv(descriptor, pointer.cast(), length, flags) })
 }
@@ -40,6 +48,7 @@ pub unsafe fn send_raw(
     length: usize,
     flags: libc::c_int,
 ) -> Outcome<usize> {
+    far::only_near(descriptor, "send of any pointer");
     // SAFETY: as the caller promises.
     check_size(unsafe { libc::send(descriptor, pointer.cast(), length, flags) })
 }
@@ -51,6 +60,9 @@ pub fn sendto(
     flags: libc::c_int,
     address: SocketAddr,
 ) -> Outcome<usize> {
+    if let Some(there) = far::of(descriptor) {
+        return there.sendto(bytes, flags, address);
+    }
     let raw = RawAddress::from(address);
     // SAFETY: bytes is readable for its length, raw holds an address of the length given.
     check_size(unsafe {
@@ -71,6 +83,7 @@ pub fn recvfrom(
     bytes: &mut [u8],
     flags: libc::c_int,
 ) -> Outcome<(usize, libc::socklen_t)> {
+    far::only_near(descriptor, "recvfrom");
     let mut raw = RawAddress::empty();
     // SAFETY: bytes is writable for its length, raw has room for the length given.
     let size = check_size(unsafe {
@@ -88,24 +101,32 @@ pub fn recvfrom(
 
 /// `read`
 pub fn read(descriptor: Descriptor, bytes: &mut [u8]) -> Outcome<usize> {
+    if let Some(there) = far::of(descriptor) {
+        return there.read(bytes);
+    }
     // SAFETY: bytes is writable for its length.
     check_size(unsafe { libc::read(descriptor, bytes.as_mut_ptr().cast(), bytes.len()) })
 }
 
 /// `write`
 pub fn write(descriptor: Descriptor, bytes: &[u8]) -> Outcome<usize> {
+    if let Some(there) = far::of(descriptor) {
+        return there.write(bytes);
+    }
     // SAFETY: bytes is readable for its length.
     check_size(unsafe { libc::write(descriptor, bytes.as_ptr().cast(), bytes.len()) })
 }
 
 /// `pread`
 pub fn pread(descriptor: Descriptor, bytes: &mut [u8], offset: i64) -> Outcome<usize> {
+    far::only_near(descriptor, "pread");
     // SAFETY: bytes is writable for its length.
     check_size(unsafe { libc::pread(descriptor, bytes.as_mut_ptr().cast(), bytes.len(), offset) })
 }
 
 /// `pwrite`
 pub fn pwrite(descriptor: Descriptor, bytes: &[u8], offset: i64) -> Outcome<usize> {
+    far::only_near(descriptor, "pwrite");
     // SAFETY: bytes is readable for its length.
     check_size(unsafe { libc::pwrite(descriptor, bytes.as_ptr().cast(), bytes.len(), offset) })
 }
@@ -132,6 +153,9 @@ fn count(vector: &[libc::iovec]) -> libc::c_int {
 
 /// `writev`
 pub fn writev(descriptor: Descriptor, parts: &[&[u8]]) -> Outcome<usize> {
+    if let Some(there) = far::of(descriptor) {
+        return there.writev(parts);
+    }
     let vector = gather(parts);
     // SAFETY: every entry is readable for its length.
     check_size(unsafe { libc::writev(descriptor, vector.as_ptr(), count(&vector)) })
@@ -139,6 +163,7 @@ pub fn writev(descriptor: Descriptor, parts: &[&[u8]]) -> Outcome<usize> {
 
 /// `readv`
 pub fn readv(descriptor: Descriptor, parts: &mut [&mut [u8]]) -> Outcome<usize> {
+    far::only_near(descriptor, "readv");
     let vector = scatter(parts);
     // SAFETY: every entry is writable for its length, and they do not overlap.
     check_size(unsafe { libc::readv(descriptor, vector.as_ptr(), count(&vector)) })
@@ -150,6 +175,7 @@ pub fn preadv2(
     parts: &mut [&mut [u8]],
     flags: libc::c_int,
 ) -> Outcome<usize> {
+    far::only_near(descriptor, "preadv2");
     let vector = scatter(parts);
     // SAFETY: every entry is writable for its length, and they do not overlap.
     check_size(unsafe { libc::preadv2(descriptor, vector.as_ptr(), count(&vector), -1, flags) })
@@ -157,6 +183,7 @@ pub fn preadv2(
 
 /// `pwritev2` at the current position (-1)
 pub fn pwritev2(descriptor: Descriptor, parts: &[&[u8]], flags: libc::c_int) -> Outcome<usize> {
+    far::only_near(descriptor, "pwritev2");
     let vector = gather(parts);
     // SAFETY: every entry is readable for its length.
     check_size(unsafe { libc::pwritev2(descriptor, vector.as_ptr(), count(&vector), -1, flags) })
@@ -169,6 +196,7 @@ pub fn sendfile(
     offset: Option<&mut i64>,
     length: usize,
 ) -> Outcome<usize> {
+    far::only_near(output.max(input), "sendfile");
     let pointer = offset.map_or(std::ptr::null_mut(), std::ptr::from_mut);
     // SAFETY: pointer is null or a valid offset.
     check_size(unsafe { libc::sendfile(output, input, pointer, length) })
@@ -181,6 +209,7 @@ pub fn splice(
     length: usize,
     flags: libc::c_uint,
 ) -> Outcome<usize> {
+    far::only_near(output.max(input), "splice");
     let none = std::ptr::null_mut();
     // SAFETY: null offsets mean that there are none.
     check_size(unsafe { libc::splice(input, none, output, none, length, flags) })

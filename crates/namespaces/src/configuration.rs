@@ -1,13 +1,12 @@
-//! `netchannel.toml` for each of the two hosts, and the key that both have.
+//! What a NetChannel daemon on each of the two hosts is to be told of the other: `netchannel.toml`, and the key that both have.
 
-use netchannel_namespaces::Host;
+use crate::Host;
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-
-use crate::session::plain_command;
+use std::process::Command;
 
 /// Bytes of the key.
 const KEY: usize = 32;
@@ -17,24 +16,30 @@ const PORT: u16 = 7117;
 const USAGE: i32 = 2;
 
 /// What a daemon is to know of the other host.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Configuration<'a> {
     /// Which pair of daemons; each has a port of its own.
     pub setup: u16,
     /// Channels for throughput, exactly so many; none: as the daemon sees fit.
     pub channels: Option<u16>,
-    /// TCP's congestion control of channels.
-    pub congestion_control: &'a str,
+    /// TCP's congestion control of channels; none: the kernel's own.
+    pub congestion_control: Option<&'a str>,
+    /// More lines, at the end.
+    pub more: &'a str,
 }
 
 impl Configuration<'_> {
     /// The text for one host.
+    #[must_use]
     pub fn text(&self, own: &Host, other: &Host) -> String {
         let port = PORT + self.setup;
         let channels = self.channels.map_or_else(String::new, |count| {
             format!(
                 "channels = {{ latency = 1, throughput = {{ least = {count}, most = {count} }} }}\n"
             )
+        });
+        let transport = self.congestion_control.map_or_else(String::new, |name| {
+            format!("[transport]\ncongestion-control = \"{name}\"\n")
         });
         format!(
             "[host]
@@ -47,20 +52,21 @@ addresses = [\"{other_address}:{port}\"]
 prefixes = [\"{v4}/24\", \"{v6}/64\"]
 key-file = \"hosts.key\"
 {channels}
-[transport]
-congestion-control = \"{congestion_control}\"
-",
+{transport}{more}",
             name = own.name(),
             address = own.v4(0),
             other_name = other.name(),
             other_address = other.v4(0),
             v4 = other.network_v4(),
             v6 = other.network_v6(),
-            congestion_control = self.congestion_control,
+            more = self.more,
         )
     }
 
     /// Writes it into a folder.
+    ///
+    /// # Errors
+    /// If the file can not be written.
     pub fn write(&self, folder: &Path, own: &Host, other: &Host) -> io::Result<PathBuf> {
         let path = folder.join("netchannel.toml");
         fs::write(&path, self.text(own, other))?;
@@ -69,6 +75,9 @@ congestion-control = \"{congestion_control}\"
 }
 
 /// Writes a new key into both folders, for nobody else to read.
+///
+/// # Errors
+/// If there are no random numbers, or a file can not be written.
 pub fn write_key(folders: [&Path; 2]) -> io::Result<()> {
     let mut key = [0; KEY];
     fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
@@ -82,10 +91,12 @@ pub fn write_key(folders: [&Path; 2]) -> io::Result<()> {
     Ok(())
 }
 
-/// What `netchannel daemon` is to be told; nothing, where it knows no other hosts.
+/// The words with which `netchannel daemon` takes a configuration; none, where it knows no other hosts.
+///
+/// # Errors
+/// What is wrong with the file.
 pub fn daemon_arguments(netchannel: &Path, file: &Path) -> Result<Vec<OsString>, String> {
-    let mut command = plain_command(netchannel.as_os_str(), &[]);
-    let output = command
+    let output = Command::new(netchannel)
         .args(["config", "check"])
         .arg(file)
         .output()
@@ -97,5 +108,41 @@ pub fn daemon_arguments(netchannel: &Path, file: &Path) -> Result<Vec<OsString>,
             let said = [output.stderr, output.stdout].concat();
             Err(String::from_utf8_lossy(&said).trim().to_owned())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Hosts;
+
+    #[test]
+    fn each_host_is_told_of_the_other() {
+        let Ok(hosts) = Hosts::make() else {
+            println!("skipped: no network namespaces");
+            return;
+        };
+        let configuration = Configuration {
+            setup: 1,
+            channels: Some(2),
+            congestion_control: Some("reno"),
+            more: "[limits]\n",
+        };
+        let expected = "[host]
+name = \"b\"
+listen = [\"10.77.2.1:7118\"]
+
+[[peers]]
+name = \"a\"
+addresses = [\"10.77.1.1:7118\"]
+prefixes = [\"10.77.1.0/24\", \"fd77:1::/64\"]
+key-file = \"hosts.key\"
+channels = { latency = 1, throughput = { least = 2, most = 2 } }
+
+[transport]
+congestion-control = \"reno\"
+[limits]
+";
+        assert_eq!(configuration.text(&hosts.b, &hosts.a), expected);
     }
 }

@@ -1,0 +1,210 @@
+//! Sockets of another host. A case that was written for one process then has its two ends on two hosts, with nothing changed in it.
+//!
+//! Between hosts a second process runs on the other host, and `sys` sends it the calls on descriptors from [`FAR`] up. Which end of
+//! a connection is there is for the runner to say: listeners and what they accept, or what connects to them. Loopback addresses of a
+//! case are translated on their way into the system and back, so that names look as they do on one host.
+//!
+//! Never: a call that can not be sent. A case that needs one (both ends in one epoll set, a descriptor passed on, a fork that shares
+//! it) ends with [`NOT_BETWEEN`], and the runner runs it within one host.
+//!
+//! ```text
+//!   host a: case -- sys --+-- near descriptors: libc                     host b: `conformance far`
+//!                         +-- far descriptors: call --- AF_UNIX ---> a thread per thread of the case -- sys -- libc
+//! ```
+
+mod address;
+mod call;
+mod serve;
+mod wire;
+
+pub use address::{Addresses, near_loopback};
+pub use call::There;
+pub use serve::serve;
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use crate::sys::{self, Descriptor, Outcome, RawAddress};
+
+/// The first number of a far descriptor, beyond any that the kernel gives out.
+pub const FAR: Descriptor = 0x4000_0000;
+
+/// The exit status of a case that can not be run between hosts.
+pub const NOT_BETWEEN: libc::c_int = 78;
+
+/// What such a case says, in whichever of its processes.
+pub const NOT_BETWEEN_MARK: &str = "NOT BETWEEN HOSTS";
+
+/// What a case says that had a connection from one host to the other.
+pub const BETWEEN_MARK: &str = "BETWEEN HOSTS";
+
+/// Where the far process listens.
+pub const SOCKET_VARIABLE: &str = "CONFORMANCE_FAR";
+/// Which end is far.
+pub const SIDE_VARIABLE: &str = "CONFORMANCE_FAR_SIDE";
+/// The addresses of both hosts.
+pub const ADDRESSES_VARIABLE: &str = "CONFORMANCE_HOSTS";
+
+/// Which end of a case's connections is on the other host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Listeners, and what they accept.
+    Server,
+    /// What connects to them.
+    Client,
+}
+
+impl Side {
+    /// The word in the environment.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Side::Server => "server",
+            Side::Client => "client",
+        }
+    }
+}
+
+/// The other host, as this process knows it.
+pub(crate) struct Other {
+    pub socket: PathBuf,
+    pub side: Side,
+    pub addresses: Addresses,
+}
+
+/// The other host, if there is one.
+pub(crate) fn other() -> Option<&'static Other> {
+    static OTHER: OnceLock<Option<Other>> = OnceLock::new();
+    OTHER.get_or_init(read_environment).as_ref()
+}
+
+fn read_environment() -> Option<Other> {
+    let socket = PathBuf::from(std::env::var_os(SOCKET_VARIABLE)?);
+    let side = match std::env::var(SIDE_VARIABLE).as_deref() {
+        Ok("client") => Side::Client,
+        _ => Side::Server,
+    };
+    let addresses = std::env::var(ADDRESSES_VARIABLE).ok()?;
+    let addresses = addresses.parse().ok()?;
+    Some(Other {
+        socket,
+        side,
+        addresses,
+    })
+}
+
+/// A TCP socket for one end of a case's connections, on the host where that end is.
+pub fn socket_for(end: Side, domain: libc::c_int) -> Outcome<Descriptor> {
+    match other() {
+        Some(other) if other.side == end => call::socket(domain),
+        _ => sys::socket(domain, libc::SOCK_STREAM, 0),
+    }
+}
+
+/// A descriptor that is far, to call something on it.
+#[must_use]
+pub fn of(descriptor: Descriptor) -> Option<There> {
+    (descriptor >= FAR).then(|| There::of(descriptor))
+}
+
+/// Ends a case that needs what can not be had between hosts.
+pub fn not_between(what: &str) -> ! {
+    let line = format!("{NOT_BETWEEN_MARK}: {what}\n");
+    let _ = sys::write(1, line.as_bytes());
+    sys::exit_now(NOT_BETWEEN)
+}
+
+/// Ends the case if it is run between hosts: it looks at what is so within one host only.
+pub fn only_within(what: &str) {
+    if other().is_some() {
+        not_between(what);
+    }
+}
+
+/// Ends the case if the descriptor is far: this call is not sent.
+pub fn only_near(descriptor: Descriptor, what: &str) {
+    if descriptor >= FAR {
+        not_between(what);
+    }
+}
+
+pub(crate) use address::to_bind;
+
+/// Where a near socket is to be connected to, and whether that is on the other host.
+pub(crate) fn route(raw: &RawAddress) -> (RawAddress, bool) {
+    if other().is_none() {
+        return (*raw, false);
+    }
+    let address = raw
+        .decode()
+        .filter(|_| raw.length >= sys::length_of::<libc::sockaddr_in>());
+    match address {
+        Some(address) => {
+            let (there, crosses) = address::to_connect(address, false);
+            let mut routed = RawAddress::from(there);
+            // Cases also try lengths that are wrong.
+            routed.length = raw.length;
+            (routed, crosses)
+        }
+        None => (*raw, false),
+    }
+}
+
+static CROSSED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that a connection went from one host to the other.
+pub(crate) fn note_crossing() {
+    if !CROSSED.swap(true, Ordering::Relaxed) {
+        let _ = sys::write(1, format!("{BETWEEN_MARK}\n").as_bytes());
+    }
+}
+
+/// How many near listeners a case may have had.
+const MOST_LISTENERS: usize = 256;
+
+/// Ports on which near sockets listen, known to forked children too: who connects to one of these stays on this host.
+fn listening() -> &'static [AtomicI32] {
+    static SHARED: OnceLock<&'static [AtomicI32]> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        let length = MOST_LISTENERS * size_of::<AtomicI32>();
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: a fresh anonymous mapping.
+        let memory = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+        assert_ne!(memory, libc::MAP_FAILED, "mmap: {:?}", sys::last_errno());
+        // SAFETY: mapped for good, zeroed, aligned to a page, and only used as atomics.
+        unsafe { std::slice::from_raw_parts(memory.cast(), MOST_LISTENERS) }
+    })
+}
+
+/// What must be there before a case forks.
+pub fn prepare() {
+    if other().is_some() {
+        let _ = listening();
+    }
+}
+
+/// Notes that a near socket listens.
+pub(crate) fn note_listener(descriptor: Descriptor) {
+    if other().is_none() {
+        return;
+    }
+    let Ok(address) = sys::getsockname(descriptor) else {
+        return;
+    };
+    let port = address.port();
+    for place in listening() {
+        let free = place.compare_exchange(0, i32::from(port), Ordering::Relaxed, Ordering::Relaxed);
+        if free.is_ok() {
+            return;
+        }
+    }
+    not_between("too many listeners");
+}
+
+pub(crate) fn is_listened_on(port: u16) -> bool {
+    listening()
+        .iter()
+        .any(|place| place.load(Ordering::Relaxed) == i32::from(port))
+}

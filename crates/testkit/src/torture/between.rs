@@ -1,0 +1,208 @@
+//! The two ends as programs on two hosts: what comes is compared as on one host, and what goes wrong between the hosts must not show.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use netchannel_testkit::runner::Over;
+use netchannel_testkit::support::{Family, SKIPPED};
+use netchannel_testkit::two_hosts::{Absent, TwoHosts};
+
+use crate::{Mode, Options};
+
+/// How long a program that has done its work may take to end.
+const LATEST: Duration = Duration::from_secs(30);
+
+/// Every mode and family for a while, over NetChannel if a program is given, else over kernel TCP; the exit status.
+pub fn run(options: &Options, modes: &[Mode], families: &[Family]) -> i32 {
+    let hosts = match make_hosts(options) {
+        Ok(hosts) => hosts,
+        Err(status) => return status,
+    };
+    let runs = u64::try_from(modes.len() * families.len()).unwrap_or(1);
+    let each = Duration::from_millis(options.seconds * 1000 / runs);
+    for mode in modes {
+        for family in families {
+            let mut transfer = Transfer::start(&hosts, options, *mode, *family, each);
+            match transfer.finish(each + LATEST) {
+                Ok(text) => print!("{text}"),
+                Err(text) => {
+                    println!("FAIL {mode:?} {family:?}: {text}\n{}", hosts.logs());
+                    return 1;
+                }
+            }
+        }
+    }
+    println!("PASS between hosts: seed {}", options.seed);
+    0
+}
+
+/// Two hosts, or the exit status that says why there are none.
+pub fn make_hosts(options: &Options) -> Result<TwoHosts, i32> {
+    TwoHosts::make(options.netchannel.as_deref()).map_err(|absent| match absent {
+        Absent::NotHere(text) => {
+            println!("skipped: {text}");
+            SKIPPED
+        }
+        Absent::Failed(text) => {
+            eprintln!("{text}");
+            1
+        }
+    })
+}
+
+/// What carries the connections of a run.
+pub fn over(options: &Options) -> Over {
+    match options.netchannel {
+        Some(_) => Over::NetChannel,
+        None => Over::Kernel,
+    }
+}
+
+/// This program.
+pub fn this() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"))
+}
+
+/// Host b's address of a family.
+pub fn address_of_b(hosts: &TwoHosts, family: Family) -> IpAddr {
+    let b = &hosts.hosts().b;
+    match family {
+        Family::V4 => IpAddr::V4(b.v4(0)),
+        Family::V6 => IpAddr::V6(b.v6(0)),
+    }
+}
+
+/// Connections from host a to host b that are opened, compared and closed for a while.
+pub struct Transfer {
+    server: Program,
+    client: Program,
+}
+
+impl Transfer {
+    /// Starts both ends.
+    ///
+    /// # Panics
+    /// If they can not be started.
+    pub fn start(
+        hosts: &TwoHosts,
+        options: &Options,
+        mode: Mode,
+        family: Family,
+        duration: Duration,
+    ) -> Self {
+        let words = |command: &mut Command, address: SocketAddr| {
+            command
+                .args(["--mode", mode.name(), "--address", &address.to_string()])
+                .args(["--seed", &options.seed.to_string()])
+                .args(["--milliseconds", &duration.as_millis().to_string()])
+                .args(["--connections", &options.connections.to_string()])
+                .args(["--threads", &options.threads.to_string()])
+                .args(["--patience", &options.patience.as_secs().to_string()]);
+        };
+        let address = SocketAddr::new(address_of_b(hosts, family), 0);
+        let mut command = hosts.command(&this(), hosts.b(), over(options));
+        command.arg("serve");
+        words(&mut command, address);
+        let mut server = Program::start(command);
+        let line = server.line();
+        let address: SocketAddr = match line.strip_prefix("ready ").map(str::parse) {
+            Some(Ok(address)) => address,
+            _ => panic!("the server says {line:?}: {}", server.rest()),
+        };
+        let mut command = hosts.command(&this(), hosts.a(), over(options));
+        command.arg("drive");
+        words(&mut command, address);
+        Self {
+            server,
+            client: Program::start(command),
+        }
+    }
+
+    /// Whether both still work.
+    pub fn is_running(&mut self) -> bool {
+        self.client.is_running() && self.server.is_running()
+    }
+
+    /// Waits for both, which must say that all was well; what the client said.
+    pub fn finish(&mut self, limit: Duration) -> Result<String, String> {
+        let end = Instant::now() + limit;
+        let client = self.client.end(end);
+        let server = self.server.end(if client.is_ok() {
+            end
+        } else {
+            Instant::now()
+        });
+        match (client, server) {
+            (Ok(text), Ok(_)) => Ok(text),
+            (client, server) => Err(format!("client: {client:?}\nserver: {server:?}")),
+        }
+    }
+}
+
+/// A program whose lines are read, and which is killed with the value.
+pub struct Program {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    /// Starts it.
+    ///
+    /// # Panics
+    /// If that can not be done.
+    pub fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("a program starts");
+        let output = child.stdout.take().expect("its output is piped");
+        Self {
+            child,
+            output: BufReader::new(output),
+        }
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line; empty at the end.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        let _ = self.output.read_line(&mut line);
+        line.trim_end().to_owned()
+    }
+
+    /// What else it has said. Waits for its end.
+    pub fn rest(&mut self) -> String {
+        let mut text = String::new();
+        let _ = self.output.read_to_string(&mut text);
+        text
+    }
+
+    fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Waits for a good end, and answers what it had still said.
+    pub fn end(&mut self, latest: Instant) -> Result<String, String> {
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(self.rest()),
+                Ok(Some(status)) => return Err(format!("{status}: {}", self.rest())),
+                Ok(None) if Instant::now() >= latest => return Err("it does not end".to_owned()),
+                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

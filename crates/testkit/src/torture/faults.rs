@@ -1,0 +1,255 @@
+//! What goes wrong between two hosts for real: channels are killed, the cable is pulled, a daemon dies.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netchannel_testkit::runner::Over;
+use netchannel_testkit::support::{Family, Random};
+use netchannel_testkit::two_hosts::{TwoHosts, Which};
+
+use crate::between::{Program, Transfer, address_of_b, make_hosts, this};
+use crate::readiness::Kind;
+use crate::{Mode, Options};
+
+/// How often channels are killed during a transfer.
+const KILLS: usize = 100;
+/// Where daemons listen for each other.
+const PORT: u16 = 7117;
+/// How long the cable is out.
+const OUTAGE: Duration = Duration::from_secs(10);
+/// Within this time whoever waits must have seen it.
+const NOTICE: Duration = Duration::from_secs(20);
+
+type Fault = fn(&mut TwoHosts, &Options) -> Result<String, String>;
+
+const FAULTS: [(&str, Fault); 4] = [
+    ("channels_killed", channels_killed),
+    ("cable_pulled", cable_pulled),
+    ("stopped_reader", stopped_reader),
+    ("daemon_killed", daemon_killed),
+];
+
+/// Runs those whose names are given, or all; the exit status.
+pub fn run(options: &Options) -> i32 {
+    let mut failures = 0;
+    for (name, fault) in FAULTS {
+        if !options.names.is_empty() && !options.names.iter().any(|word| name.contains(word)) {
+            continue;
+        }
+        // Hosts of its own: one does not see what another has left.
+        let mut hosts = match make_hosts(options) {
+            Ok(hosts) => hosts,
+            Err(status) => return status,
+        };
+        let start = Instant::now();
+        let outcome = fault(&mut hosts, options);
+        let seconds = start.elapsed().as_secs_f64();
+        match outcome {
+            Ok(text) => println!("{name}: {text} ({seconds:.1} s)"),
+            Err(text) => {
+                failures += 1;
+                println!("FAIL {name}: {text} ({seconds:.1} s)\n{}", hosts.logs());
+            }
+        }
+    }
+    i32::from(failures > 0)
+}
+
+fn transfer(hosts: &TwoHosts, options: &Options, seconds: u64) -> Transfer {
+    let mode = Mode::Readiness(Kind::Edge);
+    Transfer::start(hosts, options, mode, Family::V4, Duration::from_secs(seconds))
+}
+
+/// The transport connections of channels are killed at random while bytes are compared, a hundred times.
+fn channels_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
+    if options.netchannel.is_none() {
+        return Ok("left out: kernel TCP has no channels".to_owned());
+    }
+    wait_until_virtual(hosts)?;
+    let mut random = Random::new(options.seed);
+    let mut transfer = transfer(hosts, options, 20);
+    let mut killed = 0;
+    let latest = Instant::now() + Duration::from_secs(60);
+    while killed < KILLS && transfer.is_running() && Instant::now() < latest {
+        thread::sleep(Duration::from_millis(random.between(20, 200) as u64));
+        let which = if random.once_in(2) { Which::A } else { Which::B };
+        killed += kill_channels(hosts, which)?;
+    }
+    transfer.finish(Duration::from_secs(60))?;
+    if killed < KILLS {
+        return Err(format!("only {killed} channels could be killed"));
+    }
+    Ok(format!("{killed} channels killed, every transfer completed"))
+}
+
+/// Kills the transport connections of all channels of a host; how many there were.
+fn kill_channels(hosts: &TwoHosts, which: Which) -> Result<usize, String> {
+    let filter = format!("( sport = :{PORT} or dport = :{PORT} )");
+    let output = hosts
+        .host(which)
+        .command("ss")
+        .args(["-K", "-H", "-t", "-n", "state", "established", &filter])
+        .stderr(Stdio::null())
+        .output()
+        .map_err(|error| format!("ss: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().filter(|line| line.contains(':')).count())
+}
+
+/// The cable is out for ten seconds during a transfer.
+fn cable_pulled(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
+    let virtually = options.netchannel.is_some();
+    if virtually {
+        wait_until_virtual(hosts)?;
+    }
+    let text = |error: netchannel_namespaces::Error| error.to_string();
+    let mut transfer = transfer(hosts, options, 14);
+    thread::sleep(Duration::from_secs(1));
+    hosts.hosts().cable(false).map_err(text)?;
+    thread::sleep(OUTAGE);
+    let alive = transfer.is_running();
+    hosts.hosts().cable(true).map_err(text)?;
+    if !alive {
+        let outcome = transfer.finish(Duration::from_secs(1));
+        return Err(format!("it ended while the cable was out: {outcome:?}"));
+    }
+    transfer.finish(Duration::from_secs(90))?;
+    Ok("every transfer completed after ten seconds without a cable".to_owned())
+}
+
+/// One connection whose reader has stopped, beside a transfer: it must not slow the others.
+fn stopped_reader(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
+    if options.netchannel.is_some() {
+        wait_until_virtual(hosts)?;
+    }
+    let measure = || {
+        let text = transfer(hosts, options, 2).finish(NOTICE)?;
+        let megabytes = text
+            .split_whitespace()
+            .zip(text.split_whitespace().skip(1))
+            .find(|(_, unit)| *unit == "MB")
+            .and_then(|(number, _)| number.parse::<u32>().ok());
+        megabytes.ok_or_else(|| format!("no figure in {text:?}"))
+    };
+    let alone = measure()?;
+    let mut server = witness(hosts, options, Which::B, "hold", &any_of_b(hosts));
+    let address = ready(&mut server)?;
+    let mut client = witness(hosts, options, Which::A, "pour", &address);
+    expect(&mut client, &["full"])?;
+    let beside = measure()?;
+    let told = format!("{beside} MB beside a reader that has stopped, {alone} MB alone");
+    // They differ by what the machine does otherwise; a channel that waits would carry next to nothing.
+    if beside * 3 < alone {
+        return Err(told);
+    }
+    Ok(told)
+}
+
+/// The daemon of host b is killed while a connection waits: both ends see an error, new connections work at once over kernel TCP, and
+/// over channels when the daemon is back.
+fn daemon_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
+    if options.netchannel.is_none() {
+        return Ok("left out: kernel TCP has no daemon".to_owned());
+    }
+    wait_until_virtual(hosts)?;
+    let mut server = witness(hosts, options, Which::B, "serve", &any_of_b(hosts));
+    let address = ready(&mut server)?;
+    let mut client = witness(hosts, options, Which::A, "call", &address);
+    expect(&mut client, &["connected"])?;
+    expect(&mut client, &["echoed"])?;
+    if carried_by_kernel(&server, &address) {
+        return Err("the connection is not virtual".to_owned());
+    }
+    hosts.daemon(Which::B).expect("a daemon").kill();
+    let killed = Instant::now();
+    let at_b = expect(&mut server, &["gone ECONNRESET", "gone ETIMEDOUT", "gone EPIPE"])?;
+    let at_a = expect(&mut client, &["gone ECONNRESET", "gone ETIMEDOUT"])?;
+    let noticed = killed.elapsed();
+    if noticed > NOTICE {
+        return Err(format!("it was noticed after {:.1} s only", noticed.as_secs_f64()));
+    }
+    let mut client = witness(hosts, options, Which::A, "call", &address);
+    expect(&mut client, &["connected"])?;
+    expect(&mut client, &["echoed"])?;
+    if !carried_by_kernel(&server, &address) {
+        return Err("a connection without the other daemon is not kernel TCP's".to_owned());
+    }
+    let daemon = hosts.daemon(Which::B).expect("a daemon");
+    daemon.start_again().map_err(|error| error.to_string())?;
+    let back = Instant::now();
+    wait_until_virtual(hosts)?;
+    Ok(format!(
+        "host b: {at_b}, host a: {at_a} after {:.1} s; kernel TCP meanwhile; channels {:.1} s after the daemon was back",
+        noticed.as_secs_f64(),
+        back.elapsed().as_secs_f64()
+    ))
+}
+
+fn any_of_b(hosts: &TwoHosts) -> String {
+    format!("{}:0", address_of_b(hosts, Family::V4))
+}
+
+/// Starts one of the plain programs on a host, under NetChannel if that is what is tested.
+fn witness(hosts: &TwoHosts, options: &Options, which: Which, what: &str, address: &str) -> Program {
+    let over = crate::between::over(options);
+    let mut command: Command = hosts.command(&this(), which, over);
+    command.args(["witness", what, "--address", address]);
+    Program::start(command)
+}
+
+fn ready(server: &mut Program) -> Result<String, String> {
+    let line = server.line();
+    let address = line.strip_prefix("ready ").map(str::to_owned);
+    address.ok_or_else(|| format!("the server says {line:?}"))
+}
+
+fn expect(program: &mut Program, lines: &[&str]) -> Result<String, String> {
+    let line = program.line();
+    if lines.contains(&line.as_str()) {
+        return Ok(line);
+    }
+    Err(format!("{line:?} instead of {lines:?}"))
+}
+
+/// Whether the kernel has established connections at the server's port, on the server's host.
+fn carried_by_kernel(server: &Program, address: &str) -> bool {
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    let port = format!(":{:04X}", port.unwrap_or(0));
+    let table = fs::read_to_string(format!("/proc/{}/net/tcp", server.id())).unwrap_or_default();
+    table.lines().skip(1).any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(1).is_some_and(|local| local.ends_with(&port)) && words.get(3) == Some(&"01")
+    })
+}
+
+/// Waits until connections go over channels.
+fn wait_until_virtual(hosts: &TwoHosts) -> Result<(), String> {
+    let start = Instant::now();
+    while start.elapsed() < NOTICE {
+        let command = |which, what: &str, address: &str| {
+            let mut command = hosts.command(&this(), which, Over::NetChannel);
+            command.args(["witness", what, "--address", address]);
+            Program::start(command)
+        };
+        let mut server = command(Which::B, "serve", &any_of_b(hosts));
+        let address = ready(&mut server)?;
+        let mut client = command(Which::A, "call", &address);
+        expect(&mut client, &["connected"])?;
+        expect(&mut client, &["echoed"])?;
+        if !carried_by_kernel(&server, &address) {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Err("connections between the hosts go over kernel TCP".to_owned())
+}
+
+/// Whether `ss -K` does something here, as far as can be known without trying.
+pub fn can_kill() -> bool {
+    ["/usr/bin/ss", "/usr/sbin/ss", "/bin/ss", "/sbin/ss"]
+        .iter()
+        .any(|path| Path::new(path).exists())
+}
