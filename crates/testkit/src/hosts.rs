@@ -12,7 +12,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
-use netchannel_namespaces::{Configuration, Error, Host, Hosts, daemon_arguments, gain_rights, write_key};
+use netchannel_namespaces::{
+    Configuration, Error, Host, Hosts, daemon_arguments, gain_rights, write_key,
+};
 use netchannel_testkit::support::SKIPPED;
 
 fn main() {
@@ -66,11 +68,18 @@ fn run(netchannel: Option<&str>, words: &[String]) -> Result<i32, Error> {
         }
     }
     let status = command.status().map_err(failed)?;
-    Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+    Ok(status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
 }
 
 /// Writes the configuration of a host's daemon, and a file with the words that lead to it.
-fn daemon_words(netchannel: &Path, folder: &Path, own: &Host, other: &Host) -> Result<std::path::PathBuf, Error> {
+fn daemon_words(
+    netchannel: &Path,
+    folder: &Path,
+    own: &Host,
+    other: &Host,
+) -> Result<std::path::PathBuf, Error> {
     let failed = |error: std::io::Error| Error::Devices(error.to_string());
     let file = Configuration::default()
         .write(folder, own, other)

@@ -7,10 +7,11 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::runner::Over;
-use netchannel_testkit::support::{Family, SKIPPED};
+use netchannel_testkit::support::{Family, SKIPPED, tcp};
+use netchannel_testkit::sys;
 use netchannel_testkit::two_hosts::{Absent, TwoHosts};
 
-use crate::{Mode, Options};
+use crate::{Mode, Options, ends};
 
 /// How long a program that has done its work may take to end.
 const LATEST: Duration = Duration::from_secs(30);
@@ -37,6 +38,24 @@ pub fn run(options: &Options, modes: &[Mode], families: &[Family]) -> i32 {
     }
     println!("PASS between hosts: seed {}", options.seed);
     0
+}
+
+/// The server's end, as a program of its own: says where it listens.
+pub fn serve(options: &Options, mode: Mode, duration: Duration) {
+    let family = if options.address.is_ipv4() {
+        Family::V4
+    } else {
+        Family::V6
+    };
+    let listening = tcp(family);
+    sys::bind(listening, options.address).expect("bind");
+    sys::listen(listening, 1024).expect("listen");
+    println!(
+        "ready {}",
+        sys::getsockname(listening).expect("getsockname")
+    );
+    ends::serve(listening, options, mode, duration);
+    println!("PASS served");
 }
 
 /// Two hosts, or the exit status that says why there are none.
@@ -130,11 +149,9 @@ impl Transfer {
     pub fn finish(&mut self, limit: Duration) -> Result<String, String> {
         let end = Instant::now() + limit;
         let client = self.client.end(end);
-        let server = self.server.end(if client.is_ok() {
-            end
-        } else {
-            Instant::now()
-        });
+        let server = self
+            .server
+            .end(if client.is_ok() { end } else { Instant::now() });
         match (client, server) {
             (Ok(text), Ok(_)) => Ok(text),
             (client, server) => Err(format!("client: {client:?}\nserver: {server:?}")),

@@ -1,7 +1,6 @@
 //! What goes wrong between two hosts for real: channels are killed, the cable is pulled, a daemon dies.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,7 +35,7 @@ const FAULTS: [(&str, Fault); 4] = [
 pub fn run(options: &Options) -> i32 {
     let mut failures = 0;
     for (name, fault) in FAULTS {
-        if !options.names.is_empty() && !options.names.iter().any(|word| name.contains(word)) {
+        if !name.contains(&options.only) {
             continue;
         }
         // Hosts of its own: one does not see what another has left.
@@ -60,7 +59,13 @@ pub fn run(options: &Options) -> i32 {
 
 fn transfer(hosts: &TwoHosts, options: &Options, seconds: u64) -> Transfer {
     let mode = Mode::Readiness(Kind::Edge);
-    Transfer::start(hosts, options, mode, Family::V4, Duration::from_secs(seconds))
+    Transfer::start(
+        hosts,
+        options,
+        mode,
+        Family::V4,
+        Duration::from_secs(seconds),
+    )
 }
 
 /// The transport connections of channels are killed at random while bytes are compared, a hundred times.
@@ -75,14 +80,20 @@ fn channels_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String, St
     let latest = Instant::now() + Duration::from_secs(60);
     while killed < KILLS && transfer.is_running() && Instant::now() < latest {
         thread::sleep(Duration::from_millis(random.between(20, 200) as u64));
-        let which = if random.once_in(2) { Which::A } else { Which::B };
+        let which = if random.once_in(2) {
+            Which::A
+        } else {
+            Which::B
+        };
         killed += kill_channels(hosts, which)?;
     }
     transfer.finish(Duration::from_secs(60))?;
     if killed < KILLS {
         return Err(format!("only {killed} channels could be killed"));
     }
-    Ok(format!("{killed} channels killed, every transfer completed"))
+    Ok(format!(
+        "{killed} channels killed, every transfer completed"
+    ))
 }
 
 /// Kills the transport connections of all channels of a host; how many there were.
@@ -106,7 +117,11 @@ fn cable_pulled(hosts: &mut TwoHosts, options: &Options) -> Result<String, Strin
         wait_until_virtual(hosts)?;
     }
     let text = |error: netchannel_namespaces::Error| error.to_string();
-    let mut transfer = transfer(hosts, options, 14);
+    let options = Options {
+        patience: Duration::from_secs(60),
+        ..options.clone()
+    };
+    let mut transfer = transfer(hosts, &options, 14);
     thread::sleep(Duration::from_secs(1));
     hosts.hosts().cable(false).map_err(text)?;
     thread::sleep(OUTAGE);
@@ -165,11 +180,17 @@ fn daemon_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String, Stri
     }
     hosts.daemon(Which::B).expect("a daemon").kill();
     let killed = Instant::now();
-    let at_b = expect(&mut server, &["gone ECONNRESET", "gone ETIMEDOUT", "gone EPIPE"])?;
+    let at_b = expect(
+        &mut server,
+        &["gone ECONNRESET", "gone ETIMEDOUT", "gone EPIPE"],
+    )?;
     let at_a = expect(&mut client, &["gone ECONNRESET", "gone ETIMEDOUT"])?;
     let noticed = killed.elapsed();
     if noticed > NOTICE {
-        return Err(format!("it was noticed after {:.1} s only", noticed.as_secs_f64()));
+        return Err(format!(
+            "it was noticed after {:.1} s only",
+            noticed.as_secs_f64()
+        ));
     }
     let mut client = witness(hosts, options, Which::A, "call", &address);
     expect(&mut client, &["connected"])?;
@@ -193,7 +214,13 @@ fn any_of_b(hosts: &TwoHosts) -> String {
 }
 
 /// Starts one of the plain programs on a host, under NetChannel if that is what is tested.
-fn witness(hosts: &TwoHosts, options: &Options, which: Which, what: &str, address: &str) -> Program {
+fn witness(
+    hosts: &TwoHosts,
+    options: &Options,
+    which: Which,
+    what: &str,
+    address: &str,
+) -> Program {
     let over = crate::between::over(options);
     let mut command: Command = hosts.command(&this(), which, over);
     command.args(["witness", what, "--address", address]);
@@ -216,7 +243,9 @@ fn expect(program: &mut Program, lines: &[&str]) -> Result<String, String> {
 
 /// Whether the kernel has established connections at the server's port, on the server's host.
 fn carried_by_kernel(server: &Program, address: &str) -> bool {
-    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    let port = address
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse::<u16>().ok());
     let port = format!(":{:04X}", port.unwrap_or(0));
     let table = fs::read_to_string(format!("/proc/{}/net/tcp", server.id())).unwrap_or_default();
     table.lines().skip(1).any(|line| {
@@ -245,11 +274,4 @@ fn wait_until_virtual(hosts: &TwoHosts) -> Result<(), String> {
         thread::sleep(Duration::from_millis(50));
     }
     Err("connections between the hosts go over kernel TCP".to_owned())
-}
-
-/// Whether `ss -K` does something here, as far as can be known without trying.
-pub fn can_kill() -> bool {
-    ["/usr/bin/ss", "/usr/sbin/ss", "/bin/ss", "/sbin/ss"]
-        .iter()
-        .any(|path| Path::new(path).exists())
 }

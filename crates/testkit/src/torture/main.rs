@@ -3,20 +3,24 @@
 //! An ordinary socket program of two processes. What a connection carries and how it ends is drawn
 //! from the seed and its number, so both ends know it and a failure can be repeated.
 
+mod between;
 mod blocking;
+mod ends;
+mod faults;
 mod flow;
 mod hostile;
 mod killer;
 mod readiness;
 mod script;
+mod witness;
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use netchannel_testkit::support::{
-    Baton, Family, count_descriptors, fork_child, listener_with, prepare_process, set_int, tcp,
+    Baton, Family, PATIENCE, fork_child, listener_with, prepare_process, set_int, tcp,
     uninterrupted,
 };
 use netchannel_testkit::sys::{self, Descriptor, Errno, Outcome};
@@ -28,6 +32,10 @@ const USAGE: &str = "usage:
   torture bytes  [OPTIONS] [--mode blocking|poll|level|edge|all]
   torture killer [OPTIONS] [--rounds N]
   torture hostile [OPTIONS] [--rounds N]
+  torture between [OPTIONS] [--mode M] [--netchannel PROGRAM]
+                     bytes between two hosts, over kernel TCP without a program
+  torture faults [OPTIONS] [--netchannel PROGRAM] [--only NAME]
+                     bytes between two hosts while channels are killed, the cable is out, a daemon dies
 options:
   --seed N           what is drawn from (default: the time; it is printed)
   --seconds N        how long (default 10)
@@ -39,11 +47,11 @@ exit status: 0 all was well, 1 something was not, 2 wrong usage";
 /// The number that tells a server to stop.
 const STOP: u64 = u64::MAX;
 
-/// How many descriptors a library may keep for later when all connections have ended: some pools of
-/// 64, however many connections there were (thousands).
-const KEPT: usize = 256;
+/// Whether the other host may be out of reach for a while; then connecting is tried again.
+static OUTAGES: AtomicBool = AtomicBool::new(false);
 
 /// What the command line asks for.
+#[derive(Clone)]
 struct Options {
     seed: u64,
     seconds: u64,
@@ -52,6 +60,16 @@ struct Options {
     family: Option<Family>,
     mode: String,
     rounds: Option<u64>,
+    /// The program under test, between hosts.
+    netchannel: Option<PathBuf>,
+    /// Part of the name of a fault.
+    only: String,
+    /// Of one end, where the other is on another host.
+    address: SocketAddr,
+    /// How long the end of a run on another host is away.
+    milliseconds: u64,
+    /// How long connections may stand still.
+    patience: Duration,
 }
 
 fn parse(arguments: &[String]) -> Result<Options, String> {
@@ -64,6 +82,11 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         family: None,
         mode: "all".to_owned(),
         rounds: None,
+        netchannel: None,
+        only: String::new(),
+        address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+        milliseconds: 0,
+        patience: PATIENCE,
     };
     let mut rest = arguments.iter();
     while let Some(word) = rest.next() {
@@ -84,6 +107,15 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--threads" => options.threads = small()?,
             "--rounds" => options.rounds = Some(number()?),
             "--mode" => options.mode.clone_from(value),
+            "--netchannel" => options.netchannel = Some(PathBuf::from(value)),
+            "--only" => options.only.clone_from(value),
+            "--address" => {
+                options.address = value
+                    .parse()
+                    .map_err(|_| format!("{value} is no address"))?
+            }
+            "--milliseconds" => options.milliseconds = number()?,
+            "--patience" => options.patience = Duration::from_secs(number()?),
             "--family" if value == "v4" => options.family = Some(Family::V4),
             "--family" if value == "v6" => options.family = Some(Family::V6),
             _ => return Err(format!("{word} {value} is not understood")),
@@ -93,20 +125,29 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
 }
 
 /// How the two processes of a run work.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Blocking,
     Readiness(Kind),
 }
 
+const MODES: [(&str, Mode); 4] = [
+    ("blocking", Mode::Blocking),
+    ("poll", Mode::Readiness(Kind::Poll)),
+    ("level", Mode::Readiness(Kind::Level)),
+    ("edge", Mode::Readiness(Kind::Edge)),
+];
+
+impl Mode {
+    /// The word on the command line.
+    fn name(self) -> &'static str {
+        let known = MODES.iter().find(|(_, mode)| *mode == self);
+        known.map_or("edge", |(name, _)| name)
+    }
+}
+
 fn modes(name: &str) -> Option<Vec<Mode>> {
-    let all = [
-        ("blocking", Mode::Blocking),
-        ("poll", Mode::Readiness(Kind::Poll)),
-        ("level", Mode::Readiness(Kind::Level)),
-        ("edge", Mode::Readiness(Kind::Edge)),
-    ];
-    let chosen: Vec<_> = all
+    let chosen: Vec<_> = MODES
         .into_iter()
         .filter(|(known, _)| name == "all" || name == *known)
         .collect();
@@ -114,38 +155,52 @@ fn modes(name: &str) -> Option<Vec<Mode>> {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let options = parse(arguments.get(1..).unwrap_or_default());
-    let command = arguments.first().map(String::as_str);
-    let (options, modes) = match options {
-        Ok(options) if matches!(command, Some("bytes" | "killer" | "hostile")) => {
-            match modes(&options.mode) {
-                Some(modes) => (options, modes),
-                None => usage("there is no such mode"),
-            }
-        }
-        Ok(_) => usage("say bytes, killer or hostile"),
+    let mut arguments = std::env::args().skip(1).collect::<Vec<_>>().into_iter();
+    let command = arguments.next().unwrap_or_default();
+    let mut rest: Vec<String> = arguments.collect();
+    let witness = if command == "witness" && !rest.is_empty() {
+        rest.remove(0)
+    } else {
+        String::new()
+    };
+    let options = match parse(&rest) {
+        Ok(options) => options,
         Err(text) => usage(&text),
     };
-    prepare_process();
-    sys::ignore_signal(libc::SIGPIPE).expect("sigaction");
-    if command == Some("killer") {
-        killer::run(&options);
-        return;
-    }
-    if command == Some("hostile") {
-        hostile::run(&options);
-        return;
-    }
+    let Some(modes) = modes(&options.mode) else {
+        usage("there is no such mode")
+    };
     let families = options
         .family
         .map_or(vec![Family::V4, Family::V6], |family| vec![family]);
-    let runs = u64::try_from(modes.len() * families.len()).unwrap_or(1);
-    let each = Duration::from_millis(options.seconds * 1000 / runs);
-    for mode in modes {
-        for family in &families {
-            bytes(&options, mode, *family, each);
+    match command.as_str() {
+        "between" => std::process::exit(between::run(&options, &modes, &families)),
+        "faults" => std::process::exit(faults::run(&options)),
+        "witness" => return witness::run(&witness, options.address),
+        _ => {}
+    }
+    OUTAGES.store(options.patience > PATIENCE, Ordering::Relaxed);
+    prepare_process();
+    sys::ignore_signal(libc::SIGPIPE).expect("sigaction");
+    let duration = Duration::from_millis(options.milliseconds);
+    match command.as_str() {
+        "bytes" => {
+            let runs = u64::try_from(modes.len() * families.len()).unwrap_or(1);
+            let each = Duration::from_millis(options.seconds * 1000 / runs);
+            for mode in modes {
+                for family in &families {
+                    bytes(&options, mode, *family, each);
+                }
+            }
         }
+        "killer" => killer::run(&options),
+        "hostile" => hostile::run(&options),
+        "serve" => between::serve(&options, modes[0], duration),
+        "drive" => {
+            let sum = ends::drive(options.address, &options, modes[0], duration);
+            println!("PASS {}, seed {}, {sum}", modes[0].name(), options.seed);
+        }
+        _ => usage("say bytes, killer, hostile, between or faults"),
     }
 }
 
@@ -156,82 +211,20 @@ fn usage(text: &str) -> ! {
 
 /// One run: a server process, and this one as client.
 fn bytes(options: &Options, mode: Mode, family: Family, duration: Duration) {
-    let watchdog = u32::try_from(duration.as_secs() + 30).unwrap_or(60);
-    let Options {
-        seed,
-        connections,
-        threads,
-        ..
-    } = *options;
     let ready = Baton::new();
     let server = fork_child(|| {
-        sys::alarm(watchdog);
-        let before = count_descriptors();
         let (listening, address) = listener_with(family, 1024);
         ready.send(u64::from(address.port()));
-        match mode {
-            Mode::Blocking => blocking::serve(listening, seed),
-            Mode::Readiness(kind) => several(threads, move || {
-                readiness::serve(listening, seed, kind);
-            }),
-        }
-        let after = count_descriptors();
-        assert!(
-            after <= before + KEPT,
-            "{after} descriptors are left in the server of {before}"
-        );
+        ends::serve(listening, options, mode, duration);
     });
-    sys::alarm(watchdog);
     let address = family.loopback(u16::try_from(ready.receive()).expect("a port"));
-    let numbers = Arc::new(AtomicU64::new(0));
-    let before = flow::BYTES.load(Ordering::Relaxed);
-    let end = Instant::now() + duration;
-    match mode {
-        Mode::Blocking => blocking::drive(address, seed, connections, &numbers, end),
-        Mode::Readiness(kind) => {
-            let numbers = Arc::clone(&numbers);
-            several(threads, move || {
-                readiness::drive(
-                    address,
-                    seed,
-                    connections.div_ceil(threads),
-                    kind,
-                    &numbers,
-                    end,
-                );
-            });
-        }
-    }
-    let stops = if matches!(mode, Mode::Blocking) {
-        1
-    } else {
-        threads
-    };
-    for _ in 0..stops {
-        let socket = tcp(family);
-        sys::connect(socket, address).expect("connect");
-        send_number(socket, STOP).expect("send");
-        // Closed by the one that stops; only then may the next come, or one loop takes both.
-        let _ = sys::recv(socket, &mut [0_u8], 0);
-        sys::close(socket).expect("close");
-    }
+    let sum = ends::drive(address, options, mode, duration);
     server.join();
     ready.close();
-    let bytes = flow::BYTES.load(Ordering::Relaxed) - before;
     println!(
-        "PASS bytes: {mode:?} {family:?}, seed {seed}, {} connections, {} MB received",
-        numbers.load(Ordering::Relaxed),
-        bytes / 1_000_000
+        "PASS bytes: {mode:?} {family:?}, seed {}, {sum}",
+        options.seed
     );
-}
-
-fn several(threads: usize, work: impl Fn() + Send + Clone + 'static) {
-    let handles: Vec<_> = (0..threads)
-        .map(|_| std::thread::spawn(work.clone()))
-        .collect();
-    for handle in handles {
-        handle.join().expect("a panic ends the process");
-    }
 }
 
 fn send_number(socket: Descriptor, number: u64) -> Outcome<()> {
@@ -268,9 +261,16 @@ fn try_open(address: SocketAddr, script: &Script) -> Outcome<Option<Descriptor>>
 }
 
 fn open(address: SocketAddr, script: &Script) -> Descriptor {
-    match try_open(address, script) {
-        Ok(Some(socket)) => socket,
-        other => panic!("{script:?}: connect: {other:?}"),
+    loop {
+        match try_open(address, script) {
+            Ok(Some(socket)) => return socket,
+            Err(Errno(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ETIMEDOUT))
+                if OUTAGES.load(Ordering::Relaxed) =>
+            {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            other => panic!("{script:?}: connect: {other:?}"),
+        }
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use netchannel_testkit::support::{PATIENCE_MILLISECONDS, set_nonblocking};
+use netchannel_testkit::support::set_nonblocking;
 use netchannel_testkit::sys::{self, Descriptor};
 
 use crate::flow::Flow;
@@ -154,13 +154,14 @@ impl Loop {
 }
 
 /// Serves until it is told to stop.
-pub fn serve(listening: Descriptor, seed: u64, kind: Kind) {
+pub fn serve(listening: Descriptor, seed: u64, kind: Kind, patience: Duration) {
+    let patience = milliseconds(patience);
     let mut flows = Loop::new(kind);
     flows.listen(listening);
     let mut stopping = false;
     while !stopping || flows.len() > 0 {
         let listener = (!stopping).then_some(listening);
-        let ready = flows.ready(listener, PATIENCE_MILLISECONDS);
+        let ready = flows.ready(listener, patience);
         assert!(
             !ready.is_empty() || flows.len() == 0,
             "{} connections stand still",
@@ -187,15 +188,36 @@ pub fn serve(listening: Descriptor, seed: u64, kind: Kind) {
     flows.close();
 }
 
-/// Keeps so many connections going until the time is over.
-pub fn drive(
-    address: SocketAddr,
-    seed: u64,
-    connections: usize,
-    kind: Kind,
-    numbers: &AtomicU64,
-    end: Instant,
-) {
+fn milliseconds(time: Duration) -> libc::c_int {
+    libc::c_int::try_from(time.as_millis()).unwrap_or(libc::c_int::MAX)
+}
+
+/// What a loop of a client does.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Where it connects to.
+    pub address: SocketAddr,
+    /// What scripts are drawn from.
+    pub seed: u64,
+    /// How many at the same time.
+    pub connections: usize,
+    pub kind: Kind,
+    /// When no more are opened.
+    pub end: Instant,
+    /// How long they may stand still.
+    pub patience: Duration,
+}
+
+/// Keeps connections going until the time is over.
+pub fn drive(plan: Plan, numbers: &AtomicU64) {
+    let Plan {
+        address,
+        seed,
+        connections,
+        kind,
+        end,
+        patience,
+    } = plan;
     let mut flows = Loop::new(kind);
     loop {
         while flows.len() < connections && Instant::now() < end {
@@ -206,7 +228,7 @@ pub fn drive(
             break;
         }
         assert!(
-            flows.turn(PATIENCE_MILLISECONDS),
+            flows.turn(milliseconds(patience)),
             "{} connections stand still",
             flows.len()
         );

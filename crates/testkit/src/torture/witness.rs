@@ -8,10 +8,24 @@ use std::time::Duration;
 /// A buffer that takes nothing for so long is full.
 const FULL_AFTER: Duration = Duration::from_millis(500);
 
+/// Runs the program of a name.
+pub fn run(name: &str, address: SocketAddr) {
+    match name {
+        "serve" => serve(address),
+        "hold" => hold(address),
+        "pour" => pour(address),
+        "call" => call(address),
+        other => panic!("no witness is named {other}"),
+    }
+}
+
 /// Echoes what comes on every connection, and says how each ends.
-pub fn serve(address: SocketAddr) {
+fn serve(address: SocketAddr) {
     let listener = TcpListener::bind(address).expect("bind");
-    say(&format!("ready {}", listener.local_addr().expect("an address")));
+    say(&format!(
+        "ready {}",
+        listener.local_addr().expect("an address")
+    ));
     loop {
         let (stream, _) = listener.accept().expect("accept");
         thread::spawn(move || {
@@ -37,9 +51,12 @@ fn echo(mut stream: TcpStream) -> String {
 }
 
 /// Accepts connections and never reads.
-pub fn hold(address: SocketAddr) {
+fn hold(address: SocketAddr) {
     let listener = TcpListener::bind(address).expect("bind");
-    say(&format!("ready {}", listener.local_addr().expect("an address")));
+    say(&format!(
+        "ready {}",
+        listener.local_addr().expect("an address")
+    ));
     let mut held = Vec::new();
     loop {
         held.push(listener.accept().expect("accept"));
@@ -47,9 +64,11 @@ pub fn hold(address: SocketAddr) {
 }
 
 /// Writes until nothing more is taken for a while, says so, and waits to be killed.
-pub fn pour(address: SocketAddr) {
+fn pour(address: SocketAddr) {
     let mut stream = TcpStream::connect(address).expect("connect");
-    stream.set_write_timeout(Some(FULL_AFTER)).expect("a time-out");
+    stream
+        .set_write_timeout(Some(FULL_AFTER))
+        .expect("a time-out");
     while stream.write(&[7; 1 << 16]).is_ok() {}
     say("full");
     loop {
@@ -58,7 +77,7 @@ pub fn pour(address: SocketAddr) {
 }
 
 /// Connects, asks for an echo, then waits for whatever comes, and says each of these.
-pub fn call(address: SocketAddr) {
+fn call(address: SocketAddr) {
     let mut stream = match TcpStream::connect(address) {
         Ok(stream) => stream,
         Err(error) => return say(&format!("refused {}", name(&error))),

@@ -1,0 +1,106 @@
+//! The two ends of a run of `bytes`, wherever they are.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use netchannel_testkit::support::{Family, count_descriptors, tcp};
+use netchannel_testkit::sys::{self, Descriptor};
+
+use crate::{Mode, Options, STOP, blocking, flow, readiness, send_number};
+
+/// How many descriptors a library may keep for later when all connections have ended: some pools of
+/// 64, however many connections there were (thousands).
+const KEPT: usize = 256;
+
+fn watchdog(options: &Options, duration: Duration) {
+    let seconds = duration.as_secs() + options.patience.as_secs() + 20;
+    sys::alarm(u32::try_from(seconds).unwrap_or(60));
+}
+
+/// Serves connections until it is told to stop, and holds no more than before then.
+pub fn serve(listening: Descriptor, options: &Options, mode: Mode, duration: Duration) {
+    let Options {
+        seed,
+        threads,
+        patience,
+        ..
+    } = *options;
+    watchdog(options, duration);
+    let before = count_descriptors();
+    match mode {
+        Mode::Blocking => blocking::serve(listening, seed),
+        Mode::Readiness(kind) => several(threads, move || {
+            readiness::serve(listening, seed, kind, patience);
+        }),
+    }
+    let after = count_descriptors();
+    assert!(
+        after <= before + KEPT,
+        "{after} descriptors are left in the server of {before}"
+    );
+}
+
+/// Opens connections for a while, then stops the server; what was done.
+pub fn drive(address: SocketAddr, options: &Options, mode: Mode, duration: Duration) -> String {
+    let Options {
+        seed,
+        connections,
+        threads,
+        patience,
+        ..
+    } = *options;
+    watchdog(options, duration);
+    let numbers = Arc::new(AtomicU64::new(0));
+    let before = flow::BYTES.load(Ordering::Relaxed);
+    let end = Instant::now() + duration;
+    match mode {
+        Mode::Blocking => blocking::drive(address, seed, connections, &numbers, end),
+        Mode::Readiness(kind) => {
+            let numbers = Arc::clone(&numbers);
+            let plan = readiness::Plan {
+                address,
+                seed,
+                connections: connections.div_ceil(threads),
+                kind,
+                end,
+                patience,
+            };
+            several(threads, move || readiness::drive(plan, &numbers));
+        }
+    }
+    let stops = if matches!(mode, Mode::Blocking) {
+        1
+    } else {
+        threads
+    };
+    let family = if address.is_ipv4() {
+        Family::V4
+    } else {
+        Family::V6
+    };
+    for _ in 0..stops {
+        let socket = tcp(family);
+        sys::connect(socket, address).expect("connect");
+        send_number(socket, STOP).expect("send");
+        // Closed by the one that stops; only then may the next come, or one loop takes both.
+        let _ = sys::recv(socket, &mut [0_u8], 0);
+        sys::close(socket).expect("close");
+    }
+    let bytes = flow::BYTES.load(Ordering::Relaxed) - before;
+    format!(
+        "{} connections, {} MB received",
+        numbers.load(Ordering::Relaxed),
+        bytes / 1_000_000
+    )
+}
+
+fn several(threads: usize, work: impl Fn() + Send + Clone + 'static) {
+    let handles: Vec<_> = (0..threads)
+        .map(|_| std::thread::spawn(work.clone()))
+        .collect();
+    for handle in handles {
+        handle.join().expect("a panic ends the process");
+    }
+}
