@@ -78,12 +78,19 @@ fn remote(directory: &OwnedFd) -> Vec<(u32, Address)> {
 #[test]
 fn daemons_meet_and_show_each_other() {
     let (one, other) = two([1, 2]);
-    eventually("both are up", || is_up(&one.hosts()) && is_up(&other.hosts()));
+    eventually("both are up", || {
+        is_up(&one.hosts()) && is_up(&other.hosts())
+    });
     let hosts = one.hosts();
     assert_eq!(hosts.peers[0].host_id, other.hosts().host_id);
     assert_eq!(hosts.peers[0].reason, "");
     assert!(hosts.channels.len() >= 2);
-    assert!(hosts.channels.iter().all(|one| one.remote.starts_with("127.77.0.2:")));
+    assert!(
+        hosts
+            .channels
+            .iter()
+            .all(|one| one.remote.starts_with("127.77.0.2:"))
+    );
     drop(other);
     eventually("it is down", || one.hosts().peers[0].state != State::Up);
     assert_ne!(one.hosts().peers[0].reason, "");
@@ -107,13 +114,18 @@ fn a_listener_there_is_in_the_directory_here() {
     };
     assert_eq!(address, listening);
     eventually("both know how many", || {
-        (one.hosts().peers[0].listeners, other.hosts().peers[0].announced) == (1, 2)
+        (
+            one.hosts().peers[0].listeners,
+            other.hosts().peers[0].announced,
+        ) == (1, 2)
     });
 
     // A link to the data plane.
     let connect = |client: &mut Client, address: &Address| {
         let [a, b, c] = address.to_words();
-        client.ask(Operation::Connect, &[here.into(), a, b, c], &[]).unwrap()
+        client
+            .ask(Operation::Connect, &[here.into(), a, b, c], &[])
+            .unwrap()
     };
     let (answer, descriptors) = connect(&mut client, &listening);
     assert_eq!(answer.status, 0);

@@ -52,7 +52,10 @@ fn receive(lane: &mut Lane, buffer: &mut [u8]) -> usize {
 
 fn kernel_time() -> Duration {
     let usage = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(usage.tv_sec.unsigned_abs(), u32::try_from(usage.tv_nsec).unwrap())
+    Duration::new(
+        usage.tv_sec.unsigned_abs(),
+        u32::try_from(usage.tv_nsec).unwrap(),
+    )
 }
 
 #[test]
