@@ -24,12 +24,13 @@ impl Worker {
         let Some(lane) = state.lane.as_mut().filter(|lane| !gone(lane.peer_flags())) else {
             return;
         };
-        self.cells.unwatch_anchor(lane.anchor_mut());
+        lane.anchor_mut().unwatch();
         state.announced = 0;
         state.armed = NEVER;
+        let seat = remote.seat();
         remote.move_to(to);
         drop(state);
-        self.unseat(remote.seat());
+        self.unseat(seat);
         self.tell(to, Letter::Adopt(Arc::clone(remote), class));
     }
 
@@ -58,17 +59,19 @@ impl Worker {
     pub(super) fn seat(&mut self, remote: &Arc<Remote>, key: Key, class: Class) {
         let now = self.now;
         let mut state = remote.lock();
-        let Some(lane) = &mut state.lane else { return };
-        let slot = lane.handle().index;
+        // On its way here it may have ended, and owe its peer a word all the same.
+        let slot = state.lane.as_ref().map(|lane| lane.handle().index);
         let seat = self.seats.add(remote, key, slot);
         remote.settle_at(self.index, seat);
-        let watched = self.cells.watch_anchor(key, slot, lane.anchor_mut());
-        match (watched, self.cells.cell(key)) {
-            (Ok(()), Some(cell)) => {
-                lane.attach_cell(cell);
-                state.look(now);
+        if let (Some(lane), Some(slot)) = (&mut state.lane, slot) {
+            let watched = self.cells.watch_anchor(key, slot, lane.anchor_mut());
+            match (watched, self.cells.cell(key)) {
+                (Ok(()), Some(cell)) => {
+                    lane.attach_cell(cell);
+                    state.look(now);
+                }
+                _ => state.socket.abort(Reason::Ending, now),
             }
-            _ => state.socket.abort(Reason::Ending, now),
         }
         drop(state);
         if let Some(side) = self.side(&remote.peer) {

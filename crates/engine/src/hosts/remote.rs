@@ -25,6 +25,9 @@ const FIRST_RING_LOG2: u32 = 17;
 /// No timer is set.
 pub const NEVER: u64 = u64::MAX;
 
+/// The seat of who is at home with no worker.
+const NOWHERE: u32 = u32::MAX;
+
 /// What NCSYN says of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
@@ -122,7 +125,7 @@ impl Remote {
             wanted,
             stamp,
             home: AtomicU32::new(0),
-            seat: AtomicU32::new(0),
+            seat: AtomicU32::new(NOWHERE),
             touched: AtomicU32::new(0),
             seen_class: AtomicU32::new(0),
             state: Mutex::new(state),
@@ -147,13 +150,20 @@ impl Remote {
     /// Worker `home` has it, under the number `seat`.
     pub fn settle_at(&self, home: usize, seat: u32) {
         self.seat.store(seat, Ordering::Relaxed);
-        self.move_to(home);
-    }
-
-    /// Worker `home` is going to have it.
-    pub fn move_to(&self, home: usize) {
         let home = u32::try_from(home).unwrap_or(0);
         self.home.store(home, Ordering::Release);
+    }
+
+    /// Worker `home` is going to have it. Until then it is at home nowhere.
+    pub fn move_to(&self, home: usize) {
+        self.seat.store(NOWHERE, Ordering::Relaxed);
+        let home = u32::try_from(home).unwrap_or(0);
+        self.home.store(home, Ordering::Release);
+    }
+
+    /// Whether it has a number at its home. Asked under the lock, where it changes.
+    pub fn is_seated(&self) -> bool {
+        self.seat.load(Ordering::Relaxed) != NOWHERE
     }
 
     /// True for who must put it on the list of `worker`.

@@ -13,7 +13,8 @@ pub struct Seat {
     pub remote: Arc<Remote>,
     /// The link of its lane, as this worker numbers it.
     pub key: Key,
-    slot: u32,
+    /// None once it has no lane.
+    slot: Option<u32>,
 }
 
 /// All of them, and when they want to be looked at.
@@ -30,7 +31,7 @@ pub struct Seats {
 
 impl Seats {
     /// Takes a socket in under a number.
-    pub fn add(&mut self, remote: &Arc<Remote>, key: Key, slot: u32) -> u32 {
+    pub fn add(&mut self, remote: &Arc<Remote>, key: Key, slot: Option<u32>) -> u32 {
         let number = self.unused.pop().unwrap_or_else(|| {
             self.seats.push(None);
             u32::try_from(self.seats.len() - 1).unwrap_or(u32::MAX)
@@ -43,7 +44,7 @@ impl Seats {
         if let Some(place) = self.seats.get_mut(index(number)) {
             *place = Some(seat);
         }
-        if let Some(place) = self.place(key, slot) {
+        if let Some(place) = slot.and_then(|slot| self.place(key, slot)) {
             *place = number.wrapping_add(1);
         }
         if let Some(users) = self.users(key) {
@@ -57,7 +58,8 @@ impl Seats {
         let seat = self.seats.get_mut(index(number))?.take()?;
         self.unused.push(number);
         // Another connection may have the slot by now.
-        if let Some(place) = self.place(seat.key, seat.slot)
+        if let Some(slot) = seat.slot
+            && let Some(place) = self.place(seat.key, slot)
             && *place == number.wrapping_add(1)
         {
             *place = 0;

@@ -22,8 +22,9 @@ impl Worker {
     /// Says what a socket owes its peer, tells its program what is new, and plans what is to come.
     pub(super) fn settle(&mut self, remote: &Arc<Remote>) {
         let now = self.now;
-        let home = remote.home() == self.index;
         let mut state = remote.lock();
+        let seated = remote.is_seated();
+        let home = seated && remote.home() == self.index;
         state.look_at_reading(now);
         remote.follow(&mut state, now);
         let blocked = self.say(remote, &mut state);
@@ -56,7 +57,8 @@ impl Worker {
         } else {
             let unknown = sendable > 0 && state.announced == 0;
             drop(state);
-            if unknown || timer != NEVER && rings || over || remote.class_is_due() {
+            // Whoever is going to have it looks at all of it.
+            if seated && (unknown || timer != NEVER && rings || over || remote.class_is_due()) {
                 self.tell(remote.home(), Letter::Touch(Arc::clone(remote)));
             }
         }

@@ -88,7 +88,7 @@ impl Worker {
     /// # Errors
     /// When descriptors can not be had.
     pub fn new(index: usize, shared: Arc<Shared>, front: Option<Front>) -> Result<Self, Errno> {
-        let cells = Cells::new(u32::try_from(index).unwrap_or(0))?;
+        let cells = Cells::new()?;
         let inbox = shared.inboxes.get(index).ok_or(Errno::INVAL)?;
         cells.watch_own(inbox, INBOX)?;
         Ok(Self {
@@ -303,7 +303,7 @@ impl Worker {
 
     fn on_token(&mut self, key: Key, slot: u32, end: bool) {
         let Some(remote) = self.seats.of_slot(key, slot).map(Arc::clone) else {
-            if let (true, Some(link)) = (end && self.front.is_some(), self.cells.link(key)) {
+            if let (true, Some(link)) = (end, self.cells.link(key)) {
                 link.drop_anchor(slot);
             }
             return;

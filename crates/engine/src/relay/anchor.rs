@@ -1,6 +1,7 @@
 //! Anchors: the daemon's end of the pair whose other end is a program's descriptor. A token is one
 //! byte on it, its hang-up is the end of everybody who held the other end.
 
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,8 +41,8 @@ impl Count {
 #[derive(Debug)]
 pub struct Anchor {
     descriptor: OwnedFd,
-    /// Worker in whose epoll set it is, plus one; 0 for none. It stays there while it is pooled.
-    pub(super) watcher: u32,
+    /// The epoll set that it is in. It stays there while it is pooled.
+    watcher: Option<Arc<OwnedFd>>,
     /// Tokens that came since they were last taken off.
     tokens: u32,
     count: Arc<Count>,
@@ -56,13 +57,42 @@ impl Anchor {
     pub fn new(descriptor: OwnedFd, count: &Arc<Count>) -> Option<Self> {
         let anchor = Self {
             descriptor,
-            watcher: 0,
+            watcher: None,
             tokens: 0,
             count: Arc::clone(count),
         };
         // Counted before the look, so that dropping it counts right.
         let before = count.held.fetch_add(1, Ordering::Relaxed);
         (before < count.most).then_some(anchor)
+    }
+
+    /// Puts it into an epoll set, under `data`. The next connection of a slot may be of another worker than the last: it leaves
+    /// the set in which it was.
+    ///
+    /// # Errors
+    /// The errno of `epoll_ctl`.
+    pub(super) fn watch(&mut self, set: &Arc<OwnedFd>, data: EventData) -> Result<(), Errno> {
+        if self
+            .watcher
+            .as_ref()
+            .is_some_and(|one| Arc::ptr_eq(one, set))
+        {
+            return Ok(());
+        }
+        self.unwatch();
+        // Edges: a token that lies there unread wakes once.
+        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&**set, &self.descriptor, data, flags)?;
+        self.watcher = Some(Arc::clone(set));
+        Ok(())
+    }
+
+    /// Takes it out of the set.
+    pub fn unwatch(&mut self) {
+        if let Some(set) = self.watcher.take() {
+            // It is in the set.
+            let _ = epoll::delete(&*set, &self.descriptor);
+        }
     }
 
     /// Writes one token. False where nobody holds the other end any more.

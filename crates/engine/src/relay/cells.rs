@@ -74,7 +74,7 @@ impl Watched {
 /// The links of one worker.
 #[derive(Debug)]
 pub struct Cells {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     links: Vec<Option<Watched>>,
     unused: Vec<Key>,
     /// Removed since the last look: events of theirs may still be on their way.
@@ -82,25 +82,22 @@ pub struct Cells {
     awake: Vec<Key>,
     patience: Patience,
     asked_kernel: Instant,
-    /// This worker among others of the daemon, plus one.
-    worker: u32,
 }
 
 impl Cells {
-    /// Of worker `number`, from 0 on.
+    /// No links yet.
     ///
     /// # Errors
     /// The errno of `epoll_create1`.
-    pub fn new(number: u32) -> Result<Self, Errno> {
+    pub fn new() -> Result<Self, Errno> {
         Ok(Self {
-            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            epoll: Arc::new(epoll::create(CreateFlags::CLOEXEC)?),
             links: Vec::new(),
             unused: Vec::new(),
             retired: Vec::new(),
             awake: Vec::new(),
             patience: Patience::default(),
             asked_kernel: Instant::now(),
-            worker: number + 1,
         })
     }
 
@@ -110,7 +107,7 @@ impl Cells {
     /// The errno of `epoll_ctl`.
     pub fn watch_own(&self, descriptor: impl AsFd, name: u32) -> Result<(), Errno> {
         let data = EventData::new_u64(u64::from(name));
-        epoll::add(&self.epoll, descriptor, data, EventFlags::IN)
+        epoll::add(&*self.epoll, descriptor, data, EventFlags::IN)
     }
 
     /// Watches a channel of the worker's own under a name: every change, for reading and writing, is told once.
@@ -120,13 +117,13 @@ impl Cells {
     pub fn watch_edges(&self, descriptor: impl AsFd, name: u32) -> Result<(), Errno> {
         let data = EventData::new_u64(u64::from(name));
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        epoll::add(&self.epoll, descriptor, data, flags)
+        epoll::add(&*self.epoll, descriptor, data, flags)
     }
 
     /// Listens to a descriptor of the worker's own no longer.
     pub fn forget_own(&self, descriptor: impl AsFd) {
         // It may not have been watched.
-        let _ = epoll::delete(&self.epoll, descriptor);
+        let _ = epoll::delete(&*self.epoll, descriptor);
     }
 
     /// Takes a link up. `None` when its cells are used up or the kernel refuses.
@@ -150,7 +147,7 @@ impl Cells {
         };
         if front {
             let data = EventData::new_u64(word(key, CHANNEL));
-            epoll::add(&self.epoll, end.channel(), data, EventFlags::IN).ok()?;
+            epoll::add(&*self.epoll, end.channel(), data, EventFlags::IN).ok()?;
         }
         let watched = Watched {
             end,
@@ -196,31 +193,14 @@ impl Cells {
     /// # Errors
     /// The errno of `epoll_ctl`.
     pub fn watch_anchor(&self, key: Key, slot: u32, anchor: &mut Anchor) -> Result<(), Errno> {
-        if anchor.watcher == self.worker {
-            return Ok(());
-        }
-        // Edges: a token that lies there unread wakes once.
-        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        let data = EventData::new_u64(word(key, slot));
-        epoll::add(&self.epoll, &*anchor, data, flags)?;
-        anchor.watcher = self.worker;
-        Ok(())
-    }
-
-    /// Listens to an anchor no longer: another worker will.
-    pub fn unwatch_anchor(&self, anchor: &mut Anchor) {
-        if anchor.watcher == self.worker {
-            // It is in the set.
-            let _ = epoll::delete(&self.epoll, &*anchor);
-            anchor.watcher = 0;
-        }
+        anchor.watch(&self.epoll, EventData::new_u64(word(key, slot)))
     }
 
     /// The program of a link ended, or is not listened to any more.
     pub fn silence(&self, key: Key) {
         if let Some(end) = self.link(key) {
             // It may have been silenced before.
-            let _ = epoll::delete(&self.epoll, end.channel());
+            let _ = epoll::delete(&*self.epoll, end.channel());
         }
     }
 
@@ -318,7 +298,7 @@ impl Cells {
         });
         let mut events: Vec<Event> = Vec::with_capacity(MOST_EVENTS);
         // A failure other than EINTR can not be: the set is ours.
-        let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), patience.as_ref());
+        let _ = epoll::wait(&*self.epoll, spare_capacity(&mut events), patience.as_ref());
         self.asked_kernel = Instant::now();
         for event in &events {
             let (data, flags) = (event.data, event.flags);

@@ -22,6 +22,22 @@ fn a_connection_is_made_used_and_ended() {
 }
 
 #[test]
+fn an_anchor_used_again_follows_its_connection_to_another_worker() {
+    let mut world = World::new(&[L, T]);
+    for _ in 0..5 {
+        let (mut client, mut server) = world.connect();
+        // So much that it moves to the workers for throughput, on both hosts.
+        world.carry(&mut client, &mut server, &[3; 3_000_000]);
+        world.carry(&mut server, &mut client, &[4; 3_000_000]);
+        assert_eq!(server.peer_flags() & side_flags::RESET, 0);
+        client.close(false);
+        world.wait(|_| (server.peer_flags() & side_flags::FIN != 0).then_some(()));
+        server.close(false);
+        world.wait(|world| (world.connections() == 0).then_some(()));
+    }
+}
+
+#[test]
 fn many_connections_at_once() {
     let mut world = World::new(&[L, T]);
     let mut clients: Vec<_> = (0..40).map(|_| world.dial()).collect();

@@ -84,7 +84,7 @@ impl Local {
         asks: Mailbox<Ask>,
         count: Arc<Count>,
     ) -> Result<Self, Errno> {
-        let cells = Cells::new(0)?;
+        let cells = Cells::new()?;
         cells.watch_own(&inbox, INBOX)?;
         Ok(Self {
             cells,

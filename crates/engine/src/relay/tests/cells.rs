@@ -16,7 +16,7 @@ fn ready(news: &[News], slot: u32) -> bool {
 #[test]
 fn a_sleeping_worker_hears_of_connections_bytes_room_and_ends() {
     let (client, server) = link();
-    let mut cells = Cells::new(0).unwrap();
+    let mut cells = Cells::new().unwrap();
     let key = cells.add_link(Arc::clone(&server)).unwrap();
     let cell = cells.cell(key).unwrap();
     let (go, gone) = std::sync::mpsc::channel::<()>();
@@ -82,7 +82,7 @@ fn a_sleeping_worker_hears_of_connections_bytes_room_and_ends() {
 #[test]
 fn an_idle_worker_sleeps() {
     let (client, server) = link();
-    let mut cells = Cells::new(0).unwrap();
+    let mut cells = Cells::new().unwrap();
     cells.add_link(Arc::clone(&server)).unwrap();
     let mut news = Vec::new();
     let start = Instant::now();
