@@ -18,6 +18,8 @@ const BUFFER: usize = 256 << 10;
 const BEYOND: usize = 4 << 10;
 /// A segment of this size is large.
 pub const LARGE: usize = 32 << 10;
+/// Bytes that wait for a peer that does not read; beyond that nothing of it is read either.
+const MOST_UNSENT: u64 = 4 << 20;
 /// Room that a read needs at least behind what is unread.
 const LEAST_ROOM: usize = Parser::LEAST_BUFFER;
 
@@ -142,6 +144,11 @@ impl Line {
     /// Whether there is, or may be, something to read.
     pub const fn has_something(&self) -> bool {
         self.readable || self.seen.is_some() || self.fresh
+    }
+
+    /// Whether it is read at all: not from a peer that reads nothing itself.
+    pub const fn may_be_read(&self) -> bool {
+        self.outbox.length() < MOST_UNSENT
     }
 
     /// For epoll.

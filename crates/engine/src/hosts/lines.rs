@@ -9,9 +9,6 @@ use netchannel_vns::Reason;
 use netchannel_wire::{Frame, GoAwayReason};
 use std::sync::Arc;
 
-/// Bytes that wait for a peer that does not read; beyond that nothing of it is read either.
-const MOST_UNSENT: u64 = 4 << 20;
-
 impl Worker {
     /// Takes a channel up.
     pub(super) fn add_line(&mut self, line: Box<Line>) {
@@ -106,7 +103,7 @@ impl Worker {
             let place = self.lines.get_mut(index);
             let readable = place.is_some_and(|line| {
                 line.as_ref()
-                    .is_some_and(|line| line.has_something() && line.outbox.length() < MOST_UNSENT)
+                    .is_some_and(|line| line.has_something() && line.may_be_read())
             });
             if !readable {
                 continue;

@@ -59,6 +59,8 @@ pub enum Letter {
     LinkEnded(u64),
     /// (front) The last connection of a link may have ended.
     LetGo(u64),
+    /// A token that was to wake this worker for a link went to another one.
+    Look(u64),
 }
 
 /// The thread.
@@ -168,7 +170,7 @@ impl Worker {
         let look = || {
             let mut found = inbox.has_any();
             for line in lines.borrow_mut().iter_mut().flatten() {
-                found |= warm(line) && line.peek();
+                found |= warm(line) && line.may_be_read() && line.peek();
             }
             found
         };
@@ -176,7 +178,7 @@ impl Worker {
             inbox.sleep();
             let mut found = inbox.has_any();
             for line in lines.borrow_mut().iter_mut().flatten() {
-                found |= line.unsure && line.peek();
+                found |= (line.unsure || line.readable) && line.may_be_read() && line.peek();
             }
             found
         };
@@ -223,6 +225,12 @@ impl Worker {
             Letter::Control { remote, frame, key } => self.say_for_other(&remote, &frame, key),
             Letter::Asked(peer, syn) => self.on_asked(&peer, &syn),
             Letter::Routes(peer) => self.refresh(&peer),
+            Letter::Look(number) => {
+                if let Some(key) = self.keys.get(&number).copied() {
+                    self.cells.touch(key);
+                    self.busy = true;
+                }
+            }
             Letter::LinkEnded(number) | Letter::LetGo(number) => {
                 if let Some(key) = self.keys.get(&number).copied() {
                     self.let_go(key);
@@ -302,6 +310,11 @@ impl Worker {
     }
 
     fn on_token(&mut self, key: Key, slot: u32, end: bool) {
+        if self.cells.owes_others(key)
+            && let Some(link) = self.cells.link(key).map(|link| link.number())
+        {
+            self.tell_others(|| Letter::Look(link));
+        }
         let Some(remote) = self.seats.of_slot(key, slot).map(Arc::clone) else {
             if let (true, Some(link)) = (end, self.cells.link(key)) {
                 link.drop_anchor(slot);

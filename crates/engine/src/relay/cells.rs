@@ -253,8 +253,21 @@ impl Cells {
         self.collect(news);
     }
 
-    /// An anchor of a link was let go, and with it perhaps a token that was to wake this worker: the
-    /// link is looked at before the next sleep.
+    /// Whether a token that came over this link may have been for another worker: a program looks up whose cell it is to
+    /// mark, and the socket moves, or its slot is used again, before the token arrives on the anchor.
+    #[must_use]
+    pub fn owes_others(&self, key: Key) -> bool {
+        let Some(Some(watched)) = self.links.get(index(key)) else {
+            return false;
+        };
+        let end = &watched.end;
+        let cells = end.reserved_cells().filter(|cell| *cell != watched.cell);
+        let mut shared = cells.filter_map(|cell| end.cell(end.role(), cell));
+        shared.any(|shared| cell::any(&shared.summary))
+    }
+
+    /// A token that was to wake this worker went to another one, or was lost with an anchor that was let go: the link is looked
+    /// at before the next sleep.
     pub fn touch(&mut self, key: Key) {
         self.wake(key);
     }

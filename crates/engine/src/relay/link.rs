@@ -237,6 +237,12 @@ impl LinkEnd {
             }
         }
     }
+
+    /// The cells of this end that workers use.
+    pub fn reserved_cells(&self) -> impl Iterator<Item = usize> {
+        let taken = self.cells.load(Ordering::Relaxed);
+        (0..CELLS).filter(move |cell| taken & 1 << cell != 0)
+    }
 }
 
 /// Sets a side's words up for a new connection.

@@ -80,6 +80,33 @@ fn a_sleeping_worker_hears_of_connections_bytes_room_and_ends() {
 }
 
 #[test]
+fn a_token_that_went_to_another_worker_is_passed_on() {
+    let (client, server) = link();
+    let (mut program, mut lane) = connect(&client, &server);
+    let mut workers = [Cells::new().unwrap(), Cells::new().unwrap()];
+    let first = workers[0].add_link(Arc::clone(&server)).unwrap();
+    let second = workers[1].add_shared_link(Arc::clone(&server)).unwrap();
+    lane.attach_cell(workers[0].cell(first).unwrap());
+    // The first sleeps, and the socket is about to move: the program has seen where it was, not where it goes.
+    let mut news = Vec::new();
+    workers[0].sleep(&mut news, Some(Instant::now()));
+    let slot = lane.handle().index;
+    let anchor = lane.anchor_mut();
+    workers[1].watch_anchor(second, slot, anchor).unwrap();
+    write(&mut program, b"x");
+    workers[0].sleep(&mut news, Some(Instant::now()));
+    assert!(news.is_empty(), "{news:?}");
+    workers[1].sleep(&mut news, soon());
+    assert!(matches!(news[..], [News::Token(..)]), "{news:?}");
+    assert!(workers[1].owes_others(second));
+    news.clear();
+    workers[0].touch(first);
+    workers[0].sleep(&mut news, soon());
+    assert!(ready(&news, slot), "{news:?}");
+    assert!(!workers[1].owes_others(second));
+}
+
+#[test]
 fn an_idle_worker_sleeps() {
     let (client, server) = link();
     let mut cells = Cells::new().unwrap();
