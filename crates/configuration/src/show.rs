@@ -127,7 +127,12 @@ impl fmt::Display for Limits {
             self.listeners_per_peer
         )?;
         writeln!(formatter, "half-open = {}", self.half_open)?;
-        writeln!(formatter, "segment = {}", bytes(self.segment))
+        writeln!(formatter, "segment = {}", bytes(self.segment))?;
+        match self.workers {
+            // By the number of processors, which no number says.
+            0 => Ok(()),
+            workers => writeln!(formatter, "workers = {workers}"),
+        }
     }
 }
 

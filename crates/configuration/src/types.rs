@@ -172,6 +172,17 @@ pub struct Limits {
     pub half_open: u32,
     /// Most payload bytes of a DATA frame that this host takes, 4 KiB to 1 MiB.
     pub segment: u32,
+    /// Threads that move bytes between hosts, 2 to 9; 0: by the number of processors.
+    pub workers: u32,
+}
+
+impl Limits {
+    /// Threads that move bytes between hosts, if a number is said.
+    #[must_use]
+    pub fn workers(&self) -> Option<usize> {
+        let count = usize::try_from(self.workers).ok()?;
+        (count > 0).then_some(count)
+    }
 }
 
 /// Bounds of [`Limits::segment`].
@@ -184,6 +195,7 @@ impl Default for Limits {
             listeners_per_peer: 1024,
             half_open: 64,
             segment: 1 << 18,
+            workers: 0,
         }
     }
 }

@@ -29,14 +29,22 @@ pub fn said(word: u32) -> Option<(&'static str, &'static str)> {
         Class::Latency => "latency",
         Class::Throughput => "throughput",
     };
-    let source = match source {
+    (source != Source::Default).then(|| (class, name(source)))
+}
+
+/// What decided, as commands show it.
+#[must_use]
+pub const fn name(source: Source) -> &'static str {
+    match source {
+        Source::Enforced => "enforced",
         Source::Option => "SO_APP_TYPE",
         Source::Priority => "SO_PRIORITY",
         Source::Dscp => "DSCP",
         Source::Run => "run",
-        _ => return None,
-    };
-    Some((class, source))
+        Source::Tenant => "tenant",
+        Source::Observed => "observed",
+        Source::Default => "default",
+    }
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ pub mod peers;
 mod ports;
 mod program;
 mod relay;
+mod scaling;
 mod server;
 mod threads;
 mod totals;

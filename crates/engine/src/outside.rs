@@ -9,24 +9,25 @@
 //! ```
 
 use crate::core::{Asker, CoreEngine, ListenerNews};
-use crate::hosts::{Command, Hosts, Lost, Peer, Report, Rules, Terms};
+use crate::hosts::{Command, Hosts, Lost, Peer, Report, Route, Rules, Terms, worker_name};
 use crate::part::Part;
 use crate::peers::{
-    Bounds, Listings, Loss, Output, PeerLimits, PeerSettings, Peers, PeersError, PerClass, Prefix,
-    Settings, StartId, Times,
+    Bounds, Listings, Loss, Output, PeerLimits, PeerSettings, PeerView, Peers, PeersError,
+    PerClass, Prefix, Settings, StartId, Times,
 };
+use crate::scaling::{Scaled, Scaling};
 use netchannel_abi::address::Address;
 use netchannel_configuration::{ChannelOptions, Configuration, SharedKey};
 use netchannel_control::hosts as shown;
 use netchannel_driver::{Options, Tcp};
-use netchannel_scheduler::{ChannelId, Class};
+use netchannel_scheduler::{ChannelId, ChannelView, Class, Phase, WorkerId};
 use netchannel_vns::Reason;
 use netchannel_wire::Key;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// One start of a peer's daemon, as the data plane has it.
@@ -35,11 +36,37 @@ struct Known {
     peer: Arc<Peer>,
 }
 
+/// All channels to a peer, those too that are being made.
+fn all_channels(peer: &PeerView, known: &Known) -> Vec<ChannelView> {
+    let (up, leaving) = known.peer.lines();
+    let draining = leaving.iter().map(|route| ChannelView {
+        phase: Phase::Draining,
+        ..route.view()
+    });
+    let mut channels: Vec<ChannelView> = up.iter().map(|route| route.view()).collect();
+    for class in Class::ALL {
+        let wanted = u32::from(*peer.wanted.get(wire_class(class)));
+        for number in 0..wanted {
+            let id = ChannelId { class, number };
+            if !channels.iter().any(|channel| channel.id == id) {
+                channels.push(ChannelView {
+                    phase: Phase::Opening,
+                    ..ChannelView::idle(id, WorkerId(0))
+                });
+            }
+        }
+    }
+    channels.extend(draining);
+    channels
+}
+
 /// Everything that has to do with other hosts.
 pub struct Outside {
     peers: Peers,
     hosts: Rc<Hosts>,
     starts: HashMap<StartId, Known>,
+    scaling: Scaling,
+    configuration: Arc<Configuration>,
     keys: Keys,
     prefixes: HashMap<String, Vec<Prefix>>,
     own: Vec<Address>,
@@ -61,7 +88,7 @@ impl Outside {
     ///
     /// # Errors
     /// What is in the way.
-    pub fn new(configuration: &Configuration, hosts: Rc<Hosts>) -> Result<Self, PeersError> {
+    pub fn new(configuration: &Arc<Configuration>, hosts: Rc<Hosts>) -> Result<Self, PeersError> {
         let mut keys = Keys::new();
         let settings = settings(configuration, &mut keys);
         let prefixes = prefixes(&settings);
@@ -69,6 +96,8 @@ impl Outside {
             peers: Peers::new(settings, Box::new(Tcp))?,
             hosts,
             starts: HashMap::new(),
+            scaling: Scaling::default(),
+            configuration: Arc::clone(configuration),
             keys,
             prefixes,
             own: Vec::new(),
@@ -88,7 +117,8 @@ impl Outside {
 
     /// When there is something to do at the latest.
     pub fn deadline(&self, now: Instant) -> Option<Instant> {
-        self.peers.deadline(now)
+        let peers = self.peers.deadline(now);
+        peers.into_iter().chain(self.scaling.deadline()).min()
     }
 
     /// A channel comes in or can go on.
@@ -116,6 +146,10 @@ impl Outside {
                     self.peers.on_lost(line, &loss(reason), now);
                 }
                 Report::GoAway { line, reason } => self.peers.on_goaway(line, reason, now),
+                Report::Busy => {
+                    self.watch(now);
+                    continue;
+                }
                 Report::Heard { line, announcement } => {
                     self.peers.on_announcement(line, announcement, now);
                 }
@@ -133,6 +167,7 @@ impl Outside {
             }
             self.touched = true;
         }
+        self.scale(now);
         let due = self.peers.deadline(now).is_some_and(|due| due <= now);
         if !std::mem::take(&mut self.touched) && !due {
             return;
@@ -147,6 +182,54 @@ impl Outside {
             starts: &self.starts,
         };
         self.peers.publish(&mut directory, now);
+    }
+
+    /// Looks how busy workers are, for a while.
+    fn watch(&mut self, now: Instant) {
+        self.hosts.watch(true);
+        self.scaling.begin(self.busy(), self.hosts.clock(), now);
+    }
+
+    fn busy(&self) -> Vec<u64> {
+        let gauges = self.hosts.gauges().iter();
+        gauges.map(|one| one.busy.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Lets the policies decide how many channels there are to be.
+    fn scale(&mut self, now: Instant) {
+        if self.scaling.deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        let view = self.peers.view(now);
+        let scaled: Vec<Scaled<'_>> = view
+            .peers
+            .iter()
+            .filter_map(|peer| {
+                let known = self.starts.get(&peer.start?.0)?;
+                let settings = &self.configuration.peers;
+                let settings = settings.iter().find(|one| *one.name == *peer.name)?;
+                let channels = settings.channels;
+                Some(Scaled {
+                    name: &peer.name,
+                    setting: &settings.scale,
+                    channels: all_channels(peer, known),
+                    least: [channels.latency.least, channels.throughput.least],
+                })
+            })
+            .collect();
+        let (busy, clock) = (self.busy(), self.hosts.clock());
+        let (wanted, goes_on) = self.scaling.look(busy, clock, &scaled, now);
+        if !goes_on {
+            self.hosts.watch(false);
+        }
+        for wanted in wanted {
+            let peer = view.peers.iter().find(|peer| *peer.name == *wanted.peer);
+            if let Some((start, _)) = peer.and_then(|peer| peer.start) {
+                let class = wire_class(wanted.class);
+                self.peers.keep_up(start, class, wanted.count, now);
+                self.touched = true;
+            }
+        }
     }
 
     fn obey(&mut self, output: Output) {
@@ -183,16 +266,11 @@ impl Outside {
             }
             Output::Retire(line, reason) => hosts.tell(Command::Retire {
                 line: line.id,
-                class: class(line.class),
                 reason,
             }),
-            Output::Cut(line) => hosts.tell(Command::Cut {
-                line: line.id,
-                class: class(line.class),
-            }),
+            Output::Cut(line) => hosts.tell(Command::Cut { line: line.id }),
             Output::Frames(line, bytes) => hosts.tell(Command::Frames {
                 line: line.id,
-                class: class(line.class),
                 bytes,
             }),
             Output::Unreachable(start) => {
@@ -259,7 +337,20 @@ impl Listings for Shown<'_> {
 
 impl Part for Outside {
     fn show(&self, hosts: &mut shown::Hosts) {
-        let view = self.peers.view(Instant::now());
+        let now = Instant::now();
+        let view = self.peers.view(now);
+        self.scaling.show(&mut hosts.scheduler, now);
+        for (index, gauges) in self.hosts.gauges().iter().enumerate() {
+            let worker = hosts.worker_mut(&worker_name(index));
+            let read = |gauge: &AtomicU64| gauge.load(Ordering::Relaxed);
+            worker.number = u32::try_from(index).ok();
+            worker.core = u32::try_from(read(&gauges.core))
+                .unwrap_or(0)
+                .checked_sub(1);
+            worker.channels = read(&gauges.channels);
+            worker.sockets = read(&gauges.sockets);
+            worker.sleeps = read(&gauges.sleeps);
+        }
         hosts.host_id = view.host.to_string();
         hosts.epoch = format!("{:016x}", self.peers.epoch());
         hosts.listen = view.listens.iter().map(ToString::to_string).collect();
@@ -271,22 +362,8 @@ impl Part for Outside {
                 count,
             }));
         for peer in view.peers {
-            for line in &peer.lines {
-                let class = match line.class {
-                    netchannel_wire::Class::Latency => shown::Class::Latency,
-                    netchannel_wire::Class::Throughput => shown::Class::Throughput,
-                };
-                let channel = hosts.channel_mut(&peer.name, class, line.number.into());
-                channel.state = shown::State::Up;
-                channel.since_seconds = line.age.as_secs();
-                "tcp".clone_into(&mut channel.transport);
-                channel.dialled = line.dialled;
-                if let Some((local, remote)) = line.ends {
-                    channel.local = local.to_string();
-                    channel.remote = remote.to_string();
-                }
-            }
             let known = peer.start.and_then(|(start, _)| self.starts.get(&start));
+            show_channels(&peer, known, &self.configuration, hosts);
             show_peer(&peer, known, hosts.peer_mut(&peer.name));
         }
     }
@@ -294,6 +371,11 @@ impl Part for Outside {
     fn configure(&mut self, configuration: &Arc<Configuration>) -> Vec<String> {
         let settings = settings(configuration, &mut self.keys);
         self.prefixes = prefixes(&settings);
+        let policies = Arc::new(configuration.scheduler.clone());
+        self.hosts.tell(Command::Policies(policies));
+        self.configuration = Arc::clone(configuration);
+        // Another policy may want another number at once.
+        self.watch(Instant::now());
         self.touched = true;
         let applied = self.peers.apply(settings, Instant::now());
         self.refresh_rules();
@@ -301,7 +383,69 @@ impl Part for Outside {
     }
 }
 
-fn show_peer(peer: &crate::peers::PeerView, known: Option<&Known>, to: &mut shown::Peer) {
+/// The channels of a peer: what the peers know of each, and what the data plane knows.
+fn show_channels(
+    peer: &PeerView,
+    known: Option<&Known>,
+    configuration: &Configuration,
+    hosts: &mut shown::Hosts,
+) {
+    let (up, leaving) = known.map_or_else(Default::default, |known| known.peer.lines());
+    for route in &leaving {
+        let class = shown_class(route.id.class);
+        let channel = hosts.channel_mut(&peer.name, class, route.id.number);
+        channel.state = shown::State::Draining;
+        show_route(route, configuration, channel);
+    }
+    for line in &peer.lines {
+        let class = match line.class {
+            netchannel_wire::Class::Latency => shown::Class::Latency,
+            netchannel_wire::Class::Throughput => shown::Class::Throughput,
+        };
+        let channel = hosts.channel_mut(&peer.name, class, line.number.into());
+        channel.state = shown::State::Up;
+        channel.since_seconds = line.age.as_secs();
+        channel.dialled = line.dialled;
+        if let Some((local, remote)) = line.ends {
+            channel.local = local.to_string();
+            channel.remote = remote.to_string();
+        }
+        if let Some(route) = up.iter().find(|route| route.line == line.id) {
+            show_route(route, configuration, channel);
+        }
+    }
+}
+
+fn show_route(route: &Route, configuration: &Configuration, to: &mut shown::ChannelView) {
+    let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    "tcp".clone_into(&mut to.transport);
+    let said = configuration.transport.get(route.id.class);
+    let name = said.congestion_control.clone();
+    to.congestion_control = name.unwrap_or_else(default_congestion_control);
+    to.worker = u32::try_from(route.worker).unwrap_or(0);
+    to.queued_bytes = route.waiting();
+    to.unsent_bytes = read(&route.seen.unsent);
+    to.unacknowledged_bytes = read(&route.seen.unacknowledged);
+    to.round_trip_microseconds = read(&route.seen.round_trip).div_ceil(1000);
+    to.congestion_limited = route.seen.congestion_limited.load(Ordering::Relaxed);
+    to.retransmissions = read(&route.seen.retransmissions);
+    to.traffic = route.traffic.shown();
+}
+
+/// What the kernel uses where nothing is said.
+fn default_congestion_control() -> String {
+    let read = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    read.map_or_else(|_| String::new(), |name| name.trim().to_owned())
+}
+
+const fn shown_class(class: Class) -> shown::Class {
+    match class {
+        Class::Latency => shown::Class::Latency,
+        Class::Throughput => shown::Class::Throughput,
+    }
+}
+
+fn show_peer(peer: &PeerView, known: Option<&Known>, to: &mut shown::Peer) {
     let up = |class| {
         let lines = peer.lines.iter().filter(|line| line.class == class);
         lines.count() as u64
@@ -327,20 +471,15 @@ fn show_peer(peer: &crate::peers::PeerView, known: Option<&Known>, to: &mut show
     to.restarts = peer.counters.starts.saturating_sub(1);
     if let Some(known) = known {
         let counters = &known.peer.counters;
-        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         to.sockets = known.peer.connections() as u64;
         to.opened = read(&counters.opened);
-        to.traffic = shown::Traffic {
-            sent_bytes: read(&counters.bytes_sent),
-            received_bytes: read(&counters.bytes_received),
-            sent_segments: read(&counters.segments_sent),
-            received_segments: read(&counters.segments_received),
-            sent_control: read(&counters.control_sent),
-            received_control: 0,
-            repeated_bytes: read(&counters.bytes_repeated),
-            writes: read(&counters.writes),
-            reads: read(&counters.reads),
-        };
+        to.refused = read(&counters.refused);
+        to.traffic = known.peer.traffic();
+        let (lines, _) = known.peer.lines();
+        let times = lines.iter().map(|line| read(&line.seen.round_trip));
+        let fastest = times.filter(|time| *time > 0).min();
+        to.round_trip_microseconds = fastest.map_or(0, |time| time.div_ceil(1000));
     }
 }
 
@@ -359,6 +498,13 @@ const fn class(class: netchannel_wire::Class) -> Class {
     match class {
         netchannel_wire::Class::Latency => Class::Latency,
         netchannel_wire::Class::Throughput => Class::Throughput,
+    }
+}
+
+const fn wire_class(class: Class) -> netchannel_wire::Class {
+    match class {
+        Class::Latency => netchannel_wire::Class::Latency,
+        Class::Throughput => netchannel_wire::Class::Throughput,
     }
 }
 

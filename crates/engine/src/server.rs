@@ -87,7 +87,10 @@ impl Daemon {
         }
         let relay = options.relay_local.then(Relay::start).transpose();
         let relay = relay.map_err(ServeError::Events)?;
-        let hosts = configured.as_ref().map(|_| Hosts::start()).transpose();
+        let hosts = configured
+            .as_ref()
+            .map(|one| Hosts::start(&one.current().scheduler, one.current().limits.workers()))
+            .transpose();
         let hosts = hosts.map_err(ServeError::Events)?.map(Rc::new);
         let core = CoreEngine::new(options.limits, relay, hosts.clone());
         let core = core.map_err(ServeError::Memory)?;

@@ -124,7 +124,7 @@ fn sockets() {
             server: Address::v6(core::array::from_fn(|at| u8::try_from(at).unwrap()), 443, 0),
             limit: SEQUENCE,
             listener: 0x1413_1211,
-            class: Class::Throughput,
+            class: Some(Class::Throughput),
         }),
         "10 00 0000 38000000 01020304 05060708 0000000000000000
          0200 901f 0a010203 000000000000000000000000

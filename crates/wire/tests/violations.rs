@@ -60,7 +60,7 @@ fn ncsyn() -> Frame<'static> {
         server: Address::v4([10, 0, 0, 2], 2),
         limit: 3,
         listener: 4,
-        class: Class::Latency,
+        class: Some(Class::Latency),
     })
 }
 

@@ -11,11 +11,12 @@ use crate::types::{Host, Limits, SEGMENT};
 /// Keys of `[host]`.
 const HOST: [&str; 2] = ["name", "listen"];
 /// Keys of `[limits]`.
-const LIMITS: [&str; 4] = [
+const LIMITS: [&str; 5] = [
     "sockets-per-peer",
     "listeners-per-peer",
     "half-open",
     "segment",
+    "workers",
 ];
 /// Keys of `[metrics]`.
 const METRICS: [&str; 1] = ["listen"];
@@ -95,6 +96,7 @@ pub fn limits(root: &Section<'_>) -> Limits {
         &mut limits.segment,
         section.quantity("segment", Unit::Bytes, SEGMENT.0..=SEGMENT.1),
     );
+    set(&mut limits.workers, section.count("workers", 2..=9));
     limits
 }
 

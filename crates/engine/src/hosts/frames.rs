@@ -1,7 +1,7 @@
 //! What frames other than DATA do.
 
 use super::line::Line;
-use super::peer::Peer;
+use super::peer::{Counters, Peer};
 use super::reasons;
 use super::remote::{Remote, frame_to};
 use super::service::{Announcement, Command, FRONT, Report};
@@ -40,6 +40,7 @@ impl Worker {
             Frame::NcRst(refused) => self.with(line, refused.handle, Arrived::Reset, |remote| {
                 let mut state = remote.lock();
                 if state.socket.state() == Phase::Opening {
+                    Counters::add(&remote.peer.counters.refused, 1);
                     let reason = reasons::of_refusal(refused.reason);
                     state.socket.on_reset(reason, now);
                 }
@@ -189,7 +190,6 @@ impl Worker {
             let bytes = bytes.get(..length).unwrap_or_default().to_vec();
             let command = Command::Frames {
                 line: route.line,
-                class: route.id.class,
                 bytes,
             };
             self.tell(route.worker, Letter::Command(command));

@@ -1,6 +1,6 @@
 //! What only the first worker does: links of this host, and the connects of its programs to remote listeners.
 
-use super::peer::Peer;
+use super::peer::{Counters, Peer};
 use super::remote::{Remote, Wanted};
 use super::routing::Pending;
 use super::service::{FRONT, Report};
@@ -13,7 +13,7 @@ use crate::relay::link::LinkEnd;
 use crate::relay::targets::Targets;
 use crate::relay::{Ask, Command, Parts, Ticket};
 use netchannel_abi::link::Role;
-use netchannel_scheduler::Class;
+use netchannel_scheduler::{Class, Source, classify};
 use netchannel_vns::{Settings, Start, VirtualSocket};
 use netchannel_wire::Handle;
 use rustix::io::Errno;
@@ -120,11 +120,15 @@ impl Worker {
         let Some((peer, theirs)) = known.map(|(peer, theirs)| (Arc::clone(peer), *theirs)) else {
             return refuse(lane, Errno::CONNREFUSED);
         };
+        let said = match classify(&lane.hints()) {
+            (_, Source::Default) => None,
+            (class, _) => Some(class),
+        };
         let wanted = Wanted {
             client: opened.client,
             server: opened.server,
             listener: theirs,
-            class: Class::Throughput,
+            class: said,
         };
         if !peer.rules().is_own(&opened.client) {
             // The peer would believe this host.
@@ -133,7 +137,7 @@ impl Worker {
         let socket = VirtualSocket::active(settings(), start(&lane), self.now);
         let made = insert(&peer, &end, wanted, (socket, lane), (0, None), self.now);
         if let Some(remote) = made {
-            self.seat(&remote, key, Class::Latency);
+            self.seat(&remote, key, said.unwrap_or(Class::Latency));
         }
     }
 
@@ -187,6 +191,7 @@ pub fn insert(
     let mut sockets = peer.sockets();
     if !sockets.has_room() {
         drop(sockets);
+        Counters::add(&peer.counters.refused, 1);
         lane.refuse(Errno::NOBUFS.raw_os_error().unsigned_abs());
         return None;
     }
@@ -201,6 +206,7 @@ pub fn insert(
             (stamp, theirs),
         ))
     };
+    Counters::add(&peer.counters.opened, 1);
     // There is room, so that no lane is lost.
     sockets.insert(make, now).ok()
 }

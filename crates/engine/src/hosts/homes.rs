@@ -1,7 +1,7 @@
 //! Which worker a socket is at home with: made, moved, ended.
 
 use super::remote::{NEVER, Remote};
-use super::service::{FRONT, worker_of};
+use super::service::FRONT;
 use super::worker::{Letter, Worker};
 use crate::relay::cells::Key;
 use netchannel_abi::link::side_flags;
@@ -15,11 +15,22 @@ impl Worker {
         let Some(class) = remote.take_class() else {
             return;
         };
-        let to = worker_of(class);
-        if to == self.index || remote.home() != self.index {
+        let to = self.shared.worker_of(class, remote.handle.index);
+        if remote.home() != self.index {
+            return remote.see_class(class);
+        }
+        if to == self.index {
+            let seat = SocketId(remote.seat());
+            if let Some(side) = self.side(&remote.peer) {
+                side.scheduler.set_class(seat, class);
+            }
             return;
         }
         let mut state = remote.lock();
+        if state.waits_for_accept() {
+            // It counts in its listener's backlog, which is kept here.
+            return remote.see_class(class);
+        }
         let gone = |flags: u32| flags & side_flags::RESET != 0;
         let Some(lane) = state.lane.as_mut().filter(|lane| !gone(lane.peer_flags())) else {
             return;

@@ -2,9 +2,10 @@
 
 use super::incoming::Incoming;
 use super::outbox::Outbox;
-use super::peer::{Counters, Peer, Route};
+use super::peer::{Peer, Route};
 use super::remote::Remote;
 use super::service::Lost;
+use super::traffic::Traffic;
 use netchannel_driver::{Channel, Dequeued, Room};
 use netchannel_scheduler::channel::THRESHOLD;
 use netchannel_wire::{Frame, GoAwayReason, Parser};
@@ -182,7 +183,7 @@ impl Line {
             (_, 0) => [first, spare, Room::empty()],
             _ => [first, second, spare],
         };
-        Counters::add(&self.peer.counters.reads, 1);
+        Traffic::add(&self.route.traffic.reads, 1);
         match self.channel.dequeue(&rooms) {
             Ok(Dequeued::Bytes(bytes)) => {
                 let direct = bytes.min(wanted);
@@ -220,12 +221,18 @@ impl Line {
         if self.outbox.is_empty() {
             return Ok(());
         }
-        Counters::add(&self.peer.counters.writes, 1);
+        Traffic::add(&self.route.traffic.writes, 1);
         let all = self.outbox.flush(&mut *self.channel, freed, now);
         self.blocked = !all.map_err(Lost::Failed)?;
         self.said = now;
         self.show();
         Ok(())
+    }
+
+    /// Shows others how the transport is.
+    pub fn look_at_transport(&mut self) {
+        let status = self.channel.status();
+        self.route.seen.note(&status);
     }
 
     /// Shows others how much waits.

@@ -55,7 +55,7 @@ impl Worker {
         };
         let (peer, key) = (Arc::clone(&line.peer), line.route.key);
         self.cells.forget_own(line.descriptor());
-        peer.remove_route(&line.route);
+        peer.bury_route(&line.route);
         if let Lost::Violation(violation) = &why {
             Counters::add(&peer.counters.violations, 1);
             if line.outbox.is_empty() {

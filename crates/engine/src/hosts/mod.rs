@@ -31,6 +31,7 @@ mod lines;
 mod mailbox;
 mod outbox;
 mod peer;
+mod placing;
 mod reasons;
 mod receive;
 mod remote;
@@ -40,12 +41,15 @@ mod seats;
 mod send;
 mod service;
 mod side;
+mod sight;
 mod sockets;
+mod traffic;
 mod worker;
 
 #[cfg(test)]
 mod tests;
 
-pub use peer::{Peer, Terms};
+pub use peer::{Peer, Route, Terms};
 pub use rules::{Rules, ip, is_unicast};
-pub use service::{Announcement, Command, Hosts, LineId, Lost, Report};
+pub use service::{Announcement, Command, Gauges, Hosts, LineId, Lost, Report, worker_name};
+pub use sight::Sight;

@@ -3,6 +3,8 @@
 use super::rules::Rules;
 use super::service::LineId;
 use super::sockets::Sockets;
+use super::traffic::{Seen, Traffic};
+use netchannel_scheduler::channel::THRESHOLD;
 use netchannel_scheduler::{ChannelId, ChannelView, WorkerId};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,36 +26,17 @@ pub struct Terms {
     pub peer_silence: u64,
 }
 
-/// What moved between this host and a peer.
+/// What happened between this host and a peer.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Bytes of streams given to channels.
-    pub bytes_sent: AtomicU64,
-    /// Bytes of streams that channels brought.
-    pub bytes_received: AtomicU64,
-    /// Segments given to channels.
-    pub segments_sent: AtomicU64,
-    /// Segments that channels brought.
-    pub segments_received: AtomicU64,
-    /// Frames without payload given to channels.
-    pub control_sent: AtomicU64,
-    /// Calls that wrote to a channel.
-    pub writes: AtomicU64,
-    /// Calls that read from a channel.
-    pub reads: AtomicU64,
-    /// Bytes given to channels again.
-    pub bytes_repeated: AtomicU64,
     /// Sockets made since the peer came up.
     pub opened: AtomicU64,
+    /// Connections that this host or the peer refused.
+    pub refused: AtomicU64,
     /// Times that the peer broke the contract.
     pub violations: AtomicU64,
-}
-
-impl Counters {
-    /// Counts; whoever reads wants no order.
-    pub fn add(counter: &AtomicU64, number: u64) {
-        counter.fetch_add(number, Ordering::Relaxed);
-    }
+    /// What moved on channels that are no more.
+    past: Traffic,
 }
 
 /// One channel that is up.
@@ -69,14 +52,35 @@ pub struct Route {
     pub worker: usize,
     /// Bytes that wait for its worker, or very many while the transport takes none.
     pub queued: AtomicU64,
+    /// What moved on it.
+    pub traffic: Traffic,
+    /// How its transport is.
+    pub seen: Seen,
+}
+
+impl Counters {
+    /// Counts; whoever reads wants no order.
+    pub fn add(counter: &AtomicU64, number: u64) {
+        counter.fetch_add(number, Ordering::Relaxed);
+    }
 }
 
 impl Route {
+    /// Bytes that wait for its worker.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        let queued = self.queued.load(Ordering::Relaxed);
+        // What is added while the transport takes none is not there.
+        queued.checked_sub(THRESHOLD).unwrap_or(queued)
+    }
+
     /// As policies see it.
     pub fn view(&self) -> ChannelView {
         let worker = WorkerId(u16::try_from(self.worker).unwrap_or(u16::MAX));
         ChannelView {
             queued: self.queued.load(Ordering::Relaxed),
+            round_trip: self.seen.round_trip.load(Ordering::Relaxed),
+            congestion_limited: self.seen.congestion_limited.load(Ordering::Relaxed),
             ..ChannelView::idle(self.id, worker)
         }
     }
@@ -90,6 +94,8 @@ pub struct Peer {
     rules: Mutex<Rules>,
     sockets: Mutex<Sockets>,
     routes: Mutex<Vec<Arc<Route>>>,
+    /// Channels that take nothing new and are not over.
+    leaving: Mutex<Vec<Arc<Route>>>,
     /// Changes with the routes.
     version: AtomicU64,
     keys: AtomicU32,
@@ -107,6 +113,7 @@ impl Peer {
             rules: Mutex::new(rules),
             sockets: Mutex::new(Sockets::new(terms.sockets, terms.peer_sockets)),
             routes: Mutex::new(Vec::new()),
+            leaving: Mutex::new(Vec::new()),
             version: AtomicU64::new(1),
             keys: AtomicU32::new(0),
             counters: Counters::default(),
@@ -134,6 +141,10 @@ impl Peer {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn leaving(&self) -> MutexGuard<'_, Vec<Arc<Route>>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn routes(&self) -> MutexGuard<'_, Vec<Arc<Route>>> {
         self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -147,6 +158,8 @@ impl Peer {
             key: netchannel_vns::ChannelId(key),
             worker,
             queued: AtomicU64::new(0),
+            traffic: Traffic::default(),
+            seen: Seen::default(),
         });
         let mut routes = self.routes();
         routes.push(Arc::clone(&route));
@@ -157,7 +170,14 @@ impl Peer {
     /// A channel takes no more.
     pub(super) fn remove_route(&self, route: &Arc<Route>) {
         let mut routes = self.routes();
+        let before = routes.len();
         routes.retain(|one| !Arc::ptr_eq(one, route));
+        if routes.len() == before {
+            return;
+        }
+        let mut leaving = self.leaving();
+        leaving.push(Arc::clone(route));
+        drop(leaving);
         self.version.fetch_add(1, Ordering::Release);
     }
 
@@ -176,6 +196,32 @@ impl Peer {
     #[must_use]
     pub fn channels(&self) -> Vec<ChannelView> {
         self.routes().iter().map(|route| route.view()).collect()
+    }
+
+    /// Channels that are up, and those that finish what they have.
+    #[must_use]
+    pub fn lines(&self) -> (Vec<Arc<Route>>, Vec<Arc<Route>>) {
+        (self.routes().clone(), self.leaving().clone())
+    }
+
+    /// A channel is no more: what moved on it is kept.
+    pub(super) fn bury_route(&self, route: &Arc<Route>) {
+        self.remove_route(route);
+        let mut leaving = self.leaving();
+        let before = leaving.len();
+        leaving.retain(|one| !Arc::ptr_eq(one, route));
+        if leaving.len() < before {
+            self.counters.past.absorb(&route.traffic);
+        }
+    }
+
+    /// What moved on all channels so far.
+    #[must_use]
+    pub fn traffic(&self) -> netchannel_control::hosts::Traffic {
+        let (up, leaving) = self.lines();
+        let all = up.iter().chain(&leaving);
+        all.map(|route| route.traffic.shown())
+            .fold(self.counters.past.shown(), |sum, one| sum.plus(one))
     }
 
     /// Sockets that live.

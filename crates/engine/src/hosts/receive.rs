@@ -2,13 +2,14 @@
 
 use super::incoming::{Incoming, Place};
 use super::line::{LARGE, Line};
-use super::peer::Counters;
 use super::remote::Remote;
 use super::service::Lost;
 use super::sockets::Found;
+use super::traffic::Traffic;
 use super::worker::Worker;
 use crate::relay::lane::Spans;
 use netchannel_abi::link::MOST_RING_LOG2;
+use netchannel_scheduler::ChannelId;
 use netchannel_shm::Run;
 use netchannel_shm::run::transfer;
 use netchannel_vns::{Arrived, Claim, Handle, Placement};
@@ -44,7 +45,7 @@ impl Worker {
     /// Bytes went straight to their place.
     fn written(&mut self, line: &mut Line, count: usize) {
         line.parser.placed(count);
-        Counters::add(&line.peer.counters.bytes_received, count as u64);
+        Traffic::add(&line.route.traffic.bytes_received, count as u64);
         let done = line.parser.pending().is_none();
         let Some(incoming) = &mut line.incoming else {
             return;
@@ -95,6 +96,7 @@ impl Worker {
                 Step::NeedMore { .. } => return Ok(()),
                 Step::Frame { frame, consumed } => {
                     line.start += consumed;
+                    Traffic::add(&line.route.traffic.control_received, 1);
                     self.on_frame(line, &frame);
                 }
                 Step::Data {
@@ -105,7 +107,7 @@ impl Worker {
                 } => {
                     line.start += payload.end;
                     let bytes = unread.get(payload).unwrap_or_default();
-                    Counters::add(&line.peer.counters.bytes_received, bytes.len() as u64);
+                    Traffic::add(&line.route.traffic.bytes_received, bytes.len() as u64);
                     if line.incoming.is_some() {
                         self.more(line, bytes, missing == 0);
                     } else {
@@ -142,11 +144,11 @@ impl Worker {
     ) {
         let total = bytes.len() + missing;
         line.large = total >= LARGE;
-        Counters::add(&line.peer.counters.segments_received, 1);
+        Traffic::add(&line.route.traffic.segments_received, 1);
         let found = line.peer.sockets().find(handle);
         let incoming = match found {
             Found::Live(remote) => {
-                let incoming = self.place(&remote, sequence, bytes, total);
+                let incoming = self.place(&remote, line.route.id, sequence, bytes, total);
                 self.touch(&remote);
                 incoming
             }
@@ -170,16 +172,19 @@ impl Worker {
     fn place(
         &mut self,
         remote: &Arc<Remote>,
+        channel: ChannelId,
         sequence: u64,
         bytes: &[u8],
         total: usize,
     ) -> Incoming {
         let now = self.now;
         let mut state = remote.lock();
+        state.used.note(channel, now);
         let length = u32::try_from(total).unwrap_or(u32::MAX);
         let end = sequence.wrapping_add(u64::from(length));
         state.make_room(end, MOST_RING_LOG2, now);
-        if let Some(class) = state.observer.on_received(length, now) {
+        let shown = state.observer.on_received(length, now);
+        if let Some(class) = state.observed(shown) {
             remote.see_class(class);
         }
         // A violation has reset the socket.

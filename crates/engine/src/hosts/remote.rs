@@ -5,12 +5,14 @@
 
 use super::peer::Peer;
 use super::reasons;
+use super::sight::Used;
 use super::sockets::Memory;
+use crate::class;
 use crate::relay::lane::Lane;
 use crate::relay::link::LinkEnd;
 use netchannel_abi::link::{MOST_RING_LOG2, side_flags};
 use netchannel_ring::Fault;
-use netchannel_scheduler::{Class, Observer};
+use netchannel_scheduler::{Class, Hints, Observer, Source, classify};
 use netchannel_vns::{
     Changes, ChannelId, End, Handle, Hold, Linger, Reason, State as Phase, Transmit, VirtualSocket,
 };
@@ -37,8 +39,8 @@ pub struct Wanted {
     pub server: Address,
     /// The listener, as its host numbers it.
     pub listener: u32,
-    /// Class of the socket.
-    pub class: Class,
+    /// Class of the socket, if the connecting program said one.
+    pub class: Option<Class>,
 }
 
 /// How the lane is to be closed.
@@ -95,6 +97,17 @@ pub struct State {
     pub announced: u64,
     /// When the home looks at it by itself.
     pub armed: u64,
+    /// Channels that it takes.
+    pub used: Used,
+    /// Behind the last byte that was ever sent.
+    sent_to: u64,
+    /// What the program here says about the class, as last looked at.
+    hints: Hints,
+    hints_word: u32,
+    /// The program has said something else.
+    pub hinted: bool,
+    /// What the other program has said, as it connected.
+    theirs_said: Option<Class>,
 }
 
 impl Remote {
@@ -117,6 +130,12 @@ impl Remote {
             last: None,
             announced: 0,
             armed: NEVER,
+            used: Used::default(),
+            sent_to: 0,
+            hints: Hints::default(),
+            hints_word: 0,
+            hinted: theirs.is_some() && wanted.class.is_some(),
+            theirs_said: wanted.class.filter(|_| theirs.is_some()),
         };
         Self {
             peer,
@@ -241,10 +260,10 @@ impl Remote {
                 server: self.wanted.server,
                 limit,
                 listener: self.wanted.listener,
-                class: match self.wanted.class {
+                class: self.wanted.class.map(|class| match class {
                     Class::Latency => netchannel_wire::Class::Latency,
                     Class::Throughput => netchannel_wire::Class::Throughput,
-                },
+                }),
             }));
         }
         let Some(theirs) = state.theirs else {
@@ -299,11 +318,54 @@ pub fn frame_to(
 }
 
 impl State {
+    /// Bytes from `sequence` on go to a channel; gives how many of them have gone before.
+    pub fn note_sent(&mut self, sequence: u64, bytes: u32) -> u64 {
+        let end = sequence.saturating_add(u64::from(bytes));
+        let repeated = self.sent_to.min(end).saturating_sub(sequence);
+        self.sent_to = self.sent_to.max(end);
+        repeated
+    }
+
+    /// The class that one of the two programs has said; the own one's word counts more.
+    pub fn said_class(&self) -> Option<Class> {
+        match classify(&self.hints) {
+            (_, Source::Default) => self.theirs_said,
+            (class, _) => Some(class),
+        }
+    }
+
+    /// The class to serve it as, and what decided that. As long as nothing is known it is latency: a connection begins with
+    /// few bytes, and those that are in a hurry can not wait until it has shown itself.
+    pub fn class(&self) -> (Class, &'static str) {
+        let (class, source) = classify(&self.hints);
+        match (source, self.theirs_said, self.observer.class()) {
+            (Source::Default, Some(class), _) => (class, "peer"),
+            (Source::Default, None, Some(class)) => (class, "observed"),
+            (Source::Default, None, None) => (Class::Latency, "default"),
+            _ => (class, class::name(source)),
+        }
+    }
+
+    /// Whether no program here has accepted it yet.
+    pub fn waits_for_accept(&self) -> bool {
+        let flags = self.lane.as_ref().map_or(0, Lane::peer_flags);
+        !self.active && flags & side_flags::ACCEPTED == 0
+    }
+
+    /// What the traffic shows, if nobody has said anything.
+    pub fn observed(&self, shown: Option<Class>) -> Option<Class> {
+        shown.filter(|_| self.said_class().is_none())
+    }
+
     /// Looks at what the program did.
     pub fn look(&mut self, now: u64) {
         let Some(lane) = &mut self.lane else { return };
         // Before the bytes: whoever has said FIN or is gone writes no more.
         let flags = lane.peer_flags();
+        let word = lane.hints_word();
+        if word != self.hints_word {
+            (self.hints_word, self.hints, self.hinted) = (word, class::hints(word), true);
+        }
         let gone = lane.has_hung_up() && flags & side_flags::CLOSED == 0;
         if flags & side_flags::RESET != 0 {
             return self.socket.abort(Reason::Aborted, now);

@@ -2,7 +2,7 @@
 //! whoever accepts first.
 
 use super::front::{Front, insert, settings, start};
-use super::peer::Peer;
+use super::peer::{Counters, Peer};
 use super::remote::{Remote, Wanted};
 use super::service::Report;
 use super::sockets::Asked;
@@ -288,10 +288,10 @@ impl Worker {
             client: syn.client,
             server: syn.server,
             listener: syn.listener,
-            class: match syn.class {
+            class: syn.class.map(|class| match class {
                 netchannel_wire::Class::Latency => Class::Latency,
                 netchannel_wire::Class::Throughput => Class::Throughput,
-            },
+            }),
         };
         let names = (ticket.stamp, Some(syn.handle));
         let made = insert(&peer, &end, wanted, (socket, lane), names, self.now);
@@ -305,7 +305,7 @@ impl Worker {
             state.socket.abort(Reason::Violation, self.now);
         }
         drop(state);
-        self.seat(&remote, key, Class::Latency);
+        self.seat(&remote, key, wanted.class.unwrap_or(Class::Latency));
         self.note_unaccepted(&remote);
     }
 
@@ -360,6 +360,7 @@ impl Worker {
 
     fn say_refused(&mut self, peer: &Arc<Peer>, handle: Handle, reason: Refusal) {
         peer.sockets().refuse(handle, reason);
+        Counters::add(&peer.counters.refused, 1);
         self.say_to(peer, &Frame::NcRst(NcRst { handle, reason }));
     }
 }

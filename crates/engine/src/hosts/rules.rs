@@ -60,7 +60,7 @@ pub fn is_unicast(ip: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netchannel_wire::{Class, Handle};
+    use netchannel_wire::Handle;
 
     #[test]
     fn a_peer_speaks_for_itself_only() {
@@ -82,7 +82,7 @@ mod tests {
                 server,
                 limit: 0,
                 listener: 1,
-                class: Class::Throughput,
+                class: None,
             })
         };
         let (client, server) = (

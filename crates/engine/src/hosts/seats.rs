@@ -70,6 +70,11 @@ impl Seats {
         Some(seat)
     }
 
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        self.seats.len() - self.unused.len()
+    }
+
     /// A socket by its number.
     pub fn get(&self, number: u32) -> Option<&Arc<Remote>> {
         let seat = self.seats.get(index(number))?.as_ref()?;

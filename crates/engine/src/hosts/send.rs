@@ -1,9 +1,10 @@
 //! What goes: the control frames that sockets owe, and bytes in the order of the scheduler.
 
 use super::outbox::COPIED;
-use super::peer::{Counters, Route};
+use super::peer::Route;
 use super::remote::{NEVER, Remote, State};
 use super::service::Shared;
+use super::traffic::Traffic;
 use super::worker::{Letter, Worker};
 use netchannel_scheduler::SocketId;
 use netchannel_scheduler::netscheduler::{Segment, Step};
@@ -35,6 +36,9 @@ impl Worker {
         let over = remote.is_over(&state, now);
         let rings = sendable != state.announced || timer < state.armed || over;
         if home {
+            if std::mem::take(&mut state.hinted) {
+                remote.see_class(state.class().0);
+            }
             state.announced = sendable;
             state.armed = state.armed.min(timer);
             let set = state.armed == timer && timer != NEVER;
@@ -82,20 +86,21 @@ impl Worker {
             if free.is_none() && !side.own.is_empty() {
                 return side.own.first().copied();
             }
-            let key = match free.and_then(|at| self.lines.get_mut(at)) {
+            let route = match free.and_then(|at| self.lines.get_mut(at)) {
                 Some(Some(line)) => {
                     if let Some(frame) = remote.frame(state, &transmit) {
                         line.outbox.push_frame(&frame);
                     }
-                    line.route.key
+                    &line.route
                 }
                 _ => {
                     let route = side.routes.first()?;
                     say_elsewhere(&self.shared, remote, state, &transmit, route);
-                    route.key
+                    route
                 }
             };
-            Counters::add(&remote.peer.counters.control_sent, 1);
+            let key = route.key;
+            Traffic::add(&route.traffic.control_sent, 1);
             state.last = Some(key);
             state.socket.sent(&transmit, key, now);
         }
@@ -195,7 +200,7 @@ impl Worker {
                         }
                         _ => say_elsewhere(&self.shared, &remote, &state, &control, &route),
                     }
-                    Counters::add(&remote.peer.counters.control_sent, 1);
+                    Traffic::add(&route.traffic.control_sent, 1);
                     state.socket.sent(&control, route.key, now);
                 }
                 None => break None,
@@ -243,7 +248,8 @@ impl Worker {
             length: bytes,
         };
         state.socket.sent(&data, route.key, now);
-        if let Some(class) = state.observer.on_sent(bytes, now) {
+        let shown = state.observer.on_sent(bytes, now);
+        if let Some(class) = state.observed(shown) {
             remote.see_class(class);
         }
         let sendable = state.socket.sendable();
@@ -256,8 +262,13 @@ impl Worker {
         let fin_due = state.socket.next_transmit(0, now).is_some();
         side.scheduler.on_sent(&grant, bytes, route.id, now);
         side.scheduler.update(grant.socket, sendable, u64::MAX);
-        Counters::add(&remote.peer.counters.bytes_sent, u64::from(bytes));
-        Counters::add(&remote.peer.counters.segments_sent, 1);
+        Traffic::add(&route.traffic.bytes_sent, u64::from(bytes));
+        Traffic::add(&route.traffic.segments_sent, 1);
+        state.used.note(route.id, now);
+        let repeated = state.note_sent(sequence, bytes);
+        if repeated > 0 {
+            Traffic::add(&route.traffic.bytes_repeated, repeated);
+        }
         let mut full = None;
         match own.map(|at| (at, self.lines.get_mut(at))) {
             Some((at, Some(Some(line)))) => {

@@ -3,17 +3,22 @@
 use super::front::Front;
 use super::mailbox::Mailbox;
 use super::peer::Peer;
+use super::placing;
 use super::worker::{Letter, Worker};
 use crate::relay::anchor::Count;
 use crate::relay::{self, Parts};
 use netchannel_driver::Channel;
-use netchannel_scheduler::{ChannelId, Class};
+use netchannel_scheduler::placement::Core;
+use netchannel_scheduler::{ChannelId, Class, Settings};
 use netchannel_vns::Reason;
 use netchannel_wire::{Address, GoAwayReason, Listen, ListenEnd, Unlisten, Violation};
 use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -59,8 +64,6 @@ pub enum Command {
     Retire {
         /// Which.
         line: LineId,
-        /// Its class.
-        class: Class,
         /// What to say.
         reason: GoAwayReason,
     },
@@ -68,15 +71,11 @@ pub enum Command {
     Cut {
         /// Which.
         line: LineId,
-        /// Its class.
-        class: Class,
     },
     /// Send whole frames on a channel, if it still is.
     Frames {
         /// Which.
         line: LineId,
-        /// Its class.
-        class: Class,
         /// The frames.
         bytes: Vec<u8>,
     },
@@ -100,6 +99,8 @@ pub enum Command {
         /// It is no more: its channels end, too.
         ends: bool,
     },
+    /// Other policies choose from now on.
+    Policies(Arc<Settings>),
     /// The daemon ends.
     Stop,
 }
@@ -130,6 +131,8 @@ pub enum Report {
         /// What.
         announcement: Announcement,
     },
+    /// A worker has much to do, and nobody watches.
+    Busy,
 }
 
 /// An announcement of a peer.
@@ -145,19 +148,13 @@ pub enum Announcement {
     ListenEnd(ListenEnd),
 }
 
-/// The worker that works a class; the first is the front.
-#[must_use]
-pub const fn worker_of(class: Class) -> usize {
-    match class {
-        Class::Latency => FRONT,
-        Class::Throughput => 1,
-    }
-}
-
-/// The worker that takes new connections.
+/// The worker that takes new connections, and works channels of latency.
 pub const FRONT: usize = 0;
-/// How many there are.
-const WORKERS: usize = 2;
+/// The worker that works channels of throughput; those behind it do, too.
+const FIRST_T: usize = 1;
+
+/// Most workers: a link has a cell for each.
+const MOST_WORKERS: usize = 9;
 
 /// What all workers share.
 pub struct Shared {
@@ -167,6 +164,48 @@ pub struct Shared {
     pub reports: Mailbox<Report>,
     /// Time zero of all times.
     pub epoch: Instant,
+    /// What each worker is and does.
+    pub gauges: Vec<Gauges>,
+    /// Processors of this process.
+    pub cores: Vec<Core>,
+    /// The daemon looks how busy workers are, and need not be told.
+    pub watched: AtomicBool,
+}
+
+/// What a worker says of itself.
+#[derive(Debug, Default)]
+pub struct Gauges {
+    /// Nanoseconds that it neither slept nor waited.
+    pub busy: AtomicU64,
+    /// Times that it went to sleep.
+    pub sleeps: AtomicU64,
+    /// Channels that it has.
+    pub channels: AtomicU64,
+    /// Sockets for which it sends.
+    pub sockets: AtomicU64,
+    /// The processor it is bound to, plus one.
+    pub core: AtomicU64,
+}
+
+impl Shared {
+    /// The worker of a channel, or of a socket, with this number in its class.
+    pub fn worker_of(&self, class: Class, number: u32) -> usize {
+        let throughput = self.inboxes.len().saturating_sub(FIRST_T).max(1);
+        match class {
+            Class::Latency => FRONT,
+            Class::Throughput => FIRST_T + usize::try_from(number).unwrap_or(0) % throughput,
+        }
+    }
+}
+
+/// Name of the thread of a worker.
+#[must_use]
+pub fn worker_name(index: usize) -> String {
+    match index {
+        FRONT => "hosts-L".to_owned(),
+        FIRST_T => "hosts-T".to_owned(),
+        other => format!("hosts-T{other}"),
+    }
 }
 
 impl std::fmt::Debug for Shared {
@@ -180,39 +219,44 @@ impl std::fmt::Debug for Shared {
 pub struct Hosts {
     shared: Arc<Shared>,
     count: Arc<Count>,
+    /// Which worker has a channel.
+    lines: RefCell<HashMap<LineId, usize>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Hosts {
-    /// Starts the workers.
+    /// Starts the workers: one for latency, and for throughput as many as are asked for, or one less than there are processors.
     ///
     /// # Errors
     /// When descriptors or threads can not be had.
-    pub fn start() -> Result<Self, Errno> {
+    pub fn start(policies: &Settings, workers: Option<usize>) -> Result<Self, Errno> {
         use rustix::process::{Resource, getrlimit};
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        // The other half is for programs to attach.
-        let inboxes = (0..WORKERS).map(|_| Mailbox::new());
+        let cores = placing::cores();
+        let workers = workers.unwrap_or(cores.len()).clamp(2, MOST_WORKERS);
+        let inboxes = (0..workers).map(|_| Mailbox::new());
         let shared = Arc::new(Shared {
             inboxes: inboxes.collect::<Result<_, _>>()?,
             reports: Mailbox::new()?,
             epoch: Instant::now(),
+            gauges: (0..workers).map(|_| Gauges::default()).collect(),
+            cores,
+            watched: AtomicBool::new(false),
         });
         let mut hosts = Self {
             shared: Arc::clone(&shared),
+            // The other half is for programs to attach.
             count: Arc::new(Count::new(usize::try_from(limit / 2).unwrap_or(usize::MAX))),
+            lines: RefCell::default(),
             threads: Vec::new(),
         };
-        for index in 0..WORKERS {
+        let policies = Arc::new(policies.clone());
+        for index in 0..workers {
             let front = (index == FRONT).then(|| Front::new(Arc::clone(&hosts.count)));
-            let worker = Worker::new(index, Arc::clone(&shared), front)?;
-            let name = match index {
-                FRONT => "hosts-L".to_owned(),
-                1 => "hosts-T".to_owned(),
-                other => format!("hosts-{other}"),
-            };
+            let (shared, policies) = (Arc::clone(&shared), Arc::clone(&policies));
+            let worker = Worker::new(index, shared, policies, front)?;
             let thread = std::thread::Builder::new()
-                .name(name)
+                .name(worker_name(index))
                 .spawn(move || worker.run())
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
             hosts.threads.push(thread);
@@ -222,37 +266,59 @@ impl Hosts {
 
     /// Tells the worker that it concerns, or all.
     pub fn tell(&self, command: Command) {
-        let send = |worker: usize, letter| {
+        let workers = self.shared.inboxes.len();
+        let send = |worker: usize, command| {
             if let Some(inbox) = self.shared.inboxes.get(worker) {
-                inbox.send(letter);
+                inbox.send(Letter::Command(command));
             }
         };
         match command {
-            Command::Channel {
-                id: ChannelId { class, .. },
-                ..
+            Command::Channel { line, id, .. } => {
+                let worker = self.shared.worker_of(id.class, id.number);
+                self.lines.borrow_mut().insert(line, worker);
+                send(worker, command);
             }
-            | Command::Retire { class, .. }
-            | Command::Cut { class, .. }
-            | Command::Frames { class, .. } => send(worker_of(class), Letter::Command(command)),
+            Command::Retire { line, .. }
+            | Command::Cut { line, .. }
+            | Command::Frames { line, .. } => {
+                // A line that is not known is lost, and that was told.
+                if let Some(worker) = self.lines.borrow().get(&line) {
+                    send(*worker, command);
+                }
+            }
             Command::Relay(_) | Command::Listener { .. } | Command::Unlisten(_) => {
-                send(FRONT, Letter::Command(command));
+                send(FRONT, command);
             }
             Command::Fail { peer, reason, ends } => {
-                for worker in 0..WORKERS {
+                for worker in 0..workers {
                     let peer = Arc::clone(&peer);
-                    send(
-                        worker,
-                        Letter::Command(Command::Fail { peer, reason, ends }),
-                    );
+                    send(worker, Command::Fail { peer, reason, ends });
                 }
             }
-            Command::Stop => {
-                for worker in 0..WORKERS {
-                    send(worker, Letter::Command(Command::Stop));
+            Command::Policies(policies) => {
+                for worker in 0..workers {
+                    send(worker, Command::Policies(Arc::clone(&policies)));
                 }
             }
+            Command::Stop => (0..workers).for_each(|worker| send(worker, Command::Stop)),
         }
+    }
+
+    /// What each worker says of itself.
+    #[must_use]
+    pub fn gauges(&self) -> &[Gauges] {
+        &self.shared.gauges
+    }
+
+    /// Nanoseconds of the workers' clock.
+    #[must_use]
+    pub fn clock(&self) -> u64 {
+        u64::try_from(self.shared.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the daemon looks by itself how busy workers are; otherwise one that becomes busy tells.
+    pub fn watch(&self, watches: bool) {
+        self.shared.watched.store(watches, Ordering::Relaxed);
     }
 
     /// Descriptors they hold besides a few for each link and channel.
@@ -274,6 +340,11 @@ impl Hosts {
         reports.sleep();
         let mut taken = Vec::new();
         reports.take(&mut taken);
+        for report in &taken {
+            if let Report::ChannelLost { line, .. } = report {
+                self.lines.borrow_mut().remove(line);
+            }
+        }
         taken
     }
 

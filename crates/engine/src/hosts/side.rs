@@ -3,7 +3,7 @@
 use super::line::Line;
 use super::peer::{Peer, Route};
 use netchannel_scheduler::{
-    ChannelView, Class, Kind, NetScheduler, Registry, SocketId, TenantId, TenantView,
+    ChannelView, Class, Kind, NetScheduler, Registry, Settings, SocketId, TenantId, TenantView,
 };
 use std::sync::Arc;
 
@@ -29,12 +29,10 @@ pub struct Side {
 
 impl Side {
     /// A peer without channels.
-    pub fn new(peer: &Arc<Peer>, now: u64) -> Option<Self> {
+    pub fn new(peer: &Arc<Peer>, policies: &Settings, now: u64) -> Option<Self> {
         let registry = Registry::builtin();
-        let order = registry.order(&registry.default_of(Kind::Order)?).ok()?;
-        let channel = registry
-            .channel(&registry.default_of(Kind::Channel)?)
-            .ok()?;
+        let order = registry.order(policies.get(Kind::Order)).ok()?;
+        let channel = registry.channel(policies.get(Kind::Channel)).ok()?;
         let mut scheduler = NetScheduler::new(order, channel);
         scheduler
             .set_tenant(TenantView::unlimited(TENANT), now)
@@ -65,6 +63,23 @@ impl Side {
         });
         self.own = here.collect();
         true
+    }
+
+    /// Other policies, from the next segment on; a kind that stays as it was keeps what it knows.
+    pub fn set_policies(&mut self, before: &Settings, policies: &Settings, now: u64) {
+        let registry = Registry::builtin();
+        let differs = |kind| before.get(kind) != policies.get(kind);
+        let channel = policies.get(Kind::Channel);
+        if differs(Kind::Channel)
+            && let Ok(channel) = registry.channel(channel)
+        {
+            self.scheduler.set_channel_policy(channel);
+        }
+        if differs(Kind::Order)
+            && let Ok(order) = registry.order(policies.get(Kind::Order))
+        {
+            self.scheduler.set_order_policy(order, now);
+        }
     }
 
     /// Takes a socket into the order.

@@ -8,19 +8,25 @@ use super::seats::Seats;
 use super::service::{Command, Lost, Report, Shared};
 use super::side::Side;
 use crate::relay::cells::{Cells, Key, News};
-use netchannel_scheduler::Class;
+use netchannel_scheduler::{Class, Settings};
 use netchannel_vns::{ChannelId, Hold};
 use netchannel_wire::{Frame, GoAwayReason, NcSyn};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Name of the inbox among the worker's own descriptors; lines come behind it.
 const INBOX: u32 = 0;
 /// A channel on which nothing moved for this long, in nanoseconds, is not worth spinning for.
 const WARM: u64 = 1_000_000;
+/// A worker that does not sleep accounts for its time this often, in nanoseconds.
+const ACCOUNT: u64 = 10_000_000;
+/// How busy it is, and how its channels are, is looked at this often, in nanoseconds.
+const WINDOW: u64 = 20_000_000;
+
 /// What a worker is told.
 pub enum Letter {
     /// From the daemon.
@@ -73,6 +79,8 @@ pub struct Worker {
     /// Links by the daemon's number.
     pub(super) keys: HashMap<u64, Key>,
     pub(super) lines: Vec<Option<Box<Line>>>,
+    /// Who decides.
+    pub(super) policies: Arc<Settings>,
     /// By number of the peer.
     pub(super) sides: Vec<Option<Side>>,
     pub(super) touched: Vec<Arc<Remote>>,
@@ -82,6 +90,10 @@ pub struct Worker {
     pub(super) busy: bool,
     pub(super) now: u64,
     stop: bool,
+    /// Since when it works.
+    began: u64,
+    /// When the measuring of how busy it is began, and for how long it was since.
+    window: (u64, u64),
 }
 
 impl Worker {
@@ -89,7 +101,12 @@ impl Worker {
     ///
     /// # Errors
     /// When descriptors can not be had.
-    pub fn new(index: usize, shared: Arc<Shared>, front: Option<Front>) -> Result<Self, Errno> {
+    pub fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        policies: Arc<Settings>,
+        front: Option<Front>,
+    ) -> Result<Self, Errno> {
         let cells = Cells::new()?;
         let inbox = shared.inboxes.get(index).ok_or(Errno::INVAL)?;
         cells.watch_own(inbox, INBOX)?;
@@ -101,6 +118,7 @@ impl Worker {
             seats: Seats::default(),
             keys: HashMap::new(),
             lines: Vec::new(),
+            policies,
             sides: Vec::new(),
             touched: Vec::new(),
             spare: Vec::new(),
@@ -108,21 +126,30 @@ impl Worker {
             busy: false,
             now: 0,
             stop: false,
+            began: 0,
+            window: (0, 0),
         })
     }
 
     /// Works until it is told to stop.
     pub fn run(mut self) {
         let mut news = Vec::new();
+        self.take_place();
+        self.began = self.clock();
         while !self.stop {
             self.now = self.clock();
+            if self.now - self.began > ACCOUNT {
+                self.account(self.now);
+            }
             self.busy = false;
             self.cells.look(&mut news);
             let any = !news.is_empty();
             self.work(&mut news);
             if !any && !self.busy && !self.stop {
+                self.account(self.clock());
                 self.sleep(&mut news);
                 self.now = self.clock();
+                self.began = self.now;
                 self.work(&mut news);
             }
         }
@@ -131,6 +158,35 @@ impl Worker {
 
     fn clock(&self) -> u64 {
         u64::try_from(self.shared.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// It has worked until now. Whoever decides how many channels there are is woken by a worker that has much to do.
+    fn account(&mut self, now: u64) {
+        let Some(gauges) = self.shared.gauges.get(self.index) else {
+            return;
+        };
+        let busy = now.saturating_sub(self.began);
+        gauges.busy.fetch_add(busy, Ordering::Relaxed);
+        self.began = now;
+        self.window.1 += busy;
+        let elapsed = now.saturating_sub(self.window.0);
+        if elapsed < WINDOW {
+            return;
+        }
+        let much = self.window.1 >= elapsed / 2;
+        self.window = (now, 0);
+        for line in self.lines.iter_mut().flatten() {
+            line.look_at_transport();
+        }
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let channels = self.lines.iter().flatten().count();
+        gauges.channels.store(count(channels), Ordering::Relaxed);
+        gauges
+            .sockets
+            .store(count(self.seats.len()), Ordering::Relaxed);
+        if much && !self.shared.watched.swap(true, Ordering::Relaxed) {
+            self.report(Report::Busy);
+        }
     }
 
     /// One pass over all there is.
@@ -164,6 +220,9 @@ impl Worker {
         let Some(inbox) = shared.inboxes.get(*index) else {
             return;
         };
+        if let Some(gauges) = shared.gauges.get(*index) {
+            gauges.sleeps.fetch_add(1, Ordering::Relaxed);
+        }
         let warm = |line: &Line| *now - line.heard.max(line.said).min(*now) < WARM;
         let any_warm = lines.iter().flatten().any(|line| warm(line));
         let lines = RefCell::new(lines);
@@ -278,6 +337,13 @@ impl Worker {
                 }
             }
             Command::Fail { peer, reason, ends } => self.fail_peer(&peer, reason, ends),
+            Command::Policies(policies) => {
+                for side in self.sides.iter_mut().flatten() {
+                    side.set_policies(&self.policies, &policies, self.now);
+                }
+                self.policies = policies;
+                self.take_place();
+            }
             Command::Stop => self.stop = true,
         }
     }
@@ -370,7 +436,7 @@ impl Worker {
         let now = self.now;
         let place = self.sides.get_mut(index)?;
         if place.is_none() {
-            *place = Some(Side::new(peer, now)?);
+            *place = Some(Side::new(peer, &self.policies, now)?);
         }
         place.as_mut()
     }

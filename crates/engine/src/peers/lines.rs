@@ -283,6 +283,14 @@ impl Peers {
         let Some((number, line)) = self.lines.get(&id).copied() else {
             return;
         };
+        if reason.code() == GoAwayReason::Retired.code()
+            && let Some(peer) = self.peers.get_mut(&number)
+        {
+            // It has as many as it needs: to dial again would only have it retired again.
+            let least = peer.settings.channels.get(line.class).least;
+            let wanted = peer.wanted.get_mut(line.class);
+            *wanted = (*wanted).min(line.number.max(least));
+        }
         self.free(number, &line, now, reason.text());
     }
 

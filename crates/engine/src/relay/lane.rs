@@ -102,17 +102,21 @@ impl Lane {
 
     /// What the program says about the class of the connection.
     #[must_use]
-    #[allow(dead_code, reason = "asked by who sends it to another host")]
     pub fn hints(&self) -> Hints {
-        let word = self.sides().map_or(0, |(_, peer)| {
+        class::hints(self.hints_word())
+    }
+
+    /// The same as one word, to see whether it is another one.
+    #[must_use]
+    pub fn hints_word(&self) -> u32 {
+        self.sides().map_or(0, |(_, peer)| {
             // As with the flags: without its generation the word is of an earlier connection.
             if peer.generation.load(Ordering::Acquire) == self.handle.generation {
                 peer.hints.load(Ordering::Relaxed)
             } else {
                 0
             }
-        });
-        class::hints(word)
+        })
     }
 
     /// Whether the program is gone without having closed: its bytes can still be read.

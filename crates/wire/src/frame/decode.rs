@@ -100,14 +100,15 @@ fn decode_ncsyn(handle: Handle, payload: &[u8]) -> Result<NcSyn, Violation> {
         let field = "reserved";
         return Err(Violation::NotZero { kind, field });
     }
-    let [class] = take(payload, ncsyn::CLASS);
-    let Some(class) = Class::from_code(class) else {
+    let [code] = take(payload, ncsyn::CLASS);
+    let class = Class::from_code(code);
+    if class.is_none() && code != 0 {
         return Err(Violation::UnknownCode {
             kind,
             field: "class",
-            code: u32::from(class),
+            code: u32::from(code),
         });
-    };
+    }
     Ok(NcSyn {
         handle,
         client: address_at(kind, "client", payload, ncsyn::CLIENT)?,

@@ -103,7 +103,11 @@ impl NcSyn {
         put(out, ncsyn::SERVER, &address::to_bytes(&self.server));
         put(out, ncsyn::LIMIT, &self.limit.to_le_bytes());
         put(out, ncsyn::LISTENER, &self.listener.to_le_bytes());
-        put(out, ncsyn::CLASS, &[self.class.code()]);
+        put(
+            out,
+            ncsyn::CLASS,
+            &[self.class.map_or(0, crate::reason::Class::code)],
+        );
         ncsyn::SIZE
     }
 }

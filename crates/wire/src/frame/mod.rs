@@ -26,8 +26,8 @@ pub struct NcSyn {
     pub limit: u64,
     /// The listener as LISTEN numbered it, or 0: whoever listens at `server`.
     pub listener: u32,
-    /// Class of the socket.
-    pub class: Class,
+    /// Class of the socket, if its program said one.
+    pub class: Option<Class>,
 }
 
 /// Grants a virtual connection.

@@ -107,7 +107,7 @@ impl<'a> Source<'a> {
                 server: self.address(),
                 limit: self.word(),
                 listener: self.half(),
-                class: self.one_of(Class::ALL),
+                class: self.one_of(&[None, Some(Class::Latency), Some(Class::Throughput)]),
             }),
             3 => Frame::NcSynAck(NcSynAck {
                 handle: self.handle(),

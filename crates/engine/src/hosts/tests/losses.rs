@@ -75,17 +75,21 @@ fn a_retired_channel_loses_nothing() {
     let (mut client, mut server) = world.connect();
     for number in 1..6 {
         world.carry(&mut client, &mut server, &pattern(500_000, 3));
-        let (line, class) = std::mem::replace(&mut last, world.join(t(number)));
+        let (line, _) = std::mem::replace(&mut last, world.join(t(number)));
         world.hosts[0].tell(Command::Retire {
             line,
-            class,
             reason: netchannel_wire::GoAwayReason::Retired,
         });
     }
     world.carry(&mut server, &mut client, &pattern(500_000, 4));
     world.wait(|world| (world.lost == 10).then_some(()));
-    let repeated = &world.peers[0].counters.bytes_repeated;
-    assert_eq!(repeated.load(std::sync::atomic::Ordering::Relaxed), 0);
+    let traffic = world.peers[0].traffic();
+    assert_eq!(traffic.repeated_bytes, 0);
+    // Channels that are gone count.
+    assert_eq!(
+        (traffic.sent_bytes, traffic.received_bytes),
+        (2_500_000, 500_000)
+    );
 }
 
 #[test]

@@ -9,6 +9,7 @@
 
 mod connections;
 mod losses;
+mod policies;
 mod speed;
 mod streams;
 
@@ -19,6 +20,7 @@ use crate::relay::link::LinkEnd;
 use crate::relay::tests::{LAYOUT, read, take, write};
 use crate::relay::{self, Ask, Parts};
 use crate::{memory, packet};
+use netchannel_abi::class;
 use netchannel_abi::link::{Role, side_flags};
 use netchannel_scheduler::{ChannelId, Class};
 use netchannel_wire::Address;
@@ -90,6 +92,10 @@ fn rules(peer: Address, own: Address) -> Rules {
     }
 }
 
+fn start(workers: Option<usize>) -> Hosts {
+    Hosts::start(&netchannel_scheduler::Settings::default(), workers).unwrap()
+}
+
 /// Both ends of a new link.
 fn link(number: u64) -> (Parts, Parts) {
     let memory = memory::link(LAYOUT, number).unwrap();
@@ -107,10 +113,22 @@ const fn id(class: Class, number: u32) -> ChannelId {
     ChannelId { class, number }
 }
 
+/// The program of a lane says something of its class.
+fn say(lane: &Lane, hints: class::Hints) {
+    let (own, _) = lane.sides().unwrap();
+    own.hints
+        .store(hints.to_word(), std::sync::atomic::Ordering::Relaxed);
+}
+
 impl World {
     /// Two hosts with these channels between them.
     fn new(channels: &[ChannelId]) -> Self {
-        let hosts = [Hosts::start().unwrap(), Hosts::start().unwrap()];
+        Self::with_workers(channels, None)
+    }
+
+    /// The same, each with so many workers.
+    fn with_workers(channels: &[ChannelId], workers: Option<usize>) -> Self {
+        let hosts = [start(workers), start(workers)];
         let peers = [
             Peer::new(0, TERMS, rules(SERVER, CLIENT)),
             Peer::new(0, TERMS, rules(CLIENT, SERVER)),
@@ -159,8 +177,8 @@ impl World {
     }
 
     /// The network loses a channel.
-    fn cut(&self, (line, class): (LineId, Class)) {
-        self.hosts[0].tell(Command::Cut { line, class });
+    fn cut(&self, (line, _): (LineId, Class)) {
+        self.hosts[0].tell(Command::Cut { line });
     }
 
     /// Plays CoreEngine.
@@ -200,8 +218,14 @@ impl World {
 
     /// A program connects, and does not wait.
     fn dial(&self) -> Lane {
+        self.dial_as(class::Hints::default())
+    }
+
+    /// The same, by a program that says something of the class.
+    fn dial_as(&self, hints: class::Hints) -> Lane {
         let loan = self.client.lend().unwrap();
         let lane = Lane::lent(&self.client, loan).unwrap();
+        say(&lane, hints);
         let addresses = (&CLIENT, &SERVER);
         assert!(self.client.announce(lane.handle(), THERE, addresses, false));
         lane
@@ -209,7 +233,12 @@ impl World {
 
     /// A program connects, the other one accepts.
     fn connect(&mut self) -> (Lane, Lane) {
-        let lane = self.dial();
+        self.connect_as(class::Hints::default())
+    }
+
+    /// The same, by a program that says something of the class.
+    fn connect_as(&mut self, hints: class::Hints) -> (Lane, Lane) {
+        let lane = self.dial_as(hints);
         let other = self.wait(Self::accept);
         self.wait(|_| (lane.peer_flags() & side_flags::ESTABLISHED != 0).then_some(()));
         (lane, other)

@@ -1,0 +1,100 @@
+//! What of a connection with a remote program is shown.
+
+use super::peer::Peer;
+use netchannel_scheduler::{ChannelId, Class};
+
+/// Channels count as used for this long, in nanoseconds, and at most twice as long.
+const RECENT: u64 = 1_000_000_000;
+
+/// The channels that a connection took lately, in either direction.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used {
+    /// A bit for each number, by class: since `since`, and before.
+    now: [u32; 2],
+    before: [u32; 2],
+    since: u64,
+}
+
+impl Used {
+    /// It takes a channel.
+    pub fn note(&mut self, channel: ChannelId, now: u64) {
+        if now.saturating_sub(self.since) > RECENT {
+            self.before = self.now;
+            self.now = [0; 2];
+            self.since = now;
+        }
+        if let Some(word) = self.now.get_mut(channel.class.index()) {
+            *word |= 1_u32.checked_shl(channel.number).unwrap_or(0);
+        }
+    }
+
+    /// By class and number.
+    pub fn channels(&self) -> Vec<ChannelId> {
+        let mut used = Vec::new();
+        for class in Class::ALL {
+            let word = |words: &[u32; 2]| words.get(class.index()).copied().unwrap_or(0);
+            let bits = word(&self.now) | word(&self.before);
+            let numbers = (0..u32::BITS).filter(|number| bits >> number & 1 != 0);
+            used.extend(numbers.map(|number| ChannelId { class, number }));
+        }
+        used
+    }
+}
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub struct Sight {
+    /// The daemon's number of the link of its lane.
+    pub link: u64,
+    /// The slot in that link.
+    pub slot: u32,
+    /// How it is served.
+    pub class: Class,
+    /// What decided that.
+    pub source: &'static str,
+    /// The worker that sends for it.
+    pub worker: usize,
+    /// The channels that it took lately.
+    pub channels: Vec<ChannelId>,
+}
+
+impl Peer {
+    /// All connections that have a program here.
+    #[must_use]
+    pub fn sights(&self) -> Vec<Sight> {
+        let all = self.sockets().all();
+        let sights = all.iter().filter_map(|remote| {
+            let state = remote.lock();
+            let slot = state.lane.as_ref()?.handle().index;
+            let (class, source) = state.class();
+            Some(Sight {
+                link: remote.link.number(),
+                slot,
+                class,
+                source,
+                worker: remote.home(),
+                channels: state.used.channels(),
+            })
+        });
+        sights.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_long_ago_is_forgotten() {
+        let channel = |class, number| ChannelId { class, number };
+        let (first, second) = (channel(Class::Throughput, 3), channel(Class::Latency, 0));
+        let mut used = Used::default();
+        used.note(first, 0);
+        used.note(channel(Class::Throughput, 40), 0);
+        assert_eq!(used.channels(), [first]);
+        used.note(second, RECENT + 1);
+        assert_eq!(used.channels(), [second, first]);
+        used.note(second, 3 * RECENT);
+        assert_eq!(used.channels(), [second]);
+    }
+}
