@@ -69,7 +69,7 @@ enter() {
 # Whether connections go over channels by now. A daemon that knows no other hosts never gets there, and is not waited for.
 reached() {
     [ -s "$WORDS_A" ] && "$NETCHANNEL_PROGRAM" peers --help >/dev/null 2>&1 || return 0
-    "$NETCHANNEL_PROGRAM" peers --socket "$SOCKET_A" --json | grep -qE '"state": *"up"'
+    grep -qE '"state": *"up"' <<<"$("$NETCHANNEL_PROGRAM" peers --socket "$SOCKET_A" --json)"
 }
 
 stop_scenario() {
@@ -81,6 +81,7 @@ stop_scenario() {
     if [ -n "$DAEMON" ]; then STARTED=("$DAEMON" "$DAEMON_A"); fi
 }
 
+# All of it, before anybody looks: who has found what he seeks reads no more, and to `pipefail` that is a failure.
 tables() {
     "${ON_B[@]}" cat /proc/net/tcp /proc/net/tcp6 2>/dev/null
 }
@@ -88,14 +89,14 @@ tables() {
 listening() {
     local port
     port=$(printf '%04X' "$1")
-    tables | grep -qE "^ *[0-9]+: [0-9A-F]+:$port [0-9A-F]+:0000 0A "
+    grep -qE "^ *[0-9]+: [0-9A-F]+:$port [0-9A-F]+:0000 0A " <<<"$(tables)"
 }
 
 free_port() {
     local candidate
     while :; do
         candidate=$((10000 + RANDOM % 20000))
-        if ! tables | grep -qE ":$(printf '%04X' "$candidate") "; then break; fi
+        if ! grep -qE ":$(printf '%04X' "$candidate") " <<<"$(tables)"; then break; fi
     done
     printf -v "$1" %d "$candidate"
 }
