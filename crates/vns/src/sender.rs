@@ -59,6 +59,11 @@ impl Sender {
         Ok(())
     }
 
+    /// No more is sent than the window takes now.
+    pub(crate) fn cut(&mut self) {
+        self.written = self.written.min(self.limit).max(self.flights.next());
+    }
+
     pub(crate) fn shut(&mut self) {
         if !self.shut {
             self.shut = true;

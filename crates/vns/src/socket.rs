@@ -34,6 +34,8 @@ pub struct VirtualSocket {
     clock: Clock,
     /// The program has closed.
     orphan: bool,
+    /// The program has reset it: what the window takes goes first, as it would have with TCP, then the Reset.
+    resetting: Option<Reason>,
     /// The peer's direction had ended when this one did.
     ended_second: bool,
     changes: Changes,
@@ -75,6 +77,7 @@ impl VirtualSocket {
             receiver: Receiver::new(start.receive, start.capacity, now),
             clock: Clock::new(now),
             orphan: false,
+            resetting: None,
             ended_second: false,
             changes: Changes::default(),
             counters: Counters::default(),
@@ -219,7 +222,7 @@ impl VirtualSocket {
             pending: established && self.sender.is_pending(),
             awaits_peer: (opening && self.handshake.was_sent())
                 || (established && self.sender.awaits_peer()),
-            orphan: self.orphan,
+            orphan: self.orphan || self.resetting.is_some(),
             ending: established && self.orphan && self.sender.is_ended(),
         }
     }
@@ -228,6 +231,12 @@ impl VirtualSocket {
     fn follow(&mut self, now: u64) {
         if self.state == State::Established && self.sender.is_ended() && self.receiver.is_ended() {
             self.end(End::Finished);
+        } else if self.state == State::Established
+            && let Some(reason) = self.resetting
+            && self.sender.sendable() == 0
+        {
+            self.reset.raise();
+            self.end(End::Aborted(reason));
         }
         if matches!(self.state, State::Closed(_)) {
             self.end_linger();

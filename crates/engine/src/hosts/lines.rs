@@ -152,6 +152,12 @@ impl Worker {
         };
         let parted = line.has_parted();
         let silent = line.is_silent(now);
+        let waiting = if line.blocked {
+            0
+        } else {
+            line.route.take_waiting()
+        };
+        let peer = (waiting != 0).then(|| Arc::clone(&line.peer));
         for remote in parked {
             remote.untouch(self.index);
             self.touch(&remote);
@@ -161,6 +167,11 @@ impl Worker {
             self.touch(&remote);
         }
         self.spare = freed;
+        if let Some(peer) = peer {
+            self.busy = true;
+            // Any letter wakes them.
+            self.tell_others(|| Letter::Routes(Arc::clone(&peer)));
+        }
         match result {
             Err(lost) => self.lose(index, lost),
             Ok(()) if parted => self.lose(index, Lost::Parted),

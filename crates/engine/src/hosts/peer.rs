@@ -6,7 +6,7 @@ use super::sockets::Sockets;
 use super::traffic::{Seen, Traffic};
 use netchannel_scheduler::channel::THRESHOLD;
 use netchannel_scheduler::{ChannelId, ChannelView, WorkerId};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What both hosts have agreed on.
@@ -52,6 +52,8 @@ pub struct Route {
     pub worker: usize,
     /// Bytes that wait for its worker, or very many while the transport takes none.
     pub queued: AtomicU64,
+    /// Workers, by bit, that had bytes for it and found it full.
+    waiting: AtomicU32,
     /// What moved on it.
     pub traffic: Traffic,
     /// How its transport is.
@@ -66,6 +68,24 @@ impl Counters {
 }
 
 impl Route {
+    /// `worker` found it full and wants to hear when it takes more. True if it does by now: `seen` waited then.
+    pub fn wait(&self, worker: usize, seen: u64) -> bool {
+        self.waiting.fetch_or(1 << (worker % 32), Ordering::Relaxed);
+        // Pairs with the fence in `take_waiting`: either this sees the room, or its worker that somebody waits.
+        fence(Ordering::SeqCst);
+        self.queued.load(Ordering::Relaxed) < seen
+    }
+
+    /// Workers, by bit, that wait for room, after [`Self::queued`] was changed.
+    pub fn take_waiting(&self) -> u32 {
+        // Pairs with the fence in `wait`.
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.waiting.swap(0, Ordering::Relaxed)
+    }
+
     /// Bytes that wait for its worker.
     #[must_use]
     pub fn waiting(&self) -> u64 {
@@ -158,6 +178,7 @@ impl Peer {
             key: netchannel_vns::ChannelId(key),
             worker,
             queued: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
             traffic: Traffic::default(),
             seen: Seen::default(),
         });

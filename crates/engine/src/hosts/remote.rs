@@ -93,6 +93,8 @@ pub struct State {
     closing: Option<Closing>,
     /// The channel that its last control frame took.
     pub last: Option<ChannelId>,
+    /// The channel that its last bytes took.
+    pub bytes_on: Option<ChannelId>,
     /// Bytes that the home's scheduler thinks it may send.
     pub announced: u64,
     /// When the home looks at it by itself.
@@ -128,6 +130,7 @@ impl Remote {
             established: false,
             closing: None,
             last: None,
+            bytes_on: None,
             announced: 0,
             armed: NEVER,
             used: Used::default(),
@@ -367,15 +370,15 @@ impl State {
             (self.hints_word, self.hints, self.hinted) = (word, class::hints(word), true);
         }
         let gone = lane.has_hung_up() && flags & side_flags::CLOSED == 0;
-        if flags & side_flags::RESET != 0 {
-            return self.socket.abort(Reason::Aborted, now);
-        }
-        let resets = gone && lane.ended_by_reset();
+        let resets = flags & side_flags::RESET != 0;
+        let ends = gone && lane.ended_by_reset();
         if take_words(lane, &mut self.socket, now).is_err() {
             return self.socket.abort(Reason::ProgramFault, now);
         }
         if resets {
-            self.socket.abort(Reason::ProgramEnded, now);
+            self.socket.reset(Reason::Aborted, now);
+        } else if ends {
+            self.socket.reset(Reason::ProgramEnded, now);
         } else if gone || flags & side_flags::CLOSED != 0 {
             self.socket.close(Linger::Background, now);
         } else if flags & side_flags::FIN != 0 {
@@ -447,6 +450,15 @@ impl State {
             return;
         };
         let connecting = self.active && !self.established;
+        if end != End::Finished {
+            eprintln!(
+                "DEBUG {end:?} active {} established {} flags {:x} socket {:?}",
+                self.active,
+                self.established,
+                self.lane.as_ref().map_or(0, |l| l.peer_flags()),
+                self.socket
+            );
+        }
         let closing = match end {
             End::Finished => Closing {
                 reset: false,

@@ -42,12 +42,15 @@ impl Worker {
             state.announced = sendable;
             state.armed = state.armed.min(timer);
             let set = state.armed == timer && timer != NEVER;
-            let memory = over.then(|| remote.memory(&state));
-            drop(state);
-            if let Some(memory) = memory {
+            if over {
+                let (memory, seat) = (remote.memory(&state), remote.seat());
+                // It may be touched again, when another has the seat.
+                remote.move_to(self.index);
+                drop(state);
                 remote.peer.sockets().remove(remote.handle, memory, now);
-                return self.unseat(remote.seat());
+                return self.unseat(seat);
             }
+            drop(state);
             if rings {
                 let seat = remote.seat();
                 if set {
@@ -79,14 +82,23 @@ impl Worker {
         let now = self.now;
         while let Some(transmit) = state.socket.next_transmit(0, now) {
             let side = self.sides.get(index(remote.peer.number()))?.as_ref()?;
-            let free = side.own.iter().copied().find(|index| {
+            // Bytes that go before a reset shall come before it.
+            let behind = match transmit {
+                Transmit::Reset { .. } => state.bytes_on,
+                _ => None,
+            };
+            let behind = side.routes.iter().find(|one| Some(one.key) == behind);
+            let own = side.own.iter().copied().find(|index| {
                 let line = self.lines.get(*index).and_then(Option::as_ref);
-                line.is_some_and(|line| !line.blocked && line.takes_segments())
+                line.is_some_and(|line| match behind {
+                    Some(route) => Arc::ptr_eq(&line.route, route),
+                    None => !line.blocked && line.takes_segments(),
+                })
             });
-            if free.is_none() && !side.own.is_empty() {
+            if own.is_none() && behind.is_none() && !side.own.is_empty() {
                 return side.own.first().copied();
             }
-            let route = match free.and_then(|at| self.lines.get_mut(at)) {
+            let route = match own.and_then(|at| self.lines.get_mut(at)) {
                 Some(Some(line)) => {
                     if let Some(frame) = remote.frame(state, &transmit) {
                         line.outbox.push_frame(&frame);
@@ -94,7 +106,7 @@ impl Worker {
                     &line.route
                 }
                 _ => {
-                    let route = side.routes.first()?;
+                    let route = behind.or_else(|| side.routes.first())?;
                     say_elsewhere(&self.shared, remote, state, &transmit, route);
                     route
                 }
@@ -149,6 +161,10 @@ impl Worker {
                 Step::Send(segment) => segment,
                 Step::Full(until) => {
                     side.until = until;
+                    let mut seen = side.routes.iter().zip(&side.views);
+                    if seen.any(|(route, view)| route.wait(self.index, view.queued)) {
+                        continue;
+                    }
                     return;
                 }
                 Step::Until(until) => {

@@ -26,7 +26,7 @@ impl VirtualSocket {
     /// # Errors
     /// [`Fault`] if it runs backwards, or on after the program has ended its direction.
     pub fn on_written(&mut self, sequence: u64, now: u64) -> Result<(), Fault> {
-        if matches!(self.state, State::Closed(_)) {
+        if matches!(self.state, State::Closed(_)) || self.resetting.is_some() {
             return Ok(());
         }
         self.sender.on_written(sequence)?;
@@ -61,13 +61,13 @@ impl VirtualSocket {
 
     /// The program has closed. Unread bytes, as with TCP, make that a reset; so does what the peer sends from now on.
     pub fn close(&mut self, linger: Linger, now: u64) {
-        if self.orphan || matches!(self.state, State::Closed(_)) {
+        if self.orphan || self.resetting.is_some() || matches!(self.state, State::Closed(_)) {
             return;
         }
-        self.orphan = true;
         if linger == Linger::Abort || self.receiver.has_unread() {
-            return self.give_up(Reason::Aborted, now);
+            return self.reset(Reason::Aborted, now);
         }
+        self.orphan = true;
         if self.state == State::Opening {
             // As TCP in SYN-SENT: nothing to send, and the answer will find nobody.
             return self.give_up(Reason::Aborted, now);
@@ -79,7 +79,20 @@ impl VirtualSocket {
         self.follow(now);
     }
 
-    /// Resets it: RESET of the program, a [`Fault`], or a limit of the engine.
+    /// The program resets it, or ended without a word. What it wrote and the peer's window takes goes first: TCP has sent that long
+    /// before. The Reset is to take the channel that the last of it took.
+    pub fn reset(&mut self, reason: Reason, now: u64) {
+        if self.state != State::Established || self.sender.sendable() == 0 {
+            return self.give_up(reason, now);
+        }
+        if self.resetting.is_none() {
+            self.resetting = Some(reason);
+            self.sender.cut();
+        }
+        self.follow(now);
+    }
+
+    /// Resets it at once: a [`Fault`], or a limit of the engine.
     pub fn abort(&mut self, reason: Reason, now: u64) {
         self.give_up(reason, now);
     }

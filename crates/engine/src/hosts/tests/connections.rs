@@ -103,6 +103,23 @@ fn a_reset_comes_at_once() {
 }
 
 #[test]
+fn what_was_written_before_a_reset_comes_before_it() {
+    let mut world = World::new(&[L, T]);
+    for round in 0..50 {
+        let (mut client, mut server) = world.connect();
+        if round % 2 == 0 {
+            world.carry(&mut client, &mut server, &[1; 1_000_000]);
+        }
+        assert_eq!(write(&mut client, b"question"), 8);
+        client.close(true);
+        world.wait(|_| (server.peer_flags() & side_flags::RESET != 0).then_some(()));
+        assert_eq!(read(&mut server), b"question", "{round}");
+        server.close(false);
+    }
+    world.wait(|world| (world.connections() == 0).then_some(()));
+}
+
+#[test]
 fn bytes_for_a_program_that_has_closed_reset_the_sender() {
     let mut world = World::new(&[L, T]);
     let (mut client, server) = world.connect();

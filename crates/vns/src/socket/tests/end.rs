@@ -72,6 +72,30 @@ fn defect_2_a_reset_is_seen_at_once_by_both() {
 }
 
 #[test]
+fn what_the_window_takes_goes_before_a_reset_of_the_program() {
+    let mut pair = Pair::new();
+    pair.written(100_000);
+    pair.a.reset(Reason::Aborted, pair.now);
+    // What is written behind a reset is nobody's, and says nothing new.
+    pair.a.on_written(A.wrapping_add(1), pair.now).unwrap();
+    let mut sent = 0;
+    let last = loop {
+        let transmit = pair.a_sends(1000, ONE).unwrap();
+        pair.b_hears(transmit);
+        match transmit {
+            Transmit::Data { length, .. } => sent += u64::from(length),
+            other => break other,
+        }
+    };
+    assert!((1000..100_000).contains(&sent), "{sent}");
+    assert_eq!(pair.b.frontier(), A.wrapping_add(sent));
+    let reason = Reason::Aborted;
+    assert_eq!(last, Transmit::Reset { reason });
+    assert_eq!(pair.a.state(), State::Closed(End::Aborted(reason)));
+    assert_eq!(pair.b.state(), State::Closed(End::Reset(reason)));
+}
+
+#[test]
 fn both_may_end_at_once() {
     let mut pair = Pair::new();
     pair.a.shutdown_write(pair.now);
@@ -241,6 +265,8 @@ fn linger_of_zero_resets() {
     let mut pair = Pair::new();
     pair.written(10);
     pair.a.close(Linger::Abort, pair.now);
+    // What TCP would have sent long before goes first.
+    assert!(matches!(pair.a_sends(99, ONE), Some(Transmit::Data { .. })));
     assert!(matches!(
         pair.a_sends(99, ONE),
         Some(Transmit::Reset { .. })
