@@ -450,15 +450,6 @@ impl State {
             return;
         };
         let connecting = self.active && !self.established;
-        if end != End::Finished {
-            eprintln!(
-                "DEBUG {end:?} active {} established {} flags {:x} socket {:?}",
-                self.active,
-                self.established,
-                self.lane.as_ref().map_or(0, |l| l.peer_flags()),
-                self.socket
-            );
-        }
         let closing = match end {
             End::Finished => Closing {
                 reset: false,
