@@ -20,6 +20,11 @@ use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+/// How long a listener that is gone is remembered, in nanoseconds.
+const FORMER: u64 = 2_000_000_000;
+/// And how many are.
+const MOST_FORMER: usize = 4096;
+
 /// What the front knows.
 #[derive(Debug)]
 pub struct Front {
@@ -29,6 +34,8 @@ pub struct Front {
     pub(super) stamps: u64,
     /// Remote listeners by their number here: whose, and the number there.
     listeners: HashMap<u32, (Arc<Peer>, u32)>,
+    /// Numbers of those that are gone, and since when, oldest first: a program may have seen one just before.
+    former: VecDeque<(u64, u32)>,
     pub(super) retries: VecDeque<(u64, Ticket)>,
     count: Arc<Count>,
 }
@@ -43,6 +50,7 @@ impl Front {
             unused: Vec::new(),
             stamps: 0,
             listeners: HashMap::new(),
+            former: VecDeque::new(),
             retries: VecDeque::new(),
             count,
         }
@@ -92,10 +100,18 @@ impl Worker {
         }
     }
 
-    /// It is gone.
+    /// It is gone, or its host is out of reach. Who connects to it as it was seen a moment ago asks its host, perhaps over the next
+    /// channel: a refusal is for that to say.
     pub(super) fn remove_listener(&mut self, number: u32) {
-        if let Some(front) = &mut self.front {
+        let now = self.now;
+        let Some(front) = &mut self.front else { return };
+        front.former.push_back((now, number));
+        while let Some((since, number)) = front.former.front().copied() {
+            if now.saturating_sub(since) < FORMER && front.former.len() <= MOST_FORMER {
+                break;
+            }
             front.listeners.remove(&number);
+            front.former.pop_front();
         }
     }
 
@@ -113,7 +129,7 @@ impl Worker {
         let Some(end) = self.cells.link(key).map(Arc::clone) else {
             return;
         };
-        let lane = Lane::accepted(&end, opened.loan);
+        let lane = Lane::accepted(&end, opened.loan).of_daemon();
         let refuse = |lane: Lane, errno: Errno| lane.refuse(errno.raw_os_error().unsigned_abs());
         let known = self.front.as_ref();
         let known = known.and_then(|front| front.listeners.get(&opened.listener));

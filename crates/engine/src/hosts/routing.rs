@@ -215,7 +215,7 @@ impl Worker {
         let loan = end.lend();
         // Anchors may have been let go.
         self.cells.touch(key);
-        let Some(lane) = loan.and_then(|loan| Lane::lent(&end, loan)) else {
+        let Some(lane) = loan.and_then(|loan| Some(Lane::lent(&end, loan)?.of_daemon())) else {
             if claimed {
                 end.ring();
             }
@@ -239,7 +239,8 @@ impl Worker {
         };
         let lent = end.lend_pair();
         self.cells.touch(key);
-        let lane = lent.and_then(|(loan, anchor)| Some((Lane::lent(&end, loan)?, anchor)));
+        let lane =
+            lent.and_then(|(loan, anchor)| Some((Lane::lent(&end, loan)?.of_daemon(), anchor)));
         let Some((lane, anchor)) = lane else {
             return self.fail(ticket, Errno::AGAIN);
         };

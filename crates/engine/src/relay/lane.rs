@@ -56,6 +56,15 @@ impl Lane {
         }
     }
 
+    /// Should the daemon end without a word, the connection counts as reset: that is no end of what the other program says.
+    #[must_use]
+    pub fn of_daemon(self) -> Self {
+        if let Some((own, _)) = self.sides() {
+            own.flags.fetch_or(side_flags::ABORTS, Ordering::AcqRel);
+        }
+        self
+    }
+
     /// (client) A connection that is to be announced: sets its side of the slot up. `None` only
     /// where the slot does not exist.
     #[must_use]

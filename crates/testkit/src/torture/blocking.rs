@@ -86,7 +86,10 @@ pub fn serve(listening: Descriptor, seed: u64) {
     let mut threads = Vec::new();
     loop {
         let socket = uninterrupted(|| sys::accept(listening)).expect("accept");
-        let number = accept_script(socket);
+        let Some(number) = accept_script(socket) else {
+            sys::close(socket).expect("close");
+            continue;
+        };
         if number == STOP {
             sys::close(socket).expect("close");
             break;

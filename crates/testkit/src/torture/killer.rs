@@ -107,7 +107,9 @@ fn round(options: &Options, random: &mut Random, ledger: &Ledger, number: u64) -
             let mut sockets = Vec::new();
             for _ in 0..count {
                 let socket = sys::accept(listening).expect("accept");
-                let index = usize::try_from(accept_script(socket)).expect("a small number");
+                let index = accept_script(socket)
+                    .and_then(|number| usize::try_from(number).ok())
+                    .expect("a small number");
                 sockets.push((index, socket));
             }
             sockets.sort_unstable();

@@ -171,7 +171,10 @@ pub fn serve(listening: Descriptor, seed: u64, kind: Kind, patience: Duration) {
             if key != LISTENER {
                 flows.advance(key);
             } else if let Ok(socket) = sys::accept(listening) {
-                let number = accept_script(socket);
+                let Some(number) = accept_script(socket) else {
+                    sys::close(socket).expect("close");
+                    continue;
+                };
                 if number == STOP {
                     sys::close(socket).expect("close");
                     stopping = true;

@@ -168,7 +168,7 @@ impl Local {
             return;
         };
         let slot = opened.loan.handle.index;
-        let mut lane = Lane::accepted(&end, opened.loan);
+        let mut lane = Lane::accepted(&end, opened.loan).of_daemon();
         let wanted = Wanted {
             listener: opened.listener,
             client: locals::true_client(opened.client, &opened.server),

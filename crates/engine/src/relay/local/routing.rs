@@ -134,7 +134,7 @@ impl Local {
     fn outgoing(&mut self, ticket: Ticket, key: Key, loan: Loan) -> Option<Lane> {
         let end = Arc::clone(self.cells.link(key)?);
         let place = (key, loan.handle.index);
-        let mut lane = Lane::lent(&end, loan)?;
+        let mut lane = Lane::lent(&end, loan)?.of_daemon();
         if self.settle_in(ticket.number, 1, place, &mut lane) {
             return Some(lane);
         }
