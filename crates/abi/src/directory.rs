@@ -4,9 +4,9 @@
 //! Readers take `sequence` (even), look, and take it again; while it is odd or has changed, the
 //! look-up is void. (d) all.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::address::SharedAddress;
+use crate::address::{Address, INET, SharedAddress};
 
 /// First word of a directory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NCDIREC1");
@@ -14,6 +14,9 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"NCDIREC1");
 pub const ENTRIES: usize = 8192;
 /// Local addresses that fit.
 pub const LOCAL_ADDRESSES: usize = 256;
+
+/// Networks of other hosts that fit.
+pub const NETWORKS: usize = 128;
 
 /// The head of the directory.
 #[derive(Debug)]
@@ -27,9 +30,40 @@ pub struct Header {
     pub locals: AtomicU32,
     /// 1 when the daemon has ended in good order.
     pub ended: AtomicU32,
-    _gap: [u32; 8],
+    /// How many of `network` count.
+    pub networks: AtomicU32,
+    _gap: [u32; 7],
     /// This host's own addresses besides loopback, ports zero.
     pub local: [SharedAddress; LOCAL_ADDRESSES],
+    /// Where programs of other hosts may be that this daemon knows.
+    pub network: [Network; NETWORKS],
+}
+
+/// The addresses that begin with the same bits, of one other host.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Network {
+    /// The first of them, port zero.
+    pub address: SharedAddress,
+    /// How many of its bits count.
+    pub bits: AtomicU32,
+    /// 1 while a channel to that host is up.
+    pub up: AtomicU32,
+}
+
+impl Network {
+    /// Whether an address is in it; a mapped one is not.
+    #[must_use]
+    pub fn contains(&self, address: &Address) -> bool {
+        let own = self.address.load();
+        let bits = self.bits.load(Ordering::Relaxed);
+        let width = if own.family == INET { 32 } else { 128 };
+        let differ = u128::from_be_bytes(own.bytes) ^ u128::from_be_bytes(address.bytes);
+        // Shifting all bits out leaves nothing to differ.
+        own.family == address.family
+            && bits <= width
+            && differ.checked_shr(128 - bits).unwrap_or(0) == 0
+    }
 }
 
 /// Value of [`Entry::listener`] where a listener was taken out: probes go on behind it.
@@ -72,4 +106,34 @@ pub const SIZE: usize = ENTRIES_OFFSET + ENTRIES * size_of::<Entry>();
 #[must_use]
 pub const fn bucket(port: u16) -> usize {
     (port as usize).wrapping_mul(0x9e37) & (ENTRIES - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_is_told_by_its_first_bits() {
+        let network = |address: Address, bits| {
+            let network = Network {
+                address: SharedAddress::default(),
+                bits: AtomicU32::new(bits),
+                up: AtomicU32::new(0),
+            };
+            network.address.store(&address);
+            network
+        };
+        let v4 = |last: [u8; 4]| Address::v4(last, 80);
+        let of = network(Address::v4([10, 1, 2, 0], 0), 23);
+        assert!(of.contains(&v4([10, 1, 3, 9])) && of.contains(&v4([10, 1, 2, 0])));
+        assert!(!of.contains(&v4([10, 1, 4, 0])));
+        assert!(!of.contains(&v4([10, 1, 3, 9]).mapped()));
+        assert!(network(Address::v4([0; 4], 0), 0).contains(&v4([1, 2, 3, 4])));
+        let one = network(Address::v4([10, 1, 2, 1], 0), 32);
+        assert!(one.contains(&v4([10, 1, 2, 1])) && !one.contains(&v4([10, 1, 2, 2])));
+        // Nonsense contains nothing.
+        assert!(!network(Address::v4([10, 1, 2, 1], 0), 33).contains(&v4([10, 1, 2, 1])));
+        let v6 = Address::v6([7; 16], 1, 0);
+        assert!(network(v6, 128).contains(&v6) && network(v6, 3).contains(&v6));
+    }
 }

@@ -52,6 +52,7 @@ pub const LAYOUT_HASH: u64 = {
         core::mem::offset_of!(program::SocketEntry, hints) as u64,
         core::mem::size_of::<program::Header>() as u64,
         core::mem::size_of::<directory::Entry>() as u64,
+        core::mem::size_of::<directory::Header>() as u64,
         core::mem::size_of::<message::Message>() as u64,
         link::SMALL_RING as u64,
         link::CELLS as u64,

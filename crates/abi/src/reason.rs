@@ -11,7 +11,7 @@ pub enum Reason {
     NoDaemon = 1,
     /// No program of ours listens at the destination.
     NoListener = 2,
-    /// The destination is not on this host.
+    /// The destination is neither on this host nor on one that we know.
     Remote = 3,
     /// The listener's queue of connections is full.
     BacklogFull = 4,
@@ -29,11 +29,13 @@ pub enum Reason {
     NoEntry = 10,
     /// No ephemeral port is left.
     NoPort = 11,
+    /// The destination is on another host that we know, and no channel to it is up.
+    PeerDown = 12,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::None,
         Self::NoDaemon,
         Self::NoListener,
@@ -46,6 +48,7 @@ impl Reason {
         Self::LinkFailed,
         Self::NoEntry,
         Self::NoPort,
+        Self::PeerDown,
     ];
 
     /// The code as shown.
@@ -64,6 +67,7 @@ impl Reason {
             Self::LinkFailed => "link-failed",
             Self::NoEntry => "no-entry",
             Self::NoPort => "no-port",
+            Self::PeerDown => "peer-down",
         }
     }
 

@@ -179,9 +179,12 @@ fn structures() -> Vec<Structure> {
                 sequence,
                 locals,
                 ended,
-                local
+                networks,
+                local,
+                network
             }
         ),
+        structure!(directory, Network { address, bits, up }),
         structure!(
             directory,
             Entry {
@@ -292,8 +295,8 @@ fn parts_of_a_link_lie_where_the_document_says() {
     for part in parts {
         assert!(DOCUMENT.contains(&format!("| {part} |")), "{part}");
     }
-    assert_eq!(directory::ENTRIES_OFFSET, 6208);
-    assert!(DOCUMENT.contains("| 6208 |"));
+    assert_eq!(directory::ENTRIES_OFFSET, 10304);
+    assert!(DOCUMENT.contains("| 10304 |"));
     assert_eq!(size_of::<SharedAddress>(), 24);
 }
 

@@ -203,6 +203,8 @@ pub struct Ss {
 pub enum PathChoice {
     /// Memory to memory
     Virtual,
+    /// Over channels to another host
+    Channel,
     /// Kernel TCP
     Kernel,
     /// Listeners

@@ -1,6 +1,7 @@
 //! `netchannel status` and `netchannel ss`: ask the daemon and show the answer.
 
 use crate::arguments::{Asking, PathChoice, Ss, Status};
+use crate::hosts::or_hyphen;
 use crate::run::socket_path;
 use crate::show::{bytes, duration, print, table};
 use netchannel_control::types::{self, Path, Request, Response, Socket};
@@ -201,6 +202,7 @@ fn is_wanted(arguments: &Ss, socket: &Socket) -> bool {
     let path = match arguments.path {
         None => true,
         Some(PathChoice::Virtual) => socket.path == Path::Virtual,
+        Some(PathChoice::Channel) => socket.path == Path::Channel,
         Some(PathChoice::Kernel) => socket.path == Path::Kernel,
         Some(PathChoice::Listener) => socket.path == Path::Listener,
         Some(PathChoice::Fresh) => socket.path == Path::Fresh,
@@ -212,7 +214,7 @@ fn is_wanted(arguments: &Ss, socket: &Socket) -> bool {
 fn shown_sockets(sockets: &[Socket]) -> String {
     let head = [
         "STATE", "PATH", "RECV-Q", "SEND-Q", "LOCAL", "PEER", "PROGRAM", "PID", "FD", "REASON",
-        "RECEIVED", "SENT", "CLASS",
+        "RECEIVED", "SENT", "CLASS", "HOST", "CHANNELS",
     ];
     let rows = sockets.iter().map(|socket| {
         // As in ss of iproute2, the first queue of a listener is what waits to be accepted.
@@ -233,7 +235,12 @@ fn shown_sockets(sockets: &[Socket]) -> String {
             socket.reason.clone(),
             bytes(socket.received),
             bytes(socket.sent),
-            socket.class.clone(),
+            match socket.class_source.as_str() {
+                "-" => socket.class.clone(),
+                source => format!("{} ({source})", socket.class),
+            },
+            or_hyphen(&socket.host),
+            or_hyphen(&socket.channels),
         ]
     });
     table(&head, rows.collect())

@@ -142,6 +142,8 @@ pub struct Fallback {
 pub enum Path {
     /// Memory to memory.
     Virtual,
+    /// Over channels to another host.
+    Channel,
     /// Kernel TCP.
     Kernel,
     /// A listener, which accepts both.
@@ -156,6 +158,7 @@ impl Path {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Virtual => "virtual",
+            Self::Channel => "channel",
             Self::Kernel => "kernel",
             Self::Listener => "listener",
             Self::Fresh => "fresh",
@@ -182,7 +185,13 @@ pub struct Socket {
     pub local: String,
     /// The other's address.
     pub peer: String,
-    /// Why it is not virtual; `-` where it is.
+    /// The other host's name, where the path is [`Path::Channel`]; otherwise `-`.
+    #[serde(default)]
+    pub host: String,
+    /// The channels that it took lately, such as `L0` or `T0,T1`, in either direction; `-` for none.
+    #[serde(default)]
+    pub channels: String,
+    /// Why it is kernel TCP; `-` where it is not.
     pub reason: String,
     /// Bytes written that the other has not read.
     pub send_queue: u64,
@@ -194,9 +203,11 @@ pub struct Socket {
     pub received: u64,
     /// Connections offered to a listener that it has not taken yet.
     pub pending: u64,
-    /// What the program says of its class: `latency` or `throughput`, `-` where it says nothing.
+    /// What the program says of its class: `latency` or `throughput`, `-` where it says nothing. With another host: the class as
+    /// which it is served.
     pub class: String,
-    /// By what it says so: `SO_APP_TYPE`, `SO_PRIORITY`, `DSCP` or `run`; `-` where it says nothing.
+    /// By what it says so: `SO_APP_TYPE`, `SO_PRIORITY`, `DSCP` or `run`; `-` where it says nothing. With another host also `peer` (the
+    /// program there has said it), `observed` (by its traffic), or `default`.
     pub class_source: String,
     /// The daemon's number of the link, 0 where there is none.
     pub link: u64,

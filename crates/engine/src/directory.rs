@@ -4,7 +4,8 @@ use crate::limits::MOST_LISTENERS;
 use crate::memory;
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::{
-    ENTRIES, ENTRIES_OFFSET, Entry, Header, LEFT, LOCAL_ADDRESSES, MAGIC, SIZE, bucket, entry_flags,
+    ENTRIES, ENTRIES_OFFSET, Entry, Header, LEFT, LOCAL_ADDRESSES, MAGIC, NETWORKS, SIZE, bucket,
+    entry_flags,
 };
 use netchannel_shm::Region;
 use rustix::io::Errno;
@@ -45,6 +46,7 @@ pub struct Directory {
     left: usize,
     sequence: u64,
     locals: Vec<Address>,
+    networks: Vec<(Address, u32, bool)>,
 }
 
 /// So many places that were left make the table be written anew.
@@ -65,6 +67,7 @@ impl Directory {
             left: 0,
             sequence: 0,
             locals: Vec::new(),
+            networks: Vec::new(),
         };
         if let Some(header) = directory.header() {
             header.magic.store(MAGIC, Ordering::Release);
@@ -159,6 +162,27 @@ impl Directory {
         }
         self.commit();
         self.locals = locals;
+    }
+
+    /// Replaces the networks of other hosts: an address, how many of its bits count, and whether that host is up. Those that do
+    /// not fit are left out, which only blurs the reason of a fallback.
+    pub fn set_networks(&mut self, mut networks: Vec<(Address, u32, bool)>) {
+        networks.truncate(NETWORKS);
+        if networks == self.networks {
+            return;
+        }
+        self.begin();
+        if let Some(header) = self.header() {
+            for (shared, (address, bits, up)) in header.network.iter().zip(&networks) {
+                shared.address.store(address);
+                shared.bits.store(*bits, Ordering::Relaxed);
+                shared.up.store(u32::from(*up), Ordering::Relaxed);
+            }
+            let count = u32::try_from(networks.len()).unwrap_or(0);
+            header.networks.store(count, Ordering::Relaxed);
+        }
+        self.commit();
+        self.networks = networks;
     }
 
     /// Tells every program that this daemon has ended in good order.

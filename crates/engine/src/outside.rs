@@ -8,18 +8,17 @@
 //!                  CoreEngine <----------+      entries of the directory <-- Peers
 //! ```
 
+mod settings;
+mod shown;
+
+use self::settings::{agreed, prefixes, settings};
 use crate::core::{Asker, CoreEngine, ListenerNews};
-use crate::hosts::{Command, Hosts, Lost, Peer, Report, Route, Rules, Terms, worker_name};
-use crate::part::Part;
-use crate::peers::{
-    Bounds, Listings, Loss, Output, PeerLimits, PeerSettings, PeerView, Peers, PeersError,
-    PerClass, Prefix, Settings, StartId, Times,
-};
+use crate::hosts::{Command, Hosts, Lost, Peer, Report, Rules};
+use crate::peers::{Listings, Loss, Output, PeerView, Peers, PeersError, Prefix, StartId};
 use crate::scaling::{Scaled, Scaling};
 use netchannel_abi::address::Address;
-use netchannel_configuration::{ChannelOptions, Configuration, SharedKey};
-use netchannel_control::hosts as shown;
-use netchannel_driver::{Options, Tcp};
+use netchannel_configuration::{Configuration, SharedKey};
+use netchannel_driver::Tcp;
 use netchannel_scheduler::{ChannelId, ChannelView, Class, Phase, WorkerId};
 use netchannel_vns::Reason;
 use netchannel_wire::Key;
@@ -27,7 +26,7 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// One start of a peer's daemon, as the data plane has it.
@@ -182,6 +181,7 @@ impl Outside {
             starts: &self.starts,
         };
         self.peers.publish(&mut directory, now);
+        core.directory_mut().set_networks(self.peers.networks());
     }
 
     /// Looks how busy workers are, for a while.
@@ -239,6 +239,7 @@ impl Outside {
                 let rules = Rules {
                     peer: self.prefixes.get(&*peer).cloned().unwrap_or_default(),
                     own: self.own.clone(),
+                    connect: self.connect_timeout(),
                 };
                 let known = Known {
                     name: peer,
@@ -294,12 +295,32 @@ impl Outside {
         }
     }
 
+    fn connect_timeout(&self) -> Option<u64> {
+        u64::try_from(self.configuration.times.connect.as_nanos()).ok()
+    }
+
+    /// Another configuration holds from now on.
+    fn apply(&mut self, configuration: &Arc<Configuration>) -> Vec<String> {
+        let settings = settings(configuration, &mut self.keys);
+        self.prefixes = prefixes(&settings);
+        let policies = Arc::new(configuration.scheduler.clone());
+        self.hosts.tell(Command::Policies(policies));
+        self.configuration = Arc::clone(configuration);
+        // Another policy may want another number at once.
+        self.watch(Instant::now());
+        self.touched = true;
+        let applied = self.peers.apply(settings, Instant::now());
+        self.refresh_rules();
+        applied.err().iter().map(ToString::to_string).collect()
+    }
+
     fn refresh_rules(&self) {
         for known in self.starts.values() {
             let prefixes = self.prefixes.get(&*known.name);
             *known.peer.rules() = Rules {
                 peer: prefixes.cloned().unwrap_or_default(),
                 own: self.own.clone(),
+                connect: self.connect_timeout(),
             };
         }
     }
@@ -335,154 +356,6 @@ impl Listings for Shown<'_> {
     }
 }
 
-impl Part for Outside {
-    fn show(&self, hosts: &mut shown::Hosts) {
-        let now = Instant::now();
-        let view = self.peers.view(now);
-        self.scaling.show(&mut hosts.scheduler, now);
-        for (index, gauges) in self.hosts.gauges().iter().enumerate() {
-            let worker = hosts.worker_mut(&worker_name(index));
-            let read = |gauge: &AtomicU64| gauge.load(Ordering::Relaxed);
-            worker.number = u32::try_from(index).ok();
-            worker.core = u32::try_from(read(&gauges.core))
-                .unwrap_or(0)
-                .checked_sub(1);
-            worker.channels = read(&gauges.channels);
-            worker.sockets = read(&gauges.sockets);
-            worker.sleeps = read(&gauges.sleeps);
-        }
-        hosts.host_id = view.host.to_string();
-        hosts.epoch = format!("{:016x}", self.peers.epoch());
-        hosts.listen = view.listens.iter().map(ToString::to_string).collect();
-        let refused = view.refused.into_iter();
-        hosts
-            .refused
-            .extend(refused.map(|(reason, count)| shown::Refused {
-                reason: reason.to_owned(),
-                count,
-            }));
-        for peer in view.peers {
-            let known = peer.start.and_then(|(start, _)| self.starts.get(&start));
-            show_channels(&peer, known, &self.configuration, hosts);
-            show_peer(&peer, known, hosts.peer_mut(&peer.name));
-        }
-    }
-
-    fn configure(&mut self, configuration: &Arc<Configuration>) -> Vec<String> {
-        let settings = settings(configuration, &mut self.keys);
-        self.prefixes = prefixes(&settings);
-        let policies = Arc::new(configuration.scheduler.clone());
-        self.hosts.tell(Command::Policies(policies));
-        self.configuration = Arc::clone(configuration);
-        // Another policy may want another number at once.
-        self.watch(Instant::now());
-        self.touched = true;
-        let applied = self.peers.apply(settings, Instant::now());
-        self.refresh_rules();
-        applied.err().iter().map(ToString::to_string).collect()
-    }
-}
-
-/// The channels of a peer: what the peers know of each, and what the data plane knows.
-fn show_channels(
-    peer: &PeerView,
-    known: Option<&Known>,
-    configuration: &Configuration,
-    hosts: &mut shown::Hosts,
-) {
-    let (up, leaving) = known.map_or_else(Default::default, |known| known.peer.lines());
-    for route in &leaving {
-        let class = shown_class(route.id.class);
-        let channel = hosts.channel_mut(&peer.name, class, route.id.number);
-        channel.state = shown::State::Draining;
-        show_route(route, configuration, channel);
-    }
-    for line in &peer.lines {
-        let class = match line.class {
-            netchannel_wire::Class::Latency => shown::Class::Latency,
-            netchannel_wire::Class::Throughput => shown::Class::Throughput,
-        };
-        let channel = hosts.channel_mut(&peer.name, class, line.number.into());
-        channel.state = shown::State::Up;
-        channel.since_seconds = line.age.as_secs();
-        channel.dialled = line.dialled;
-        if let Some((local, remote)) = line.ends {
-            channel.local = local.to_string();
-            channel.remote = remote.to_string();
-        }
-        if let Some(route) = up.iter().find(|route| route.line == line.id) {
-            show_route(route, configuration, channel);
-        }
-    }
-}
-
-fn show_route(route: &Route, configuration: &Configuration, to: &mut shown::ChannelView) {
-    let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
-    "tcp".clone_into(&mut to.transport);
-    let said = configuration.transport.get(route.id.class);
-    let name = said.congestion_control.clone();
-    to.congestion_control = name.unwrap_or_else(default_congestion_control);
-    to.worker = u32::try_from(route.worker).unwrap_or(0);
-    to.queued_bytes = route.waiting();
-    to.unsent_bytes = read(&route.seen.unsent);
-    to.unacknowledged_bytes = read(&route.seen.unacknowledged);
-    to.round_trip_microseconds = read(&route.seen.round_trip).div_ceil(1000);
-    to.congestion_limited = route.seen.congestion_limited.load(Ordering::Relaxed);
-    to.retransmissions = read(&route.seen.retransmissions);
-    to.traffic = route.traffic.shown();
-}
-
-/// What the kernel uses where nothing is said.
-fn default_congestion_control() -> String {
-    let read = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
-    read.map_or_else(|_| String::new(), |name| name.trim().to_owned())
-}
-
-const fn shown_class(class: Class) -> shown::Class {
-    match class {
-        Class::Latency => shown::Class::Latency,
-        Class::Throughput => shown::Class::Throughput,
-    }
-}
-
-fn show_peer(peer: &PeerView, known: Option<&Known>, to: &mut shown::Peer) {
-    let up = |class| {
-        let lines = peer.lines.iter().filter(|line| line.class == class);
-        lines.count() as u64
-    };
-    to.state = match (peer.lines.is_empty(), peer.opening) {
-        (false, _) => shown::State::Up,
-        (true, true) => shown::State::Opening,
-        (true, false) => shown::State::Down,
-    };
-    to.reason.clone_from(&peer.trouble);
-    to.since_seconds = peer.since.map_or(0, |since| since.as_secs());
-    to.host_id = peer
-        .start
-        .map_or_else(String::new, |(_, host)| host.to_string());
-    to.latency.up = up(netchannel_wire::Class::Latency);
-    to.throughput.up = up(netchannel_wire::Class::Throughput);
-    to.listeners = peer.entries as u64;
-    to.announced = peer.told as u64;
-    to.dials = peer.counters.dialled;
-    to.failed_dials = peer.counters.failed;
-    to.lost_channels = peer.counters.lost;
-    to.violations = peer.counters.violations;
-    to.restarts = peer.counters.starts.saturating_sub(1);
-    if let Some(known) = known {
-        let counters = &known.peer.counters;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        to.sockets = known.peer.connections() as u64;
-        to.opened = read(&counters.opened);
-        to.refused = read(&counters.refused);
-        to.traffic = known.peer.traffic();
-        let (lines, _) = known.peer.lines();
-        let times = lines.iter().map(|line| read(&line.seen.round_trip));
-        let fastest = times.filter(|time| *time > 0).min();
-        to.round_trip_microseconds = fastest.map_or(0, |time| time.div_ceil(1000));
-    }
-}
-
 fn loss(lost: Lost) -> Loss {
     match lost {
         Lost::Parted => Loss::Parted,
@@ -505,89 +378,5 @@ const fn wire_class(class: Class) -> netchannel_wire::Class {
     match class {
         Class::Latency => netchannel_wire::Class::Latency,
         Class::Throughput => netchannel_wire::Class::Throughput,
-    }
-}
-
-const fn agreed(terms: &crate::peers::Terms) -> Terms {
-    let crate::peers::Terms { ours, theirs } = terms;
-    Terms {
-        payload: theirs.payload,
-        own_payload: ours.payload,
-        sockets: ours.sockets,
-        peer_sockets: theirs.sockets,
-        silence: ours.silence as u64 * 1_000_000,
-        peer_silence: theirs.silence as u64 * 1_000_000,
-    }
-}
-
-fn prefixes(settings: &Settings) -> HashMap<String, Vec<Prefix>> {
-    let peers = settings.peers.iter();
-    peers
-        .map(|peer| (peer.name.clone(), peer.prefixes.clone()))
-        .collect()
-}
-
-/// What the configuration says, as the peers take it.
-fn settings(configuration: &Configuration, keys: &mut Keys) -> Settings {
-    let former = std::mem::take(keys);
-    let peers = configuration.peers.iter().map(|peer| {
-        let same = former
-            .get(&peer.name)
-            .filter(|(key, _)| key.is_same(&peer.key));
-        let key = match same {
-            Some((_, key)) => Arc::clone(key),
-            None => Arc::new(peer.key.key().clone()),
-        };
-        keys.insert(peer.name.clone(), (peer.key.clone(), Arc::clone(&key)));
-        let prefixes = peer.prefixes.iter().map(|prefix| Prefix {
-            address: prefix.address(),
-            length: prefix.length(),
-        });
-        let bounds = |bounds: netchannel_configuration::Bounds| Bounds {
-            least: bounds.least,
-            most: bounds.most,
-        };
-        PeerSettings {
-            name: peer.name.clone(),
-            addresses: peer.addresses.clone(),
-            prefixes: prefixes.collect(),
-            key,
-            channels: PerClass {
-                latency: bounds(peer.channels.latency),
-                throughput: bounds(peer.channels.throughput),
-            },
-        }
-    });
-    let options = |said: &ChannelOptions| Options {
-        congestion_control: said.congestion_control.clone(),
-        send_buffer: said.send_buffer,
-        receive_buffer: said.receive_buffer,
-        priority: said.priority,
-        dscp: said.dscp,
-        ..Options::default()
-    };
-    let (times, limits) = (&configuration.times, &configuration.limits);
-    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-    Settings {
-        listen: configuration.host.listen.clone(),
-        peers: peers.collect(),
-        options: PerClass {
-            latency: options(&configuration.transport.latency),
-            throughput: options(&configuration.transport.throughput),
-        },
-        times: Times {
-            dial: times.dial,
-            handshake: times.handshake,
-            silence: times.silence,
-            retry_least: times.retry_least,
-            retry_most: times.retry_most,
-            unreachable: times.unreachable,
-        },
-        limits: PeerLimits {
-            payload: limits.segment,
-            sockets: limits.sockets_per_peer,
-            listeners: count(limits.listeners_per_peer),
-            half_open: count(limits.half_open),
-        },
     }
 }

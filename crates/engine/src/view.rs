@@ -241,6 +241,8 @@ fn socket(
         reason: Reason::from_word(entry.reason.load(Relaxed))
             .name()
             .to_owned(),
+        host: "-".to_owned(),
+        channels: "-".to_owned(),
         send_queue: 0,
         receive_queue: 0,
         sent: 0,

@@ -199,6 +199,21 @@ pub fn find_listener(attachment: &Attachment, address: &Address) -> Result<Targe
 /// The sequence at which a directory was left half written: it is not waited for again.
 static BROKEN: AtomicU64 = AtomicU64::new(0);
 
+/// Why a destination that is not on this host has no listener of ours.
+#[cold]
+fn elsewhere(attachment: &Attachment, plain: &Address) -> Reason {
+    let Some(header) = attachment.directory.at::<Header>(0) else {
+        return Reason::Remote;
+    };
+    let count = header.networks.load(Ordering::Acquire) as usize;
+    let mut networks = header.network.iter().take(count);
+    match networks.find(|network| network.contains(plain)) {
+        None => Reason::Remote,
+        Some(network) if network.up.load(Ordering::Relaxed) == 0 => Reason::PeerDown,
+        Some(_) => Reason::NoListener,
+    }
+}
+
 fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<Target, Reason> {
     let start = directory::bucket(plain.port);
     let mut candidates = [Target::default(); 16];
@@ -249,11 +264,10 @@ fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<
         }
     }
     if count == 0 {
-        let local = is_local(attachment, plain);
-        return Err(if local {
+        return Err(if is_local(attachment, plain) {
             Reason::NoListener
         } else {
-            Reason::Remote
+            elsewhere(attachment, plain)
         });
     }
     // A SO_REUSEPORT group: spread over its members.

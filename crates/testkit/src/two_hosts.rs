@@ -50,10 +50,21 @@ impl TwoHosts {
     /// # Errors
     /// If that is not allowed here, or fails.
     pub fn make(netchannel: Option<&Path>) -> Result<Self, Absent> {
+        Self::make_with(netchannel, &Configuration::default())
+    }
+
+    /// The same, with daemons that are told more than of each other.
+    ///
+    /// # Errors
+    /// As [`Self::make`].
+    pub fn make_with(
+        netchannel: Option<&Path>,
+        configuration: &Configuration<'_>,
+    ) -> Result<Self, Absent> {
         gain_rights()?;
         let hosts = Hosts::make()?;
         let daemons = match netchannel {
-            Some(program) => Some(daemons(program, &hosts)?),
+            Some(program) => Some(daemons(program, &hosts, configuration)?),
             None => None,
         };
         Ok(Self {
@@ -145,13 +156,17 @@ pub enum Which {
     B = 1,
 }
 
-fn daemons(program: &Path, hosts: &Hosts) -> io::Result<[PrivateDaemon; 2]> {
+fn daemons(
+    program: &Path,
+    hosts: &Hosts,
+    configuration: &Configuration<'_>,
+) -> io::Result<[PrivateDaemon; 2]> {
     let keys = tempfile::tempdir()?;
     write_key([keys.path(), keys.path()])?;
     let start = |own: &Host, other: &Host| {
         PrivateDaemon::start_on(program, Some(own), |folder| {
             std::fs::copy(keys.path().join("hosts.key"), folder.join("hosts.key"))?;
-            let file = Configuration::default().write(folder, own, other)?;
+            let file = configuration.write(folder, own, other)?;
             daemon_arguments(program, &file).map_err(io::Error::other)
         })
     };

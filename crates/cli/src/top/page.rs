@@ -84,8 +84,9 @@ fn head(look: &Look, moved: &Moved) -> Vec<Line> {
             bytes(status.memory_bytes),
         )),
         plain(format!(
-            "sockets  {} virtual  {} kernel  {} listening  {} connects/s  {} fallbacks/s",
+            "sockets  {} virtual  {} over channels  {} kernel  {} listening  {} connects/s  {} fallbacks/s",
             count(Path::Virtual),
+            count(Path::Channel),
             count(Path::Kernel),
             count(Path::Listener),
             moved.connects,
@@ -175,6 +176,7 @@ fn sockets(lines: &mut Vec<Line>, moved: &Moved) {
         "SEND-Q",
         "RECV-Q",
         "CLASS",
+        "CHANNELS",
     ];
     if moved.sockets.is_empty() {
         lines.push(plain(""));
@@ -194,6 +196,10 @@ fn sockets(lines: &mut Vec<Line>, moved: &Moved) {
             bytes(socket.send_queue),
             bytes(socket.receive_queue),
             socket.class.clone(),
+            match socket.channels.as_str() {
+                "" | "-" => "-".to_owned(),
+                channels => format!("{} {channels}", socket.host),
+            },
         ]
     });
     tabled(lines, &head, rows.collect());

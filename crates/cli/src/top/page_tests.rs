@@ -10,6 +10,8 @@ fn socket(descriptor: i32, sent: u64) -> Socket {
         name: "redis-server".to_owned(),
         descriptor,
         path: Path::Virtual,
+        host: "-".to_owned(),
+        channels: "-".to_owned(),
         state: "ESTAB".to_owned(),
         local: "127.0.0.1:6379".to_owned(),
         peer: format!("127.0.0.1:{}", 10_000 + descriptor),

@@ -150,7 +150,9 @@ impl Worker {
             // The peer would believe this host.
             return refuse(lane, Errno::ADDRNOTAVAIL);
         }
-        let socket = VirtualSocket::active(settings(), start(&lane), self.now);
+        let mut settings = settings();
+        settings.connect_timeout = peer.rules().connect.unwrap_or(settings.connect_timeout);
+        let socket = VirtualSocket::active(settings, start(&lane), self.now);
         let made = insert(&peer, &end, wanted, (socket, lane), (0, None), self.now);
         if let Some(remote) = made {
             self.seat(&remote, key, said.unwrap_or(Class::Latency));

@@ -12,6 +12,8 @@ pub struct Rules {
     pub peer: Vec<Prefix>,
     /// This host's addresses besides loopback.
     pub own: Vec<Address>,
+    /// How long a connect waits for the peer, in nanoseconds; as TCP, if not said.
+    pub connect: Option<u64>,
 }
 
 impl Rules {
@@ -71,6 +73,7 @@ mod tests {
         let rules = Rules {
             peer: vec![prefix],
             own: vec![Address::v4([10, 1, 0, 1], 0)],
+            connect: None,
         };
         let admits = |client: Address, server: Address| {
             rules.admits(&NcSyn {

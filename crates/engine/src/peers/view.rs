@@ -5,8 +5,9 @@ use super::peer::{CLASSES, Counters};
 use super::service::{Peers, StrangerCounters};
 use super::settings::PerClass;
 use super::{LineId, StartId};
+use netchannel_abi::address::Address;
 use netchannel_wire::{Class, HostId};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -78,6 +79,24 @@ pub struct LineView {
 }
 
 impl Peers {
+    /// Where programs of peers may be, in how many bits, and whether the peer is up.
+    #[must_use]
+    pub fn networks(&self) -> Vec<(Address, u32, bool)> {
+        let of_peer = |peer: &super::peer::Peer| {
+            let up = peer.is_up();
+            let prefixes = peer.settings.prefixes.iter();
+            let told = prefixes.map(move |prefix| {
+                let address = match prefix.address {
+                    IpAddr::V4(ip) => Address::v4(ip.octets(), 0),
+                    IpAddr::V6(ip) => Address::v6(ip.octets(), 0, 0),
+                };
+                (address, u32::from(prefix.length), up)
+            });
+            told.collect::<Vec<_>>()
+        };
+        self.peers.values().flat_map(of_peer).collect()
+    }
+
     /// Everything as it is now.
     #[must_use]
     pub fn view(&self, now: Instant) -> PeersView {

@@ -22,7 +22,13 @@ impl Daemon {
                 network_namespace: network_namespace().unwrap_or(0),
             }),
             Request::Status => Response::Status(Box::new(self.status(only))),
-            Request::Sockets => Response::Sockets(view::sockets(&self.core, only)),
+            Request::Sockets => {
+                let mut sockets = view::sockets(&self.core, only);
+                for part in self.parts() {
+                    part.show_sockets(&mut sockets);
+                }
+                Response::Sockets(sockets)
+            }
             Request::Hosts | Request::Reload | Request::SetScheduler(_) if !sees_all => {
                 Response::Error("only root and the daemon's own user may do that".to_owned())
             }

@@ -11,7 +11,7 @@ use netchannel_control::types::Response;
 
 impl Daemon {
     /// The parts that have to do with other hosts.
-    fn parts(&mut self) -> Vec<&mut dyn Part> {
+    pub(super) fn parts(&mut self) -> Vec<&mut dyn Part> {
         let outside = self.outside.iter_mut();
         outside.map(|outside| outside as &mut dyn Part).collect()
     }

@@ -4,6 +4,7 @@ use super::{Daemon, accept};
 use crate::metrics::{Metrics, Seen, Step, write};
 use crate::view;
 use crate::watch::{Happening, Subject};
+use netchannel_control::types::Path;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -84,12 +85,26 @@ impl Daemon {
         self.metrics.as_mut()?.fetches.get(number)
     }
 
+    /// How many sockets take each path.
+    fn paths(&mut self) -> Vec<(Path, u64)> {
+        let mut paths = view::paths(&self.core);
+        let remote: u64 = self.parts().iter().map(|part| part.connections()).sum();
+        // Programs see no difference: those are among the virtual ones.
+        for (path, count) in &mut paths {
+            if *path == Path::Virtual {
+                *count = count.saturating_sub(remote);
+            }
+        }
+        paths.insert(1, (Path::Channel, remote));
+        paths
+    }
+
     fn seen(&mut self) -> Seen {
         let [reloads, refused_reloads] = self.reloads;
         Seen {
             hosts: self.show_hosts(),
             status: self.status(None),
-            sockets: view::paths(&self.core),
+            sockets: self.paths(),
             users: view::users(&self.core),
             reloads,
             refused_reloads,

@@ -90,6 +90,7 @@ fn rules(peer: Address, own: Address) -> Rules {
     Rules {
         peer: vec![prefix],
         own: vec![own],
+        connect: None,
     }
 }
 

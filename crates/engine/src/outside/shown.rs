@@ -1,0 +1,186 @@
+//! Other hosts as commands and metrics show them.
+
+use super::{Known, Outside};
+
+use crate::hosts::{Route, Sight, worker_name};
+use crate::part::Part;
+use crate::peers::PeerView;
+use netchannel_configuration::Configuration;
+use netchannel_control::hosts as shown;
+use netchannel_control::types::{Path, Socket};
+use netchannel_scheduler::Class;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+impl Part for Outside {
+    fn show(&self, hosts: &mut shown::Hosts) {
+        let now = Instant::now();
+        let view = self.peers.view(now);
+        self.scaling.show(&mut hosts.scheduler, now);
+        for (index, gauges) in self.hosts.gauges().iter().enumerate() {
+            let worker = hosts.worker_mut(&worker_name(index));
+            let read = |gauge: &AtomicU64| gauge.load(Ordering::Relaxed);
+            worker.number = u32::try_from(index).ok();
+            worker.core = u32::try_from(read(&gauges.core))
+                .unwrap_or(0)
+                .checked_sub(1);
+            worker.channels = read(&gauges.channels);
+            worker.sockets = read(&gauges.sockets);
+            worker.sleeps = read(&gauges.sleeps);
+        }
+        hosts.host_id = view.host.to_string();
+        hosts.epoch = format!("{:016x}", self.peers.epoch());
+        hosts.listen = view.listens.iter().map(ToString::to_string).collect();
+        let refused = view.refused.into_iter();
+        hosts
+            .refused
+            .extend(refused.map(|(reason, count)| shown::Refused {
+                reason: reason.to_owned(),
+                count,
+            }));
+        for peer in view.peers {
+            let known = peer.start.and_then(|(start, _)| self.starts.get(&start));
+            show_channels(&peer, known, &self.configuration, hosts);
+            show_peer(&peer, known, hosts.peer_mut(&peer.name));
+        }
+    }
+
+    fn show_sockets(&self, sockets: &mut [Socket]) {
+        let places = sockets.iter().enumerate();
+        let places = places.filter(|(_, socket)| socket.path == Path::Virtual);
+        let by_place: HashMap<(u64, u32), usize> = places
+            .map(|(index, socket)| ((socket.link, socket.slot), index))
+            .collect();
+        for known in self.starts.values() {
+            for sight in known.peer.sights() {
+                let index = by_place.get(&(sight.link, sight.slot));
+                if let Some(socket) = index.and_then(|index| sockets.get_mut(*index)) {
+                    show_sight(&sight, &known.name, socket);
+                }
+            }
+        }
+    }
+
+    fn connections(&self) -> u64 {
+        let starts = self.starts.values();
+        starts.map(|known| known.peer.connections() as u64).sum()
+    }
+
+    fn configure(&mut self, configuration: &Arc<Configuration>) -> Vec<String> {
+        self.apply(configuration)
+    }
+}
+
+/// The channels of a peer: what the peers know of each, and what the data plane knows.
+fn show_channels(
+    peer: &PeerView,
+    known: Option<&Known>,
+    configuration: &Configuration,
+    hosts: &mut shown::Hosts,
+) {
+    let (up, leaving) = known.map_or_else(Default::default, |known| known.peer.lines());
+    for route in &leaving {
+        let class = shown_class(route.id.class);
+        let channel = hosts.channel_mut(&peer.name, class, route.id.number);
+        channel.state = shown::State::Draining;
+        show_route(route, configuration, channel);
+    }
+    for line in &peer.lines {
+        let class = match line.class {
+            netchannel_wire::Class::Latency => shown::Class::Latency,
+            netchannel_wire::Class::Throughput => shown::Class::Throughput,
+        };
+        let channel = hosts.channel_mut(&peer.name, class, line.number.into());
+        channel.state = shown::State::Up;
+        channel.since_seconds = line.age.as_secs();
+        channel.dialled = line.dialled;
+        if let Some((local, remote)) = line.ends {
+            channel.local = local.to_string();
+            channel.remote = remote.to_string();
+        }
+        if let Some(route) = up.iter().find(|route| route.line == line.id) {
+            show_route(route, configuration, channel);
+        }
+    }
+}
+
+fn show_route(route: &Route, configuration: &Configuration, to: &mut shown::ChannelView) {
+    let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    "tcp".clone_into(&mut to.transport);
+    let said = configuration.transport.get(route.id.class);
+    let name = said.congestion_control.clone();
+    to.congestion_control = name.unwrap_or_else(default_congestion_control);
+    to.worker = u32::try_from(route.worker).unwrap_or(0);
+    to.queued_bytes = route.waiting();
+    to.unsent_bytes = read(&route.seen.unsent);
+    to.unacknowledged_bytes = read(&route.seen.unacknowledged);
+    to.round_trip_microseconds = read(&route.seen.round_trip).div_ceil(1000);
+    to.congestion_limited = route.seen.congestion_limited.load(Ordering::Relaxed);
+    to.retransmissions = read(&route.seen.retransmissions);
+    to.traffic = route.traffic.shown();
+}
+
+/// What the kernel uses where nothing is said.
+fn default_congestion_control() -> String {
+    let read = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    read.map_or_else(|_| String::new(), |name| name.trim().to_owned())
+}
+
+const fn shown_class(class: Class) -> shown::Class {
+    match class {
+        Class::Latency => shown::Class::Latency,
+        Class::Throughput => shown::Class::Throughput,
+    }
+}
+
+fn show_peer(peer: &PeerView, known: Option<&Known>, to: &mut shown::Peer) {
+    let up = |class| {
+        let lines = peer.lines.iter().filter(|line| line.class == class);
+        lines.count() as u64
+    };
+    to.state = match (peer.lines.is_empty(), peer.opening) {
+        (false, _) => shown::State::Up,
+        (true, true) => shown::State::Opening,
+        (true, false) => shown::State::Down,
+    };
+    to.reason.clone_from(&peer.trouble);
+    to.since_seconds = peer.since.map_or(0, |since| since.as_secs());
+    to.host_id = peer
+        .start
+        .map_or_else(String::new, |(_, host)| host.to_string());
+    to.latency.up = up(netchannel_wire::Class::Latency);
+    to.throughput.up = up(netchannel_wire::Class::Throughput);
+    to.listeners = peer.entries as u64;
+    to.announced = peer.told as u64;
+    to.dials = peer.counters.dialled;
+    to.failed_dials = peer.counters.failed;
+    to.lost_channels = peer.counters.lost;
+    to.violations = peer.counters.violations;
+    to.restarts = peer.counters.starts.saturating_sub(1);
+    if let Some(known) = known {
+        let counters = &known.peer.counters;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        to.sockets = known.peer.connections() as u64;
+        to.opened = read(&counters.opened);
+        to.refused = read(&counters.refused);
+        to.traffic = known.peer.traffic();
+        let (lines, _) = known.peer.lines();
+        let times = lines.iter().map(|line| read(&line.seen.round_trip));
+        let fastest = times.filter(|time| *time > 0).min();
+        to.round_trip_microseconds = fastest.map_or(0, |time| time.div_ceil(1000));
+    }
+}
+
+fn show_sight(sight: &Sight, host: &str, to: &mut Socket) {
+    to.path = Path::Channel;
+    host.clone_into(&mut to.host);
+    let class = shown_class(sight.class);
+    class.name().clone_into(&mut to.class);
+    sight.source.clone_into(&mut to.class_source);
+    let channels: Vec<String> = sight.channels.iter().map(ToString::to_string).collect();
+    if !channels.is_empty() {
+        to.channels = channels.join(",");
+    }
+}
