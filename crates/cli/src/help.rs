@@ -65,9 +65,9 @@ Examples:
   netchannel ss --path kernel
   netchannel ss --listening --json
 
-Reasons why a socket is not virtual:
-  no-daemon, no-listener, remote, backlog-full, quota, option, plain-client, unsupported,
-  link-failed, no-entry, no-port
+Reasons why a socket is kernel TCP:
+  no-daemon, no-listener, remote, peer-down, backlog-full, quota, option, plain-client,
+  unsupported, link-failed, no-entry, no-port
 
 Exit codes:
   0  a daemon answered    1  none did, or it refused    2  the command line is wrong";

@@ -17,6 +17,7 @@ use serde_json::Value;
 /// Ports of the programs: one under NetChannel, and one that is not.
 const PORT: u16 = 4100;
 const PLAIN: u16 = 4101;
+const ENDS: u16 = 4102;
 /// Bytes of a message.
 const MESSAGE: usize = 256 << 10;
 
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     match words.first().map(String::as_str) {
         Some("serve") => serve(port(1)),
         Some("talk") => talk(&words[1], port(2)),
+        Some("ends") => ends(port(1)),
         Some("connect") => connect(words[1].parse().expect("an address"), port(2)),
         Some("--list") => {
             println!("operator: test");
@@ -50,6 +52,22 @@ fn serve(port: u16) -> ExitCode {
         });
     }
     ExitCode::SUCCESS
+}
+
+/// Takes one connection and reads until it is reset; an end is a failure.
+fn ends(port: u16) -> ExitCode {
+    let listener = TcpListener::bind(("0.0.0.0", port)).expect("a listener");
+    let (mut stream, _) = listener.accept().expect("a connection");
+    loop {
+        match stream.read(&mut [0; 100]) {
+            Ok(0) => return ExitCode::FAILURE,
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+                return ExitCode::SUCCESS;
+            }
+        }
+    }
 }
 
 /// Sends messages and checks what comes back, until its input ends.
@@ -227,6 +245,7 @@ fn test() -> ExitCode {
     println!("test channels_come_and_go ... ok");
     fallbacks_say_why(&mut world, &there);
     println!("test fallbacks_say_why ... ok");
+    println!("test a_dead_daemon_is_no_end ... ok");
     ExitCode::SUCCESS
 }
 
@@ -365,9 +384,23 @@ fn fallbacks_say_why(world: &mut World, there: &str) {
     let _plain = world.start(Which::B, Over::Kernel, &["serve", &PLAIN.to_string()], None);
     fallback(world, there, PLAIN, "no-listener");
     fallback(world, "10.99.9.9", PORT, "remote");
+    let words = ["ends", &ENDS.to_string()];
+    let reader = world.start(Which::B, Over::NetChannel, &words, None);
+    world.until(Which::A, &["peers"], |peers| {
+        number(&peers[0]["listeners"]) > 1
+    });
+    let words = ["connect", there, &ENDS.to_string()];
+    let _client = world.start(Which::A, Over::NetChannel, &words, None);
+    world.until(Which::B, &["ss"], |sockets| {
+        let mut all = list(sockets).iter();
+        let here = format!(":{ENDS}");
+        all.any(|one| text(one, "path") == "channel" && text(one, "local").ends_with(&here))
+    });
     if let Some(daemon) = world.hosts.daemon(Which::B) {
         daemon.kill();
     }
+    // A daemon that dies is no end of the stream.
+    reader.finish();
     world.until(Which::A, &["peers"], |peers| {
         text(&peers[0], "state") != "up"
     });

@@ -10,6 +10,9 @@ use netchannel_control::types::Path;
 /// Sockets that are shown at most: the fastest.
 const MOST_SOCKETS: usize = 200;
 
+/// Decisions that are shown at most.
+const MOST_DECISIONS: usize = 4;
+
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
@@ -51,7 +54,9 @@ pub fn page(look: &Look, moved: &Moved) -> Vec<Line> {
     } else {
         peers(&mut lines, look, moved);
         channels(&mut lines, look, moved);
+        decisions(&mut lines, look);
     }
+    programs(&mut lines, moved);
     sockets(&mut lines, moved);
     lines
 }
@@ -162,6 +167,40 @@ fn channels(lines: &mut Vec<Line>, look: &Look, moved: &Moved) {
         ]
     });
     tabled(lines, &head, rows.collect());
+}
+
+/// What the scheduler decided last, the latest first.
+fn decisions(lines: &mut Vec<Line>, look: &Look) {
+    let scheduler = &look.hosts.scheduler;
+    if scheduler.decisions.is_empty() {
+        return;
+    }
+    let rows = scheduler.decisions.iter().rev().take(MOST_DECISIONS);
+    let rows = rows.map(|one| {
+        let ago = format!("{} ago", duration(one.seconds_ago));
+        vec![ago, one.peer.clone(), one.text.clone()]
+    });
+    tabled(lines, &["DECIDED", "PEER", "WHAT AND WHY"], rows.collect());
+}
+
+/// Programs with more than one socket that moves: what theirs move together.
+fn programs(lines: &mut Vec<Line>, moved: &Moved) {
+    let several = moved.programs.iter().filter(|one| one.sockets > 1);
+    let rows: Vec<_> = several
+        .map(|one| {
+            vec![
+                one.name.clone(),
+                one.process.to_string(),
+                one.sockets.to_string(),
+                bytes(one.sent_per_second),
+                bytes(one.received_per_second),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        let head = ["PROGRAM", "PID", "MOVING", "SENT/s", "RECEIVED/s"];
+        tabled(lines, &head, rows);
+    }
 }
 
 fn sockets(lines: &mut Vec<Line>, moved: &Moved) {

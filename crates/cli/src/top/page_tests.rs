@@ -1,5 +1,5 @@
 use super::*;
-use netchannel_control::hosts::{Class, Hosts, State};
+use netchannel_control::hosts::{Class, Decision, Hosts, State};
 use netchannel_control::types::{Program, Socket, Status};
 use std::time::{Duration, Instant};
 
@@ -72,9 +72,13 @@ fn without_peers_the_programs_of_this_host_are_shown() {
     );
     assert_eq!(lines[3], NO_PEERS);
     // The fastest first; what does not move is left out.
-    assert_eq!(lines.len(), 8, "{lines:?}");
-    assert!(lines[6].contains("127.0.0.1:10006  4.0 KiB"), "{lines:?}");
-    assert!(lines[7].contains("127.0.0.1:10005  100 B"), "{lines:?}");
+    assert_eq!(lines.len(), 11, "{lines:?}");
+    assert!(
+        lines[6].contains("redis-server  100  2       4.0 KiB"),
+        "{lines:?}"
+    );
+    assert!(lines[9].contains("127.0.0.1:10006  4.0 KiB"), "{lines:?}");
+    assert!(lines[10].contains("127.0.0.1:10005  100 B"), "{lines:?}");
 }
 
 #[test]
@@ -91,6 +95,11 @@ fn peers_and_channels_are_shown_with_their_rates() {
         let channel = hosts.channel_mut("beta", Class::Throughput, 2);
         channel.traffic.received_bytes = seconds << 10;
         channel.since_seconds = seconds;
+        hosts.scheduler.decisions = vec![Decision {
+            seconds_ago: 61,
+            peer: "beta".to_owned(),
+            text: "add a throughput channel: workers busy".to_owned(),
+        }];
         hosts.worker_mut("hosts-T").processor_nanoseconds = seconds * 981_000_000;
         hosts
     };
@@ -105,6 +114,10 @@ fn peers_and_channels_are_shown_with_their_rates() {
     assert!(
         lines[8].starts_with("beta  T2") && lines[8].contains("1.0 KiB"),
         "{lines:?}"
+    );
+    assert_eq!(
+        lines[11],
+        "1 min 1 s ago  beta  add a throughput channel: workers busy"
     );
 }
 

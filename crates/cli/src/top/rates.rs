@@ -22,6 +22,8 @@ pub struct Moved {
     pub peers: Vec<PeerRates>,
     /// Channels.
     pub channels: Vec<ChannelRates>,
+    /// Programs that moved anything, the fastest first.
+    pub programs: Vec<ProgramRates>,
     /// Sockets that moved anything, the fastest first.
     pub sockets: Vec<SocketRates>,
 }
@@ -57,6 +59,21 @@ pub struct ChannelRates {
     /// How fast.
     #[serde(flatten)]
     pub rates: Rates,
+}
+
+/// A program.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProgramRates {
+    /// Its name.
+    pub name: String,
+    /// Its process identifier.
+    pub process: u32,
+    /// Sockets that moved anything.
+    pub sockets: u64,
+    /// Bytes written.
+    pub sent_per_second: u64,
+    /// Bytes read.
+    pub received_per_second: u64,
 }
 
 /// A socket of a program.
@@ -101,6 +118,7 @@ impl Moved {
             number: channel.number,
             rates: rates::of_channel(&before.hosts, &after.hosts, channel),
         });
+        let sockets = sockets(before, after, span);
         Self {
             seconds: span.as_secs_f64(),
             connects: programs(before, after, span, |one| one.connects),
@@ -110,7 +128,8 @@ impl Moved {
             threads: threads.collect(),
             peers: peers.collect(),
             channels: channels.collect(),
-            sockets: sockets(before, after, span),
+            programs: by_program(&sockets),
+            sockets,
         }
     }
 }
@@ -161,4 +180,33 @@ fn sockets(before: &Look, after: &Look, span: Duration) -> Vec<SocketRates> {
         std::cmp::Reverse(all)
     });
     moved
+}
+
+fn by_program(sockets: &[SocketRates]) -> Vec<ProgramRates> {
+    let mut programs: Vec<ProgramRates> = Vec::new();
+    for one in sockets {
+        let socket = &one.socket;
+        let found = programs
+            .iter()
+            .position(|program| program.process == socket.process);
+        let index = found.unwrap_or_else(|| {
+            programs.push(ProgramRates {
+                name: socket.name.clone(),
+                process: socket.process,
+                sockets: 0,
+                sent_per_second: 0,
+                received_per_second: 0,
+            });
+            programs.len() - 1
+        });
+        let program = &mut programs[index];
+        program.sockets += 1;
+        program.sent_per_second += one.sent_per_second;
+        program.received_per_second += one.received_per_second;
+    }
+    programs.sort_by_key(|one| {
+        let all = one.sent_per_second.saturating_add(one.received_per_second);
+        std::cmp::Reverse(all)
+    });
+    programs
 }

@@ -504,7 +504,9 @@ fn tell_program(
     active: bool,
 ) -> Result<(), Fault> {
     if active && changes.contains(Changes::ESTABLISHED) {
-        lane.set_flags(side_flags::ESTABLISHED | side_flags::ACCEPTED);
+        // A daemon that dies leaves a connection that is cut, not one that has ended.
+        let flags = side_flags::ESTABLISHED | side_flags::ACCEPTED | side_flags::ABORTS;
+        lane.set_flags(flags);
     }
     if changes.contains(Changes::ACKNOWLEDGED) {
         lane.consume(socket.acknowledged())?;

@@ -221,6 +221,7 @@ impl Worker {
             }
             return self.fail(ticket, Errno::AGAIN);
         };
+        lane.resets_if_lost();
         let addresses = (&syn.client, &syn.server);
         if !end.announce(lane.handle(), syn.listener, addresses, claimed) {
             lane.withdraw();
@@ -244,6 +245,7 @@ impl Worker {
         let Some((lane, anchor)) = lane else {
             return self.fail(ticket, Errno::AGAIN);
         };
+        lane.resets_if_lost();
         let handle = lane.handle();
         end.describe(handle, syn.listener, (&syn.client, &syn.server));
         if let Some(pending) = self.pending(ticket) {
