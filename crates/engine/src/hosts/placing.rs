@@ -115,6 +115,11 @@ impl Worker {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that can not go on fails"
+)]
 mod tests {
     use super::*;
 
