@@ -9,7 +9,9 @@ use crate::lane::Lane;
 use crate::lock;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
-use crate::{HEAP, attach, epoll, faults, foreign, limits, listener, poll, ports, receiver, sys};
+use crate::{
+    HEAP, attach, epoll, faults, foreign, limits, listener, names, poll, ports, receiver, sys,
+};
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
 
@@ -133,4 +135,5 @@ unsafe extern "C" fn in_child() {
     epoll::reset_in_child();
     poll::reset_in_child();
     listener::reset_in_child();
+    names::reset_in_child();
 }

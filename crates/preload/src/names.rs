@@ -9,6 +9,7 @@ use netchannel_abi::program::RELAY;
 use netchannel_abi::reason::Reason;
 
 use crate::attach::Attachment;
+use crate::lock::Lock;
 use crate::{clock, limits, sys, user};
 
 /// Reads a program's address; `None` for other families, a short structure, or a bad pointer.
@@ -101,8 +102,36 @@ pub fn of_kernel(fd: c_int, peer: bool) -> Option<Address> {
     }
 }
 
+/// How long the kernel's choice of an address holds: routes change seldom, connections come by the thousand.
+const CHOSEN: u64 = 10_000 * clock::MICROSECOND;
+
+/// The last destination, the address chosen for it, and when.
+static SOURCE: Lock<Option<(Address, Address, u64)>> = Lock::new(None);
+
 /// The address of this host from which the kernel would connect to another; without a port.
 pub fn source(to: &Address) -> Option<Address> {
+    let to = Address { port: 9, ..*to };
+    let now = clock::now();
+    if let Some((known, chosen, at)) = SOURCE.lock().and_then(|last| *last)
+        && known == to
+        && now.wrapping_sub(at) < CHOSEN
+    {
+        return Some(chosen);
+    }
+    let chosen = ask_source(&to)?;
+    if let Some(mut last) = SOURCE.lock() {
+        *last = Some((to, chosen, now));
+    }
+    Some(chosen)
+}
+
+/// In a forked child: nobody holds the lock.
+pub fn reset_in_child() {
+    SOURCE.reset();
+}
+
+/// Asks the kernel, with a socket that sends nothing.
+fn ask_source(to: &Address) -> Option<Address> {
     let six = to.family == INET6;
     let family = if six { libc::AF_INET6 } else { libc::AF_INET };
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;

@@ -173,6 +173,11 @@ impl Lane {
         });
         match taken {
             None => return,
+            // It has just spoken.
+            Some(Ok(1..)) => {
+                let checked = &self.socket.local.checked;
+                checked.store(clock::now(), Ordering::Relaxed);
+            }
             Some(Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)) => self.peer_ended(),
             Some(_) => {}
         }
