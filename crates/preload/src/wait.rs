@@ -6,6 +6,7 @@ use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use netchannel_abi::link::waiter as bits;
+use netchannel_abi::program::RELAY;
 
 use crate::clock::{self, MICROSECOND};
 use crate::lane::Lane;
@@ -23,8 +24,19 @@ const POLITE: u64 = 3 * MICROSECOND;
 /// A yield that takes this long gave the processor to another thread.
 const CROWDED: u64 = 8 * MICROSECOND;
 
+/// So long a thread lets others run, again and again, rather than sleep and have to be woken.
+const WAY: u64 = 300 * MICROSECOND;
+/// A yield that takes less found nobody who wanted the processor.
+const NOBODY: u64 = MICROSECOND;
+/// After one that takes more, somebody has the processor who does not sleep: whoever is woken is sooner there.
+const HOGGED: u64 = 500 * MICROSECOND;
+/// So many times what was lost by giving way in vain goes by until it is tried again.
+const REST: u64 = 32;
+
 thread_local! {
     static BUDGET: Cell<u64> = const { Cell::new(20 * MICROSECOND) };
+    /// When giving way is tried again.
+    static NEXT: Cell<u64> = const { Cell::new(0) };
 }
 
 static ALONE: AtomicBool = AtomicBool::new(false);
@@ -66,11 +78,37 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
             let before = clock::now();
             sys::yield_now();
             if clock::now().wrapping_sub(before) > CROWDED {
-                // Somebody else needed the processor: whoever sleeps is woken sooner than whoever
-                // stands in line.
+                // Somebody else needed the processor.
                 BUDGET.set(LEAST);
-                return false;
+                return ready();
             }
+        }
+    }
+}
+
+/// Where others want the processor, what they do with it may be what is waited for: then nobody has to wake anybody. Tried less
+/// often where it was in vain. Towards another host two daemons have to run before anything can come; between programs of one host
+/// whoever is woken goes first, which is faster.
+#[cold]
+fn give_way(mut ready: impl FnMut() -> bool) -> bool {
+    let start = clock::now();
+    if NEXT.get().wrapping_sub(start).cast_signed() > 0 {
+        return false;
+    }
+    let mut before = start;
+    loop {
+        sys::yield_now();
+        let now = clock::now();
+        let away = now.wrapping_sub(before);
+        before = now;
+        let found = ready();
+        if found && away < HOGGED {
+            return true;
+        }
+        let lost = now.wrapping_sub(start);
+        if found || !(NOBODY..=HOGGED).contains(&away) || lost > WAY {
+            NEXT.set(now.wrapping_add(REST * lost));
+            return found;
         }
     }
 }
@@ -93,7 +131,7 @@ pub fn learn(start: u64) {
 /// Waits until `wanted` ([`bits::DATA`] or [`bits::SPACE`]) may have come. Errors as a blocking
 /// socket call: `EAGAIN` after its timeout, `EINTR`.
 pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> Result<(), i32> {
-    if spin(|| ready(lane)) {
+    if spin(|| ready(lane)) || lane.link.listener == RELAY && give_way(|| ready(lane)) {
         return Ok(());
     }
     let entry = lane.socket.entry;

@@ -26,14 +26,16 @@ impl Worker {
                 self.on_window(line, told.handle, window);
             }
             Frame::Fin(fin) => self.with(line, fin.handle, Arrived::Fin, |remote| {
+                let mut state = remote.lock();
+                state.hold_bell();
                 // A violation has reset the socket.
-                let _ = remote.lock().socket.on_fin(fin.sequence, now);
+                let _ = state.socket.on_fin(fin.sequence, now);
             }),
             Frame::NcSynAck(answer) => self.on_answer(line, &answer),
             Frame::NcSyn(syn) => {
                 let peer = Arc::clone(&line.peer);
                 match self.index {
-                    FRONT => self.on_asked(&peer, &syn),
+                    FRONT => self.asked.push((peer, syn)),
                     _ => self.tell(FRONT, Letter::Asked(peer, syn)),
                 }
             }
@@ -94,6 +96,7 @@ impl Worker {
         let ask = window.ask;
         self.with(line, handle, Arrived::Window { ask }, |remote| {
             let mut state = remote.lock();
+            state.hold_bell();
             // A violation has reset the socket.
             let _ = state.socket.on_window(window, now);
             remote.follow(&mut state, now);
@@ -113,6 +116,7 @@ impl Worker {
                 return state.socket.abort(Reason::Violation, now);
             }
             state.theirs = Some(answer.responder);
+            state.hold_bell();
             // A violation has reset the socket.
             let _ = state.socket.on_answer(answer.limit, now);
             remote.follow(&mut state, now);

@@ -21,6 +21,10 @@ const BEYOND: usize = 4 << 10;
 pub const LARGE: usize = 32 << 10;
 /// Bytes that wait for a peer that does not read; beyond that nothing of it is read either.
 const MOST_UNSENT: u64 = 4 << 20;
+/// Frames are gathered for this long at most, in nanoseconds: a call that writes costs as much.
+const GATHERING: u64 = 10_000;
+/// So many bytes are worth a call of their own.
+const GATHERED: u64 = 16 << 10;
 /// Room that a read needs at least behind what is unread.
 const LEAST_ROOM: usize = Parser::LEAST_BUFFER;
 
@@ -233,6 +237,12 @@ impl Line {
     pub fn look_at_transport(&mut self) {
         let status = self.channel.status();
         self.route.seen.note(&status);
+    }
+
+    /// Whether what waits is little, and so little time has passed since something was written that more can be gathered.
+    pub fn may_gather(&self, now: u64) -> bool {
+        let length = self.outbox.length();
+        length > 0 && length < GATHERED && now.saturating_sub(self.said) < GATHERING
     }
 
     /// Shows others how much waits.

@@ -128,6 +128,13 @@ impl Worker {
     /// Writes what waits.
     pub(super) fn flush_lines(&mut self) {
         for index in 0..self.lines.len() {
+            let now = self.now;
+            let line = self.lines.get(index).and_then(Option::as_ref);
+            if self.moved && line.is_some_and(|line| line.may_gather(now)) {
+                // Where this pass brought something, the next one may too. The first that brings nothing writes.
+                self.busy = true;
+                continue;
+            }
             self.flush_line(index);
         }
     }

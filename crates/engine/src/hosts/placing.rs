@@ -9,8 +9,7 @@ use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use std::sync::atomic::Ordering;
 
-/// Below so many processors nothing is pinned or preferred: programs and workers share them all, and the kernel sees who waits. A
-/// worker that spins in front of the program that it waits for makes both wait (sockperf on two: P99.9 four to ten times as long).
+/// Below so many processors nothing is pinned: programs and workers share them all, and the kernel sees who waits.
 const LEAST_CORES: usize = 4;
 
 /// The processors that this process may use.
@@ -51,6 +50,11 @@ fn plan(policies: &Settings, cores: &[Core], workers: usize) -> Vec<Placed> {
     let Ok(mut policy) = Registry::builtin().placement(policies.get(Kind::Placement)) else {
         return Vec::new();
     };
+    let cores = if cores.len() < LEAST_CORES {
+        &[]
+    } else {
+        cores
+    };
     let (mut occupied, mut places) = (Vec::new(), Vec::new());
     for index in 0..workers {
         let class = match index {
@@ -76,12 +80,7 @@ impl Worker {
     /// Goes where the policy wants it. What the system does not permit is left as it is.
     pub(super) fn take_place(&self) {
         let shared = &self.shared;
-        let workers = shared.inboxes.len();
-        let places = if shared.cores.len() < LEAST_CORES {
-            Vec::new()
-        } else {
-            plan(&self.policies, &shared.cores, workers)
-        };
+        let places = plan(&self.policies, &shared.cores, shared.inboxes.len());
         let Some(placed) = places.get(self.index) else {
             return;
         };
@@ -111,46 +110,5 @@ impl Worker {
                 "; its priority stays as it is"
             }
         );
-    }
-}
-
-#[cfg(test)]
-#[allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test that can not go on fails"
-)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn latency_has_a_processor_of_its_own_where_there_are_enough() {
-        let core = |number| Core {
-            id: CoreId(number),
-            physical: number,
-            group: 0,
-            node: 0,
-        };
-        let four: Vec<Core> = (0..4).map(core).collect();
-        let places = plan(&Settings::default(), &four, 4);
-        let cores: Vec<_> = places.iter().filter_map(|one| one.core).collect();
-        assert_eq!(cores.len(), 4);
-        assert!(
-            cores.iter().skip(1).all(|core| *core != cores[0]),
-            "{cores:?}"
-        );
-        let nice: Vec<i8> = places.iter().map(|one| one.nice).collect();
-        assert_eq!(nice, [-10, 0, 0, 0]);
-        let mut policies = Settings::default();
-        policies.set(Registry::builtin().parse("anywhere").unwrap());
-        let places = plan(&policies, &four, 4);
-        assert!(places.iter().all(|one| one.core.is_none()));
-    }
-
-    #[test]
-    fn this_host_has_processors() {
-        let cores = cores();
-        assert!(!cores.is_empty());
-        assert!(cores.iter().all(|core| core.physical <= core.id.0));
     }
 }

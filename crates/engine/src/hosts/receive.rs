@@ -30,6 +30,7 @@ impl Worker {
             let filled = line.take()?;
             if filled.bytes > 0 {
                 line.heard = self.now;
+                self.moved = true;
             }
             if filled.direct > 0 {
                 self.written(line, filled.direct);
@@ -179,6 +180,7 @@ impl Worker {
     ) -> Incoming {
         let now = self.now;
         let mut state = remote.lock();
+        state.hold_bell();
         state.used.note(channel, now);
         let length = u32::try_from(total).unwrap_or(u32::MAX);
         let end = sequence.wrapping_add(u64::from(length));

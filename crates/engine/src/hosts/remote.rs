@@ -321,6 +321,21 @@ pub fn frame_to(
 }
 
 impl State {
+    /// Its program is woken at the end of the pass: the caller touches the socket.
+    pub const fn hold_bell(&mut self) {
+        if let Some(lane) = &mut self.lane {
+            lane.hold_bell();
+        }
+    }
+
+    /// Whether its program is to be woken.
+    pub const fn owes_bell(&mut self) -> bool {
+        match &mut self.lane {
+            Some(lane) => lane.owes(),
+            None => false,
+        }
+    }
+
     /// Bytes from `sequence` on go to a channel; gives how many of them have gone before.
     pub fn note_sent(&mut self, sequence: u64, bytes: u32) -> u64 {
         let end = sequence.saturating_add(u64::from(bytes));

@@ -54,8 +54,23 @@ impl Worker {
         self.front.as_mut()?.pending(ticket)
     }
 
+    /// Leads on what peers have asked for. Links whose programs have let go of them before that are known by then.
+    pub(super) fn route_asked(&mut self) {
+        if self.asked.is_empty() {
+            return;
+        }
+        let mut news = Vec::new();
+        self.cells.ask(&mut news);
+        for one in news {
+            self.on_news(one);
+        }
+        for (peer, syn) in std::mem::take(&mut self.asked) {
+            self.on_asked(&peer, &syn);
+        }
+    }
+
     /// A peer asks for a connection.
-    pub(super) fn on_asked(&mut self, peer: &Arc<Peer>, syn: &NcSyn) {
+    fn on_asked(&mut self, peer: &Arc<Peer>, syn: &NcSyn) {
         let asked = peer.sockets().ask(syn.handle);
         match asked {
             Asked::New => {}
@@ -107,7 +122,8 @@ impl Worker {
         if front.targets.is_full(listener, Instant::now(), waits) {
             return self.fail(ticket, Errno::AGAIN);
         }
-        match front.targets.choose(listener, |key| cells.link(key)) {
+        let alive = |key| cells.link(key).filter(|end| end.is_alive());
+        match front.targets.choose(listener, alive) {
             Choice::Link(key, claimed) => return self.connect(ticket, key, claimed),
             Choice::Offer(key) => return self.offer(ticket, key),
             Choice::Ask => self.report(Report::Ask(Ask::Link(listener, syn.server))),
@@ -223,7 +239,13 @@ impl Worker {
         };
         lane.resets_if_lost();
         let addresses = (&syn.client, &syn.server);
-        if !end.announce(lane.handle(), syn.listener, addresses, claimed) {
+        if end.post(lane.handle(), syn.listener, addresses) {
+            // Its program is woken when all that came has been posted.
+            self.posted.push((key, claimed));
+        } else {
+            if claimed {
+                end.ring();
+            }
             lane.withdraw();
             return self.fail(ticket, Errno::AGAIN);
         }

@@ -31,6 +31,9 @@ impl Worker {
         let blocked = self.say(remote, &mut state);
         state.want_space(now);
         remote.follow(&mut state, now);
+        if state.owes_bell() {
+            self.bells.push(Arc::clone(remote));
+        }
         let sendable = state.socket.sendable();
         let timer = state.socket.next_timeout().unwrap_or(NEVER);
         let over = remote.is_over(&state, now);

@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Name of the inbox among the worker's own descriptors; lines come behind it.
 const INBOX: u32 = 0;
@@ -26,6 +26,8 @@ const WARM: u64 = 1_000_000;
 const ACCOUNT: u64 = 10_000_000;
 /// How busy it is, and how its channels are, is looked at this often, in nanoseconds.
 const WINDOW: u64 = 20_000_000;
+/// While it spins, a worker looks at its lines this often.
+const LOOK_EVERY: Duration = Duration::from_micros(1);
 
 /// What a worker is told.
 pub enum Letter {
@@ -86,6 +88,14 @@ pub struct Worker {
     pub(super) touched: Vec<Arc<Remote>>,
     pub(super) spare: Vec<Arc<Remote>>,
     letters: Vec<Letter>,
+    /// (front) Connections that peers have asked for in this pass.
+    pub(super) asked: Vec<(Arc<Peer>, NcSyn)>,
+    /// Links with new connections for programs that may sleep, and whether those were claimed.
+    pub(super) posted: Vec<(Key, bool)>,
+    /// Sockets whose programs are to be woken.
+    pub(super) bells: Vec<Arc<Remote>>,
+    /// This pass brought something.
+    pub(super) moved: bool,
     /// There is more to do than was done.
     pub(super) busy: bool,
     pub(super) now: u64,
@@ -123,6 +133,10 @@ impl Worker {
             touched: Vec::new(),
             spare: Vec::new(),
             letters: Vec::new(),
+            asked: Vec::new(),
+            posted: Vec::new(),
+            bells: Vec::new(),
+            moved: false,
             busy: false,
             now: 0,
             stop: false,
@@ -191,6 +205,7 @@ impl Worker {
 
     /// One pass over all there is.
     fn work(&mut self, news: &mut Vec<News>) {
+        self.moved = !news.is_empty();
         self.read_letters();
         for one in news.drain(..) {
             self.on_news(one);
@@ -200,10 +215,27 @@ impl Worker {
             self.on_timer(number);
         }
         self.retry();
+        self.route_asked();
         self.settle_all();
         self.send_all();
         self.flush_lines();
         self.settle_all();
+        self.ring_bells();
+        self.busy |= !self.asked.is_empty();
+    }
+
+    /// Wakes the programs that have news. All at the end: whoever is woken may take the processor.
+    fn ring_bells(&mut self) {
+        for (key, claimed) in self.posted.drain(..) {
+            if let Some(end) = self.cells.link(key) {
+                end.rouse(claimed);
+            }
+        }
+        for remote in self.bells.drain(..) {
+            if let Some(lane) = &mut remote.lock().lane {
+                lane.ring_owed();
+            }
+        }
     }
 
     fn sleep(&mut self, news: &mut Vec<News>) {
@@ -226,8 +258,14 @@ impl Worker {
         let warm = |line: &Line| *now - line.heard.max(line.said).min(*now) < WARM;
         let any_warm = lines.iter().flatten().any(|line| warm(line));
         let lines = RefCell::new(lines);
+        let mut asked = None;
         let look = || {
             let mut found = inbox.has_any();
+            // Each look at a line is a system call.
+            if asked.is_some_and(|at: Instant| at.elapsed() < LOOK_EVERY) {
+                return found;
+            }
+            asked = Some(Instant::now());
             for line in lines.borrow_mut().iter_mut().flatten() {
                 found |= warm(line) && line.may_be_read() && line.peek();
             }
@@ -282,7 +320,7 @@ impl Worker {
                 key,
             } => self.send_for_other(&remote, (sequence, length), hold, key),
             Letter::Control { remote, frame, key } => self.say_for_other(&remote, &frame, key),
-            Letter::Asked(peer, syn) => self.on_asked(&peer, &syn),
+            Letter::Asked(peer, syn) => self.asked.push((peer, syn)),
             Letter::Routes(peer) => self.refresh(&peer),
             Letter::Look(number) => {
                 if let Some(key) = self.keys.get(&number).copied() {
@@ -348,7 +386,7 @@ impl Worker {
         }
     }
 
-    fn on_news(&mut self, news: News) {
+    pub(super) fn on_news(&mut self, news: News) {
         match news {
             News::Own(INBOX) => {
                 if let Some(inbox) = self.shared.inboxes.get(self.index) {

@@ -21,6 +21,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +30,12 @@ use std::time::{Duration, Instant};
 const MOST_EVENTS: usize = 256;
 /// While there is work the kernel is looked at this often.
 const KERNEL_EVERY: Duration = Duration::from_micros(50);
+/// Doorbells are left in a channel up to this number; more than twice as many fit.
+const MOST_UNREAD: u32 = 64;
+/// The end of a channel is looked for behind so many times what is read of it at once.
+const MOST_READS: u32 = 8;
+/// A link that brought no news for so many sleeps costs nothing until it brings some.
+const MOST_CALM: u32 = 16;
 /// In place of a slot: the link channel.
 const CHANNEL: u32 = u32::MAX;
 
@@ -57,6 +64,10 @@ struct Watched {
     awake: bool,
     /// This worker takes the link's new connections, and reads its channel.
     front: bool,
+    /// Sleeps since it had news.
+    calm: Cell<u32>,
+    /// Most doorbells that lie in the channel: each asked-for one, since it was last read.
+    unread: u32,
 }
 
 impl Watched {
@@ -147,13 +158,17 @@ impl Cells {
         };
         if front {
             let data = EventData::new_u64(word(key, CHANNEL));
-            epoll::add(&*self.epoll, end.channel(), data, EventFlags::IN).ok()?;
+            // Edges: a doorbell wakes without being read.
+            let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+            epoll::add(&*self.epoll, end.channel(), data, flags).ok()?;
         }
         let watched = Watched {
             end,
             cell,
             awake: true,
             front,
+            calm: Cell::new(0),
+            unread: 0,
         };
         *self.links.get_mut(index(key))? = Some(watched);
         self.awake.push(key);
@@ -213,6 +228,11 @@ impl Cells {
         }
     }
 
+    /// Asks the kernel what it has now.
+    pub fn ask(&mut self, news: &mut Vec<News>) {
+        self.ask_kernel(news, Some(Duration::ZERO));
+    }
+
     /// Sleeps until there is something, or `until`. A short spin comes before, where that pays.
     pub fn sleep(&mut self, news: &mut Vec<News>, until: Option<Instant>) {
         let spins = !self.awake.is_empty();
@@ -235,21 +255,21 @@ impl Cells {
         if spins && self.patience.spin(any) {
             return self.collect(news);
         }
-        let mut found = Vec::new();
-        for key in std::mem::take(&mut self.awake) {
-            arm(&mut self.links, key);
-            if has_news(&self.links, key) {
-                found.push(key);
-            }
+        let slept = std::mem::take(&mut self.awake);
+        let mut found = false;
+        for key in &slept {
+            arm(&mut self.links, *key);
+            found |= has_news(&self.links, *key);
         }
-        if arm_others() || !found.is_empty() {
-            found.into_iter().for_each(|key| self.wake(key));
+        if arm_others() || found {
+            slept.into_iter().for_each(|key| self.stay_awake(key));
             return self.collect(news);
         }
         let start = Instant::now();
         let patience = until.map(|until| until.saturating_duration_since(start));
         self.ask_kernel(news, patience);
         self.patience.learn(self.asked_kernel.duration_since(start));
+        slept.into_iter().for_each(|key| self.stay_awake(key));
         self.collect(news);
     }
 
@@ -272,6 +292,14 @@ impl Cells {
         self.wake(key);
     }
 
+    /// Where there was news of late there will be more, which shall not cost a token again.
+    fn stay_awake(&mut self, key: Key) {
+        let watched = self.links.get(index(key)).and_then(Option::as_ref);
+        if watched.is_some_and(|watched| watched.calm.get() < MOST_CALM || watched.has_news()) {
+            self.wake(key);
+        }
+    }
+
     fn wake(&mut self, key: Key) {
         if let Some(Some(watched)) = self.links.get_mut(index(key))
             && !watched.awake
@@ -280,6 +308,9 @@ impl Cells {
             self.awake.push(key);
             if let Some(shared) = watched.end.cell(watched.end.role(), watched.cell) {
                 cell::wake(&shared.asleep);
+            }
+            if watched.takes_jobs() {
+                watched.end.listen_no_more();
             }
         }
     }
@@ -291,11 +322,13 @@ impl Cells {
             };
             let end = &watched.end;
             if watched.takes_jobs() && end.has_jobs() {
+                watched.calm.set(0);
                 take_jobs(*key, end, news);
             }
             if let Some(shared) = end.cell(end.role(), watched.cell) {
                 let slots = end.layout.slots;
                 cell::take(&shared.summary, &shared.ready, |slot| {
+                    watched.calm.set(0);
                     if let (true, Ok(slot)) = (slot < slots, u32::try_from(slot)) {
                         news.push(News::Ready(*key, slot));
                     }
@@ -321,24 +354,29 @@ impl Cells {
                 continue;
             };
             self.wake(key);
-            if low == CHANNEL {
-                self.on_channel(key, news);
-            } else {
-                let end = EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR;
-                news.push(News::Token(key, low, flags.intersects(end)));
+            let end = EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR;
+            let end = flags.intersects(end);
+            match low {
+                CHANNEL if end => self.on_channel_end(key, news),
+                CHANNEL => {}
+                slot => news.push(News::Token(key, slot, end)),
             }
         }
     }
 
-    fn on_channel(&self, key: Key, news: &mut Vec<News>) {
+    /// The program let go of its end. Told once: all that it sent before is read here.
+    fn on_channel_end(&self, key: Key, news: &mut Vec<News>) {
         let Some(end) = self.link(key) else { return };
-        if !end.read_channel() {
-            // What was announced before the end is still taken.
-            if end.role() == Role::Server && end.is_alive() {
-                take_jobs(key, end, news);
+        for _ in 0..MOST_READS {
+            if !end.read_channel() {
+                break;
             }
-            news.push(News::Ended(key));
         }
+        // What was announced before the end is still taken.
+        if end.role() == Role::Server && end.is_alive() {
+            take_jobs(key, end, news);
+        }
+        news.push(News::Ended(key));
     }
 }
 
@@ -355,12 +393,19 @@ fn take_jobs(key: Key, end: &LinkEnd, news: &mut Vec<News>) {
 fn arm(links: &mut [Option<Watched>], key: Key) {
     if let Some(Some(watched)) = links.get_mut(index(key)) {
         watched.awake = false;
+        watched.calm.set(watched.calm.get().saturating_add(1));
         let end = &watched.end;
         if let Some(shared) = end.cell(end.role(), watched.cell) {
             cell::sleep(&shared.asleep);
         }
         if watched.takes_jobs() {
             end.listen_for_jobs();
+            watched.unread += 1;
+            if watched.unread > MOST_UNREAD {
+                watched.unread = 0;
+                // Its end is told by the kernel.
+                let _ = end.read_channel();
+            }
         }
     }
 }

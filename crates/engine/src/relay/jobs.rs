@@ -79,6 +79,17 @@ impl LinkEnd {
         addresses: (&Address, &Address),
         claimed: bool,
     ) -> bool {
+        let posted = self.post(handle, listener, addresses);
+        if posted {
+            self.rouse(claimed);
+        }
+        posted
+    }
+
+    /// (client) As [`Self::announce`], and leaves it to the caller to [`Self::rouse`] the program: many are announced, then it is
+    /// woken once.
+    #[must_use]
+    pub fn post(&self, handle: Handle, listener: u32, addresses: (&Address, &Address)) -> bool {
         let Some((indices, elements)) = self.queue(Role::Client) else {
             return false;
         };
@@ -101,13 +112,23 @@ impl LinkEnd {
                 return false;
             }
         }
+        true
+    }
+
+    /// (client) Wakes the program if it sleeps and has not taken all that was posted, or if it was `claimed`.
+    pub fn rouse(&self, claimed: bool) {
+        let Some((indices, _)) = self.queue(Role::Client) else {
+            return;
+        };
         // Pairs with the fence in `cell::sleep`, by which the program asks for a doorbell.
         fence(Ordering::SeqCst);
-        let slept = indices.asleep.load(Ordering::Relaxed) == asleep::SLEEPS && rouse(indices);
+        let tail = indices.tail.load(Ordering::Relaxed);
+        let waits = indices.head.load(Ordering::Relaxed) != tail;
+        let slept =
+            waits && indices.asleep.load(Ordering::Relaxed) == asleep::SLEEPS && rouse(indices);
         if slept || claimed && indices.asleep.load(Ordering::Relaxed) == asleep::AWAKE {
             self.ring();
         }
-        true
     }
 
     /// (client) Wakes a claimed program for nothing: the connection did not come about.
@@ -133,6 +154,13 @@ impl LinkEnd {
     pub fn listen_for_jobs(&self) {
         if let Some((indices, _)) = self.queue(Role::Client) {
             cell::sleep(&indices.asleep);
+        }
+    }
+
+    /// (server) Looks by itself again.
+    pub fn listen_no_more(&self) {
+        if let Some((indices, _)) = self.queue(Role::Client) {
+            cell::wake(&indices.asleep);
         }
     }
 

@@ -14,11 +14,12 @@ use super::reader::Reader;
 use super::writer::Writer;
 use crate::class;
 use netchannel_abi::handle::Handle;
-use netchannel_abi::link::{Cell, Role, Side, Slot, side_flags, waiter as bits};
+use netchannel_abi::link::{Cell as Map, Role, Side, Slot, side_flags, waiter as bits};
 use netchannel_ring::waiter::Wake;
 use netchannel_ring::{Fault, cell, waiter};
 use netchannel_scheduler::Hints;
 use netchannel_shm::{Room, Run, Span};
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,6 +37,10 @@ pub struct Lane {
     pub(super) writer: Writer,
     /// The kernel says that nobody holds the other end of the anchor any more.
     hung_up: bool,
+    /// Whoever moves many connections wakes their programs afterwards.
+    held: bool,
+    /// What is owed meanwhile: a token for who sleeps on the socket, or for a cell that was claimed.
+    owed: Cell<Option<Wake>>,
 }
 
 impl Lane {
@@ -53,6 +58,8 @@ impl Lane {
             handle: loan.handle,
             anchor: loan.anchor,
             hung_up: false,
+            held: false,
+            owed: Cell::new(None),
         }
     }
 
@@ -221,13 +228,12 @@ impl Lane {
 
     #[cold]
     fn deliver(&self, wake: Wake) {
-        let mut token = wake.token;
-        let mut owed = None;
-        let cell = wake
-            .cell
-            .and_then(|index| self.link.cell(self.link.role().other(), index));
-        if let Some(cell) = cell {
-            let Cell {
+        let mut owed = Wake {
+            token: wake.token,
+            cell: None,
+        };
+        if let Some(cell) = wake.cell.and_then(|index| self.program_cell(index)) {
+            let Map {
                 asleep,
                 summary,
                 ready,
@@ -235,22 +241,70 @@ impl Lane {
             } = cell;
             let slot = usize::try_from(self.handle.index).unwrap_or(usize::MAX);
             if cell::mark(asleep, summary, ready, slot) {
-                token = true;
-                owed = Some(asleep);
+                owed.cell = wake.cell;
             }
         }
-        if token
-            && !self.anchor.ring()
-            && let Some(asleep) = owed
+        if !owed.token && owed.cell.is_none() {
+            return;
+        }
+        let before = self.owed.take().unwrap_or_default();
+        if before.cell.is_some() && owed.cell.is_some() {
+            // Of two cells that were claimed, neither may be forgotten.
+            self.ring(before);
+        } else {
+            owed.token |= before.token;
+            owed.cell = owed.cell.or(before.cell);
+        }
+        if self.held {
+            self.owed.set(Some(owed));
+        } else {
+            self.ring(owed);
+        }
+    }
+
+    /// Writes a token.
+    fn ring(&self, owed: Wake) {
+        if !self.anchor.ring()
+            && let Some(map) = owed.cell.and_then(|index| self.program_cell(index))
         {
             // This anchor wakes nobody any more: the next socket of the loop shall.
-            cell::sleep(asleep);
+            cell::sleep(&map.asleep);
+        }
+    }
+
+    fn program_cell(&self, index: usize) -> Option<&Map> {
+        self.link.cell(self.link.role().other(), index)
+    }
+
+    /// From now on the program is not woken before [`Self::ring_owed`].
+    pub const fn hold_bell(&mut self) {
+        self.held = true;
+    }
+
+    /// Whether the program is to be woken. If not, its bell is not held any more.
+    pub const fn owes(&mut self) -> bool {
+        let owes = self.owed.get().is_some();
+        self.held = owes;
+        owes
+    }
+
+    /// Wakes the program, if that is still due.
+    pub fn ring_owed(&mut self) {
+        self.held = false;
+        let Some(owed) = self.owed.take() else { return };
+        let map = owed.cell.and_then(|index| self.program_cell(index));
+        // A loop that has taken all marks since was awake, and looks once more before it sleeps.
+        let heard = !owed.token && map.is_some_and(|map| !cell::any(&map.summary));
+        if !heard {
+            self.ring(owed);
         }
     }
 
     /// Ends this side: no byte follows, and nothing is read any more. With `reset` what the program
     /// has not read is void too. The slot and the anchor go back.
-    pub fn close(self, reset: bool) {
+    pub fn close(mut self, reset: bool) {
+        // Before the slot is given up: afterwards the anchor is another connection's.
+        self.ring_owed();
         let flags = side_flags::FIN | side_flags::CLOSED;
         let reset = if reset { side_flags::RESET } else { 0 };
         if let Some((own, _)) = self.sides() {

@@ -1,4 +1,5 @@
-//! How long to spin before sleeping: adapted to what paid off, and nothing once it does not.
+//! How long to spin before sleeping: adapted to what paid off, and nothing once it does not. Where the processor is wanted by
+//! others, they get it once before the sleep: what they do meanwhile comes in one batch, and nobody has to wake anybody.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +10,18 @@ const LEAST: Duration = Duration::from_micros(1);
 const POLITE: Duration = Duration::from_micros(3);
 /// A yield that takes this long gave the processor to another thread.
 const CROWDED: Duration = Duration::from_micros(8);
+/// A yield that takes this long cost more than a wake-up: whoever has the processor does not sleep.
+const HOGGED: Duration = Duration::from_micros(500);
+/// So many times what was lost by giving way in vain goes by until it is tried again.
+const REST: u32 = 32;
 
 /// The spin of one worker.
 #[derive(Debug)]
 pub struct Patience {
     budget: Duration,
     alone: bool,
+    /// When giving way is tried again.
+    next: Instant,
 }
 
 impl Default for Patience {
@@ -24,6 +31,7 @@ impl Default for Patience {
             budget: MOST,
             // On one processor nobody else could make anything come.
             alone: processors.is_ok_and(|count| count.get() == 1),
+            next: Instant::now(),
         }
     }
 }
@@ -34,31 +42,48 @@ impl Patience {
         if ready() {
             return true;
         }
-        if self.alone {
-            return false;
-        }
-        let start = Instant::now();
-        loop {
-            for _ in 0..8 {
+        if !self.alone && self.budget > LEAST {
+            let start = Instant::now();
+            loop {
                 std::hint::spin_loop();
                 if ready() {
                     return true;
                 }
-            }
-            let spent = start.elapsed();
-            if spent > self.budget {
-                return false;
-            }
-            if spent > POLITE {
-                let before = Instant::now();
-                std::thread::yield_now();
-                if before.elapsed() > CROWDED {
-                    // Somebody else needed the processor.
-                    self.budget = LEAST;
-                    return ready();
+                let spent = start.elapsed();
+                if spent > self.budget {
+                    break;
+                }
+                if spent > POLITE {
+                    let before = Instant::now();
+                    std::thread::yield_now();
+                    let away = before.elapsed();
+                    if away > CROWDED {
+                        // Somebody else needed the processor.
+                        self.budget = LEAST;
+                        return self.judge(ready(), before, away);
+                    }
                 }
             }
         }
+        self.give_way(ready)
+    }
+
+    /// Lets others run once, where that paid off before.
+    fn give_way(&mut self, mut ready: impl FnMut() -> bool) -> bool {
+        let before = Instant::now();
+        if before < self.next {
+            return false;
+        }
+        std::thread::yield_now();
+        let away = before.elapsed();
+        self.judge(ready(), before, away)
+    }
+
+    fn judge(&mut self, found: bool, before: Instant, away: Duration) -> bool {
+        if !found || away > HOGGED {
+            self.next = before + away * (REST + 1);
+        }
+        found
     }
 
     /// Learns from a sleep: a short one would have been worth spinning for.

@@ -52,16 +52,14 @@ pub enum Choice {
 }
 
 impl Targets {
-    /// Chooses a link, of those that `find` knows.
+    /// Chooses a link, of those that `find` knows and that live.
     pub fn choose<'a>(
         &mut self,
         listener: u32,
         find: impl Fn(Key) -> Option<&'a Arc<LinkEnd>>,
     ) -> Choice {
         let target = self.0.entry(listener).or_default();
-        target
-            .links
-            .retain(|key| find(*key).is_some_and(|end| end.check()));
+        target.links.retain(|key| find(*key).is_some());
         let claims = |key: &Key| find(*key).is_some_and(|end| end.claim());
         let found = if target.manner.shared {
             target.links.iter().copied().find(claims)

@@ -43,7 +43,8 @@ impl Local {
         if self.targets.is_full(listener, Instant::now(), waits) {
             return self.fail(ticket, Errno::AGAIN);
         }
-        let choice = self.targets.choose(listener, |key| cells.link(key));
+        let alive = |key| cells.link(key).filter(|end| end.check());
+        let choice = self.targets.choose(listener, alive);
         match choice {
             Choice::Link(key, claimed) => return self.connect(ticket, key, claimed),
             Choice::Offer(key) => return self.offer(ticket, key),

@@ -4,6 +4,9 @@ use super::*;
 use crate::relay::cells::{Cells, News};
 use std::time::{Duration, Instant};
 
+/// So many sleeps make a link calm.
+const CALM: u32 = 20;
+
 fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(5))
 }
@@ -89,7 +92,9 @@ fn a_token_that_went_to_another_worker_is_passed_on() {
     lane.attach_cell(workers[0].cell(first).unwrap());
     // The first sleeps, and the socket is about to move: the program has seen where it was, not where it goes.
     let mut news = Vec::new();
-    workers[0].sleep(&mut news, Some(Instant::now()));
+    for _ in 0..CALM {
+        workers[0].sleep(&mut news, Some(Instant::now()));
+    }
     let slot = lane.handle().index;
     let anchor = lane.anchor_mut();
     workers[1].watch_anchor(second, slot, anchor).unwrap();
@@ -104,6 +109,41 @@ fn a_token_that_went_to_another_worker_is_passed_on() {
     workers[0].sleep(&mut news, soon());
     assert!(ready(&news, slot), "{news:?}");
     assert!(!workers[1].owes_others(second));
+}
+
+#[test]
+fn where_there_was_news_of_late_more_costs_no_token() {
+    let (client, server) = link();
+    let (mut program, mut lane) = connect(&client, &server);
+    let mut cells = Cells::new().unwrap();
+    let key = cells.add_link(Arc::clone(&server)).unwrap();
+    let slot = lane.handle().index;
+    cells.watch_anchor(key, slot, lane.anchor_mut()).unwrap();
+    lane.attach_cell(cells.cell(key).unwrap());
+    let asleep = |cells: &Cells| {
+        let map = server.cell(server.role(), cells.cell(key).unwrap());
+        map.unwrap()
+            .asleep
+            .load(std::sync::atomic::Ordering::Relaxed)
+            != 0
+    };
+    let mut news = Vec::new();
+    let mut sleep = |cells: &mut Cells, times: u32| {
+        for _ in 0..times {
+            cells.sleep(&mut news, Some(Instant::now()));
+        }
+        std::mem::take(&mut news)
+    };
+    sleep(&mut cells, 1);
+    assert!(!asleep(&cells));
+    sleep(&mut cells, CALM);
+    assert!(asleep(&cells));
+    write(&mut program, b"x");
+    assert!(ready(&sleep(&mut cells, 1), slot));
+    sleep(&mut cells, 2);
+    assert!(!asleep(&cells));
+    sleep(&mut cells, CALM);
+    assert!(asleep(&cells));
 }
 
 #[test]
