@@ -5,6 +5,7 @@ use crate::hosts::HostsArguments;
 use crate::options::{Experiment, Launcher, Options, Transport, WorkerCommand};
 use crate::report::Report;
 use clap::{Args, Subcommand};
+use netchannel_namespaces::Error as Refused;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -12,6 +13,8 @@ use std::path::PathBuf;
 const FAILED: u8 = 1;
 /// After Ctrl-C, as shells have it.
 const INTERRUPTED: u8 = 130;
+/// There can be no two hosts on this one.
+const NOT_HERE: u8 = 77;
 
 /// What can be asked for.
 #[derive(Debug, Clone, Args)]
@@ -68,7 +71,8 @@ It makes two network namespaces joined by a veth pair, as root or in a user name
 left behind. Where a run that should have gone over NetChannel was carried by kernel TCP, its row says so, and why.
 
 Exit codes:
-  0  every run gave figures of what it was made for    1  some did not    2  the command line is wrong    130  interrupted";
+  0  every run gave figures of what it was made for    1  some did not    2  the command line is wrong
+  77  no network namespaces can be made here    130  interrupted";
 
 /// How to show a report.
 #[derive(Debug, Clone, Args)]
@@ -164,8 +168,11 @@ pub fn exit_status(result: &Result<bool, BenchError>) -> u8 {
         Ok(false) => FAILED,
         Err(error) => {
             eprintln!("netchannel bench: {error}");
-            let interrupted = matches!(error, BenchError::Interrupted);
-            if interrupted { INTERRUPTED } else { FAILED }
+            match error {
+                BenchError::Interrupted => INTERRUPTED,
+                BenchError::Hosts(Refused::NotAllowed(_) | Refused::NoIproute) => NOT_HERE,
+                _ => FAILED,
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::cpu;
 use crate::error::RunError;
+use crate::interrupt;
 use crate::kernel_tcp;
 use crate::measurement::{Cpu, Sides};
 use crate::options::Transport;
@@ -10,7 +11,13 @@ use crate::session::Session;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// So long the other host may take to hear of a listener.
+const HEARD: Duration = Duration::from_secs(2);
+/// Pause between two looks whether it has.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The sockets were gone before they could be asked for, or the daemon was.
 pub const NO_REASON: &str = "the daemon gives no reason";
@@ -106,6 +113,25 @@ impl<'a> Ends<'a> {
         };
         let sockets = sockets.into_iter().flatten().filter(fell_back);
         sockets.map(|socket| text(&socket["reason"])).collect()
+    }
+
+    /// Waits until the clients' host knows of a server that has just begun to listen; if it never does, the run will say why.
+    pub fn await_listener(&self, transport: Transport, port: u16) {
+        if transport != Transport::Netchannel || !self.are_apart() {
+            return;
+        }
+        let deadline = Instant::now() + HEARD;
+        let knows = |peers: &serde_json::Value| {
+            let ports = peers[0]["ports"].as_array();
+            ports.is_none_or(|ports| ports.iter().any(|one| one.as_u64() == Some(port.into())))
+        };
+        while Instant::now() < deadline && !interrupt::requested() {
+            let answer = self.client.netchannel().and_then(|one| one.ask(&["peers"]));
+            if answer.as_ref().is_none_or(knows) {
+                return;
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// The reasons noted, which are forgotten.

@@ -191,6 +191,8 @@ pub struct Peer {
     pub round_trip_microseconds: u64,
     /// Listeners of its programs in this host's directory.
     pub listeners: u64,
+    /// Ports of these listeners: connections to them take channels.
+    pub ports: Vec<u16>,
     /// Listeners of this host that it was told of.
     pub announced: u64,
     /// Connections with it now.

@@ -190,6 +190,10 @@ fn start_group(
         .server
         .start_worker(over, &["serve", workload, &address])?;
     let address = server.await_line("ready", READY_LIMIT)?;
+    let parsed = address.parse();
+    if let Ok(Address::Tcp(address)) = parsed {
+        ends.await_listener(transport, address.port());
+    }
     let seconds = (ends.seconds() + group.ahead + group.behind).to_string();
     let mut clients = Vec::new();
     for index in 0..group.clients {
@@ -206,7 +210,7 @@ fn start_group(
         }
     }
     // Every client holds a connection now.
-    if let Ok(Address::Tcp(address)) = address.parse() {
+    if let Ok(Address::Tcp(address)) = parsed {
         ends.check_carrier(transport, &server, address.port())?;
     }
     Ok(Running {

@@ -43,6 +43,9 @@ pub fn run(ends: &Ends<'_>, transport: Transport) -> Figures {
     server.await_condition(READY_LIMIT, || {
         ends.client.within(|| endpoint.answers()).unwrap_or(false)
     })?;
+    if let Some(port) = endpoint.port() {
+        ends.await_listener(transport, port);
+    }
 
     let client = Client {
         ends,

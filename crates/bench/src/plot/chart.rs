@@ -32,6 +32,10 @@ const CARD: RGBColor = RGBColor(255, 255, 255);
 const EDGE: RGBColor = RGBColor(224, 229, 236);
 const INK: RGBColor = RGBColor(27, 35, 48);
 const FAINT: RGBColor = RGBColor(106, 117, 133);
+/// Where kernel TCP is better.
+const WORSE: RGBColor = RGBColor(190, 97, 12);
+/// From this ratio on to kernel TCP something is no worse: figures of one machine differ by more.
+const ALIKE: f64 = 0.97;
 const TRACK: RGBColor = RGBColor(238, 241, 245);
 
 fn color(row: &Row) -> RGBColor {
@@ -100,8 +104,7 @@ fn footer<DB: DrawingBackend>(
 ) -> Result<(), PlotError> {
     let look = Letters::new(13.0, FAINT);
     canvas.text(&report.host.line(), (MARGIN, top + 16), look)?;
-    let explanation =
-        "× : ratio to kernel TCP (of latency: P50 unless said), median over the pairs";
+    let explanation = "× : ratio to kernel TCP (of latency: P50 unless said), median over the pairs; amber: kernel TCP is better";
     canvas.text(
         explanation,
         (CARD_RIGHT, top + 16),
@@ -128,13 +131,22 @@ fn card<DB: DrawingBackend>(
     rates(case, first, canvas)?;
     match case.latency_of {
         Some(what) => {
-            let label = format!("latency, {what}: P50, P99, P99.9 (log scale, left is better)");
+            let of = if case.case.is_about_the_tail() {
+                "; × of P99.9"
+            } else {
+                ""
+            };
+            let label = format!("latency, {what}: P50, P99, P99.9 (log scale, left is better){of}");
             canvas.text(&label, (STRIP_LEFT, top + 25), Letters::new(13.0, FAINT))?;
             latencies(case, first, canvas)
         }
         None => {
-            let label = "CPU time per gigabyte, all processes (shorter is better)";
-            canvas.text(label, (STRIP_LEFT, top + 25), Letters::new(13.0, FAINT))?;
+            let unit = match case.case.is_throughput() {
+                true => "gigabyte",
+                false => case.unit.strip_suffix("s/s").unwrap_or("operation"),
+            };
+            let label = format!("CPU time per {unit}, all processes (shorter is better)");
+            canvas.text(&label, (STRIP_LEFT, top + 25), Letters::new(13.0, FAINT))?;
             costs(case, first, canvas)
         }
     }
@@ -158,12 +170,8 @@ fn rates<DB: DrawingBackend>(
         if let Some(ratio) = &row.ratio_to_tcp
             && row.transport != Transport::Tcp
         {
-            badge(
-                &format!("{}×", ratio_text(ratio.rate)),
-                row,
-                (RATIO_RIGHT, y),
-                canvas,
-            )?;
+            let text = format!("{}×", ratio_text(ratio.rate));
+            badge(&text, row, ratio.rate > ALIKE, (RATIO_RIGHT, y), canvas)?;
         }
     }
     Ok(())
@@ -173,11 +181,13 @@ fn rates<DB: DrawingBackend>(
 fn badge<DB: DrawingBackend>(
     text: &str,
     row: &Row,
+    good: bool,
     at: (i32, i32),
     canvas: &Canvas<DB>,
 ) -> Result<(), PlotError> {
     let look = if row.transport == Transport::Netchannel && row.fallback.is_none() {
-        Letters::new(19.0, color(row)).bold()
+        let color = if good { color(row) } else { WORSE };
+        Letters::new(19.0, color).bold()
     } else {
         Letters::new(15.0, FAINT)
     };
@@ -223,12 +233,14 @@ fn latencies<DB: DrawingBackend>(
         if let Some(ratio) = row.ratio_to_tcp.and_then(|ratio| ratio.latency)
             && row.transport != Transport::Tcp
         {
-            let text = if case.case.is_about_the_tail() {
-                format!("P99.9 {}×", ratio_text(ratio.p999))
+            let ratio = if case.case.is_about_the_tail() {
+                ratio.p999
             } else {
-                format!("{}×", ratio_text(ratio.p50))
+                ratio.p50
             };
-            badge(&text, row, (CARD_RIGHT - 18, y), canvas)?;
+            let text = format!("{}×", ratio_text(ratio));
+            let at = (CARD_RIGHT - 18, y);
+            badge(&text, row, ratio < 1.0 / ALIKE, at, canvas)?;
         }
     }
     Ok(())
@@ -250,7 +262,8 @@ fn costs<DB: DrawingBackend>(
             && row.transport != Transport::Tcp
         {
             let text = format!("{}×", ratio_text(ratio.cpu_per_unit));
-            badge(&text, row, (CARD_RIGHT - 18, y), canvas)?;
+            let (good, at) = (ratio.cpu_per_unit < 1.0 / ALIKE, (CARD_RIGHT - 18, y));
+            badge(&text, row, good, at, canvas)?;
         }
     }
     Ok(())

@@ -153,6 +153,7 @@ fn show_peer(peer: &PeerView, known: Option<&Known>, to: &mut shown::Peer) {
     to.latency.up = up(netchannel_wire::Class::Latency);
     to.throughput.up = up(netchannel_wire::Class::Throughput);
     to.listeners = peer.entries as u64;
+    to.ports.clone_from(&peer.ports);
     to.announced = peer.told as u64;
     to.dials = peer.counters.dialled;
     to.failed_dials = peer.counters.failed;

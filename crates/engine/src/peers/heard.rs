@@ -252,6 +252,13 @@ impl Heard {
         self.entries
     }
 
+    /// Ports that lead to it.
+    #[must_use]
+    pub fn ports(&self) -> Vec<u16> {
+        let rows = self.rows.iter().filter(|(_, rows)| !rows.is_empty());
+        rows.map(|(port, _)| *port).collect()
+    }
+
     /// Listeners that are known.
     #[must_use]
     pub fn listeners(&self) -> usize {

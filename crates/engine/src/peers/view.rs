@@ -55,6 +55,8 @@ pub struct PeerView {
     pub listeners: usize,
     /// Its entries in the directory.
     pub entries: usize,
+    /// Ports of these.
+    pub ports: Vec<u16>,
     /// What it announced and was left out.
     pub left_out: LeftOut,
     /// Counters.
@@ -127,6 +129,7 @@ impl Peers {
                     .map(|next| next.saturating_duration_since(now)),
                 listeners: heard.map_or(0, |heard| heard.listeners()),
                 entries: heard.map_or(0, |heard| heard.entries()),
+                ports: heard.map_or_else(Vec::new, |heard| heard.ports()),
                 left_out: heard.map_or(LeftOut::default(), |heard| heard.left_out),
                 counters: peer.counters,
             }
