@@ -53,7 +53,13 @@ fn a_stream_takes_many_channels() {
 /// A reader that stands still holds nobody else up, and the sender is held back.
 #[test]
 fn a_slow_reader_holds_up_nobody() {
-    let mut world = World::new(&[id(Class::Latency, 0), id(Class::Throughput, 0)]);
+    slow_reader(&[id(Class::Latency, 0), id(Class::Throughput, 0)]);
+    // Nor on the very same channel.
+    slow_reader(&[id(Class::Throughput, 0)]);
+}
+
+fn slow_reader(channels: &[ChannelId]) {
+    let mut world = World::new(channels);
     let (mut slow, mut still) = world.connect();
     let (mut client, mut server) = world.connect();
     let block = vec![3; 1 << 20];
