@@ -466,14 +466,19 @@ fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Opti
 /// `SO_ERROR`: the pending error, once.
 pub fn take_error(socket: &Socket, fd: c_int) -> i32 {
     let lane = Lane::of(*socket, fd);
-    if lane.is_none_or(|lane| !lane.is_connecting()) {
+    if lane.as_ref().is_none_or(|lane| !lane.is_connecting()) {
         socket.unmark(status::CONNECTING);
     }
     let pending = socket.entry.error.swap(0, Ordering::AcqRel);
     if pending != 0 {
         return pending;
     }
-    let reset = lane.is_some_and(|lane| lane.peer_flags() & side_flags::RESET != 0)
+    let reset = lane
+        .as_ref()
+        .is_some_and(|lane| lane.peer_flags() & side_flags::RESET != 0)
         && socket.mark(status::RESET) == 0;
-    if reset { libc::ECONNRESET } else { 0 }
+    match lane {
+        Some(lane) if reset => lane.reset_error(),
+        _ => 0,
+    }
 }

@@ -232,6 +232,8 @@ impl Worker {
             incoming.place = Some(place);
         }
         remote.follow(&mut state, now);
+        // What came may have filled a ring that could not move before it.
+        state.make_room(end, MOST_RING_LOG2, now);
         incoming
     }
 }

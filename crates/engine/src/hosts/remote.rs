@@ -17,6 +17,7 @@ use netchannel_vns::{
     Changes, ChannelId, End, Handle, Hold, Linger, Reason, State as Phase, Transmit, VirtualSocket,
 };
 use netchannel_wire::{Address, Fin, Frame, NcRst, NcSyn, NcSynAck, NoSocket, Rst, Window};
+use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -476,6 +477,11 @@ impl State {
             },
         };
         if let (true, None, Some(lane)) = (closing.reset, closing.errno, &self.lane) {
+            let ends = lane.peer_flags() & side_flags::FIN != 0;
+            if matches!(end, End::Reset(_)) && self.socket.at_end() && !ends {
+                // TCP in CLOSE-WAIT.
+                lane.blame(Errno::PIPE.raw_os_error().unsigned_abs());
+            }
             // Now, though the lane may have to wait.
             lane.set_flags(side_flags::RESET);
         }

@@ -330,11 +330,16 @@ impl Lane {
     /// (server) Ends a connection that does not come about, with a reason for who waits in connect:
     /// an errno.
     pub fn refuse(self, errno: u32) {
+        self.blame(errno);
+        self.close(true);
+    }
+
+    /// The errno that the RESET to come stands for, if it is no usual one.
+    pub fn blame(&self, errno: u32) {
         if let Some((own, _)) = self.sides() {
             // The release of RESET shows it.
             own.error.store(errno, Ordering::Relaxed);
         }
-        self.close(true);
     }
 
     /// (client) Takes a lane back that could not be announced: the program never saw it.

@@ -230,7 +230,11 @@ impl Lane {
             }
         }
         if flags & side_flags::RESET != 0 {
-            return self.reset_seen();
+            return match self.reset_error() {
+                // The end came before.
+                libc::EPIPE => Stop::End,
+                _ => self.reset_seen(),
+            };
         }
         if flags & side_flags::FIN != 0 || seen & (status::SHUT_READ | status::RESET) != 0 {
             return if self.peer_tail() == tail || seen & status::SHUT_READ != 0 {

@@ -204,7 +204,7 @@ impl Lane {
             || seen & status::PEER_GONE != 0 && self.ended_by_reset();
         if reset {
             self.socket.mark(status::RESET);
-            return Err(Stop::Error(libc::ECONNRESET));
+            return Err(Stop::Error(self.reset_error()));
         }
         if seen & status::WRITE_MET_CLOSED != 0 {
             self.socket.mark(status::RESET);

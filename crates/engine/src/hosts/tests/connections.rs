@@ -127,6 +127,9 @@ fn bytes_for_a_program_that_has_closed_reset_the_sender() {
     world.wait(|_| (client.peer_flags() & side_flags::FIN != 0).then_some(()));
     write(&mut client, b"anybody there?");
     world.wait(|_| (client.peer_flags() & side_flags::RESET != 0).then_some(()));
+    let (_, peer) = client.sides().unwrap();
+    let error = peer.error.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(error, Errno::PIPE.raw_os_error().unsigned_abs());
     client.close(false);
     world.wait(|world| (world.connections() == 0).then_some(()));
 }

@@ -78,3 +78,12 @@ fn slow_reader(channels: &[ChannelId]) {
         (got >= sent).then_some(())
     });
 }
+
+#[test]
+fn a_buffer_takes_what_tcp_would_before_anybody_reads() {
+    let mut world = World::new(&[id(Class::Latency, 0), id(Class::Throughput, 0)]);
+    let (mut client, mut server) = world.connect();
+    assert_eq!(write(&mut client, &[9; 100_000]), 100_000);
+    world.wait(|_| (server.frontier() == Ok(100_000)).then_some(()));
+    assert_eq!(read(&mut server).len(), 100_000);
+}
