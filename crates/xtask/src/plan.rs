@@ -88,19 +88,13 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
             workspace,
             "bytes",
             "torture",
-            &["between", "--seconds", "12", "--seed", "20264"],
+            &["between", "--seconds", "8", "--seed", "20264"],
         ),
         two_hosts(
             workspace,
             "faults",
             "torture",
             &["faults", "--seed", "20265"],
-        ),
-        two_hosts(
-            workspace,
-            "conformance",
-            "conformance",
-            &["compare", "--hosts", "--jobs", "6"],
         ),
     ];
     for script in scripts(&workspace.programs())? {
