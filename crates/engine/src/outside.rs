@@ -59,11 +59,21 @@ fn all_channels(peer: &PeerView, known: &Known) -> Vec<ChannelView> {
     channels
 }
 
+/// What moved with a peer in those starts of its daemon that are no more.
+#[derive(Clone, Copy, Debug, Default)]
+struct Past {
+    traffic: netchannel_control::hosts::Traffic,
+    opened: u64,
+    refused: u64,
+}
+
 /// Everything that has to do with other hosts.
 pub struct Outside {
     peers: Peers,
     hosts: Rc<Hosts>,
     starts: HashMap<StartId, Known>,
+    /// By the peer's name.
+    past: HashMap<Arc<str>, Past>,
     scaling: Scaling,
     configuration: Arc<Configuration>,
     keys: Keys,
@@ -95,6 +105,7 @@ impl Outside {
             peers: Peers::new(settings, Box::new(Tcp))?,
             hosts,
             starts: HashMap::new(),
+            past: HashMap::new(),
             scaling: Scaling::default(),
             configuration: Arc::clone(configuration),
             keys,
@@ -285,6 +296,11 @@ impl Outside {
             }
             Output::Ended(start) => {
                 if let Some(known) = self.starts.remove(&start) {
+                    let counters = &known.peer.counters;
+                    let past = self.past.entry(Arc::clone(&known.name)).or_default();
+                    past.traffic = past.traffic.plus(known.peer.traffic());
+                    past.opened += counters.opened.load(Ordering::Relaxed);
+                    past.refused += counters.refused.load(Ordering::Relaxed);
                     hosts.tell(Command::Fail {
                         peer: known.peer,
                         reason: Reason::Restarted,

@@ -405,4 +405,15 @@ fn fallbacks_say_why(world: &mut World, there: &str) {
         text(&peers[0], "state") != "up"
     });
     fallback(world, there, PORT, "peer-down");
+    // A new start of the other daemon: what moved before still counts.
+    let moved = |peers: &Value| number(&peers[0]["traffic"]["sent_bytes"]);
+    let before = moved(&world.ask(Which::A, &["peers"]));
+    assert!(before > 0);
+    if let Some(daemon) = world.hosts.daemon(Which::B) {
+        daemon.start_again().expect("a daemon");
+    }
+    let peers = world.until(Which::A, &["peers"], |peers| {
+        text(&peers[0], "state") == "up" && number(&peers[0]["restarts"]) == 1
+    });
+    assert!(moved(&peers) >= before, "{before} {peers:#}");
 }

@@ -1,6 +1,6 @@
 //! Other hosts as commands and metrics show them.
 
-use super::{Known, Outside};
+use super::{Known, Outside, Past};
 
 use crate::hosts::{Route, Sight, worker_name};
 use crate::part::Part;
@@ -43,7 +43,8 @@ impl Part for Outside {
         for peer in view.peers {
             let known = peer.start.and_then(|(start, _)| self.starts.get(&start));
             show_channels(&peer, known, &self.configuration, hosts);
-            show_peer(&peer, known, hosts.peer_mut(&peer.name));
+            let past = self.past.get(&peer.name).copied().unwrap_or_default();
+            show_peer(&peer, known, past, hosts.peer_mut(&peer.name));
         }
     }
 
@@ -135,7 +136,7 @@ const fn shown_class(class: Class) -> shown::Class {
     }
 }
 
-fn show_peer(peer: &PeerView, known: Option<&Known>, to: &mut shown::Peer) {
+fn show_peer(peer: &PeerView, known: Option<&Known>, past: Past, to: &mut shown::Peer) {
     let up = |class| {
         let lines = peer.lines.iter().filter(|line| line.class == class);
         lines.count() as u64
@@ -160,13 +161,14 @@ fn show_peer(peer: &PeerView, known: Option<&Known>, to: &mut shown::Peer) {
     to.lost_channels = peer.counters.lost;
     to.violations = peer.counters.violations;
     to.restarts = peer.counters.starts.saturating_sub(1);
+    (to.opened, to.refused, to.traffic) = (past.opened, past.refused, past.traffic);
     if let Some(known) = known {
         let counters = &known.peer.counters;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         to.sockets = known.peer.connections() as u64;
-        to.opened = read(&counters.opened);
-        to.refused = read(&counters.refused);
-        to.traffic = known.peer.traffic();
+        to.opened += read(&counters.opened);
+        to.refused += read(&counters.refused);
+        to.traffic = past.traffic.plus(known.peer.traffic());
         let (lines, _) = known.peer.lines();
         let times = lines.iter().map(|line| read(&line.seen.round_trip));
         let fastest = times.filter(|time| *time > 0).min();
