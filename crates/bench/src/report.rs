@@ -39,8 +39,10 @@ pub enum Place {
     OneHost,
     /// Servers on one and clients on another, which are network namespaces of one machine.
     TwoHosts {
-        /// Of the kernel's TCP, with which channels are made too.
+        /// Of the programs' connections over kernel TCP.
         congestion_control: String,
+        /// Of NetChannel's channels.
+        of_channels: String,
         /// Bytes to which the buffers of a TCP socket, and the rings of a virtual one, may grow.
         buffer: usize,
     },
@@ -61,9 +63,11 @@ impl Place {
             Place::OneHost => None,
             Place::TwoHosts {
                 congestion_control,
+                of_channels,
                 buffer,
             } => Some(format!(
-                "two network namespaces joined by veth, MTU 1500, {congestion_control}, buffers up to {} MiB",
+                "two network namespaces joined by veth, MTU 1500; congestion control: kernel TCP {congestion_control}, channels \
+                 {of_channels}; buffers up to {} MiB",
                 buffer >> 20
             )),
         }

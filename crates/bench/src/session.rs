@@ -183,6 +183,16 @@ pub struct NetChannel {
 }
 
 impl NetChannel {
+    /// The congestion control of its channels to other hosts, as it shows it.
+    pub fn congestion_control(&self) -> Option<String> {
+        let mut command = Command::new(&self.program);
+        command.args(["channels", "--json", "--socket"]);
+        let output = command.arg(&self.socket).output().ok()?;
+        let shown: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        let name = shown.pointer("/0/congestion_control")?.as_str()?;
+        Some(name.to_owned())
+    }
+
     fn start(launcher: &Launcher, directory: &Path) -> Result<Self, String> {
         let socket = launcher
             .socket

@@ -9,6 +9,7 @@ use netchannel_control::path::{
     PathError, SOCKET_VARIABLE, default_socket, network_namespace, prepare_directory,
 };
 use netchannel_control::types::{Request, Response};
+use netchannel_engine::slice;
 use std::ffi::{CString, OsStr, OsString, c_int};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -48,6 +49,10 @@ pub fn run(arguments: &Run) -> c_int {
             return FAILED;
         }
         Err(sentence) => complain(&format!("{sentence}; running over kernel TCP")),
+    }
+    if matches!(arguments.class, Some(ClassChoice::Latency)) {
+        // A kernel without slices runs it as any other.
+        let _ = slice::set(slice::LATENCY);
     }
     execute(&arguments.program, &environment)
 }

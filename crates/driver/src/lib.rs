@@ -30,7 +30,7 @@ pub use netchannel_shm::run::{gather_write, scatter_read};
 pub use netchannel_shm::{Room, Run};
 
 pub use crate::options::Options;
-pub use crate::tcp::Tcp;
+pub use crate::tcp::{Tcp, default_congestion_control};
 
 /// A way to reach other hosts, such as TCP.
 pub trait Transport: Send + Sync {

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How a channel is to use its transport. What is none is left to the system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Algorithm of congestion control, as the kernel calls it.
+    /// Algorithm of congestion control, as the kernel calls it; none: what the transport prefers.
     pub congestion_control: Option<String>,
     /// Bytes that the transport takes before they are sent and acknowledged.
     pub send_buffer: Option<u32>,

@@ -37,6 +37,7 @@ mod program;
 mod relay;
 mod scaling;
 mod server;
+pub mod slice;
 mod threads;
 mod totals;
 mod view;

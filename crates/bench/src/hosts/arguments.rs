@@ -27,7 +27,7 @@ pub struct HostsArguments {
         value_parser = clap::value_parser!(u16).range(1..=8))]
     pub channels: u16,
 
-    /// TCP's congestion control, for programs over kernel TCP and for channels alike [default: the kernel's own]
+    /// TCP's congestion control, for programs over kernel TCP and for channels alike [default: each its own default]
     #[arg(long, value_name = "NAME")]
     pub congestion_control: Option<String>,
 

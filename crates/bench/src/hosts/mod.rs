@@ -50,7 +50,6 @@ pub fn run(options: &HostsOptions) -> Result<Report, BenchError> {
         options,
         hosts: &hosts,
         directory: directory.path(),
-        congestion_control: &congestion_control,
     };
     let [server, client] = bench.sessions(0, None)?;
     let mut collector = Collector::new(&plan);
@@ -64,10 +63,13 @@ pub fn run(options: &HostsOptions) -> Result<Report, BenchError> {
     }
     let ends = Ends::apart(&server, &client, hosts.b.address());
     bench.wait_for_channels(&ends)?;
+    let of_channels = ends.client.netchannel();
+    let of_channels = of_channels.and_then(|netchannel| netchannel.congestion_control());
     plan.carry_out(&mut collector, |place, transport| {
         bench.run(options.experiments[place], &ends, transport)
     })?;
     let place = Place::TwoHosts {
+        of_channels: of_channels.unwrap_or_else(|| congestion_control.clone()),
         congestion_control,
         buffer: BUFFER,
     };
@@ -96,7 +98,6 @@ struct Bench<'a> {
     options: &'a HostsOptions,
     hosts: &'a Hosts,
     directory: &'a Path,
-    congestion_control: &'a str,
 }
 
 impl<'a> Bench<'a> {
@@ -111,7 +112,7 @@ impl<'a> Bench<'a> {
         let configuration = Configuration {
             setup,
             channels,
-            congestion_control: Some(self.congestion_control),
+            congestion_control: self.options.congestion_control.as_deref(),
             more: "",
         };
         let session = |host: &Host, other: &Host, folder: &Path| {

@@ -93,7 +93,7 @@ pub struct HostsOptions {
     pub pairs: usize,
     /// Most channels in `channels`.
     pub channels: u16,
-    /// TCP's congestion control, of programs and of channels; none: what the kernel takes by itself.
+    /// TCP's congestion control, of programs and of channels; none: what each takes by itself.
     pub congestion_control: Option<String>,
     /// The program `netchannel`.
     pub netchannel: PathBuf,

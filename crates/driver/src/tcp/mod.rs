@@ -1,5 +1,6 @@
 //! Kernel TCP.
 
+mod congestion;
 mod info;
 mod socket;
 
@@ -12,6 +13,8 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags};
 
 use crate::{Acceptor, Channel, Dequeued, Options, Room, Run, Status, Transport};
+
+pub use congestion::default_congestion_control;
 
 /// Connections waiting to be accepted.
 const BACKLOG: i32 = 128;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use super::congestion;
 use crate::Options;
 
 /// A socket for an address of this family.
@@ -24,9 +25,7 @@ pub fn open(for_address: &SocketAddr) -> Result<OwnedFd, Errno> {
 pub fn prepare(socket: &OwnedFd, options: &Options) {
     // The sender gathers what there is into one call: nothing is won by waiting for more.
     let _ = sockopt::set_tcp_nodelay(socket, true);
-    if let Some(name) = &options.congestion_control {
-        let _ = sockopt::set_tcp_congestion(socket, name);
-    }
+    congestion::set(socket, options.congestion_control.as_deref());
     if let Some(bytes) = options.send_buffer {
         let _ = sockopt::set_socket_send_buffer_size(socket, bytes as usize);
     }

@@ -2,12 +2,14 @@
 
 use super::service::worker_name;
 use super::worker::Worker;
+use crate::slice;
 use netchannel_scheduler::placement::{Core, Occupant, PlacementView};
 use netchannel_scheduler::registry::Kind;
 use netchannel_scheduler::{Class, CoreId, Placed, Registry, Settings, WorkerId};
 use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Below so many processors nothing is pinned: programs and workers share them all, and the kernel sees who waits.
 const LEAST_CORES: usize = 4;
@@ -100,6 +102,8 @@ impl Worker {
         }
         // Only the superuser may be more urgent than others.
         let urgent = setpriority_process(Some(gettid()), placed.nice.into()).is_ok();
+        // An older kernel, or another policy than the normal one, leaves it as it is.
+        let _ = placed.slice > 0 && slice::set(Duration::from_nanos(placed.slice)).is_ok();
         tracing::debug!(
             "worker {}: {}{}",
             worker_name(self.index),

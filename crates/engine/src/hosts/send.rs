@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Bytes of one peer that go before others have their turn.
 const BUDGET: u64 = 4 << 20;
 /// What is written at once.
-const BATCH: u64 = 1 << 20;
+const BATCH: u64 = 256 << 10;
 /// And in how many pieces.
 const MOST_PIECES: usize = 96;
 

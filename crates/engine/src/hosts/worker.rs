@@ -219,9 +219,9 @@ impl Worker {
         self.settle_all();
         self.send_all();
         self.flush_lines();
-        self.settle_all();
         self.ring_bells();
-        self.busy |= !self.asked.is_empty();
+        // What sockets came to owe meanwhile goes with the next pass.
+        self.busy |= !self.asked.is_empty() || !self.touched.is_empty();
     }
 
     /// Wakes the programs that have news. All at the end: whoever is woken may take the processor.

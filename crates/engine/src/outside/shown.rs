@@ -7,6 +7,7 @@ use crate::part::Part;
 use crate::peers::PeerView;
 use netchannel_configuration::Configuration;
 use netchannel_control::hosts as shown;
+use netchannel_driver::default_congestion_control;
 use netchannel_control::types::{Path, Socket};
 use netchannel_scheduler::Class;
 use std::collections::HashMap;
@@ -112,7 +113,7 @@ fn show_route(route: &Route, configuration: &Configuration, to: &mut shown::Chan
     "tcp".clone_into(&mut to.transport);
     let said = configuration.transport.get(route.id.class);
     let name = said.congestion_control.clone();
-    to.congestion_control = name.unwrap_or_else(default_congestion_control);
+    to.congestion_control = name.unwrap_or_else(|| default_congestion_control().to_owned());
     to.worker = u32::try_from(route.worker).unwrap_or(0);
     to.queued_bytes = route.waiting();
     to.unsent_bytes = read(&route.seen.unsent);
@@ -121,12 +122,6 @@ fn show_route(route: &Route, configuration: &Configuration, to: &mut shown::Chan
     to.congestion_limited = route.seen.congestion_limited.load(Ordering::Relaxed);
     to.retransmissions = read(&route.seen.retransmissions);
     to.traffic = route.traffic.shown();
-}
-
-/// What the kernel uses where nothing is said.
-fn default_congestion_control() -> String {
-    let read = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
-    read.map_or_else(|_| String::new(), |name| name.trim().to_owned())
 }
 
 const fn shown_class(class: Class) -> shown::Class {

@@ -1,0 +1,59 @@
+//! Which congestion control a connection has where none is asked for: the kernel's own, unless that is BBR.
+//!
+//! BBR paces: without the queueing discipline `fq` under it the kernel arms a timer for each burst, and each burst of a channel is a
+//! wake-up of whoever reads it. Between two hosts of one machine a channel took twice the processor time for a byte, and carried half.
+//! Who wants BBR, for a long way with losses, names it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::net::sockopt;
+
+/// What is taken in place of BBR: the first that the kernel has and permits.
+const INSTEAD: [&str; 2] = ["cubic", "reno"];
+
+/// Sets the algorithm `name`, or where there is none the one to prefer. What the kernel refuses is left as it is.
+pub fn set(socket: impl AsFd, name: Option<&str>) {
+    let socket = socket.as_fd();
+    if let Some(name) = name {
+        let _ = sockopt::set_tcp_congestion(socket, name);
+    } else if sockopt::tcp_congestion(socket).is_ok_and(|name| name.starts_with("bbr")) {
+        let _ = INSTEAD
+            .iter()
+            .find(|name| sockopt::set_tcp_congestion(socket, name).is_ok());
+    }
+}
+
+/// The algorithm of channels for which none is named; empty where this host has no TCP. Asked of the kernel once.
+pub fn default_congestion_control() -> &'static str {
+    static NAME: OnceLock<String> = OnceLock::new();
+    NAME.get_or_init(|| {
+        let socket: Option<OwnedFd> = super::socket::open(&([127, 0, 0, 1], 0).into()).ok();
+        let name = socket.and_then(|socket| {
+            set(&socket, None);
+            sockopt::tcp_congestion(&socket).ok()
+        });
+        name.unwrap_or_default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bbr_is_had_only_by_its_name() {
+        assert!(!default_congestion_control().starts_with("bbr"));
+        let socket = super::super::socket::open(&([127, 0, 0, 1], 0).into()).unwrap();
+        let before = sockopt::tcp_congestion(&socket).unwrap();
+        set(&socket, Some("reno"));
+        assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), "reno");
+        set(&socket, Some("no-such-algorithm"));
+        assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), "reno");
+        // The kernel's own is kept where it does not pace.
+        set(&socket, Some(&before));
+        set(&socket, None);
+        let now = sockopt::tcp_congestion(&socket).unwrap();
+        assert!(now == before || before.starts_with("bbr") && INSTEAD.contains(&now.as_str()));
+    }
+}
