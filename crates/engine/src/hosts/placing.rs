@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Below so many processors nothing is pinned: programs and workers share them all, and the kernel sees who waits.
-const LEAST_CORES: usize = 4;
+pub const LEAST_CORES: usize = 4;
 
 /// The processors that this process may use.
 pub fn cores() -> Vec<Core> {
@@ -86,6 +86,11 @@ impl Worker {
         let Some(placed) = places.get(self.index) else {
             return;
         };
+        // An older kernel, or another policy than the normal one, leaves it as it is.
+        let _ = placed.slice > 0 && slice::set(Duration::from_nanos(placed.slice)).is_ok();
+        if shared.cores.len() < LEAST_CORES {
+            return;
+        }
         let mut set = CpuSet::new();
         let wanted = placed.core.map(|core| core.0);
         for core in &shared.cores {
@@ -102,8 +107,6 @@ impl Worker {
         }
         // Only the superuser may be more urgent than others.
         let urgent = setpriority_process(Some(gettid()), placed.nice.into()).is_ok();
-        // An older kernel, or another policy than the normal one, leaves it as it is.
-        let _ = placed.slice > 0 && slice::set(Duration::from_nanos(placed.slice)).is_ok();
         tracing::debug!(
             "worker {}: {}{}",
             worker_name(self.index),

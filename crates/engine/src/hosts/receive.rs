@@ -17,7 +17,7 @@ use netchannel_wire::Step;
 use std::sync::Arc;
 
 /// Bytes of one channel that are read before others have their turn.
-const BUDGET: usize = 4 << 20;
+const BUDGET: usize = 1 << 20;
 
 impl Worker {
     /// Reads what has come on a channel.

@@ -168,6 +168,8 @@ pub struct Shared {
     pub gauges: Vec<Gauges>,
     /// Processors of this process.
     pub cores: Vec<Core>,
+    /// Until when processors are too few and too busy to spin on, in nanoseconds since the epoch.
+    pub crowded: AtomicU64,
     /// The daemon looks how busy workers are, and need not be told.
     pub watched: AtomicBool,
 }
@@ -241,6 +243,7 @@ impl Hosts {
             epoch: Instant::now(),
             gauges: (0..workers).map(|_| Gauges::default()).collect(),
             cores,
+            crowded: AtomicU64::new(0),
             watched: AtomicBool::new(false),
         });
         let mut hosts = Self {

@@ -3,6 +3,7 @@
 use super::front::Front;
 use super::line::Line;
 use super::peer::Peer;
+use super::placing::LEAST_CORES;
 use super::remote::{NEVER, Remote};
 use super::seats::Seats;
 use super::service::{Command, Lost, Report, Shared};
@@ -198,6 +199,10 @@ impl Worker {
         gauges
             .sockets
             .store(count(self.seats.len()), Ordering::Relaxed);
+        if much && self.shared.cores.len() < LEAST_CORES {
+            let until = now + 2 * WINDOW;
+            self.shared.crowded.store(until, Ordering::Relaxed);
+        }
         if much && !self.shared.watched.swap(true, Ordering::Relaxed) {
             self.report(Report::Busy);
         }
@@ -279,7 +284,9 @@ impl Worker {
             }
             found
         };
-        let spins = any_warm || cells.is_awake();
+        // Where a worker has much to do and cores are few, who spins takes them from the programs that it waits for.
+        let crowded = *now < shared.crowded.load(Ordering::Relaxed);
+        let spins = (any_warm || cells.is_awake()) && !crowded;
         cells.sleep_beside(news, until, spins, look, arm);
         inbox.wake();
     }

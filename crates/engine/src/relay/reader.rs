@@ -101,7 +101,12 @@ impl Lane {
         let (own, _) = self.sides().ok_or(Fault)?;
         // Release: pairs with the acquire of the writer; the bytes before it may be overwritten.
         own.head.store(to, Ordering::Release);
-        self.announce_space();
+        let written = seen.here + seen.moved.map_or(0, |moved| moved.length);
+        let (left, size) = (written.saturating_sub(ahead), self.reader.ring.size());
+        // As TCP: a writer is not woken for every bit of room. What is left will be consumed, and makes more.
+        if left == 0 || size.saturating_sub(left) >= size / 3 {
+            self.announce_space();
+        }
         Ok(())
     }
 
