@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Some("daemon") => return stand_in_daemon(&words),
         Some("run") => return stand_in_run(&words),
         // It knows neither configurations nor sockets.
-        Some("config" | "ss" | "peers") => return ExitCode::from(2),
+        Some("config" | "ss" | "peers" | "channels") => return ExitCode::from(2),
         Some("--list") => {
             println!("hosts: test");
             return ExitCode::SUCCESS;
