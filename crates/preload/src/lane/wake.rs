@@ -1,6 +1,6 @@
 //! Waking the other side, sleeping until it wakes this one, and noticing that it is gone.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use netchannel_abi::link::{Cell, side_flags, waiter as bits};
 use netchannel_abi::program::SocketEntry;
@@ -12,6 +12,16 @@ use crate::epoll::{self, EpollSet};
 use crate::socket::{header, status};
 use crate::wait::WRITER;
 use crate::{clock, lock, sys};
+
+/// A peer is not asked about more often than this.
+const CHECK_EVERY: u64 = 200 * clock::MICROSECOND;
+/// Nor any peer of the process more often than this,
+const CHECK_ANY_EVERY: u64 = 50 * clock::MICROSECOND;
+/// but each after this.
+const CHECK_AT_LAST: u64 = 10_000 * clock::MICROSECOND;
+
+/// When any peer was last asked about. Only a hint: nothing is ordered by it.
+static ANY_CHECKED: AtomicU64 = AtomicU64::new(0);
 
 impl Lane {
     #[inline]
@@ -195,12 +205,19 @@ impl Lane {
         self.socket.mark(status::PEER_GONE);
     }
 
-    /// Asks the kernel now and then whether the peer still lives, for programs that never sleep.
+    /// Asks the kernel now and then whether the peer still lives, for programs that never sleep. Where there are many sockets,
+    /// each is asked about less often.
     #[inline]
     pub fn check_peer(&self) {
         let now = clock::now();
         let last = self.socket.local.checked.load(Ordering::Relaxed);
-        if now.wrapping_sub(last) > 200 * clock::MICROSECOND {
+        let since = now.wrapping_sub(last);
+        if since > CHECK_EVERY {
+            let any = now.wrapping_sub(ANY_CHECKED.load(Ordering::Relaxed));
+            if any < CHECK_ANY_EVERY && since < CHECK_AT_LAST {
+                return;
+            }
+            ANY_CHECKED.store(now, Ordering::Relaxed);
             self.socket.local.checked.store(now, Ordering::Relaxed);
             self.look_for_peer();
         }
