@@ -16,6 +16,8 @@ use netchannel_vns::{Arrived, Claim, Handle, Placement};
 use netchannel_wire::Step;
 use std::sync::Arc;
 
+/// Programs are woken for segments of up to so many bytes when all that came have been placed.
+const HELD: usize = 512;
 /// Bytes of one channel that are read before others have their turn.
 const BUDGET: usize = 1 << 20;
 
@@ -180,7 +182,10 @@ impl Worker {
     ) -> Incoming {
         let now = self.now;
         let mut state = remote.lock();
-        state.hold_bell();
+        if total <= HELD {
+            // Of what is larger the program can take the first while the rest is placed.
+            state.hold_bell();
+        }
         state.used.note(channel, now);
         let length = u32::try_from(total).unwrap_or(u32::MAX);
         let end = sequence.wrapping_add(u64::from(length));
