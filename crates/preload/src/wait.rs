@@ -32,6 +32,8 @@ const NOBODY: u64 = MICROSECOND;
 const HOGGED: u64 = 500 * MICROSECOND;
 /// So many times what was lost by giving way in vain goes by until it is tried again.
 const REST: u64 = 32;
+/// And so many times where somebody had the processor who does not sleep: he stays, and each such try holds everybody up.
+const LONG_REST: u64 = 256;
 
 thread_local! {
     static BUDGET: Cell<u64> = const { Cell::new(20 * MICROSECOND) };
@@ -107,7 +109,8 @@ fn give_way(mut ready: impl FnMut() -> bool) -> bool {
         }
         let lost = now.wrapping_sub(start);
         if found || !(NOBODY..=HOGGED).contains(&away) || lost > WAY {
-            NEXT.set(now.wrapping_add(REST * lost));
+            let rest = if away > HOGGED { LONG_REST } else { REST };
+            NEXT.set(now.wrapping_add(rest * lost));
             return found;
         }
     }

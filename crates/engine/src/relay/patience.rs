@@ -14,6 +14,8 @@ const CROWDED: Duration = Duration::from_micros(8);
 const HOGGED: Duration = Duration::from_micros(500);
 /// So many times what was lost by giving way in vain goes by until it is tried again.
 const REST: u32 = 32;
+/// And so many times where somebody had the processor who does not sleep: he stays, and each such try holds everybody up.
+const LONG_REST: u32 = 256;
 
 /// The spin of one worker.
 #[derive(Debug)]
@@ -81,7 +83,8 @@ impl Patience {
 
     fn judge(&mut self, found: bool, before: Instant, away: Duration) -> bool {
         if !found || away > HOGGED {
-            self.next = before + away * (REST + 1);
+            let rest = if away > HOGGED { LONG_REST } else { REST };
+            self.next = before + away * (rest + 1);
         }
         found
     }
