@@ -3,7 +3,7 @@
 # interleaved pairs on this machine, as a Markdown table of medians. Not part of `cargo xtask test`: it wants a machine
 # that does nothing else, and takes some minutes.
 #
-#   acceptance.sh [ROW]...   iperf3 sockperf redis nginx connections alone idle (default: all)
+#   acceptance.sh [ROW]...   iperf3 sockperf redis nginx connections alone idle memory (default: all)
 #
 # PAIRS     pairs per row (default 3)
 # DURATION  seconds of each run (default 3)
@@ -12,7 +12,7 @@ LIMIT=${LIMIT:-3600}
 [ "$NETCHANNEL_PROGRAM" != none ] || skip "acceptance compares with a program"
 PAIRS=${PAIRS:-3}
 DURATION=${DURATION:-3}
-ROWS=${*:-iperf3 sockperf redis nginx connections alone idle}
+ROWS=${*:-iperf3 sockperf redis nginx connections alone idle memory}
 RESULTS=$TMP/results
 mkdir "$RESULTS"
 
@@ -187,6 +187,28 @@ cpu_ticks() {
 }
 
 # Two programs with an open connection and nothing to say, and the daemon.
+available() { sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo; }
+
+# What idle connections between two programs take from the whole machine: of both programs, the daemon and the kernel.
+measure_memory() {
+    enter_quietly both
+    free_port PORT
+    start server "${SERVER[@]}" "$PYTHON" "$HERE/helpers/idle_connections.py" serve "$PORT"
+    wait_port "$PORT"
+    mkfifo "$TMP/hold"
+    exec 9<>"$TMP/hold"
+    local before after
+    before=$(available)
+    setsid "${CLIENT[@]}" "$PYTHON" "$HERE/helpers/idle_connections.py" hold "$PORT" "$HELD" <&9 >"$TMP/hold.log" 2>&1 &
+    STARTED+=("$!")
+    until_true 60 "$HELD connections" grep -q connected "$TMP/hold.log"
+    sleep 1
+    after=$(available)
+    exec 9>&-
+    MEMORY=$(awk -v all=$((before - after)) -v held="$HELD" 'BEGIN { printf "%.1f KB", all / held }')
+    stop_scenario
+}
+
 measure_idle() {
     enter_quietly both
     free_port PORT
@@ -210,6 +232,9 @@ measure_idle() {
 
 start_daemon
 IDLE=
+MEMORY=
+# Connections that are held; both ends of a connection are descriptors of this machine.
+HELD=${HELD:-8000}
 for name in $ROWS; do
     case $name in
         iperf3) need iperf3; pairs measure_iperf3 ;;
@@ -219,6 +244,7 @@ for name in $ROWS; do
         connections) measure_connections ;;
         alone) need iperf3 redis-server redis-benchmark; pairs measure_alone ;;
         idle) need socat; measure_idle ;;
+        memory) need "$PYTHON"; measure_memory ;;
         *) fail "there is no row $name" ;;
     esac
 done
@@ -236,6 +262,7 @@ row connections "netchannel bench connections" "1/s" more 4 10
 row alone-iperf3 "iperf3, library on one side only" "Gbps" more 0.95 1.0
 row alone-redis "redis-benchmark 64 B GET, library on one side only" "1/s" more 0.95 1.0
 if [ -n "$IDLE" ]; then echo "| idle daemon and two idle programs | CPU | | $IDLE | | 0 | 0 | |"; fi
+if [ -n "$MEMORY" ]; then echo "| an idle connection, of $HELD | memory of the whole machine | | $MEMORY | | 16 KB | | |"; fi
 if [ -s "$TMP/notes" ]; then printf '\nErrors that clients met:\n\n' && cat "$TMP/notes"; fi
 MODE=
 stop_daemon

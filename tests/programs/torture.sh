@@ -23,6 +23,12 @@ try() {
     done
     wait "$LAST_STARTED" || code=$?
     [ "$code" = 0 ] || echo "seed $TORTURE_SEED: $(tail -n 5 "$TMP/$1.log")"
+    # The run over kernel TCP tests the test. About one killed program in 15,000 leaves a stream there that ends too early without an
+    # error, which the test takes for a loss: it is tried again. NetChannel has one try.
+    if [ "$code" != 0 ] && [ "$MODE" = kernel ] && [ -z "${AGAIN:-}" ]; then
+        AGAIN=1 try "$@"
+        return
+    fi
     observe "$1: exit $code"
 }
 
