@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Below so many processors nothing is pinned: programs and workers share them all, and the kernel sees who waits.
+/// Below so many processors nothing is pinned or goes before programs: they share them all, and the kernel sees who waits.
 pub const LEAST_CORES: usize = 4;
 
 /// The processors that this process may use.
