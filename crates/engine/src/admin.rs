@@ -1,9 +1,9 @@
 //! The control socket: one JSON line in, one JSON line out, then the connection ends.
 
+use crate::visitors::{Visitor, Visitors};
 use netchannel_control::types::{LONGEST_REQUEST, Request, Response};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -39,53 +39,27 @@ pub enum Step {
 }
 
 /// All connections of commands.
-#[derive(Debug, Default)]
-pub struct Commands {
-    open: HashMap<u32, Command>,
-    last: u32,
+pub type Commands = Visitors<Command>;
+
+impl Visitor for Command {
+    const MOST: usize = MOST_COMMANDS;
+
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
 }
 
 impl Commands {
-    /// Takes a connection. Where there are too many, the one that has lingered longest goes:
-    /// whoever holds them half open must not lock the others out.
+    /// Takes a connection.
     pub fn open(&mut self, socket: OwnedFd, user: u32, now: Instant) -> u32 {
-        if self.open.len() >= MOST_COMMANDS {
-            let oldest = self.open.iter().min_by_key(|(_, command)| command.deadline);
-            let oldest = oldest.map(|(number, _)| *number);
-            oldest.and_then(|number| self.open.remove(&number));
-        }
-        loop {
-            self.last = self.last.wrapping_add(1);
-            if !self.open.contains_key(&self.last) {
-                break;
-            }
-        }
-        let command = Command {
+        self.add(Command {
             socket,
             user,
             request: Vec::new(),
             answer: Vec::new(),
             sent: 0,
             deadline: now + PATIENCE,
-        };
-        self.open.insert(self.last, command);
-        self.last
-    }
-
-    /// A connection.
-    pub fn get(&mut self, number: u32) -> Option<&mut Command> {
-        self.open.get_mut(&number)
-    }
-
-    /// Closes a connection.
-    pub fn close(&mut self, number: u32) {
-        self.open.remove(&number);
-    }
-
-    /// Closes those that took too long. Returns when to come again.
-    pub fn expire(&mut self, now: Instant) -> Option<Instant> {
-        self.open.retain(|_, command| command.deadline > now);
-        self.open.values().map(|command| command.deadline).min()
+        })
     }
 }
 

@@ -41,6 +41,7 @@ pub mod slice;
 mod threads;
 mod totals;
 mod view;
+mod visitors;
 mod watch;
 
 pub use crate::limits::Limits;

@@ -52,11 +52,6 @@ fn plan(policies: &Settings, cores: &[Core], workers: usize) -> Vec<Placed> {
     let Ok(mut policy) = Registry::builtin().placement(policies.get(Kind::Placement)) else {
         return Vec::new();
     };
-    let cores = if cores.len() < LEAST_CORES {
-        &[]
-    } else {
-        cores
-    };
     let (mut occupied, mut places) = (Vec::new(), Vec::new());
     for index in 0..workers {
         let class = match index {

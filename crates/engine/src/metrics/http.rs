@@ -1,8 +1,8 @@
 //! As much of HTTP as fetching metrics takes: one request on a connection, one answer, the end.
 
+use crate::visitors::{Visitor, Visitors};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -38,51 +38,26 @@ pub enum Step {
 }
 
 /// All connections.
-#[derive(Debug, Default)]
-pub struct Fetches {
-    open: HashMap<u32, Fetch>,
-    last: u32,
+pub type Fetches = Visitors<Fetch>;
+
+impl Visitor for Fetch {
+    const MOST: usize = MOST_FETCHES;
+
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
 }
 
 impl Fetches {
-    /// Takes a connection; where there are too many, the one that has lingered longest goes.
+    /// Takes a connection.
     pub fn open(&mut self, socket: OwnedFd, now: Instant) -> u32 {
-        if self.open.len() >= MOST_FETCHES {
-            let oldest = self.open.iter().min_by_key(|(_, fetch)| fetch.deadline);
-            let oldest = oldest.map(|(number, _)| *number);
-            oldest.and_then(|number| self.open.remove(&number));
-        }
-        loop {
-            self.last = self.last.wrapping_add(1);
-            if !self.open.contains_key(&self.last) {
-                break;
-            }
-        }
-        let fetch = Fetch {
+        self.add(Fetch {
             socket,
             head: Vec::new(),
             answer: Vec::new(),
             sent: 0,
             deadline: now + PATIENCE,
-        };
-        self.open.insert(self.last, fetch);
-        self.last
-    }
-
-    /// A connection.
-    pub fn get(&mut self, number: u32) -> Option<&mut Fetch> {
-        self.open.get_mut(&number)
-    }
-
-    /// Closes a connection.
-    pub fn close(&mut self, number: u32) {
-        self.open.remove(&number);
-    }
-
-    /// Closes those that took too long. Returns when to come again.
-    pub fn expire(&mut self, now: Instant) -> Option<Instant> {
-        self.open.retain(|_, fetch| fetch.deadline > now);
-        self.open.values().map(|fetch| fetch.deadline).min()
+        })
     }
 }
 
@@ -267,6 +242,6 @@ mod tests {
             fetches.open(ours.into(), now);
             theirs.push(other);
         }
-        assert_eq!(fetches.open.len(), MOST_FETCHES);
+        assert_eq!(fetches.count(), MOST_FETCHES);
     }
 }
