@@ -4,6 +4,8 @@
 //! words this program is the workloads, the stand-in, and a benchmark to be interrupted. Where namespaces are not allowed it is
 //! skipped, and says so.
 
+mod support;
+
 use netchannel_bench::{
     BenchError, Case, HostsExperiment, HostsOptions, Place, Report, Row, Transport, WorkerCommand,
     run_between_hosts, worker,
@@ -12,12 +14,11 @@ use netchannel_namespaces::gain_rights;
 use std::fs;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use support::{INTERRUPTED, children_of, interrupt_once_there_are, own_path};
 
 const WORKER: &str = "bench-worker";
-const INTERRUPTED: &str = "to-be-interrupted";
 /// The stand-in gives programs AF_UNIX for NetChannel, if this is set; otherwise it leaves them with kernel TCP.
 const AF_UNIX: &str = "STAND_IN_AF_UNIX";
 
@@ -71,10 +72,6 @@ fn tests() -> ExitCode {
         println!("test {name} ... ok");
     }
     ExitCode::SUCCESS
-}
-
-fn own_path() -> PathBuf {
-    std::env::current_exe().expect("own path")
 }
 
 fn options(experiments: &[HostsExperiment]) -> HostsOptions {
@@ -156,30 +153,8 @@ fn a_wrong_name_is_told() {
 }
 
 fn an_interrupt_ends_all_programs() {
-    let mut child = Command::new(own_path())
-        .arg(INTERRUPTED)
-        .spawn()
-        .expect("ourselves");
-    let pid = child.id();
-    let deadline = Instant::now() + Duration::from_secs(20);
     // A guard, a server and eight clients.
-    let mut programs = String::new();
-    while programs.split_whitespace().count() < 10 {
-        assert!(
-            Instant::now() < deadline,
-            "the programs were not started: {programs:?}"
-        );
-        std::thread::sleep(Duration::from_millis(5));
-        programs = children_of(pid);
-    }
-    // SAFETY: no pointers; a child that has not been waited for.
-    unsafe { libc::kill(i32::try_from(pid).expect("a process id"), libc::SIGINT) };
-    let status = child.wait().expect("its status");
-    assert_eq!(status.code(), Some(130));
-    for program in programs.split_whitespace() {
-        let path = Path::new("/proc").join(program);
-        assert!(!path.exists(), "{program} lives on");
-    }
+    interrupt_once_there_are(10, Duration::from_secs(20));
 }
 
 fn to_be_interrupted() -> ExitCode {
@@ -190,10 +165,6 @@ fn to_be_interrupted() -> ExitCode {
         Err(BenchError::Interrupted) => ExitCode::from(130),
         other => panic!("{other:?}"),
     }
-}
-
-fn children_of(process: u32) -> String {
-    fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default()
 }
 
 fn after<'a>(words: &'a [String], name: &str) -> &'a str {

@@ -3,6 +3,8 @@
 //! It has no test harness: started again with other words, this program is the workloads, a
 //! stand-in for `netchannel`, a server that answers wrongly, and a benchmark to be interrupted.
 
+mod support;
+
 use netchannel_bench::{
     BenchError, Experiment, Launcher, Options, Report, Transport, WorkerCommand, run, worker,
 };
@@ -13,13 +15,13 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use support::{INTERRUPTED, children_of, interrupt_once_there_are, own_path};
 
 const WORKER: &str = "bench-worker";
 const WRONG_WORKER: &str = "wrong-worker";
 /// The stand-in for `netchannel run` leaves programs with TCP if the daemon's socket has this name.
 const TCP_AFTER_ALL: &str = "tcp.sock";
-const INTERRUPTED: &str = "to-be-interrupted";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -76,10 +78,6 @@ fn tests() -> ExitCode {
         println!("test {name} ... ok");
     }
     ExitCode::SUCCESS
-}
-
-fn own_path() -> PathBuf {
-    std::env::current_exe().expect("own path")
 }
 
 fn options() -> Options {
@@ -208,32 +206,8 @@ fn a_program_that_fails_is_named() {
 }
 
 fn an_interrupt_ends_all_programs() {
-    let mut child = Command::new(own_path())
-        .arg(INTERRUPTED)
-        .spawn()
-        .expect("ourselves");
-    let pid = child.id();
-    let deadline = Instant::now() + Duration::from_secs(10);
     // A server and eight clients.
-    let mut programs = String::new();
-    while programs.split_whitespace().count() < 9 {
-        assert!(
-            Instant::now() < deadline,
-            "the programs were not started: {programs:?}"
-        );
-        std::thread::sleep(Duration::from_millis(5));
-        programs = children_of(pid);
-    }
-    // SAFETY: no pointers; a child that has not been waited for.
-    unsafe { libc::kill(i32::try_from(pid).expect("a process id"), libc::SIGINT) };
-    let status = child.wait().expect("its status");
-    assert_eq!(status.code(), Some(130));
-    for program in programs.split_whitespace() {
-        assert!(
-            !Path::new("/proc").join(program).exists(),
-            "{program} lives on"
-        );
-    }
+    interrupt_once_there_are(9, Duration::from_secs(10));
 }
 
 fn to_be_interrupted() -> ExitCode {
@@ -245,10 +219,6 @@ fn to_be_interrupted() -> ExitCode {
         Err(BenchError::Interrupted) => ExitCode::from(130),
         other => panic!("{other:?}"),
     }
-}
-
-fn children_of(process: u32) -> String {
-    fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default()
 }
 
 /// Answers zeros where the complement of the request is due.
