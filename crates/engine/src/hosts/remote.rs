@@ -92,6 +92,8 @@ pub struct State {
     /// The program here was told that its connect came about.
     established: bool,
     closing: Option<Closing>,
+    /// The lane was closed, and its anchor perhaps let go: who settles the socket looks at the link.
+    pub let_go: bool,
     /// The channel that its last control frame took.
     pub last: Option<ChannelId>,
     /// The channel that its last bytes took.
@@ -130,6 +132,7 @@ impl Remote {
             active: theirs.is_none(),
             established: false,
             closing: None,
+            let_go: false,
             last: None,
             bytes_on: None,
             announced: 0,
@@ -499,6 +502,7 @@ impl State {
                 Some(errno) => lane.refuse(errno),
                 None => lane.close(closing.reset),
             }
+            self.let_go = true;
         }
     }
 

@@ -230,7 +230,7 @@ impl Worker {
         };
         let loan = end.lend();
         // Anchors may have been let go.
-        self.cells.touch(key);
+        self.look_at_link(&end);
         let Some(lane) = loan.and_then(|loan| Some(Lane::lent(&end, loan)?.of_daemon())) else {
             if claimed {
                 end.ring();
@@ -261,7 +261,7 @@ impl Worker {
             return self.fail(ticket, Errno::AGAIN);
         };
         let lent = end.lend_pair();
-        self.cells.touch(key);
+        self.look_at_link(&end);
         let lane =
             lent.and_then(|(loan, anchor)| Some((Lane::lent(&end, loan)?.of_daemon(), anchor)));
         let Some((lane, anchor)) = lane else {

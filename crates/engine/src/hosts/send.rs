@@ -34,6 +34,9 @@ impl Worker {
         if state.owes_bell() {
             self.bells.push(Arc::clone(remote));
         }
+        if std::mem::take(&mut state.let_go) {
+            self.look_at_link(&remote.link);
+        }
         let sendable = state.socket.sendable();
         let timer = state.socket.next_timeout().unwrap_or(NEVER);
         let over = remote.is_over(&state, now);

@@ -9,6 +9,7 @@ use super::seats::Seats;
 use super::service::{Command, Lost, Report, Shared};
 use super::side::Side;
 use crate::relay::cells::{Cells, Key, News};
+use crate::relay::link::LinkEnd;
 use netchannel_scheduler::{Class, Settings};
 use netchannel_vns::{ChannelId, Hold};
 use netchannel_wire::{Frame, GoAwayReason, NcSyn};
@@ -439,6 +440,19 @@ impl Worker {
         state.look(self.now);
         drop(state);
         self.touch(&remote);
+    }
+
+    /// An anchor of a link was let go. The token that was to wake a worker for all its sockets of that link may have gone with it:
+    /// a program writes it to the socket that had news first.
+    pub(super) fn look_at_link(&mut self, link: &LinkEnd) {
+        let number = link.number();
+        let key = self.keys.get(&number).copied();
+        if let Some(key) = key {
+            self.cells.touch(key);
+        }
+        if link.has_marks_beside(key.and_then(|key| self.cells.cell(key))) {
+            self.tell_others(|| Letter::Look(number));
+        }
     }
 
     fn on_timer(&mut self, number: u32) {

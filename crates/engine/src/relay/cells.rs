@@ -277,13 +277,8 @@ impl Cells {
     /// mark, and the socket moves, or its slot is used again, before the token arrives on the anchor.
     #[must_use]
     pub fn owes_others(&self, key: Key) -> bool {
-        let Some(Some(watched)) = self.links.get(index(key)) else {
-            return false;
-        };
-        let end = &watched.end;
-        let cells = end.reserved_cells().filter(|cell| *cell != watched.cell);
-        let mut shared = cells.filter_map(|cell| end.cell(end.role(), cell));
-        shared.any(|shared| cell::any(&shared.summary))
+        let watched = self.links.get(index(key)).and_then(Option::as_ref);
+        watched.is_some_and(|watched| watched.end.has_marks_beside(Some(watched.cell)))
     }
 
     /// A token that was to wake this worker went to another one, or was lost with an anchor that was let go: the link is looked

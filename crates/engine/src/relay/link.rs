@@ -7,6 +7,7 @@ use netchannel_abi::LAYOUT_HASH;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{CELLS, Cell, Geometry, Header, Layout, MAGIC, Role, Side, Slot};
 use netchannel_ring::arena::Arena;
+use netchannel_ring::cell;
 use netchannel_ring::queue::{Consumer, Producer};
 use netchannel_shm::{Access, Region};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -217,7 +218,7 @@ impl LinkEnd {
     }
 
     /// Cell `index` of `owner`.
-    pub(super) fn cell(&self, owner: Role, index: usize) -> Option<&Cell> {
+    pub(crate) fn cell(&self, owner: Role, index: usize) -> Option<&Cell> {
         (index < CELLS).then(|| self.region.at(self.layout.cell(owner, index)))?
     }
 
@@ -242,6 +243,13 @@ impl LinkEnd {
     pub fn reserved_cells(&self) -> impl Iterator<Item = usize> {
         let taken = self.cells.load(Ordering::Relaxed);
         (0..CELLS).filter(move |cell| taken & 1 << cell != 0)
+    }
+
+    /// Whether there is news for a worker other than the one that has cell `own`.
+    pub fn has_marks_beside(&self, own: Option<usize>) -> bool {
+        let cells = self.reserved_cells().filter(|cell| Some(*cell) != own);
+        let mut maps = cells.filter_map(|cell| self.cell(self.role, cell));
+        maps.any(|map| cell::any(&map.summary))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Connections made, refused, ended in every way.
 
 use super::*;
+use netchannel_ring::cell;
+use std::sync::atomic::Ordering;
 
 const L: ChannelId = id(Class::Latency, 0);
 const T: ChannelId = id(Class::Throughput, 0);
@@ -132,4 +134,31 @@ fn bytes_for_a_program_that_has_closed_reset_the_sender() {
     assert_eq!(error, Errno::PIPE.raw_os_error().unsigned_abs());
     client.close(false);
     world.wait(|world| (world.connections() == 0).then_some(()));
+}
+
+#[test]
+fn a_token_that_goes_with_an_anchor_leaves_nobody_asleep() {
+    let mut world = World::new(&[L]);
+    let (ending, other_end) = world.connect();
+    let (mut busy, mut busy_end) = world.connect();
+    ending.set_flags(side_flags::FIN);
+    world.wait(|_| (other_end.peer_flags() & side_flags::FIN != 0).then_some(()));
+    // Nothing of the client for so long that its host's worker sleeps for the link, even while there is other work.
+    for _ in 0..40 {
+        std::thread::sleep(Duration::from_millis(1));
+        world.carry(&mut busy_end, &mut busy, b"news");
+    }
+    // The client has news of a connection that its host is about to let go of: the token that it owes from here on for all
+    // of them goes with the anchor.
+    let link = Arc::clone(&world.client);
+    let map = link.cell(Role::Server, 0).unwrap();
+    let slot = usize::try_from(ending.handle().index).unwrap();
+    let (own, _) = ending.sides().unwrap();
+    own.flags
+        .fetch_or(side_flags::ANCHOR_GONE, Ordering::AcqRel);
+    world.wait(|_| cell::mark(&map.asleep, &map.summary, &map.ready, slot).then_some(()));
+    other_end.close(false);
+    world.wait(|_| (ending.peer_flags() & side_flags::CLOSED != 0).then_some(()));
+    ending.close(false);
+    world.wait(|_| (!cell::any(&map.summary)).then_some(()));
 }
