@@ -26,6 +26,17 @@ pub fn mark(asleep: &AtomicU32, summary: &[AtomicU64], ready: &[AtomicU64], slot
     asleep.load(Ordering::Relaxed) == 1 && asleep.swap(0, Ordering::AcqRel) == 1
 }
 
+/// Whether a token that has just come to be owed may be left unwritten, should [`any`] find nothing marked when it is to be
+/// written: whoever takes what is marked now is awake, and sleeps only behind another look. Where nothing is marked, the loop
+/// may have taken it before it fell asleep, and never hear that it was claimed since.
+#[inline]
+#[must_use]
+pub fn may_be_left(summary: &[AtomicU64]) -> bool {
+    // Behind the swap in `mark`, which reads what `sleep` stored; a loop took its marks before, and the fence in `take` lies
+    // between. So what it took before it slept is not seen as marked here.
+    any(summary)
+}
+
 /// Whether anything is marked. Cheap: reads only the summary.
 #[inline]
 #[must_use]

@@ -242,6 +242,7 @@ impl Lane {
             let slot = usize::try_from(self.handle.index).unwrap_or(usize::MAX);
             if cell::mark(asleep, summary, ready, slot) {
                 owed.cell = wake.cell;
+                owed.token |= !cell::may_be_left(summary);
             }
         }
         if !owed.token && owed.cell.is_none() {
@@ -293,7 +294,7 @@ impl Lane {
         self.held = false;
         let Some(owed) = self.owed.take() else { return };
         let map = owed.cell.and_then(|index| self.program_cell(index));
-        // A loop that has taken all marks since was awake, and looks once more before it sleeps.
+        // A loop that has taken all marks since is awake, and looks once more before it sleeps.
         let heard = !owed.token && map.is_some_and(|map| !cell::any(&map.summary));
         if !heard {
             self.ring(owed);

@@ -5,7 +5,7 @@
 //! therefore also touches a gate between its steps, relaxed: that orders nothing in the model, but
 //! makes loom try every order of the steps.
 
-use crate::cell::{any, mark, sleep, take, wake};
+use crate::cell::{any, mark, may_be_left, sleep, take, wake};
 use crate::waiter::announce_data;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -136,5 +136,30 @@ fn two_peers_mark_one_slot() {
         let asleep = shared.serve(1, &mut seen);
         let tokens = peers.map(|peer| peer.join().unwrap()).iter().sum();
         shared.settle([2, 0], seen, asleep, tokens);
+    });
+}
+
+/// Guards: that a token is held back only where the claim left a mark. A peer marks two slots one after the other and writes
+/// what it owes for each a little later, unless the loop has taken all marks by then.
+#[test]
+fn a_token_that_is_held_back_is_still_due() {
+    super::bounded(3, || {
+        let shared = Shared::new();
+        let theirs = Arc::clone(&shared);
+        let peer = thread::spawn(move || {
+            let mut tokens = 0;
+            for slot in 0..2 {
+                if theirs.publish(slot, 1) > 0 {
+                    let left = may_be_left(&theirs.summary);
+                    theirs.step();
+                    tokens += u32::from(!left || any(&theirs.summary));
+                }
+            }
+            tokens
+        });
+        let mut seen = [0; 2];
+        let asleep = shared.serve(2, &mut seen);
+        let tokens = peer.join().unwrap();
+        shared.settle([1, 1], seen, asleep, tokens);
     });
 }
