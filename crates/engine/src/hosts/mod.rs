@@ -43,6 +43,7 @@ mod service;
 mod side;
 mod sight;
 mod sockets;
+mod timers;
 mod traffic;
 mod worker;
 

@@ -1,9 +1,8 @@
-//! The sockets that a worker is home of: by number, and by link and slot.
+//! The sockets that a worker is home of: by number, and by link and slot; their times.
 
-use super::remote::Remote;
+use super::remote::{NEVER, Remote};
+use super::timers::Timers;
 use crate::relay::cells::Key;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 /// A socket at its home.
@@ -17,7 +16,7 @@ pub struct Seat {
     slot: Option<u32>,
 }
 
-/// All of them, and when they want to be looked at.
+/// All of them.
 #[derive(Debug, Default)]
 pub struct Seats {
     seats: Vec<Option<Seat>>,
@@ -26,7 +25,8 @@ pub struct Seats {
     by_slot: Vec<Vec<u32>>,
     /// Sockets of each link.
     users: Vec<u32>,
-    timers: BinaryHeap<Reverse<(u64, u32)>>,
+    /// When they want to be looked at.
+    pub timers: Timers,
 }
 
 impl Seats {
@@ -57,6 +57,7 @@ impl Seats {
     pub fn remove(&mut self, number: u32) -> Option<Seat> {
         let seat = self.seats.get_mut(index(number))?.take()?;
         self.unused.push(number);
+        self.timers.set(number, NEVER);
         // Another connection may have the slot by now.
         if let Some(slot) = seat.slot
             && let Some(place) = self.place(seat.key, slot)
@@ -97,24 +98,6 @@ impl Seats {
         if let Some(slots) = self.by_slot.get_mut(index(key)) {
             *slots = Vec::new();
         }
-    }
-
-    /// Socket `number` wants to be looked at.
-    pub fn arm(&mut self, at: u64, number: u32) {
-        self.timers.push(Reverse((at, number)));
-    }
-
-    /// When the next one wants to be.
-    pub fn next_timer(&self) -> Option<u64> {
-        self.timers.peek().map(|Reverse((at, _))| *at)
-    }
-
-    /// One whose time has come. It may be another by now: to be looked at too early does no harm.
-    pub fn take_timer(&mut self, now: u64) -> Option<u32> {
-        if self.next_timer()? > now {
-            return None;
-        }
-        self.timers.pop().map(|Reverse((_, number))| number)
     }
 
     fn place(&mut self, key: Key, slot: u32) -> Option<&mut u32> {

@@ -60,7 +60,7 @@ impl Worker {
             if rings {
                 let seat = remote.seat();
                 if set {
-                    self.seats.arm(timer, seat);
+                    self.seats.timers.set(seat, timer);
                 }
                 if let Some(side) = self.side(&remote.peer) {
                     side.scheduler.update(SocketId(seat), sendable, u64::MAX);
@@ -279,7 +279,7 @@ impl Worker {
         let timer = state.socket.next_timeout().unwrap_or(NEVER);
         if timer < state.armed {
             state.armed = timer;
-            self.seats.arm(timer, grant.socket.0);
+            self.seats.timers.set(grant.socket.0, timer);
         }
         let fin_due = state.socket.next_transmit(0, now).is_some();
         side.scheduler.on_sent(&grant, bytes, route.id, now);

@@ -217,7 +217,7 @@ impl Worker {
             self.on_news(one);
         }
         self.read_lines();
-        while let Some(number) = self.seats.take_timer(self.now) {
+        while let Some(number) = self.seats.timers.take(self.now) {
             self.on_timer(number);
         }
         self.retry();
@@ -297,7 +297,7 @@ impl Worker {
         let lines = self.lines.iter().flatten().map(|line| line.deadline());
         let sides = self.sides.iter().flatten().filter_map(|side| side.until);
         let retry = self.front.as_ref().and_then(Front::next_retry);
-        let timers = self.seats.next_timer().into_iter().chain(retry);
+        let timers = self.seats.timers.next().into_iter().chain(retry);
         lines.chain(sides).chain(timers).min()
     }
 
