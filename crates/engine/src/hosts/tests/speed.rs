@@ -128,3 +128,57 @@ fn speed_of_round_trips() {
     );
     let _ = Run::empty();
 }
+
+/// Processor time of the calling thread.
+fn own_time() -> Duration {
+    let usage = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(
+        usage.tv_sec.unsigned_abs(),
+        u32::try_from(usage.tv_nsec).unwrap(),
+    )
+}
+
+/// Connect, 64 bytes each way, close: what the two daemons spend for each, where so many programs do it at once.
+#[test]
+#[ignore = "a measurement"]
+fn speed_of_connections() {
+    for at_once in [1, 8] {
+        let mut world = World::new(&CHANNELS);
+        let (client, server) = world.connect();
+        client.close(false);
+        server.close(false);
+        let rounds = 60_000 / at_once;
+        let (start, time, own) = (Instant::now(), kernel_time(), own_time());
+        for _ in 0..rounds {
+            let mut clients: Vec<Lane> = (0..at_once).map(|_| world.dial()).collect();
+            let mut servers = Vec::new();
+            for lane in &mut clients {
+                world.wait(|_| (lane.peer_flags() & side_flags::ESTABLISHED != 0).then_some(()));
+                assert_eq!(write(lane, &[1; 64]), 64);
+            }
+            while servers.len() < at_once {
+                servers.push(world.wait(World::accept));
+            }
+            for lane in &mut servers {
+                world.wait(|_| (read(lane).len() == 64).then_some(()));
+                assert_eq!(write(lane, &[2; 64]), 64);
+            }
+            for mut lane in clients {
+                world.wait(|_| (read(&mut lane).len() == 64).then_some(()));
+                lane.close(false);
+            }
+            for lane in servers {
+                world.wait(|_| (lane.peer_flags() & side_flags::FIN != 0).then_some(()));
+                lane.close(false);
+            }
+        }
+        let taken = start.elapsed();
+        let spent = (kernel_time() - time).saturating_sub(own_time() - own);
+        let count = (rounds * at_once) as f64;
+        println!(
+            "{at_once} at once: {:.0} connections/s, {:.2} us of the daemons' processor time for each",
+            count / taken.as_secs_f64(),
+            spent.as_secs_f64() * 1e6 / count,
+        );
+    }
+}
