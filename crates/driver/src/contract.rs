@@ -85,8 +85,12 @@ fn bytes_go_both_ways_in_order(transport: &dyn Transport, at: SocketAddr) {
             ];
             match other.dequeue(&rooms).unwrap() {
                 Dequeued::Bytes(count) => came += count,
-                Dequeued::Waits => wait(other.descriptor(), libc::POLLIN),
+                Dequeued::Waits => {}
                 Dequeued::End => panic!("an end that nobody made"),
+            }
+            // There was room for more.
+            if came < 20 {
+                wait(other.descriptor(), libc::POLLIN);
             }
         }
         assert_eq!((&front, &back[..17]), (b"gat", &b"hered from pieces"[..]));

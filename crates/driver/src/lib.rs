@@ -73,8 +73,8 @@ pub trait Acceptor: Send {
 ///
 /// No method waits. A channel has one user at a time and may go to another thread.
 ///
-/// **Sleeping.** Who gets [`Dequeued::Waits`] may sleep until the descriptor is readable; who gets a
-/// short `enqueue`, or false from `flush`, until it is writable. Nobody else may sleep: the transport
+/// **Sleeping.** Who gets [`Dequeued::Waits`], or fewer bytes than there was room for, may sleep until the
+/// descriptor is readable; who gets a short `enqueue`, or false from `flush`, until it is writable. Nobody else may sleep: the transport
 /// can hold bytes of which the descriptor knows nothing. On an error or the end the descriptor
 /// is readable, and so are errors told by both methods. An error is final.
 pub trait Channel: Send {
@@ -145,6 +145,8 @@ pub struct Status {
     pub unread: u64,
     /// Round trip time, smoothed.
     pub round_trip: Duration,
+    /// The shortest round trip of late: that of the network, without what waits in queues. Zero while not known.
+    pub least_round_trip: Duration,
     /// Bytes wait, and the congestion window holds them back: not the peer, and not the sender.
     pub congestion_limited: bool,
     /// Packets sent again, since the beginning.

@@ -24,16 +24,14 @@ const POLITE: u64 = 3 * MICROSECOND;
 /// A yield that takes this long gave the processor to another thread.
 const CROWDED: u64 = 8 * MICROSECOND;
 
-/// So long a thread lets others run, again and again, rather than sleep and have to be woken.
+/// So long a thread lets others run between its looks, and no longer.
 const WAY: u64 = 300 * MICROSECOND;
 /// A yield that takes less found nobody who wanted the processor.
 const NOBODY: u64 = MICROSECOND;
 /// After one that takes more, somebody has the processor who does not sleep: whoever is woken is sooner there.
-const HOGGED: u64 = 500 * MICROSECOND;
-/// So many times what was lost by giving way in vain goes by until it is tried again.
-const REST: u64 = 32;
-/// And so many times where somebody had the processor who does not sleep: he stays, and each such try holds everybody up.
-const LONG_REST: u64 = 256;
+const HOGGED: u64 = 100 * MICROSECOND;
+/// So many times what was lost to him goes by until the processor is given away again: he stays, and each such try holds everybody up.
+const REST: u64 = 256;
 
 thread_local! {
     static BUDGET: Cell<u64> = const { Cell::new(20 * MICROSECOND) };
@@ -52,6 +50,13 @@ pub fn initialise() {
         libc::CPU_COUNT(&set)
     };
     ALONE.store(processors == 1, Ordering::Relaxed);
+}
+
+/// Looks until `ready` or the thread's budget is used up, as what comes from another host (`far`) or from this one is best waited for.
+/// True when ready.
+#[inline]
+pub fn look(far: bool, ready: impl FnMut() -> bool) -> bool {
+    if far { give_way(ready) } else { spin(ready) }
 }
 
 /// Spins until `ready` or the thread's budget is used up. True when ready.
@@ -88,29 +93,31 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Where others want the processor, what they do with it may be what is waited for: then nobody has to wake anybody. Tried less
-/// often where it was in vain. Towards another host two daemons have to run before anything can come; between programs of one host
-/// whoever is woken goes first, which is faster.
-#[cold]
+/// Lets others run between looks, until the thread has spent its budget itself. What is awaited from another host comes by way of two
+/// daemons: where they, and the program's peer, share its processors, their work is what it waits for, and nobody has to be woken.
+/// Between programs of one host whoever is woken goes first, which is faster.
 fn give_way(mut ready: impl FnMut() -> bool) -> bool {
+    if ready() {
+        return true;
+    }
     let start = clock::now();
     if NEXT.get().wrapping_sub(start).cast_signed() > 0 {
         return false;
     }
-    let mut before = start;
+    let budget = BUDGET.get();
+    let (mut own, mut looked) = (0, start);
     loop {
         sys::yield_now();
-        let now = clock::now();
-        let away = now.wrapping_sub(before);
-        before = now;
+        let back = clock::now();
+        let away = back.wrapping_sub(looked);
         let found = ready();
-        if found && away < HOGGED {
-            return true;
+        if away > HOGGED {
+            NEXT.set(back.wrapping_add(REST * away));
+            return found;
         }
-        let lost = now.wrapping_sub(start);
-        if found || !(NOBODY..=HOGGED).contains(&away) || lost > WAY {
-            let rest = if away > HOGGED { LONG_REST } else { REST };
-            NEXT.set(now.wrapping_add(rest * lost));
+        looked = clock::now();
+        own += looked.wrapping_sub(back) + if away < NOBODY { away } else { 0 };
+        if found || own > budget || looked.wrapping_sub(start) > WAY {
             return found;
         }
     }
@@ -134,7 +141,7 @@ pub fn learn(start: u64) {
 /// Waits until `wanted` ([`bits::DATA`] or [`bits::SPACE`]) may have come. Errors as a blocking
 /// socket call: `EAGAIN` after its timeout, `EINTR`.
 pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> Result<(), i32> {
-    if spin(|| ready(lane)) || lane.link.listener == RELAY && give_way(|| ready(lane)) {
+    if look(lane.link.listener == RELAY, || ready(lane)) {
         return Ok(());
     }
     let entry = lane.socket.entry;

@@ -17,6 +17,10 @@ pub fn status(socket: BorrowedFd<'_>) -> Status {
         unsent,
         unread: count(socket, libc::FIONREAD),
         round_trip: Duration::from_micros(info.tcpi_rtt.into()),
+        least_round_trip: match info.tcpi_min_rtt {
+            u32::MAX => Duration::ZERO,
+            known => Duration::from_micros(known.into()),
+        },
         // As many packets are on their way as the window has, and more bytes are there.
         congestion_limited: unsent > 0 && in_flight(&info) >= info.tcpi_snd_cwnd,
         retransmissions: info.tcpi_total_retrans.into(),

@@ -71,8 +71,6 @@ pub struct Line {
     pub outbox: Outbox,
     /// There is more to read, as far as is known.
     pub readable: bool,
-    /// The transport has not said that nothing is left: it is asked before the worker sleeps.
-    pub unsure: bool,
     /// The transport takes nothing now.
     pub blocked: bool,
     /// The end.
@@ -115,7 +113,6 @@ impl Line {
             large: false,
             outbox: Outbox::default(),
             readable: true,
-            unsure: true,
             blocked: false,
             leaving: Leaving::default(),
             heard: now,
@@ -192,14 +189,12 @@ impl Line {
             Ok(Dequeued::Bytes(bytes)) => {
                 let direct = bytes.min(wanted);
                 self.end = (self.end + bytes - direct).min(size);
-                // A short read has most likely taken all there was.
+                // A short read has taken all there was; the kernel tells of what comes later.
                 self.readable = bytes == offered;
-                self.unsure = true;
                 Ok(Filled { direct, bytes })
             }
             Ok(Dequeued::Waits) => {
                 self.readable = false;
-                self.unsure = false;
                 Ok(Filled::default())
             }
             Ok(Dequeued::End) => Err(Lost::Ended),

@@ -2,14 +2,13 @@
 
 use super::incoming::{Incoming, Place};
 use super::line::{LARGE, Line};
+use super::peer::Route;
 use super::remote::Remote;
 use super::service::Lost;
 use super::sockets::Found;
 use super::traffic::Traffic;
 use super::worker::Worker;
 use crate::relay::lane::Spans;
-use netchannel_abi::link::MOST_RING_LOG2;
-use netchannel_scheduler::ChannelId;
 use netchannel_shm::Run;
 use netchannel_shm::run::transfer;
 use netchannel_vns::{Arrived, Claim, Handle, Placement};
@@ -151,7 +150,7 @@ impl Worker {
         let found = line.peer.sockets().find(handle);
         let incoming = match found {
             Found::Live(remote) => {
-                let incoming = self.place(&remote, line.route.id, sequence, bytes, total);
+                let incoming = self.place(&remote, &line.route, sequence, bytes, total);
                 self.touch(&remote);
                 incoming
             }
@@ -175,7 +174,7 @@ impl Worker {
     fn place(
         &mut self,
         remote: &Arc<Remote>,
-        channel: ChannelId,
+        route: &Route,
         sequence: u64,
         bytes: &[u8],
         total: usize,
@@ -186,10 +185,11 @@ impl Worker {
             // Of what is larger the program can take the first while the rest is placed.
             state.hold_bell();
         }
-        state.used.note(channel, now);
+        state.used.note(route.id, now);
+        let most_ring = route.seen.most_ring();
         let length = u32::try_from(total).unwrap_or(u32::MAX);
         let end = sequence.wrapping_add(u64::from(length));
-        state.make_room(end, MOST_RING_LOG2, now);
+        state.make_room(end, most_ring, now);
         let shown = state.observer.on_received(length, now);
         if let Some(class) = state.observed(shown) {
             remote.see_class(class);
@@ -238,7 +238,7 @@ impl Worker {
         }
         remote.follow(&mut state, now);
         // What came may have filled a ring that could not move before it.
-        state.make_room(end, MOST_RING_LOG2, now);
+        state.make_room(end, most_ring, now);
         incoming
     }
 }

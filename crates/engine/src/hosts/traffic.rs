@@ -1,8 +1,15 @@
 //! What moved on a channel, and how its transport is: words that its workers write and anybody reads.
 
+use netchannel_abi::link::MOST_RING_LOG2;
 use netchannel_driver::Status;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+/// A peer is near whose round trip takes less than so many nanoseconds.
+const NEAR: u64 = 250_000;
+/// From there a ring of this size keeps 30 Gbit/s on their way. A larger one would only hold more that the program has not read, and no
+/// cache holds the rings of many such programs.
+const NEAR_RING_LOG2: u32 = 20;
 
 /// What moved, and in how many pieces. Whoever reads wants no order between them.
 #[derive(Debug, Default)]
@@ -81,6 +88,8 @@ pub struct Seen {
     pub unacknowledged: AtomicU64,
     /// Round trip time in nanoseconds; 0 while not known.
     pub round_trip: AtomicU64,
+    /// The shortest of late.
+    pub least_round_trip: AtomicU64,
     /// Packets that it sent again.
     pub retransmissions: AtomicU64,
     /// It is held back by its congestion window.
@@ -88,6 +97,14 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// How large a ring for what it brings is worth while, as a logarithm.
+    pub fn most_ring(&self) -> u32 {
+        match self.least_round_trip.load(Ordering::Relaxed) {
+            1..NEAR => NEAR_RING_LOG2,
+            _ => MOST_RING_LOG2,
+        }
+    }
+
     /// Takes note.
     pub fn note(&self, status: &Status) {
         let round_trip = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -96,6 +113,8 @@ impl Seen {
         let sent = status.unacknowledged.saturating_sub(status.unsent);
         set(&self.unacknowledged, sent);
         set(&self.round_trip, round_trip(status.round_trip));
+        let least = round_trip(status.least_round_trip);
+        set(&self.least_round_trip, least);
         set(&self.retransmissions, status.retransmissions);
         self.congestion_limited
             .store(status.congestion_limited, Ordering::Relaxed);

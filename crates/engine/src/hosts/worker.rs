@@ -281,7 +281,8 @@ impl Worker {
             inbox.sleep();
             let mut found = inbox.has_any();
             for line in lines.borrow_mut().iter_mut().flatten() {
-                found |= (line.unsure || line.readable) && line.may_be_read() && line.peek();
+                // Of what came since it was last read the kernel tells.
+                found |= line.readable && line.may_be_read() && line.peek();
             }
             found
         };
@@ -361,7 +362,8 @@ impl Worker {
                 rest,
             } => {
                 let route = peer.add_route(line, id, self.index);
-                let line = Line::new(Arc::clone(&peer), route, channel, &rest, self.now);
+                let mut line = Line::new(Arc::clone(&peer), route, channel, &rest, self.now);
+                line.look_at_transport();
                 self.add_line(Box::new(line));
             }
             Command::Retire { line, reason, .. } => {

@@ -239,7 +239,7 @@ impl Cells {
         self.sleep_beside(news, until, spins, || false, || false);
     }
 
-    /// As [`Self::sleep`], for a worker that waits for other things too: `look` is asked while it spins, where it `spins`,
+    /// As [`Self::sleep`], for a worker that waits for other things too: `look` is asked while it does not sleep yet, where it `spins`,
     /// and `arm` once before it sleeps, which makes what comes later ring a descriptor of the worker's own. Both say
     /// whether there is something.
     pub fn sleep_beside(
@@ -252,7 +252,7 @@ impl Cells {
     ) {
         let (links, awake) = (&self.links, &self.awake);
         let any = || awake.iter().any(|key| has_news(links, *key)) || look();
-        if spins && self.patience.spin(any) {
+        if spins && self.patience.wait(any) {
             return self.collect(news);
         }
         let slept = std::mem::take(&mut self.awake);

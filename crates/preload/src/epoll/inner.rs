@@ -37,6 +37,9 @@ impl EpollSet {
         let Some(mut state) = self.state.lock() else {
             return;
         };
+        if self.end_lingering(&mut state, number, None) {
+            return;
+        }
         let known = state.board.is_none() || self.refresh(&mut state, number);
         let item = state.items.get(index).copied();
         let Some(item) = item.filter(|item| known && item.alive) else {

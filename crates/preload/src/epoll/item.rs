@@ -33,6 +33,8 @@ pub(super) struct Item {
     pub fresh: bool,
     /// Its anchor is in the inner set.
     pub registered: bool,
+    /// The program took it out, and its anchor is in the inner set still: it may come back.
+    pub lingers: bool,
     /// The kernel itself reports it; kept because it may still turn virtual.
     pub native: bool,
     /// Its cell, of those of the set.
@@ -98,6 +100,7 @@ impl Item {
             enabled: true,
             fresh: true,
             registered: false,
+            lingers: false,
             native: word.kind() == Kind::Kernel,
             cell: None,
             adder: attach::process(),

@@ -34,11 +34,15 @@ impl EpollSet {
                     return Err(libc::EEXIST);
                 }
                 self.activate()?;
-                let item = Item::new(fd, socket.word, event.events, event.u64);
-                let number = Self::place(&mut state);
+                let mut item = Item::new(fd, socket.word, event.events, event.u64);
+                let back = Self::find_lingering(&state, fd, socket.word);
+                item.registered = back.is_some();
+                let number = back.unwrap_or_else(|| Self::place(&mut state));
                 self.insert(&mut state, item, number);
                 drop(state);
-                socket.with_memberships(|list| list.push(Membership::new(self, number)));
+                if back.is_none() {
+                    socket.with_memberships(|list| list.push(Membership::new(self, number)));
+                }
             }
             EPOLL_CTL_MOD => {
                 let event = event.ok_or(libc::EFAULT)?;
@@ -52,9 +56,11 @@ impl EpollSet {
             }
             EPOLL_CTL_DEL => {
                 let number = found.ok_or(libc::ENOENT)?;
-                self.remove(&mut state, number, true);
-                drop(state);
-                self.forget_membership(socket, number);
+                if !Self::let_linger(&mut state, number) {
+                    self.remove(&mut state, number, true);
+                    drop(state);
+                    self.forget_membership(socket, number);
+                }
             }
             _ => return Err(libc::EINVAL),
         }
@@ -227,7 +233,9 @@ impl EpollSet {
                 if item.cell.is_none() {
                     state.watched.insert(number);
                 }
-                state.unregistered.insert(number);
+                if !item.registered {
+                    state.unregistered.insert(number);
+                }
                 state.ready.push(number);
             }
             Kind::Listener => {
@@ -332,8 +340,10 @@ impl EpollSet {
         if item.alive {
             // The members of other processes stay.
             self.remove(state, number, false);
-            self.forget_item(&item, number);
+        } else if !item.lingers {
+            return;
         }
+        self.forget_item(&item, number);
     }
 
     fn forget_item(&'static self, item: &Item, number: u32) {

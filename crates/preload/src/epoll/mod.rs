@@ -22,6 +22,7 @@ mod cells;
 mod edges;
 mod inner;
 mod item;
+mod lingering;
 mod lists;
 mod members;
 mod nested;

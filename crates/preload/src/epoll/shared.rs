@@ -27,6 +27,7 @@ pub fn before_fork() {
             continue;
         };
         if state.board.is_none() {
+            set.end_all_lingering(&mut state);
             state.board = Board::new(state.items.len());
             let State {
                 board, items, free, ..

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 
 use libc::{EPOLLIN, EPOLLRDHUP};
 use netchannel_abi::link::waiter as bits;
+use netchannel_abi::program::RELAY;
 use netchannel_ring::cell;
 
 use super::{EpollSet, State, flag, inside};
@@ -165,6 +166,13 @@ impl EpollSet {
                 item.registered = matches!(added, Ok(()) | Err(libc::EEXIST));
             }
         }
+    }
+
+    /// Whether members come by way of the daemon.
+    pub(super) fn reaches_far(&self) -> bool {
+        let far = |used: &super::CellUse| used.link.is_some_and(|link| link.listener == RELAY);
+        let state = self.state.lock();
+        state.is_some_and(|state| state.cells.iter().any(far))
     }
 
     fn rise(&self) {

@@ -33,6 +33,7 @@ pub fn before_replace(fd: i32, socket: &Socket) {
         let Some(mut state) = member.set.state.lock() else {
             continue;
         };
+        member.set.end_lingering(&mut state, member.item, Some(fd));
         if item_of(&mut state, &member, socket).is_some_and(|item| item.fd == fd) {
             let set = member.set.fd.load(Ordering::Relaxed);
             let _ = sys::epoll_control(set, libc::EPOLL_CTL_DEL, fd, 0, 0);
@@ -132,6 +133,8 @@ pub fn forget(fd: i32, socket: &Socket) {
         let Some(mut state) = member.set.state.lock() else {
             continue;
         };
+        let lingering = other.map(|_| fd);
+        member.set.end_lingering(&mut state, member.item, lingering);
         let Some(item) = item_of(&mut state, &member, socket) else {
             continue;
         };

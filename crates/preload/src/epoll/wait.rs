@@ -109,7 +109,7 @@ impl EpollSet {
                         continue;
                     }
                 }
-                if wait::spin(|| self.peek()) {
+                if wait::look(self.reaches_far(), || self.peek()) {
                     self.turns.tries.store(TRIES, Ordering::Relaxed);
                     continue;
                 }

@@ -21,6 +21,9 @@ cases! {
         corner_07_child_removes_from_inherited_set,
         corner_07_exclusive_in_two_sets,
         corner_07_dup_and_original_in_one_set,
+        corner_07_out_and_in_again,
+        corner_07_out_then_closed,
+        corner_07_out_before_fork,
         corner_07_mixed_with_pipes_and_eventfds,
         corner_07_two_hundred_sockets_in_one_set,
     ];
@@ -249,6 +252,78 @@ fn corner_07_exclusive_in_two_sets(family: Family) {
     let set = set_of(&[(listening, exclusive)]);
     let changed = sys::epoll_control(set, libc::EPOLL_CTL_MOD, listening, IN, 0);
     assert_eq!(changed, Err(Errno(libc::EINVAL)));
+}
+
+/// A loop takes a connection out and adds it again with every request, and sleeps with and without it.
+fn corner_07_out_and_in_again(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_of(&[(client, IN)]);
+    assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
+    for round in 1..4 {
+        sys::epoll_control(set, libc::EPOLL_CTL_DEL, client, 0, 0).unwrap();
+        let again = sys::epoll_control(set, libc::EPOLL_CTL_DEL, client, 0, 0);
+        assert_eq!(again, Err(Errno(libc::ENOENT)));
+        if round % 2 == 0 {
+            send_all(server, b"x");
+        }
+        assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, round).unwrap();
+        let again = sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, round);
+        assert_eq!(again, Err(Errno(libc::EEXIST)));
+        if round % 2 != 0 {
+            assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
+            send_all(server, b"x");
+        }
+        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+        assert_eq!(told.iter().map(|one| one.data).collect::<Vec<_>>(), [round]);
+        expect_bytes(client, b"x");
+        assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
+    }
+}
+
+/// What comes under the descriptor of a connection that was taken out is another member.
+fn corner_07_out_then_closed(family: Family) {
+    let (client, server) = pair(family);
+    let (other, far) = pair(family);
+    let set = set_of(&[(client, IN), (other, IN)]);
+    assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
+    for taken in [client, other] {
+        sys::epoll_control(set, libc::EPOLL_CTL_DEL, taken, 0, 0).unwrap();
+    }
+    let copy = sys::dup(client).unwrap();
+    sys::dup2(other, client).unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 7).unwrap();
+    send_all(server, b"x");
+    assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, copy, IN, 8).unwrap();
+    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+    assert_eq!(told.iter().map(|one| one.data).collect::<Vec<_>>(), [8]);
+    expect_bytes(copy, b"x");
+    send_all(far, b"y");
+    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+    assert_eq!(told.iter().map(|one| one.data).collect::<Vec<_>>(), [7]);
+    expect_bytes(client, b"y");
+    sys::close(copy).unwrap();
+    expect_end(server);
+    assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
+}
+
+/// A member that was taken out before a fork is added again by the child.
+fn corner_07_out_before_fork(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_of(&[(client, IN)]);
+    assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
+    sys::epoll_control(set, libc::EPOLL_CTL_DEL, client, 0, 0).unwrap();
+    let child = fork_child(|| {
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 3).unwrap();
+        send_all(client, b"ready");
+        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+        assert_eq!(told.iter().map(|one| one.data).collect::<Vec<_>>(), [3]);
+        expect_bytes(client, b"x");
+    });
+    expect_bytes(server, b"ready");
+    send_all(server, b"x");
+    child.join();
 }
 
 fn corner_07_dup_and_original_in_one_set(family: Family) {
