@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Name of the inbox among the worker's own descriptors; lines come behind it.
 const INBOX: u32 = 0;
@@ -28,8 +28,6 @@ const WARM: u64 = 1_000_000;
 const ACCOUNT: u64 = 10_000_000;
 /// How busy it is, and how its channels are, is looked at this often, in nanoseconds.
 const WINDOW: u64 = 20_000_000;
-/// While it spins, a worker looks at its lines this often.
-const LOOK_EVERY: Duration = Duration::from_micros(1);
 
 /// What a worker is told.
 pub enum Letter {
@@ -157,19 +155,23 @@ impl Worker {
             if self.now - self.began > ACCOUNT {
                 self.account(self.now);
             }
-            self.busy = false;
+            // What the last pass has left to do.
+            let due = std::mem::take(&mut self.busy);
             self.cells.look(&mut news);
-            let any = !news.is_empty();
-            self.work(&mut news);
-            if !any && !self.busy && !self.stop {
-                self.account(self.clock());
+            if news.is_empty() && !due && !self.has_letters() {
+                self.account(self.now);
                 self.sleep(&mut news);
                 self.now = self.clock();
                 self.began = self.now;
-                self.work(&mut news);
             }
+            self.work(&mut news);
         }
         self.end();
+    }
+
+    fn has_letters(&self) -> bool {
+        let inbox = self.shared.inboxes.get(self.index);
+        inbox.is_some_and(|inbox| inbox.has_any())
     }
 
     fn clock(&self) -> u64 {
@@ -246,6 +248,9 @@ impl Worker {
 
     fn sleep(&mut self, news: &mut Vec<News>) {
         let until = self.deadline();
+        if until.is_some_and(|at| at <= self.now) {
+            return;
+        }
         let until = until.map(|at| self.shared.epoch + Duration::from_nanos(at));
         let Self {
             cells,
@@ -264,14 +269,13 @@ impl Worker {
         let warm = |line: &Line| *now - line.heard.max(line.said).min(*now) < WARM;
         let any_warm = lines.iter().flatten().any(|line| warm(line));
         let lines = RefCell::new(lines);
-        let mut asked = None;
+        let mut first = true;
         let look = || {
             let mut found = inbox.has_any();
-            // Each look at a line is a system call.
-            if asked.is_some_and(|at: Instant| at.elapsed() < LOOK_EVERY) {
+            // Each look at a line is a system call, and the pass before has just taken what there was.
+            if std::mem::take(&mut first) {
                 return found;
             }
-            asked = Some(Instant::now());
             for line in lines.borrow_mut().iter_mut().flatten() {
                 found |= warm(line) && line.may_be_read() && line.peek();
             }

@@ -17,11 +17,11 @@ use super::link::LinkEnd;
 use super::patience::Patience;
 use netchannel_abi::link::Role;
 use netchannel_ring::cell;
-use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -337,11 +337,12 @@ impl Cells {
             tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(patience.subsec_nanos()),
         });
-        let mut events: Vec<Event> = Vec::with_capacity(MOST_EVENTS);
+        let mut events = [MaybeUninit::<Event>::uninit(); MOST_EVENTS];
         // A failure other than EINTR can not be: the set is ours.
-        let _ = epoll::wait(&*self.epoll, spare_capacity(&mut events), patience.as_ref());
+        let events = epoll::wait(&*self.epoll, &mut events, patience.as_ref())
+            .map_or(&[][..], |(events, _)| events);
         self.asked_kernel = Instant::now();
-        for event in &events {
+        for event in events {
             let (data, flags) = (event.data, event.flags);
             let [high, low] = halves(data.u64());
             let Some(key) = high.checked_sub(1) else {
