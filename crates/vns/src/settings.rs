@@ -8,7 +8,7 @@ const SECOND: u64 = 1000 * MILLISECOND;
 pub struct Settings {
     /// A usual segment. A Window is due when two have come or gone, or a quarter of the capacity, if that is less.
     pub segment: u32,
-    /// Longest time that bytes stay unacknowledged and an opened window untold.
+    /// Longest time that bytes stay unacknowledged and an opened window untold, unless the peer asks. TCP waits for 40 ms.
     pub acknowledge_delay: u64,
     /// Silence before something is said again for the first time. It doubles each time.
     pub probe_interval: u64,
@@ -42,7 +42,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             segment: 64 << 10,
-            acknowledge_delay: MILLISECOND,
+            acknowledge_delay: 10 * MILLISECOND,
             probe_interval: 200 * MILLISECOND,
             probe_interval_most: 30 * SECOND,
             connect_timeout: 127 * SECOND,

@@ -106,6 +106,8 @@ pub struct State {
     pub used: Used,
     /// Behind the last byte that was ever sent.
     sent_to: u64,
+    /// Up to there the peer was asked what it has.
+    asked_to: u64,
     /// What the program here says about the class, as last looked at.
     hints: Hints,
     hints_word: u32,
@@ -139,6 +141,7 @@ impl Remote {
             armed: NEVER,
             used: Used::default(),
             sent_to: 0,
+            asked_to: 0,
             hints: Hints::default(),
             hints_word: 0,
             hinted: theirs.is_some() && wanted.class.is_some(),
@@ -346,6 +349,16 @@ impl State {
         let repeated = self.sent_to.min(end).saturating_sub(sequence);
         self.sent_to = self.sent_to.max(end);
         repeated
+    }
+
+    /// Half of the program's ring waits for acknowledgement, which may come late otherwise: asks for it.
+    pub fn ask_for_room(&mut self, now: u64) {
+        let Some(lane) = &self.lane else { return };
+        let known = self.asked_to.max(lane.consumed());
+        if self.sent_to.saturating_sub(known) >= lane.program_capacity() / 2 {
+            self.asked_to = self.sent_to;
+            self.socket.ask(now);
+        }
     }
 
     /// The class that one of the two programs has said; the own one's word counts more.

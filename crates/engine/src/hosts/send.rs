@@ -208,8 +208,6 @@ impl Worker {
             line.is_some_and(|line| Arc::ptr_eq(&line.route, &route))
         });
         let mut state = remote.lock();
-        // What is owed goes along.
-        state.socket.before_idle(now);
         let transmit = loop {
             match state.socket.next_transmit(grant.bytes, now) {
                 Some(data @ Transmit::Data { .. }) => break Some(data),
@@ -281,13 +279,14 @@ impl Worker {
             state.armed = timer;
             self.seats.timers.set(grant.socket.0, timer);
         }
-        let fin_due = state.socket.next_transmit(0, now).is_some();
         side.scheduler.on_sent(&grant, bytes, route.id, now);
         side.scheduler.update(grant.socket, sendable, u64::MAX);
         Traffic::add(&route.traffic.bytes_sent, u64::from(bytes));
         Traffic::add(&route.traffic.segments_sent, 1);
         state.used.note(route.id, now);
         let repeated = state.note_sent(sequence, bytes);
+        state.ask_for_room(now);
+        let control_due = state.socket.next_transmit(0, now).is_some();
         if repeated > 0 {
             Traffic::add(&route.traffic.bytes_repeated, repeated);
         }
@@ -316,7 +315,7 @@ impl Worker {
         if let Some(at) = full {
             self.flush_line(at);
         }
-        if fin_due || remote.class_is_due() {
+        if control_due || remote.class_is_due() {
             self.touch(&remote);
         }
         u64::from(bytes)

@@ -39,6 +39,12 @@ impl Lane {
         self.reader.head
     }
 
+    /// Bytes that the ring holds in which reading has come to.
+    #[must_use]
+    pub const fn program_capacity(&self) -> u64 {
+        self.reader.ring.size()
+    }
+
     /// Sequence up to which the program has written.
     ///
     /// # Errors

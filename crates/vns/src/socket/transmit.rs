@@ -107,6 +107,15 @@ impl VirtualSocket {
         self.follow(now);
     }
 
+    /// What is not acknowledged takes up much of the program's room: the peer is to say at once what it has. Otherwise it may take its
+    /// time ([`crate::Settings::acknowledge_delay`]).
+    pub fn ask(&mut self, now: u64) {
+        if self.state == State::Established {
+            self.sender.ask();
+            self.follow(now);
+        }
+    }
+
     /// The worker has nothing more to do for now: what has arrived is acknowledged without waiting for a timer.
     pub fn before_idle(&mut self, now: u64) {
         if self.state == State::Established {

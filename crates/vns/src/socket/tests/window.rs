@@ -1,6 +1,9 @@
 use super::*;
 
 /// Defect 6 of the module: no credit, so that a slow reader holds up all that share its channel.
+/// [`crate::Settings::acknowledge_delay`] as usual.
+const DELAY: u64 = 10 * MILLISECOND;
+
 #[test]
 fn defect_6_a_reader_that_stops_stops_its_sender_only_by_its_window() {
     let mut pair = Pair::new();
@@ -128,8 +131,8 @@ fn the_window_is_told_when_it_opened_by_much() {
     // And what is less, after a while.
     pair.read(1030);
     assert_eq!(pair.b_sends(0, ONE), None);
-    assert_eq!(pair.b.next_timeout(), Some(pair.now + MILLISECOND));
-    pair.pass(MILLISECOND);
+    assert_eq!(pair.b.next_timeout(), Some(pair.now + DELAY));
+    pair.pass(DELAY);
     assert_eq!(
         pair.b_sends(0, ONE),
         Some(window(A.wrapping_add(4097), A.wrapping_add(4096 + 1030)))
@@ -142,7 +145,7 @@ fn acknowledgements_wait_a_little_but_not_for_idle_workers() {
     let mut pair = Pair::new();
     pair.b_hears(data(A, 100));
     assert_eq!(pair.b_sends(0, ONE), None);
-    assert_eq!(pair.b.next_timeout(), Some(pair.now + MILLISECOND));
+    assert_eq!(pair.b.next_timeout(), Some(pair.now + DELAY));
     pair.b.before_idle(pair.now);
     assert!(pair.b_sends(0, ONE).is_some());
     assert_eq!(pair.b.next_timeout(), None);
@@ -151,6 +154,25 @@ fn acknowledgements_wait_a_little_but_not_for_idle_workers() {
     // Two segments, or a quarter of the capacity, do not wait.
     pair.b_hears(data(A.wrapping_add(100), 1024));
     assert!(pair.b_sends(0, ONE).is_some());
+}
+
+#[test]
+fn who_asks_is_answered_at_once() {
+    let mut pair = Pair::new();
+    pair.written(100);
+    let Some(bytes) = pair.a_sends(100, ONE) else {
+        panic!("nothing to send");
+    };
+    pair.b_hears(bytes);
+    assert_eq!(pair.b_sends(0, ONE), None);
+    pair.a.ask(pair.now);
+    let asked = pair.a_sends(0, ONE).unwrap();
+    assert_eq!(pair.a_sends(0, ONE), None, "and only once");
+    pair.b_hears(asked);
+    let told = pair.b_sends(0, ONE).unwrap();
+    pair.a_hears(told);
+    assert_eq!(pair.a.acknowledged(), A.wrapping_add(100));
+    assert_eq!(pair.b_sends(0, ONE), None);
 }
 
 #[test]
