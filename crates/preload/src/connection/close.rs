@@ -259,7 +259,9 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     let keep = lane.link.wants_anchor()
         && lane.peer_flags() & side_flags::ANCHOR_GONE == 0
         && !socket.has(status::SHARED | status::PEER_GONE | status::FAULT)
-        && entry.receive.sleepers.load(Ordering::Acquire) == 0;
+        && entry.receive.sleepers.load(Ordering::Acquire) == 0
+        // Who sleeps on it in poll must see its end: in the pool it has none.
+        && entry.transmit.sleepers.load(Ordering::Acquire) == 0;
     let kept = if keep {
         socket.take_spare().or_else(|| attach::duplicate(fd).ok())
     } else {
