@@ -54,7 +54,7 @@ fn look(
 ) -> Result<Accepted, i32> {
     let mut held = None;
     loop {
-        if listener::kernel_first(socket) && ready(fd, -1).0 {
+        if listener::kernel_first(listener, || ready(fd, -1).0) {
             return Ok(Accepted::Kernel(fd));
         }
         while let Some(pending) = listener.take() {

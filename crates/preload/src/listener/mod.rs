@@ -5,7 +5,7 @@ mod handing;
 mod links;
 mod waiting;
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
@@ -16,7 +16,6 @@ use crate::bell::Bell;
 use crate::epoll::EpollSet;
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
-use crate::socket::Socket;
 use crate::{attach, foreign, limits, names, sys};
 
 use links::REGISTRY;
@@ -37,6 +36,9 @@ pub struct Pending {
     pub loan: Loan,
 }
 
+/// Connections of the kernel's that are taken before virtual ones at first.
+const MOST_OLD: u32 = 256;
+
 /// A listener of this process. Never freed: a thread may still sleep in accept.
 pub struct Listener {
     /// The daemon's number.
@@ -49,6 +51,9 @@ pub struct Listener {
     pub open: AtomicBool,
     /// Accepted so far, to give the kernel's queue its turn.
     pub turns: AtomicU64,
+    /// So many accepts more look at the kernel's queue first, unless one finds it empty: what came before others knew of the listener
+    /// went there, and is older than anything virtual.
+    old: AtomicU32,
     /// Connections that ever came.
     arrived: AtomicU64,
     /// A set of the program told of it because virtual connections came, and no accept has found
@@ -75,6 +80,7 @@ impl Listener {
             address,
             open: AtomicBool::new(true),
             turns: AtomicU64::new(0),
+            old: AtomicU32::new(MOST_OLD),
             arrived: AtomicU64::new(0),
             told: AtomicBool::new(false),
             kernel_told: AtomicBool::new(true),
@@ -299,9 +305,14 @@ fn is_relay(words: &[u64; 14]) -> bool {
     words[5] == u64::from(netchannel_abi::program::RELAY)
 }
 
-/// Whether the kernel's queue should be looked at first this time.
-pub fn kernel_first(socket: &Socket) -> bool {
-    socket
-        .listener()
-        .is_some_and(|listener| listener.turns.fetch_add(1, Ordering::Relaxed) % 32 == 31)
+/// Whether the kernel's connection is to be taken first this time; `waits` says whether there is one.
+pub fn kernel_first(listener: &Listener, waits: impl FnOnce() -> bool) -> bool {
+    let old = listener.old.load(Ordering::Relaxed);
+    if old == 0 {
+        return listener.turns.fetch_add(1, Ordering::Relaxed) % 32 == 31 && waits();
+    }
+    let first = waits();
+    let left = if first { old - 1 } else { 0 };
+    listener.old.store(left, Ordering::Relaxed);
+    first
 }

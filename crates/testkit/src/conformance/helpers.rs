@@ -1,6 +1,7 @@
 //! What this program does when a case executes it again, with descriptors that came over `exec`;
 //! and what the cases of several files use.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::*;
@@ -23,6 +24,13 @@ pub fn run(arguments: &[String]) {
                 echo(connection);
                 sys::close(connection).expect("close");
             }
+        }
+        // Connects, says something, and waits for the end.
+        "connect-say" => {
+            let address: SocketAddr = arguments[1].parse().expect("an address");
+            let socket = connect_to(address);
+            send_all(socket, arguments[2].as_bytes());
+            expect_end(socket);
         }
         // Receives a descriptor over an AF_UNIX socket and echoes on it.
         "receive-echo" => {

@@ -15,6 +15,7 @@ cases! {
         listeners_listen_again_changes_backlog,
         listeners_many_at_once,
         listeners_hundred_pending,
+        listeners_older_connection_without_library_is_first,
         listeners_poll_and_epoll_readiness,
         listeners_in_two_processes_by_turns,
         listeners_accept_while_connections_end,
@@ -138,6 +139,25 @@ fn listeners_hundred_pending(family: Family) {
         sys::close(server).unwrap();
         expect_end(client);
     }
+}
+
+fn listeners_older_connection_without_library_is_first(family: Family) {
+    netchannel_testkit::far::only_within("a client without the library");
+    let (listening, address) = listener(family);
+    let child = fork_child(|| {
+        exec_helper(&["connect-say", &address.to_string(), "first"], false);
+    });
+    await_events(listening, libc::POLLIN);
+    let second = connect_to(address);
+    send_all(second, b"other");
+    // Whoever looks finds both.
+    await_events(listening, libc::POLLIN);
+    let server = sys::accept(listening).unwrap();
+    expect_bytes(server, b"first");
+    let other = sys::accept(listening).unwrap();
+    expect_bytes(other, b"other");
+    sys::close(server).unwrap();
+    child.join();
 }
 
 fn listeners_poll_and_epoll_readiness(family: Family) {
