@@ -15,6 +15,7 @@
 
 pub mod differences;
 pub mod far;
+pub mod left_out;
 pub mod runner;
 pub mod support;
 pub mod sys;

@@ -79,6 +79,14 @@ pub struct Report {
     pub elapsed: Duration,
 }
 
+impl Report {
+    /// Why it can not be run between hosts, if it can not.
+    #[must_use]
+    pub fn not_between(&self) -> Option<&str> {
+        matches!(self.verdict, Verdict::NotBetween(_)).then(|| self.verdict.message())
+    }
+}
+
 /// Runs one case in its own process and session, which is killed as a whole at the limit.
 #[must_use]
 pub fn run_case(conformance: &Path, transport: &Transport, case: &str, limit: Duration) -> Report {

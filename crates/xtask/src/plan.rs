@@ -96,6 +96,12 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
             "torture",
             &["faults", "--seed", "20265"],
         ),
+        two_hosts(
+            workspace,
+            "conformance",
+            "conformance",
+            &["compare", "--hosts", "--only", "--jobs", "8"],
+        ),
     ];
     for script in scripts(&workspace.programs())? {
         let name = script

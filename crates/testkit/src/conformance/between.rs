@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use netchannel_testkit::differences::kept;
 use netchannel_testkit::far::Side;
+use netchannel_testkit::left_out;
 use netchannel_testkit::runner::{Over, Report, Verdict, run_all, run_case_between, run_command};
 use netchannel_testkit::support::SKIPPED;
 use netchannel_testkit::two_hosts::{Absent, TwoHosts};
@@ -39,21 +40,19 @@ pub fn compare(options: &Options) -> i32 {
     let mut tally = Tally::default();
     let mut within: BTreeMap<String, String> = BTreeMap::new();
     for side in SIDES {
-        let kernel = between(Over::Kernel, side, &cases);
-        let (apart, here): (Vec<_>, Vec<_>) = kernel
-            .into_iter()
-            .partition(|report| !matches!(report.verdict, Verdict::NotBetween(_)));
-        for report in here {
-            let reason = report.verdict.message().to_owned();
-            within.insert(report.case, reason);
-        }
-        let cases: Vec<String> = apart.iter().map(|report| report.case.clone()).collect();
-        let netchannel = match &options.program {
-            Some(_) => between(Over::NetChannel, side, &cases),
-            None => Vec::new(),
-        };
-        for (index, kernel) in apart.iter().enumerate() {
-            tally.add(side, kernel, netchannel.get(index));
+        let cases = tally.leave_out(side, &cases);
+        for (kernel, netchannel) in
+            both_ways(options, &cases, |over, cases| between(over, side, cases))
+        {
+            // Over NetChannel it may have failed before it came to that.
+            let both = [Some(&kernel), netchannel.as_ref()];
+            let reason = both.into_iter().flatten().find_map(Report::not_between);
+            match reason {
+                Some(reason) => {
+                    within.insert(kernel.case.clone(), reason.to_owned());
+                }
+                None => tally.add(side, &kernel, netchannel.as_ref()),
+            }
         }
     }
     // What one of the two ways could do is between hosts.
@@ -74,6 +73,42 @@ pub fn compare(options: &Options) -> i32 {
         start.elapsed().as_secs_f64()
     );
     i32::from(!tally.different.is_empty() || ended)
+}
+
+/// Each case over kernel TCP and, where there is one, over NetChannel: both in full, or kernel TCP only for what does not pass otherwise.
+fn both_ways(
+    options: &Options,
+    cases: &[String],
+    run: impl Fn(Over, &[String]) -> Vec<Report>,
+) -> Vec<(Report, Option<Report>)> {
+    let none = |reports: Vec<Report>| reports.into_iter().map(|one| (one, None)).collect();
+    if options.program.is_none() {
+        return none(run(Over::Kernel, cases));
+    }
+    let is_apart = |one: &Report| one.not_between().is_none();
+    if !options.only {
+        let (apart, here): (Vec<_>, Vec<_>) =
+            run(Over::Kernel, cases).into_iter().partition(is_apart);
+        let cases: Vec<String> = apart.iter().map(|one| one.case.clone()).collect();
+        let netchannel = run(Over::NetChannel, &cases);
+        let pairs = apart.into_iter().zip(netchannel.into_iter().map(Some));
+        return pairs.chain(none(here)).collect();
+    }
+    let netchannel = run(Over::NetChannel, cases);
+    let suspects = netchannel
+        .iter()
+        .filter(|one| is_apart(one) && one.verdict != Verdict::Passed);
+    let suspects: Vec<String> = suspects.map(|one| one.case.clone()).collect();
+    let mut kernel = run(Over::Kernel, &suspects).into_iter();
+    let pairs = netchannel.into_iter().map(|one| {
+        let told = if suspects.contains(&one.case) {
+            kernel.next()
+        } else {
+            None
+        };
+        (told.unwrap_or_else(|| one.clone()), Some(one))
+    });
+    pairs.collect()
 }
 
 /// Cases as they are, on host a, under its daemon.
@@ -105,9 +140,26 @@ struct Tally {
     different: Vec<String>,
     /// Lines about differences that are kept.
     kept: Vec<String>,
+    /// By reason, what is left out.
+    left_out: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl Tally {
+    /// The cases that say something with this end on the other host; notes the others.
+    fn leave_out(&mut self, side: Side, cases: &[String]) -> Vec<String> {
+        let mut rest = Vec::with_capacity(cases.len());
+        for case in cases {
+            match left_out::reason(case, side) {
+                Some(reason) => {
+                    let name = format!("{case} (far {})", side.word());
+                    self.left_out.entry(reason).or_default().push(name);
+                }
+                None => rest.push(case.clone()),
+            }
+        }
+        rest
+    }
+
     fn add(&mut self, side: Side, kernel: &Report, netchannel: Option<&Report>) {
         *self.apart.entry(kernel.case.clone()).or_default() += 1;
         let good = |verdict: &Verdict| matches!(verdict, Verdict::Passed | Verdict::Skipped);
@@ -153,6 +205,12 @@ impl Tally {
                 println!("  {reason} ({}): {}", cases.len(), cases.join(" "));
             }
         }
+        if !self.left_out.is_empty() {
+            println!("left out:");
+            for (reason, cases) in &self.left_out {
+                println!("  {reason} ({}): {}", cases.len(), cases.join(", "));
+            }
+        }
         for (title, lines) in [
             ("differences that are kept", &self.kept),
             ("DIFFERENT", &self.different),
@@ -164,6 +222,19 @@ impl Tally {
                 );
                 lines.iter().for_each(|line| println!("{line}"));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_exists() {
+        let cases = names(&[]);
+        for name in left_out::names() {
+            assert!(cases.iter().any(|case| case.starts_with(name)), "{name}");
         }
     }
 }

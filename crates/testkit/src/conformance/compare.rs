@@ -12,7 +12,7 @@ pub struct Options {
     pub program: Option<PathBuf>,
     pub jobs: usize,
     pub limit: Duration,
-    only: bool,
+    pub only: bool,
     /// Through the daemon's relay.
     relay: bool,
     hosts: bool,

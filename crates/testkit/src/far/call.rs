@@ -149,7 +149,9 @@ impl There {
     }
 
     pub(crate) fn listen(self, backlog: libc::c_int) -> Outcome<()> {
-        self.unit(Call::Listen, backlog)
+        self.unit(Call::Listen, backlog)?;
+        super::await_announcement();
+        Ok(())
     }
 
     pub(crate) fn connect(self, raw: &RawAddress) -> Outcome<()> {

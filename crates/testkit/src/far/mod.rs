@@ -24,6 +24,7 @@ pub use serve::serve;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
 
 use crate::sys::{self, Descriptor, Outcome, RawAddress};
 
@@ -112,6 +113,8 @@ pub fn of(descriptor: Descriptor) -> Option<There> {
 pub fn not_between(what: &str) -> ! {
     let line = format!("{NOT_BETWEEN_MARK}: {what}\n");
     let _ = sys::write(1, line.as_bytes());
+    // Its other processes would wait for this one. The runner gave them a group of their own.
+    let _ = sys::kill(0, libc::SIGKILL);
     sys::exit_now(NOT_BETWEEN)
 }
 
@@ -185,11 +188,20 @@ pub fn prepare() {
     }
 }
 
+/// So long after `listen` the other host has heard of it. What connects before goes over kernel TCP, which is not what is tested.
+const ANNOUNCED: Duration = Duration::from_millis(30);
+
+/// Waits until the other host knows of a new listener.
+pub(crate) fn await_announcement() {
+    std::thread::sleep(ANNOUNCED);
+}
+
 /// Notes that a near socket listens.
 pub(crate) fn note_listener(descriptor: Descriptor) {
     if other().is_none() {
         return;
     }
+    await_announcement();
     let Ok(address) = sys::getsockname(descriptor) else {
         return;
     };

@@ -1,0 +1,126 @@
+//! Cases that say nothing between hosts as they are written, each with the reason: what they are about stays on one host. Over kernel
+//! TCP they would fail there too. They run on one host, where nothing is left out.
+
+use crate::far::Side;
+
+/// How a case's name begins, which end must not be on the other host (either, where none is named), and why.
+const LEFT_OUT: [(&str, Option<Side>, &str); 45] = [
+    (
+        "corner_02_close_and_reuse_while_blocked_recv",
+        None,
+        NUMBERS,
+    ),
+    (
+        "corner_03_both_ends_in_one_process_then_fork",
+        Some(Side::Server),
+        SHARED,
+    ),
+    ("corner_05_exec_", Some(Side::Server), PASSED_ON),
+    (
+        "corner_07_one_set_several_threads_each_event_once",
+        Some(Side::Server),
+        SLOW,
+    ),
+    ("corner_11_abort_", Some(Side::Server), ENDS),
+    ("corner_11_exit_", Some(Side::Server), ENDS),
+    ("corner_11_kill_", Some(Side::Server), ENDS),
+    (
+        "corner_11_kill_client_before_accept",
+        Some(Side::Client),
+        ENDS,
+    ),
+    (
+        "corner_11_linger_zero_at_exit_resets",
+        Some(Side::Server),
+        ENDS,
+    ),
+    ("corner_12_bind_taken_port", Some(Side::Server), TWO_HOSTS),
+    ("corner_12_connecting_nonblocking_v6", None, ADDRESSES),
+    ("corner_12_names_agree_at_both_ends_v6", None, ADDRESSES),
+    (
+        "corner_13_accept_eintr_and_restart",
+        Some(Side::Server),
+        SIGNALS,
+    ),
+    ("corner_13_cancel_in_accept", Some(Side::Server), SIGNALS),
+    ("corner_13_cancel_in_recv", Some(Side::Client), SIGNALS),
+    ("corner_13_recv_eintr", Some(Side::Client), SIGNALS),
+    (
+        "corner_13_recv_timeout_is_interrupted",
+        Some(Side::Client),
+        SIGNALS,
+    ),
+    ("corner_13_send_eintr", Some(Side::Client), SIGNALS),
+    (
+        "corner_13_send_in_signal_handler",
+        Some(Side::Client),
+        SIGNALS,
+    ),
+    (
+        "corner_13_send_partial_when_interrupted",
+        Some(Side::Client),
+        SIGNALS,
+    ),
+    ("corner_14_fault_in_vectors", None, MEMORY),
+    ("corner_14_trunc_discards", None, MEMORY),
+    ("corner_14_vectors_too_many", None, MEMORY),
+    ("corner_15_close_all_", None, NUMBERS),
+    ("corner_15_close_range_", None, NUMBERS),
+    ("corner_15_closefrom", None, NUMBERS),
+    ("corner_15_daemon_call", Some(Side::Server), PASSED_ON),
+    ("corner_15_lowest_number_is_used", None, NUMBERS),
+    ("corner_15_proc_says_socket", None, NUMBERS),
+    (
+        "corner_15_spawn_with_file_actions",
+        Some(Side::Server),
+        PASSED_ON,
+    ),
+    ("corner_15_system_and_popen", Some(Side::Server), PASSED_ON),
+    ("descriptors_udp_and_unix_untouched", None, TWO_HOSTS),
+    ("dual_stack_across_processes", Some(Side::Client), ADDRESSES),
+    ("dual_stack_bind_specific_source", None, ADDRESSES),
+    ("dual_stack_listener_127_other_address", None, ADDRESSES),
+    ("foreign_aliased_names", None, MEMORY),
+    ("foreign_dprintf", None, NUMBERS),
+    ("foreign_fortified_names", None, MEMORY),
+    (
+        "listeners_process_exit_resets_pending",
+        Some(Side::Server),
+        ENDS,
+    ),
+    ("numbers_closed_unseen_and_used_again", None, NUMBERS),
+    ("numbers_epoll_by_ring_or_without", None, NUMBERS),
+    ("numbers_poll_and_select", None, NUMBERS),
+    ("numbers_whole_life", None, NUMBERS),
+    ("options_bind_to_device", None, ADDRESSES),
+    (
+        "streams_two_hundred_sockets_one_epoll",
+        Some(Side::Server),
+        SHARED,
+    ),
+];
+
+const ADDRESSES: &str = "it names addresses or devices that are another host's";
+const ENDS: &str = "the process that ends holds no end of a connection";
+const MEMORY: &str = "what is asked for is memory of the caller";
+const NUMBERS: &str = "it counts on numbers of descriptors, or closes those of the test";
+const PASSED_ON: &str = "a descriptor of the other host can not be passed on";
+const SHARED: &str = "a descriptor of the other host can not be shared";
+const SIGNALS: &str = "signals and cancellation reach the caller, not the call";
+const SLOW: &str = "each call is sent to the other host: it takes too long";
+const TWO_HOSTS: &str = "both calls have to be of one host";
+
+/// Why a case is left out with this end on the other host; none where it is not.
+#[must_use]
+pub fn reason(case: &str, far: Side) -> Option<&'static str> {
+    let fits = |side: &Option<Side>| side.is_none_or(|side| side == far);
+    LEFT_OUT
+        .iter()
+        .find(|(name, side, _)| case.starts_with(name) && fits(side))
+        .map(|(_, _, reason)| *reason)
+}
+
+/// How the names begin of which some are left out.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    LEFT_OUT.iter().map(|(name, _, _)| *name)
+}
