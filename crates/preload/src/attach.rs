@@ -333,9 +333,13 @@ pub fn inherit_control(fd: i32, cookie: u64) {
     }
 }
 
+/// In a forked child: who talked to the daemon meanwhile, be it for the first time, does not exist.
+pub fn reset_in_child() {
+    TALK.reset();
+}
+
 /// In a forked child: `adopted` is its own control socket, or -1 when it has none.
 pub fn adopt_in_child(adopted: i32) {
-    TALK.reset();
     drop_kept(CONTROL.swap(adopted, Ordering::AcqRel));
     ATTACHED.store(false, Ordering::Release);
 }

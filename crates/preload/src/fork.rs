@@ -121,6 +121,7 @@ unsafe extern "C" fn in_child() {
     HEAP.reset();
     lock::forget_thread();
     attach::renew_process();
+    attach::reset_in_child();
     faults::reset_in_child();
     if attach::current().is_none() {
         return;
