@@ -5,13 +5,15 @@
 //!
 //! ```text
 //!  memfd --seals, size checked--> Region --offset, alignment checked--> &Atomic...
-//!                                    |---- offset, length checked ----> raw copy
+//!                                    |---- offset, length checked ----> raw copy, large ones by several threads
 //! ```
 
 pub mod copy;
 pub mod region;
 pub mod run;
 pub mod shared;
+pub mod split;
+pub mod system;
 
 pub use region::{Access, Region, ShmError, Vacancy};
 pub use run::{Room, Run, Span};

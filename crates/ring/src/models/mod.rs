@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `queue`: release of the tail, acquire of the tail | `queue` |
 //! | `bytes`: release of the tail, acquire of the tail | `bytes` |
+//! | `parts`: release or acquire of the claims, of the done parts; no number in the claims | `every_part_is_of_the_transfer_that_it_was_claimed_for` |
 //! | `switch`: release or acquire of the tail; a move when the head is *at* the last one; adopting a move of which no byte is published | `switch` |
 //! | `waiter`: fence in `arm` | three of `waiter` |
 //! | `waiter`: fence in `announce_data` | `data_never_meets_a_sleeper_unannounced`, `attaching_to_a_cell_misses_nothing` |
@@ -28,6 +29,7 @@
 
 mod bytes;
 mod cell;
+mod parts;
 mod queue;
 mod switch;
 mod waiter;

@@ -1,0 +1,98 @@
+//! Transfers of two parts, one after the other, by an owner and a helper.
+
+use crate::parts::Parts;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+#[derive(Default)]
+struct Shared {
+    parts: Parts,
+    /// What describes the transfer.
+    from: AtomicU64,
+    /// Where the parts go.
+    to: [AtomicU64; 2],
+}
+
+impl Shared {
+    /// Claims and copies one part, if there is one.
+    fn help(&self) -> bool {
+        let Some(part) = self.parts.claim() else {
+            return false;
+        };
+        self.copy(part);
+        true
+    }
+
+    fn copy(&self, part: u32) {
+        let from = self.from.load(Ordering::Relaxed);
+        self.to[part as usize].store(from + u64::from(part), Ordering::Relaxed);
+        self.parts.finish(part);
+    }
+
+    /// A transfer as its owner makes it; `own` parts are not claimed.
+    fn transfer(&self, from: u64, own: u32) {
+        self.from.store(from, Ordering::Relaxed);
+        self.parts.open(own, 2);
+        for part in 0..own {
+            self.copy(part);
+        }
+        while self.help() {}
+        let claimed = self.parts.close();
+        assert_eq!(claimed, 0b11);
+        while self.parts.done() & claimed != claimed {
+            loom::hint::spin_loop();
+            thread::yield_now();
+        }
+        for part in [0, 1] {
+            assert_eq!(self.to[part].load(Ordering::Relaxed), from + part as u64);
+        }
+    }
+}
+
+/// Guards: the release of `open` and the acquire of `claim` (the description), the release of `finish` and the acquire of `done` (the
+/// bytes, and that the description may change), and the number in the word of claims.
+#[test]
+fn every_part_is_of_the_transfer_that_it_was_claimed_for() {
+    super::bounded(3, || {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let helper = thread::spawn(move || {
+            theirs.help();
+            theirs.help();
+        });
+        shared.transfer(10, 1);
+        shared.transfer(20, 0);
+        helper.join().unwrap();
+    });
+}
+
+/// Guards: a part is claimed once, also by two helpers.
+#[test]
+fn two_helpers_share_what_the_owner_leaves() {
+    super::bounded(2, || {
+        let shared = Arc::new(Shared::default());
+        let help = |theirs: Arc<Shared>| thread::spawn(move || theirs.help());
+        let helpers = [help(Arc::clone(&shared)), help(Arc::clone(&shared))];
+        shared.transfer(10, 0);
+        for helper in helpers {
+            helper.join().unwrap();
+        }
+    });
+}
+
+/// Guards: an owner that sleeps is owed a wake-up by whoever finishes then.
+#[test]
+fn an_owner_that_sleeps_is_woken() {
+    super::bounded(3, || {
+        let shared = Arc::new(Shared::default());
+        shared.parts.open(0, 1);
+        assert_eq!(shared.parts.claim(), Some(0));
+        let theirs = Arc::clone(&shared);
+        let helper = thread::spawn(move || theirs.parts.finish(0));
+        shared.parts.lie_down();
+        let there = shared.parts.done() == 1;
+        let woken = helper.join().unwrap();
+        assert!(there || woken);
+    });
+}

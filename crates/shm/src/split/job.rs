@@ -1,0 +1,163 @@
+//! A transfer that is being copied, as its owner describes it to helpers.
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use netchannel_ring::parts::{MOST, Parts};
+
+use super::{Direction, Transfer};
+use crate::{Region, system};
+
+/// So often the owner looks whether the last parts are there before it sleeps for them: a part takes some microseconds.
+const LOOKS: u32 = 2000;
+/// The owner looks again after so many nanoseconds, whoever should have woken it.
+const NAP: u64 = 10_000_000;
+
+/// Between [`Parts::open`] and [`Parts::close`] the description is the helpers' to read; see there.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Job {
+    taken: AtomicU32,
+    pub(super) parts: Parts,
+    region: AtomicPtr<Region>,
+    ring: AtomicU64,
+    size: AtomicU64,
+    sequence: AtomicU64,
+    buffer: AtomicPtr<u8>,
+    length: AtomicU64,
+    part: AtomicU64,
+    out: AtomicBool,
+    /// Of each part, the bytes that could not be copied.
+    left: [AtomicU64; MOST as usize],
+}
+
+impl Job {
+    pub(super) const fn new() -> Self {
+        Self {
+            taken: AtomicU32::new(0),
+            parts: Parts::new(),
+            region: AtomicPtr::new(core::ptr::null_mut()),
+            ring: AtomicU64::new(0),
+            size: AtomicU64::new(0),
+            sequence: AtomicU64::new(0),
+            buffer: AtomicPtr::new(core::ptr::null_mut()),
+            length: AtomicU64::new(0),
+            part: AtomicU64::new(1),
+            out: AtomicBool::new(false),
+            left: [const { AtomicU64::new(0) }; MOST as usize],
+        }
+    }
+
+    /// Takes the job, when nobody has it.
+    pub(super) fn take(&self) -> bool {
+        // Acquire: pairs with the release in `release`, nothing of the former owner's is to come.
+        self.taken.load(Ordering::Relaxed) == 0
+            && self
+                .taken
+                .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    pub(super) fn release(&self) {
+        self.taken.store(0, Ordering::Release);
+    }
+
+    pub(super) fn reset(&self) {
+        self.parts.close();
+        self.release();
+    }
+
+    /// Describes a transfer. Returns how many parts it has.
+    pub(super) fn describe(&self, transfer: &Transfer<'_>, part: u64) -> u32 {
+        // Relaxed, all: `Parts::open` releases them.
+        let region = core::ptr::from_ref(transfer.region).cast_mut();
+        self.region.store(region, Ordering::Relaxed);
+        self.buffer.store(transfer.buffer, Ordering::Relaxed);
+        let out = transfer.direction == Direction::Out;
+        self.out.store(out, Ordering::Relaxed);
+        let words = [
+            (&self.ring, transfer.ring),
+            (&self.size, transfer.size),
+            (&self.sequence, transfer.sequence),
+            (&self.length, transfer.length),
+            (&self.part, part),
+        ];
+        for (word, value) in words {
+            word.store(value, Ordering::Relaxed);
+        }
+        transfer.length.div_ceil(part).min(MOST.into()) as u32
+    }
+
+    fn word(word: &AtomicU64) -> u64 {
+        word.load(Ordering::Relaxed)
+    }
+
+    fn range(&self, part: u32) -> (u64, u64) {
+        let size = Self::word(&self.part);
+        let from = size * u64::from(part);
+        (
+            from,
+            size.min(Self::word(&self.length).saturating_sub(from)),
+        )
+    }
+
+    /// Copies a part and says so.
+    ///
+    /// # Safety
+    /// The calling thread has claimed it, or owns it.
+    pub(super) unsafe fn copy(&self, part: u32) {
+        let (from, length) = self.range(part);
+        let direction = if self.out.load(Ordering::Relaxed) {
+            Direction::Out
+        } else {
+            Direction::In
+        };
+        // SAFETY: the owner described it with a reference that lives until every claimed part is there, and promised what the
+        // copy asks for.
+        let left = unsafe {
+            let whole = Transfer {
+                region: &*self.region.load(Ordering::Relaxed),
+                ring: Self::word(&self.ring),
+                size: Self::word(&self.size),
+                sequence: Self::word(&self.sequence),
+                buffer: self.buffer.load(Ordering::Relaxed),
+                length: Self::word(&self.length),
+                direction,
+            };
+            whole.part(from, length).copy()
+        };
+        if let Some(word) = self.left.get(part as usize) {
+            // Relaxed: `finish` releases it.
+            word.store(left, Ordering::Relaxed);
+        }
+        if self.parts.finish(part) {
+            system::wake(self.parts.word(), 1);
+        }
+    }
+
+    /// Bytes of a part that is done, and how many of them could not be copied.
+    pub(super) fn outcome(&self, part: u32) -> (u64, u64) {
+        let (_, length) = self.range(part);
+        let left = self.left.get(part as usize).map_or(0, Self::word);
+        (length, left.min(length))
+    }
+
+    /// Lets nobody claim any more and waits for what was claimed; the first `own` parts the owner has copied, or will not.
+    pub(super) fn wait(&self, own: u32) {
+        let claimed = self.parts.close();
+        let theirs = claimed & !((1 << own) - 1);
+        let there = || self.parts.done() & theirs == theirs;
+        for _ in 0..LOOKS {
+            if there() {
+                return;
+            }
+            core::hint::spin_loop();
+        }
+        loop {
+            let value = self.parts.lie_down();
+            if there() {
+                return;
+            }
+            let _ = system::sleep_on(self.parts.word(), value, NAP, true);
+        }
+    }
+}

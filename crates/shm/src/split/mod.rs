@@ -1,0 +1,345 @@
+//! One large transfer between a program's buffer and a ring, copied by its caller and by helper threads.
+//!
+//! ```text
+//!  Pool::copy --describe, open--> Job <--claim, copy, finish-- helpers (bell: "look", sleep)
+//!      |  claims and copies too    |
+//!      +-- publish(prefix) <-------+  what is there without a gap
+//! ```
+//!
+//! Parts are taken, never given: a helper that is late, or not there at all, costs nothing but its help. What a transfer is
+//! published by is the caller's business, and only the caller's thread calls it. Memory of the pool is static, so that
+//! nothing is allocated.
+//!
+//! Never: returns while a helper may still touch the buffer or the ring; lets a signal handler of the program run on
+//! the caller's thread meanwhile, which could leave by `longjmp`.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "lengths within a buffer fit usize, which is 64 bits on every target; flags and numbers of calls are small and positive"
+)]
+
+mod job;
+mod thread;
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use netchannel_ring::{bytes, parts};
+
+use crate::{Region, system};
+use job::Job;
+use thread::{Quiet, Thread};
+
+/// Most helper threads of a pool.
+pub const MOST_HELPERS: usize = 8;
+/// Most transfers that are split at a time; further ones are their callers' alone.
+const JOBS: usize = 4;
+/// After a helper could not be made, none is tried for so many nanoseconds.
+const RETRY: u64 = 1_000_000_000;
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the buffer into the ring.
+    In,
+    /// From the ring into the buffer.
+    Out,
+}
+
+/// Bytes between a program's buffer and a ring of a region.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer<'a> {
+    /// Has the ring.
+    pub region: &'a Region,
+    /// Where the ring starts in it.
+    pub ring: u64,
+    /// Bytes of the ring: a power of two, not less than `length`.
+    pub size: u64,
+    /// Sequence of the first byte.
+    pub sequence: u64,
+    /// The program's buffer.
+    pub buffer: *mut u8,
+    /// Bytes.
+    pub length: u64,
+    /// Which way.
+    pub direction: Direction,
+}
+
+impl Transfer<'_> {
+    /// Copies all of it. Returns how many bytes at its end could not be copied, because an address faulted.
+    ///
+    /// # Safety
+    /// The buffer is the program's: its bytes may be read, or written, as raw bytes, or fault.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn copy(&self) -> u64 {
+        let runs = bytes::runs(self.sequence, self.length, self.size);
+        let (first, second) = (runs.first as usize, runs.second as usize);
+        let run = |at: u64, buffer: *mut u8, length: usize| {
+            // SAFETY: the caller's promise; both runs lie within the buffer.
+            unsafe {
+                match self.direction {
+                    Direction::In => self.region.copy_in(at as usize, buffer, length),
+                    Direction::Out => self.region.copy_out(at as usize, buffer, length),
+                }
+            }
+        };
+        let left = run(self.ring + runs.offset, self.buffer, first);
+        let left = if left > 0 || second == 0 {
+            left + second
+        } else {
+            run(self.ring, self.buffer.wrapping_add(first), second)
+        };
+        left as u64
+    }
+
+    /// The bytes from `from` on, at most `length` of them.
+    #[must_use]
+    fn part(&self, from: u64, length: u64) -> Self {
+        Self {
+            sequence: self.sequence.wrapping_add(from),
+            buffer: self.buffer.wrapping_add(from as usize),
+            length: length.min(self.length.saturating_sub(from)),
+            ..*self
+        }
+    }
+}
+
+/// How a transfer is to be split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Helpers that may take part.
+    pub helpers: u32,
+    /// Bytes of a part, not 0.
+    pub part: u64,
+    /// Bytes that the caller copies itself in any case.
+    pub local: u64,
+    /// Nanoseconds that a helper looks for more work before it sleeps.
+    pub patience: u32,
+}
+
+impl Plan {
+    /// The most bytes that one transfer can have.
+    #[must_use]
+    pub const fn most(&self) -> u64 {
+        self.part * parts::MOST as u64
+    }
+}
+
+/// Helper threads, made when they are first of use. One for a process.
+#[derive(Debug)]
+pub struct Pool {
+    jobs: [Job; JOBS],
+    threads: [Thread; MOST_HELPERS],
+    /// Changes when there is something to look at.
+    bell: AtomicU32,
+    /// Helpers that sleep, or are about to.
+    sleepers: AtomicU32,
+    /// Helpers above this number end.
+    wanted: AtomicU32,
+    patience: AtomicU32,
+    /// Nanoseconds without work after which a helper ends.
+    rest: u64,
+    /// 1 while a thread makes helpers.
+    making: AtomicU32,
+    /// Calls that want no helper to exist meanwhile.
+    dismissals: AtomicU32,
+    /// When making helpers may be tried again.
+    retry: AtomicU64,
+    stacks: AtomicPtr<u8>,
+    /// Bytes of transfers that are left to helpers.
+    left_to_helpers: AtomicU64,
+}
+
+impl Pool {
+    /// A pool without helpers, which will end after so many nanoseconds without work.
+    #[must_use]
+    pub const fn new(rest: u64) -> Self {
+        Self {
+            jobs: [const { Job::new() }; JOBS],
+            threads: [const { Thread::new() }; MOST_HELPERS],
+            bell: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+            wanted: AtomicU32::new(0),
+            patience: AtomicU32::new(0),
+            rest,
+            making: AtomicU32::new(0),
+            dismissals: AtomicU32::new(0),
+            retry: AtomicU64::new(0),
+            stacks: AtomicPtr::new(core::ptr::null_mut()),
+            left_to_helpers: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes of all transfers that are left to helpers now.
+    #[must_use]
+    pub fn left_to_helpers(&self) -> u64 {
+        self.left_to_helpers.load(Ordering::Relaxed)
+    }
+
+    /// Copies a transfer of at most [`Plan::most`] bytes. Whenever more of it is there without a gap, `publish` is told how
+    /// much. Returns how much that is at the end: all, unless an address faulted.
+    ///
+    /// # Safety
+    /// As [`Transfer::copy`]; the region and the buffer are also used by other threads, until this returns.
+    pub unsafe fn copy(
+        &'static self,
+        transfer: &Transfer<'_>,
+        plan: &Plan,
+        mut publish: impl FnMut(u64),
+    ) -> u64 {
+        debug_assert!(transfer.length <= plan.most(), "there are that many parts");
+        // Before the job is taken: a handler that interrupted its owner and left by `longjmp` would keep it for good.
+        let quiet = Quiet::begin();
+        let Some(job) = self.jobs.iter().find(|job| job.take()) else {
+            drop(quiet);
+            // SAFETY: the caller's promise.
+            let copied = transfer.length - unsafe { transfer.copy() };
+            publish(copied);
+            return copied;
+        };
+        let own = plan.local.min(transfer.length).div_ceil(plan.part) as u32;
+        let count = job.describe(transfer, plan.part);
+        let shared = transfer.length.saturating_sub(u64::from(own) * plan.part);
+        self.left_to_helpers.fetch_add(shared, Ordering::Relaxed);
+        self.staff(plan);
+        job.parts.open(own, count);
+        self.ring(plan.helpers.min(count - own));
+        let mut there = Prefix::default();
+        let mut next = 0;
+        // SAFETY: the caller's promise; parts below `own` are this thread's.
+        unsafe {
+            while let Some(part) = if next < own {
+                Some(next)
+            } else {
+                job.parts.claim()
+            } {
+                job.copy(part);
+                next += 1;
+                if there.grow(job, &mut publish) {
+                    break;
+                }
+            }
+        }
+        job.wait(own);
+        there.grow(job, &mut publish);
+        self.left_to_helpers.fetch_sub(shared, Ordering::Relaxed);
+        job.release();
+        there.bytes
+    }
+
+    /// Sees to it that the helpers exist.
+    fn staff(&'static self, plan: &Plan) {
+        self.wanted.store(plan.helpers, Ordering::Relaxed);
+        self.patience.store(plan.patience, Ordering::Relaxed);
+        let mut wanted = self.threads.iter().take(plan.helpers as usize);
+        if !wanted.all(Thread::lives) {
+            self.recruit(plan.helpers as usize);
+        }
+    }
+
+    /// Makes those that are lacking. Where one can not be made, the callers copy alone.
+    #[cold]
+    fn recruit(&'static self, wanted: usize) {
+        // SeqCst, all four: either this sees the dismissal, or the dismissal sees that somebody makes helpers and waits.
+        if self.making.swap(1, Ordering::SeqCst) == 1 {
+            return;
+        }
+        let now = thread::now();
+        if self.dismissals.load(Ordering::SeqCst) == 0 && now >= self.retry.load(Ordering::Relaxed)
+        {
+            let all = self.threads.iter().take(wanted).enumerate();
+            for (index, thread) in all {
+                if !thread.lives() && self.make(index, thread).is_err() {
+                    self.retry.store(now + RETRY, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        self.making.store(0, Ordering::SeqCst);
+    }
+
+    /// Something is to be looked at by so many helpers. A wake-up that came too late would cost help, not bytes.
+    fn ring(&self, count: u32) {
+        // SeqCst: a helper counts itself as a sleeper before the kernel compares the bell for it.
+        self.bell.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            system::wake(&self.bell, count);
+        }
+    }
+
+    /// Claims and copies a part of anybody's. False when there is none.
+    fn help(&self) -> bool {
+        let mut open = self.jobs.iter().filter(|job| job.parts.any());
+        open.any(|job| {
+            let part = job.parts.claim();
+            // SAFETY: claimed, so it is described, and its owner waits.
+            part.inspect(|part| unsafe { job.copy(*part) }).is_some()
+        })
+    }
+
+    /// Ends all helpers, and returns when they are gone; none is made before [`Self::admit`]. For what concerns each thread of
+    /// a process by itself: credentials, namespaces, filters of system calls.
+    pub fn dismiss(&self) {
+        self.dismissals.fetch_add(1, Ordering::SeqCst);
+        for _ in 0..thread::PATIENCE {
+            if self.making.load(Ordering::SeqCst) == 0 {
+                break;
+            }
+            system::yield_now();
+        }
+        if self.threads.iter().any(Thread::lives) {
+            self.ring(i32::MAX as u32);
+            self.threads.iter().for_each(Thread::join);
+        }
+    }
+
+    /// Helpers may be made again.
+    pub fn admit(&self) {
+        self.dismissals.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether an address lies on the stack of a helper.
+    #[must_use]
+    pub fn has_stack(&self, address: usize) -> bool {
+        let stacks = self.stacks.load(Ordering::Acquire).addr();
+        stacks != 0 && address.wrapping_sub(stacks) < MOST_HELPERS * thread::STACK
+    }
+
+    /// In a forked child: its parent's helpers do not exist, nor do threads that were within [`Self::copy`].
+    pub fn reset_in_child(&self) {
+        self.jobs.iter().for_each(Job::reset);
+        self.threads.iter().for_each(Thread::forget);
+        for word in [&self.sleepers, &self.making, &self.dismissals] {
+            word.store(0, Ordering::Relaxed);
+        }
+        self.retry.store(0, Ordering::Relaxed);
+        self.left_to_helpers.store(0, Ordering::Relaxed);
+    }
+}
+
+/// How much of a transfer is there without a gap.
+#[derive(Default)]
+struct Prefix {
+    parts: u32,
+    bytes: u64,
+    faulted: bool,
+}
+
+impl Prefix {
+    /// Looks how far it has come, and publishes what is new. True when it goes no further, because of a fault.
+    fn grow(&mut self, job: &Job, publish: &mut impl FnMut(u64)) -> bool {
+        let before = self.bytes;
+        let there = job.parts.done().trailing_ones();
+        while self.parts < there && !self.faulted {
+            let (length, left) = job.outcome(self.parts);
+            self.bytes += length - left;
+            self.faulted = left > 0;
+            self.parts += 1;
+        }
+        if self.bytes > before {
+            publish(self.bytes);
+        }
+        self.faulted
+    }
+}

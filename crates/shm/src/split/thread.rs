@@ -1,0 +1,272 @@
+//! The helper threads: made without the C library, which therefore neither counts them nor runs anything of its own on them.
+//!
+//! A helper makes four system calls (its name, sleep, wake, end), and copies. It must not come to code that uses thread-local
+//! storage: it has a block of its own, so that what the compiler guards stacks with is there, and nothing else. All signals are
+//! blocked but those of a fault, which the library's handler resumes.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::{MOST_HELPERS, Pool};
+use crate::system::{self, Sys};
+
+/// Bytes of a helper's stack, with its thread-local block. A frame of a signal may take 12 KiB of it.
+pub(super) const STACK: usize = 64 << 10;
+/// What lies below and above the address that the thread-local register has.
+const LOCAL_BELOW: usize = 4096;
+const LOCAL_ABOVE: usize = 512;
+const PAGE: usize = 4096;
+
+/// How often somebody else who is about to make helpers, or a helper about to end, is waited for.
+pub(super) const PATIENCE: u32 = 1000;
+/// And for how many nanoseconds each time, when it ends.
+const NAP: u64 = 10_000_000;
+
+/// The signals of a fault.
+const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
+
+/// A helper, or the place of one.
+#[derive(Debug)]
+pub(super) struct Thread {
+    /// Its number, 0 for none. The kernel writes 0 and wakes when it has left its stack.
+    number: AtomicU32,
+}
+
+impl Thread {
+    pub(super) const fn new() -> Self {
+        Self {
+            number: AtomicU32::new(0),
+        }
+    }
+
+    pub(super) fn lives(&self) -> bool {
+        // Acquire: its stack may be used again when it does not.
+        self.number.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn forget(&self) {
+        self.number.store(0, Ordering::Release);
+    }
+
+    /// Waits for its end.
+    pub(super) fn join(&self) {
+        loop {
+            let number = self.number.load(Ordering::Acquire);
+            if number == 0 {
+                return;
+            }
+            // Not private: the kernel wakes by itself.
+            let slept = system::sleep_on(&self.number, number, NAP, false);
+            // A child that was forked without the C library has numbers of threads that it has not.
+            if slept == Err(libc::ETIMEDOUT) && !exists(number) {
+                return self.forget();
+            }
+        }
+    }
+}
+
+/// Whether this process has such a thread.
+fn exists(number: u32) -> bool {
+    // SAFETY: no pointers; signal 0 only asks.
+    unsafe {
+        let process = system::raw(libc::SYS_getpid, [0; 6]).unwrap_or(0);
+        let words = [process, number as usize, 0, 0, 0, 0];
+        system::raw(libc::SYS_tgkill, words) != Err(libc::ESRCH)
+    }
+}
+
+/// Nanoseconds of the monotonic clock.
+pub(super) fn now() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the time is a local; the call goes to the vDSO.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// While it lives, no signal but those of a fault is handled on the calling thread.
+pub(super) struct Quiet(u64);
+
+fn mask(how: i32, new: u64) -> u64 {
+    let mut before = 0u64;
+    let (new, old) = ((&raw const new).addr(), (&raw mut before).addr());
+    // SAFETY: both masks are locals of eight bytes.
+    let _ = unsafe { system::raw(libc::SYS_rt_sigprocmask, [how as usize, new, old, 8, 0, 0]) };
+    before
+}
+
+impl Quiet {
+    pub(super) fn begin() -> Self {
+        Self(mask(libc::SIG_BLOCK, !FAULTS))
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        mask(libc::SIG_SETMASK, self.0);
+    }
+}
+
+impl Pool {
+    /// Where the stacks of all helpers are, never given back.
+    fn stacks(&self) -> Sys<usize> {
+        let known = self.stacks.load(Ordering::Acquire);
+        if !known.is_null() {
+            return Ok(known.addr());
+        }
+        let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let words = [
+            0,
+            MOST_HELPERS * STACK,
+            protection,
+            flags as usize,
+            usize::MAX,
+            0,
+        ];
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let made = unsafe { system::raw(libc::SYS_mmap, words)? };
+        let made = core::ptr::with_exposed_provenance_mut::<u8>(made);
+        self.stacks.store(made, Ordering::Release);
+        Ok(made.addr())
+    }
+
+    /// Makes a helper. The caller alone makes some, and none lives in this place. It has the signal mask of who calls
+    /// [`super::Pool::copy`]: all blocked.
+    pub(super) fn make(&'static self, index: usize, thread: &'static Thread) -> Sys<()> {
+        let lowest = self.stacks()? + index * STACK;
+        let local = lowest + STACK - LOCAL_ABOVE;
+        // SAFETY: within the mapping, on a stack that nobody has; its lowest page catches who needs more than there is.
+        unsafe {
+            let none = [lowest, PAGE, libc::PROT_NONE as usize, 0, 0, 0];
+            system::raw(libc::SYS_mprotect, none)?;
+            let words = core::ptr::with_exposed_provenance_mut::<usize>(local);
+            // The block begins with its own address, by which it is found.
+            words.write(local);
+            words.add(2).write(local);
+        }
+        // What the caller has blocked besides stays blocked; the signals of a fault must not be.
+        let before = mask(libc::SIG_UNBLOCK, FAULTS);
+        // SAFETY: the stack and the block are as it needs them; the pool and the word are static.
+        let made = unsafe { begin(self, index, local - LOCAL_BELOW, local, &thread.number) };
+        mask(libc::SIG_SETMASK, before);
+        made
+    }
+
+    /// The life of a helper.
+    fn serve(&self, index: usize) {
+        loop {
+            // Acquire: what was rung for is seen.
+            let heard = self.bell.load(Ordering::Acquire);
+            while self.help() {}
+            if index >= self.wanted.load(Ordering::Relaxed) as usize
+                || self.dismissals.load(Ordering::SeqCst) > 0
+            {
+                return;
+            }
+            if self.listen(heard) {
+                continue;
+            }
+            // SeqCst: pairs with `ring`.
+            self.sleepers.fetch_add(1, Ordering::SeqCst);
+            let slept = system::sleep_on(&self.bell, heard, self.rest, true);
+            self.sleepers.fetch_sub(1, Ordering::SeqCst);
+            if slept == Err(libc::ETIMEDOUT) {
+                return;
+            }
+        }
+    }
+
+    /// Looks for a while whether there is something new: waking takes longer than most copies.
+    fn listen(&self, heard: u32) -> bool {
+        let patience = u64::from(self.patience.load(Ordering::Relaxed));
+        if patience == 0 {
+            return false;
+        }
+        let begun = now();
+        while now().saturating_sub(begun) < patience {
+            for _ in 0..16 {
+                if self.bell.load(Ordering::Acquire) != heard {
+                    return true;
+                }
+                core::hint::spin_loop();
+            }
+        }
+        false
+    }
+}
+
+/// Where a helper begins.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "no helpers are made")
+)]
+unsafe extern "C" fn run(pool: &'static Pool, index: usize) -> ! {
+    let name = c"nc-copy".as_ptr().addr();
+    // SAFETY: the name is a C string; the end gives the stack up and does not return.
+    unsafe {
+        let words = [libc::PR_SET_NAME as usize, name, 0, 0, 0, 0];
+        let _ = system::raw(libc::SYS_prctl, words);
+        pool.serve(index);
+        loop {
+            let _ = system::raw(libc::SYS_exit, [0; 6]);
+        }
+    }
+}
+
+/// Begins a thread on `stack`, whose thread-local register has `local`. Its number is in `number` until it has ended.
+#[cfg(target_arch = "x86_64")]
+unsafe fn begin(
+    pool: &'static Pool,
+    index: usize,
+    stack: usize,
+    local: usize,
+    number: &'static AtomicU32,
+) -> Sys<()> {
+    const FLAGS: i32 = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM
+        | libc::CLONE_SETTLS
+        | libc::CLONE_PARENT_SETTID
+        | libc::CLONE_CHILD_CLEARTID;
+    let result: isize;
+    // SAFETY: the new thread begins behind the call with the registers of this one, but another stack; it never comes back.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r12",
+            "mov rsi, r13",
+            "call {run}",
+            "ud2",
+            "2:",
+            run = sym run,
+            inlateout("rax") libc::SYS_clone as isize => result,
+            in("rdi") FLAGS as usize,
+            in("rsi") stack & !15,
+            in("rdx") number.as_ptr(),
+            in("r10") number.as_ptr(),
+            in("r8") local,
+            in("r12") core::ptr::from_ref(pool),
+            in("r13") index,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    if result < 0 {
+        return Err(i32::try_from(-result).unwrap_or(libc::EAGAIN));
+    }
+    Ok(())
+}
+
+/// Where a fault in a helper could not be resumed, there are none.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn begin(_: &'static Pool, _: usize, _: usize, _: usize, _: &'static AtomicU32) -> Sys<()> {
+    Err(libc::ENOSYS)
+}
