@@ -59,6 +59,17 @@ impl Hints {
             priority: u16::from_le_bytes([priority_low, priority_high]),
         }
     }
+
+    /// Whether the program itself says latency. Code points are left to who knows what they mean.
+    #[must_use]
+    pub const fn says_latency(self) -> bool {
+        match (self.option, self.priority) {
+            // The kernel's filler and bulk are 1 and 2.
+            (NONE, 0) => self.run == LATENCY,
+            (NONE, priority) => priority > 2,
+            (option, _) => option == LATENCY,
+        }
+    }
 }
 
 const fn known(code: u8) -> u8 {
@@ -80,6 +91,22 @@ mod tests {
         assert_eq!(hints.to_word(), 0x1234_2e09);
         assert_eq!(Hints::from_word(hints.to_word()), hints);
         assert_eq!(Hints::from_word(0), Hints::default());
+    }
+
+    #[test]
+    fn the_most_particular_word_says_whether_it_is_latency() {
+        let says = |option, priority, run| {
+            let hints = Hints {
+                option,
+                run,
+                dscp: 46,
+                priority,
+            };
+            hints.says_latency()
+        };
+        assert!(says(LATENCY, 1, THROUGHPUT) && says(NONE, 6, THROUGHPUT));
+        assert!(says(NONE, 0, LATENCY) && !says(NONE, 0, NONE));
+        assert!(!says(THROUGHPUT, 6, LATENCY) && !says(NONE, 2, LATENCY));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::address::{Address, INET, SharedAddress};
+use crate::copying::SharedRules;
 
 /// First word of a directory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NCDIREC1");
@@ -32,7 +33,8 @@ pub struct Header {
     pub ended: AtomicU32,
     /// How many of `network` count.
     pub networks: AtomicU32,
-    _gap: [u32; 7],
+    /// How large transfers are shared with copy workers. Outside of `sequence`: each word is used alone.
+    pub copying: SharedRules,
     /// This host's own addresses besides loopback, ports zero.
     pub local: [SharedAddress; LOCAL_ADDRESSES],
     /// Where programs of other hosts may be that this daemon knows.

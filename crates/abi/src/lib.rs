@@ -20,6 +20,7 @@
 
 pub mod address;
 pub mod class;
+pub mod copying;
 pub mod directory;
 pub mod handle;
 pub mod link;
@@ -53,6 +54,7 @@ pub const LAYOUT_HASH: u64 = {
         core::mem::size_of::<program::Header>() as u64,
         core::mem::size_of::<directory::Entry>() as u64,
         core::mem::size_of::<directory::Header>() as u64,
+        core::mem::offset_of!(directory::Header, copying) as u64,
         core::mem::size_of::<message::Message>() as u64,
         link::SMALL_RING as u64,
         link::CELLS as u64,

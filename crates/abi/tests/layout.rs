@@ -11,7 +11,7 @@ use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{self, Geometry, Layout, Role};
 use netchannel_abi::message::{Message, Operation};
 use netchannel_abi::nqe::Nqe;
-use netchannel_abi::{directory, program};
+use netchannel_abi::{copying, directory, program};
 
 const DOCUMENT: &str = include_str!("../../../docs/shared-memory.md");
 
@@ -180,8 +180,21 @@ fn structures() -> Vec<Structure> {
                 locals,
                 ended,
                 networks,
+                copying,
                 local,
                 network
+            }
+        ),
+        structure!(
+            copying,
+            SharedRules {
+                workers,
+                least,
+                local,
+                part,
+                threshold,
+                in_flight_send,
+                in_flight_receive
             }
         ),
         structure!(directory, Network { address, bits, up }),

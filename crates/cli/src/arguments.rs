@@ -81,6 +81,10 @@ pub struct Run {
     /// says of a socket itself goes before that
     #[arg(long, value_enum, value_name = "CLASS")]
     pub class: Option<ClassChoice>,
+    /// Threads of the program that help to copy its large sends and receives, whatever the daemon's policy says; 0 for
+    /// none [default: as the policy says, none on fewer than four processors]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=8))]
+    pub copy_workers: Option<u32>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,

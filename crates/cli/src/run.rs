@@ -79,6 +79,10 @@ fn prepare(arguments: &Run, environment: &mut Vec<(OsString, OsString)>) -> Resu
                 OsString::from(name),
             );
         }
+        if let Some(count) = arguments.copy_workers {
+            let name = netchannel_abi::copying::VARIABLE;
+            set(environment, name, OsString::from(count.to_string()));
+        }
         if arguments.require {
             set(environment, "NETCHANNEL_REQUIRE", OsString::from("1"));
         }

@@ -3,6 +3,7 @@
 use crate::limits::MOST_LISTENERS;
 use crate::memory;
 use netchannel_abi::address::Address;
+use netchannel_abi::copying::Rules;
 use netchannel_abi::directory::{
     ENTRIES, ENTRIES_OFFSET, Entry, Header, LEFT, LOCAL_ADDRESSES, MAGIC, NETWORKS, SIZE, bucket,
     entry_flags,
@@ -185,6 +186,13 @@ impl Directory {
         self.networks = networks;
     }
 
+    /// Says how large transfers are shared with copy workers.
+    pub fn set_copying(&mut self, rules: &Rules) {
+        if let Some(header) = self.header() {
+            header.copying.store(rules);
+        }
+    }
+
     /// Tells every program that this daemon has ended in good order.
     pub fn end(&mut self) {
         self.rows.clear();
@@ -329,6 +337,19 @@ mod tests {
         let entry = directory.entry(bucket(80)).unwrap();
         assert_eq!(entry.program.load(Ordering::Relaxed), 7);
         assert_eq!(entry.flags.load(Ordering::Relaxed), entry_flags::SHARED);
+    }
+
+    #[test]
+    fn the_copy_policy_stands_in_the_header() {
+        let mut directory = Directory::create().unwrap();
+        let said = |directory: &Directory| directory.header().unwrap().copying.load();
+        assert_eq!(said(&directory).workers, 0);
+        let rules = Rules {
+            workers: 2,
+            ..said(&directory)
+        };
+        directory.set_copying(&rules);
+        assert_eq!(said(&directory), rules);
     }
 
     #[test]

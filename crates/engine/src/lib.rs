@@ -16,6 +16,7 @@ mod admin;
 mod bind;
 mod class;
 mod configured;
+mod copying;
 mod core;
 mod deposits;
 mod diagnosis;

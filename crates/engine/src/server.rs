@@ -146,6 +146,7 @@ impl Daemon {
             ending: false,
         };
         daemon.refresh_addresses();
+        daemon.tell_copying();
         if let Some(configured) = &daemon.configured {
             let address = configured.current().metrics;
             daemon.serve_metrics(address).map_err(ServeError::Metrics)?;

@@ -18,7 +18,7 @@ use libc::{c_int, c_void, sigaction, siginfo_t};
 use netchannel_shm::copy;
 
 use crate::lock::Lock;
-use crate::{real, sys};
+use crate::{copying, real, sys};
 
 /// What the program wants done with one of the two signals.
 struct Wanted {
@@ -200,6 +200,13 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut
     let code = unsafe { (*info).si_code };
     // What the processor found can not be ignored, only what somebody sent.
     let raised = code > 0;
+    if !raised && copying::is_helper() {
+        // Somebody sent it, and the kernel chose a thread that the program knows nothing of.
+        let (process, signal) = (sys::process() as usize, sys::int(signal));
+        // SAFETY: no pointers. The first thread has the number of the process.
+        let _ = unsafe { sys::raw(libc::SYS_tgkill, [process, process, signal, 0, 0, 0]) };
+        return;
+    }
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN && raised {
         // SAFETY: as the kernel would: the default action, with the state of the fault.
         unsafe { die(signal, info, raised) };

@@ -10,7 +10,8 @@ use crate::lock;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{
-    HEAP, attach, epoll, faults, foreign, limits, listener, names, poll, ports, receiver, sys,
+    HEAP, attach, copying, epoll, faults, foreign, limits, listener, names, poll, ports, receiver,
+    sys,
 };
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
@@ -123,6 +124,7 @@ unsafe extern "C" fn in_child() {
     attach::renew_process();
     attach::reset_in_child();
     faults::reset_in_child();
+    copying::POOL.reset_in_child();
     if attach::current().is_none() {
         return;
     }

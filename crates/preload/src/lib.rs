@@ -25,6 +25,7 @@ mod cancel;
 mod class;
 mod clock;
 mod connection;
+mod copying;
 mod departure;
 mod epoll;
 mod faults;
@@ -68,6 +69,7 @@ extern "C" fn start() {
         wait::initialise();
         fork::initialise();
         class::arrive();
+        copying::arrive();
         image::arrive();
     }
 }

@@ -167,4 +167,19 @@ real! {
         environment: *const *const c_char) -> c_int;
     fn system(command: *const c_char) -> c_int;
     fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE;
+    fn setuid(user: libc::uid_t) -> c_int;
+    fn setgid(group: libc::gid_t) -> c_int;
+    fn seteuid(user: libc::uid_t) -> c_int;
+    fn setegid(group: libc::gid_t) -> c_int;
+    fn setreuid(real: libc::uid_t, effective: libc::uid_t) -> c_int;
+    fn setregid(real: libc::gid_t, effective: libc::gid_t) -> c_int;
+    fn setresuid(real: libc::uid_t, effective: libc::uid_t, saved: libc::uid_t) -> c_int;
+    fn setresgid(real: libc::gid_t, effective: libc::gid_t, saved: libc::gid_t) -> c_int;
+    fn setgroups(count: Size, groups: *const libc::gid_t) -> c_int;
+    fn initgroups(user: *const c_char, group: libc::gid_t) -> c_int;
+    fn capset(header: *mut c_void, data: *const c_void) -> c_int;
+    fn unshare(flags: c_int) -> c_int;
+    fn setns(fd: Fd, kind: c_int) -> c_int;
+    fn prctl(option: c_int, a: libc::c_ulong, b: libc::c_ulong, c: libc::c_ulong, d: libc::c_ulong)
+        -> c_int;
 }

@@ -1,47 +1,8 @@
 //! The system calls the library makes for itself: raw, so that they never come back through its
 //! own hooks and never touch `errno`. A failure is the errno.
 
-use libc::{c_int, c_long, c_void};
-
-/// Result of a system call: its value, or the errno.
-pub type Sys<T> = Result<T, c_int>;
-
-/// Makes the system call `number`.
-///
-/// # Safety
-/// As the call itself: every pointer must be what the call expects.
-#[inline]
-pub unsafe fn raw(number: c_long, a: [usize; 6]) -> Sys<usize> {
-    let result: isize;
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's promise; the kernel clobbers only rcx and r11.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
-            in("r10") a[3], in("r8") a[4], in("r9") a[5],
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack)
-        );
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: the caller's promise.
-    unsafe {
-        core::arch::asm!(
-            "svc 0",
-            in("x8") number,
-            inlateout("x0") a[0] => result,
-            in("x1") a[1], in("x2") a[2], in("x3") a[3], in("x4") a[4], in("x5") a[5],
-            options(nostack)
-        );
-    }
-    if (-4095..0).contains(&result) {
-        Err(c_int::try_from(-result).unwrap_or(libc::EIO))
-    } else {
-        Ok(result.cast_unsigned())
-    }
-}
+use libc::{c_int, c_void};
+pub use netchannel_shm::system::{Sys, raw, yield_now};
 
 /// A descriptor or other int as a register.
 #[inline]
@@ -267,13 +228,6 @@ pub fn epoll_take(set: c_int, events: &mut [libc::epoll_event]) -> Sys<usize> {
             [int(set), events.as_mut_ptr().addr(), count, 0, 0, 8],
         )
     }
-}
-
-/// Gives the rest of the time slice away.
-#[inline]
-pub fn yield_now() {
-    // SAFETY: no pointers.
-    let _ = unsafe { raw(libc::SYS_sched_yield, [0; 6]) };
 }
 
 /// The open descriptors of this process, in no order.

@@ -59,6 +59,28 @@ fn netchannel_stands_it() {
 }
 
 #[test]
+fn netchannel_stands_it_with_copy_workers() {
+    let Some(program) = find_netchannel(Path::new(TORTURE)) else {
+        println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
+        return;
+    };
+    let daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
+    // Three, for calls from 64 KiB on, in parts of 4 KiB: whatever goes beyond a stride is split.
+    let workers = ("NETCHANNEL_COPY_WORKERS", "3,65536,4096");
+    for kind in ["bytes", "killer"] {
+        let output = std::process::Command::new(&program)
+            .args(["run", "--require", "--socket"])
+            .arg(daemon.socket())
+            .args(["--", TORTURE, kind, "--seconds", "4", "--seed", "20266"])
+            .env(workers.0, workers.1)
+            .output()
+            .expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{kind}: {said}");
+    }
+}
+
+#[test]
 fn netchannel_stands_it_through_the_relay() {
     under_netchannel(&["--relay"]);
 }

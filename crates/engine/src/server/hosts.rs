@@ -2,12 +2,14 @@
 
 use super::Daemon;
 use crate::configured::{Configured, refusal, scheduler};
+use crate::copying;
 use crate::part::Part;
 use crate::threads;
 use netchannel_configuration::Change;
 use netchannel_control::configuration::{Problem, Reload};
 use netchannel_control::hosts::Hosts;
 use netchannel_control::types::Response;
+use netchannel_scheduler::Settings;
 
 impl Daemon {
     /// The parts that have to do with other hosts.
@@ -127,6 +129,16 @@ impl Daemon {
             }
         }
         self.configured = Some(configured);
+        self.tell_copying();
         warnings
+    }
+
+    /// Tells programs of the copy policy: the default, where nothing is configured.
+    pub(super) fn tell_copying(&mut self) {
+        let rules = match &self.configured {
+            Some(configured) => copying::rules(&configured.current().scheduler),
+            None => copying::rules(&Settings::default()),
+        };
+        self.core.directory_mut().set_copying(&rules);
     }
 }

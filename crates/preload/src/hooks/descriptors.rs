@@ -8,7 +8,7 @@ use super::lane;
 use crate::poll as polling;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
-use crate::{connection, epoll, limits, real, relocate, sys, user};
+use crate::{connection, copying, epoll, limits, real, relocate, sys, user};
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
 /// all of it.
@@ -221,24 +221,22 @@ unsafe extern "C" fn plain_fcntl64(fd: c_int, command: c_int, argument: usize) -
 const FIOSETOWN: c_ulong = 0x8901;
 const SIOCSPGRP: c_ulong = 0x8902;
 
-hook! {
-    fn close(fd: c_int) -> c_int {
-        match close_ours(fd) {
-            None => real::close(fd),
-            Some(Ok(())) => 0,
-            Some(Err(error)) => real::fail(error),
-        }
-    }
+/// `CLOSE_RANGE_UNSHARE`: the thread gets a table of its own before.
+const UNSHARE: c_int = 2;
+/// `CLOSE_RANGE_CLOEXEC`.
+const ONLY_MARK: c_int = 4;
 
-    fn __close(fd: c_int) -> c_int {
-        close(fd)
-    }
-
-    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-        if first > last || flags & !0x6 != 0 {
+/// `close_range`.
+///
+/// # Safety
+/// As the C function.
+unsafe fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if first > last || flags & !(UNSHARE | ONLY_MARK) != 0 {
             return real::close_range(first, last, flags);
         }
-        let only_mark = flags & 4 != 0;
+        let only_mark = flags & ONLY_MARK != 0;
         // Closing may make descriptors of the library: they are counted afterwards.
         let mut own = within(first, last, |kind| kind != Kind::Internal);
         if !only_mark {
@@ -255,7 +253,33 @@ hook! {
             }
             start = number + 1;
         }
-        if start <= last { real::close_range(start, last, flags) } else { 0 }
+        if start <= last {
+            real::close_range(start, last, flags)
+        } else {
+            0
+        }
+    }
+}
+
+hook! {
+    fn close(fd: c_int) -> c_int {
+        match close_ours(fd) {
+            None => real::close(fd),
+            Some(Ok(())) => 0,
+            Some(Err(error)) => real::fail(error),
+        }
+    }
+
+    fn __close(fd: c_int) -> c_int {
+        close(fd)
+    }
+
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        if flags & UNSHARE == 0 {
+            return close_all(first, last, flags);
+        }
+        // A helper would go on with the former table, and keep every descriptor in it open.
+        copying::without(|| close_all(first, last, flags))
     }
 
     fn closefrom(first: c_int) {

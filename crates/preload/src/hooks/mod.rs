@@ -26,6 +26,7 @@ mod data;
 mod descriptors;
 mod lifecycle;
 mod numbers;
+mod privileges;
 mod processes;
 mod readiness;
 mod signals;

@@ -7,7 +7,7 @@ use core::ptr::with_exposed_provenance_mut as pointer;
 
 use libc::{c_int, c_long, c_uint, c_ulong, c_void, sigset_t, socklen_t};
 
-use super::{data, descriptors, lifecycle, processes, readiness};
+use super::{data, descriptors, lifecycle, privileges, processes, readiness};
 use crate::table::{self, Word};
 use crate::{attach, real, sys, user};
 
@@ -239,6 +239,7 @@ unsafe fn hooked(number: c_long, a: Arguments) -> Option<c_long> {
                 };
                 ours.or_else(|| on_two(number, a))
                     .or_else(|| on_any(number, a))
+                    .or_else(|| privileges::by_number(number, a))
             }
         }
     }

@@ -11,6 +11,9 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{MOST_RING_LOG2, Role, Side, Slot, side_flags};
 
+use netchannel_shm::split::Transfer;
+
+use crate::copying;
 use crate::link::LinkEnd;
 use crate::socket::{Socket, header, status};
 
@@ -189,6 +192,36 @@ impl Lane {
     fn reaches_low_water(&self) -> bool {
         let least = self.socket.entry.low_water.load(Ordering::Relaxed);
         least <= 1 || self.readable() >= u64::from(least)
+    }
+
+    /// Copies some of the `room` bytes that can go at once, of a call for `call` bytes, and publishes them as they are there: a
+    /// stride, or more with helpers. Returns how many were to be copied, and how many could be.
+    ///
+    /// # Safety
+    /// What `transfer` makes of a length may be copied.
+    #[inline(always)]
+    unsafe fn move_bytes(
+        &self,
+        call: u64,
+        room: u64,
+        transfer: impl Fn(u64) -> Transfer<'static>,
+        publish: impl Fn(u64),
+    ) -> (u64, u64) {
+        if room > STRIDE {
+            let direction = transfer(0).direction;
+            if let Some((plan, length)) = copying::plan(&self.socket, call, room, direction) {
+                // SAFETY: the caller's promise.
+                let copied = unsafe { copying::POOL.copy(&transfer(length), &plan, publish) };
+                return (length, copied);
+            }
+        }
+        let step = room.min(STRIDE);
+        // SAFETY: the caller's promise.
+        let copied = step - unsafe { transfer(step).copy() };
+        if copied > 0 {
+            publish(copied);
+        }
+        (step, copied)
     }
 
     fn fault(&self) -> Stop {

@@ -3,8 +3,8 @@
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::{Geometry, Side, side_flags};
-use netchannel_ring::bytes;
 use netchannel_ring::switch::{self, Position};
+use netchannel_shm::split::{Direction, Transfer};
 
 use super::{Lane, STRIDE, Stop};
 use crate::connection::Progress;
@@ -88,38 +88,39 @@ impl Lane {
             if !peek {
                 self.adopt(view);
             }
-            let step = here.min(total - done).min(STRIDE);
-            let mut left = 0;
-            if !discard {
-                let runs = bytes::runs(head, step, ring.size());
-                // SAFETY: the caller's promise; both runs lie within `length`.
-                left = unsafe {
-                    let to = to.add(done as usize);
-                    let first = runs.first as usize;
-                    let left =
-                        self.link
-                            .region
-                            .copy_out((ring.offset + runs.offset) as usize, to, first);
-                    if left > 0 || runs.second == 0 {
-                        left + runs.second as usize
-                    } else {
-                        let rest = runs.second as usize;
-                        self.link
-                            .region
-                            .copy_out(ring.offset as usize, to.add(first), rest)
-                    }
-                };
-            }
-            let copied = step - left as u64;
-            head = head.wrapping_add(copied);
-            done += copied;
-            if !peek && copied > 0 {
+            let room = here.min(total - done);
+            let transfer = |length| Transfer {
+                region: &self.link.region,
+                ring: ring.offset,
+                size: ring.size(),
+                sequence: head,
+                buffer: to.wrapping_add(done as usize),
+                length,
+                direction: Direction::Out,
+            };
+            let publish = |there| {
+                let head = head.wrapping_add(there);
                 receive.own.store(head, Ordering::Relaxed);
                 // Release: pairs with the acquire in `peer_head`.
                 own.head.store(head, Ordering::Release);
                 self.announce_space();
-            }
-            if left > 0 {
+            };
+            // SAFETY: the caller's promise; what is copied lies within `length`.
+            let (step, copied) = unsafe {
+                if discard || peek {
+                    let step = room.min(STRIDE);
+                    let left = if discard { 0 } else { transfer(step).copy() };
+                    if !peek {
+                        publish(step);
+                    }
+                    (step, step - left)
+                } else {
+                    self.move_bytes(total, room, transfer, publish)
+                }
+            };
+            head = head.wrapping_add(copied);
+            done += copied;
+            if copied < step {
                 return if done > 0 {
                     Ok(done as usize)
                 } else {

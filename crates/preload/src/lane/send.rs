@@ -6,8 +6,9 @@ use netchannel_abi::link::{
     Geometry, LEAST_RING_LOG2, MOST_RING_LOG2, SMALL_RING_LOG2, side_flags,
 };
 use netchannel_ring::{bytes, switch};
+use netchannel_shm::split::{Direction, Transfer};
 
-use super::{Lane, STRIDE, Stop};
+use super::{Lane, Stop};
 use crate::connection::Progress;
 use crate::lock;
 use crate::socket::status;
@@ -151,35 +152,28 @@ impl Lane {
             if free == 0 || whole && done == 0 && free < total.min(ring.size()) {
                 break;
             }
-            let step = free.min(total - done).min(STRIDE);
-            let runs = bytes::runs(tail, step, ring.size());
-            // SAFETY: the caller's promise; both runs lie within `length`.
-            let left = unsafe {
-                let from = from.add(done as usize);
-                let first = runs.first as usize;
-                let left =
-                    self.link
-                        .region
-                        .copy_in((ring.offset + runs.offset) as usize, from, first);
-                if left > 0 || runs.second == 0 {
-                    left + runs.second as usize
-                } else {
-                    let rest = runs.second as usize;
-                    self.link
-                        .region
-                        .copy_in(ring.offset as usize, from.add(first), rest)
-                }
+            let room = free.min(total - done);
+            let transfer = |length| Transfer {
+                region: &self.link.region,
+                ring: ring.offset,
+                size: ring.size(),
+                sequence: tail,
+                buffer: from.wrapping_add(done as usize).cast_mut(),
+                length,
+                direction: Direction::In,
             };
-            let copied = step - left as u64;
-            tail = tail.wrapping_add(copied);
-            done += copied;
-            if copied > 0 {
+            let publish = |there| {
+                let tail = tail.wrapping_add(there);
                 transmit.own.store(tail, Ordering::Relaxed);
                 // Release: pairs with the acquire in `peer_tail`.
                 own.tail.store(tail, Ordering::Release);
                 self.announce_data();
-            }
-            if left > 0 {
+            };
+            // SAFETY: the caller's promise; what is copied lies within `length`.
+            let (step, copied) = unsafe { self.move_bytes(total, room, transfer, publish) };
+            tail = tail.wrapping_add(copied);
+            done += copied;
+            if copied < step {
                 return if done > 0 {
                     Ok(done as usize)
                 } else {

@@ -17,6 +17,8 @@ pub enum Pick {
 pub struct CopyParameters {
     /// How a worker is chosen.
     pub pick: Pick,
+    /// Most copy workers of a program.
+    pub workers: u32,
     /// A worker with so much gets no further part: 640 KiB (paper, section 4).
     pub threshold: u64,
     /// Calls below this are copied by the caller.
@@ -32,10 +34,11 @@ pub struct CopyParameters {
 }
 
 impl Default for CopyParameters {
-    /// The figures of the published module; `least` is ours.
+    /// The figures of the published module; `workers` and `least` are ours.
     fn default() -> Self {
         Self {
             pick: Pick::LeastLoaded,
+            workers: 3,
             threshold: 640 << 10,
             least: 256 << 10,
             local: 62_620,

@@ -398,7 +398,15 @@ fn urgency(values: &Values<'_>) -> Urgency {
     }
 }
 
-const COPY: [Parameter; 6] = [
+const COPY: [Parameter; 7] = [
+    Parameter {
+        name: "workers",
+        summary: "most copy workers of a program; one for each four processors, and none on fewer",
+        unit: Unit::Count,
+        least: 0,
+        most: 8,
+        default: 3,
+    },
     bytes(
         "copy-threshold",
         "bytes of a copy worker from which on it gets no more",
@@ -455,6 +463,7 @@ static COPY_LOCAL: Description = Description {
 pub(super) fn copy(values: &Values<'_>, pick: Pick) -> CopyParameters {
     CopyParameters {
         pick,
+        workers: values.get_u32("workers"),
         threshold: values.get("copy-threshold"),
         least: values.get("least"),
         local: values.get("local"),

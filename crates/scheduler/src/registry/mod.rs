@@ -19,7 +19,7 @@ pub use setting::{Setting, SettingError, Settings};
 use core::fmt;
 
 use crate::channel::ChannelPolicy;
-use crate::copy::CopyPolicy;
+use crate::copy::{CopyParameters, CopyPolicy, Pick};
 use crate::order::OrderPolicy;
 use crate::placement::PlacementPolicy;
 use crate::scale::ScalePolicy;
@@ -264,5 +264,23 @@ impl Registry {
             Maker::Copy(make) => Ok(make(&setting.values())),
             other => Err(setting.wrong_kind(Kind::Copy, other.kind())),
         }
+    }
+
+    /// What a copy policy says to who can not ask it: the library in programs. `None` if nothing is to be split.
+    ///
+    /// # Errors
+    ///
+    /// The setting is of another kind, or of another registry.
+    pub fn copy_parameters(
+        &self,
+        setting: &Setting,
+    ) -> Result<Option<CopyParameters>, SettingError> {
+        let maker = self.maker(setting)?;
+        if maker.kind() != Kind::Copy {
+            return Err(setting.wrong_kind(Kind::Copy, maker.kind()));
+        }
+        // A policy of others says nothing by these names.
+        let parameters = builtin::copy(&setting.values(), Pick::LeastLoaded);
+        Ok((parameters.part > 0).then_some(parameters))
     }
 }

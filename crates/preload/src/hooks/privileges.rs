@@ -1,0 +1,132 @@
+//! Calls that concern each thread of a process by itself (credentials, filters of system calls), or that the kernel refuses to
+//! a process that has several (namespaces): copy workers, which the program does not know of, end before. They are made anew,
+//! with what the program has become, when they are next of use.
+
+use libc::{c_char, c_int, c_long, c_ulong, c_void, gid_t, size_t, uid_t};
+
+use crate::copying::{never_again, without};
+use crate::{real, sys};
+
+/// Operations of `seccomp` that make a filter, and none that only asks.
+const SETS_FILTER: core::ops::RangeInclusive<usize> = 0..=1;
+
+/// What becomes of copy workers when `prctl` is called with an option.
+fn before_control(option: c_int) -> Concern {
+    match option {
+        libc::PR_SET_SECCOMP => Concern::Filter,
+        libc::PR_CAPBSET_DROP | libc::PR_CAP_AMBIENT | libc::PR_SET_SECUREBITS => Concern::Thread,
+        _ => Concern::None,
+    }
+}
+
+/// What a call means for copy workers.
+enum Concern {
+    None,
+    /// It changes the calling thread only, or must be its process's only one.
+    Thread,
+    /// From now on a system call may be the end.
+    Filter,
+}
+
+/// Calls by number, as `syscall` makes them.
+pub(super) unsafe fn by_number(number: c_long, a: [usize; 6]) -> Option<c_long> {
+    let concern = match number {
+        libc::SYS_seccomp if SETS_FILTER.contains(&a[0]) => Concern::Filter,
+        #[expect(
+            clippy::cast_possible_wrap,
+            reason = "the kernel takes the lower half, too"
+        )]
+        libc::SYS_prctl => before_control(a[0] as u32 as c_int),
+        libc::SYS_setuid
+        | libc::SYS_setgid
+        | libc::SYS_setreuid
+        | libc::SYS_setregid
+        | libc::SYS_setresuid
+        | libc::SYS_setresgid
+        | libc::SYS_setgroups
+        | libc::SYS_capset
+        | libc::SYS_unshare
+        | libc::SYS_setns => Concern::Thread,
+        _ => Concern::None,
+    };
+    // SAFETY: the program's arguments.
+    let call = || unsafe { sys::raw(number, a) };
+    let result = match concern {
+        Concern::None => return None,
+        Concern::Thread => without(call),
+        Concern::Filter => {
+            never_again();
+            call()
+        }
+    };
+    Some(match result {
+        Ok(result) => result.cast_signed() as c_long,
+        Err(error) => real::fail(error),
+    })
+}
+
+hook! {
+    fn setuid(user: uid_t) -> c_int {
+        without(|| real::setuid(user))
+    }
+
+    fn setgid(group: gid_t) -> c_int {
+        without(|| real::setgid(group))
+    }
+
+    fn seteuid(user: uid_t) -> c_int {
+        without(|| real::seteuid(user))
+    }
+
+    fn setegid(group: gid_t) -> c_int {
+        without(|| real::setegid(group))
+    }
+
+    fn setreuid(user: uid_t, effective: uid_t) -> c_int {
+        without(|| real::setreuid(user, effective))
+    }
+
+    fn setregid(group: gid_t, effective: gid_t) -> c_int {
+        without(|| real::setregid(group, effective))
+    }
+
+    fn setresuid(user: uid_t, effective: uid_t, saved: uid_t) -> c_int {
+        without(|| real::setresuid(user, effective, saved))
+    }
+
+    fn setresgid(group: gid_t, effective: gid_t, saved: gid_t) -> c_int {
+        without(|| real::setresgid(group, effective, saved))
+    }
+
+    fn setgroups(count: size_t, groups: *const gid_t) -> c_int {
+        without(|| real::setgroups(count, groups))
+    }
+
+    fn initgroups(user: *const c_char, group: gid_t) -> c_int {
+        without(|| real::initgroups(user, group))
+    }
+
+    fn capset(header: *mut c_void, data: *const c_void) -> c_int {
+        without(|| real::capset(header, data))
+    }
+
+    fn unshare(flags: c_int) -> c_int {
+        without(|| real::unshare(flags))
+    }
+
+    fn setns(fd: c_int, kind: c_int) -> c_int {
+        without(|| real::setns(fd, kind))
+    }
+
+    fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
+        // The C library's has variable arguments, which come in the same places.
+        match before_control(option) {
+            Concern::None => real::prctl(option, a, b, c, d),
+            Concern::Thread => without(|| real::prctl(option, a, b, c, d)),
+            Concern::Filter => {
+                never_again();
+                real::prctl(option, a, b, c, d)
+            }
+        }
+    }
+}
