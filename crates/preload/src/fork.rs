@@ -10,8 +10,8 @@ use crate::lock;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{
-    HEAP, attach, copying, epoll, faults, foreign, limits, listener, names, poll, ports, receiver,
-    sys,
+    HEAP, attach, copying, epoll, faults, foreign, gate, limits, listener, names, poll, ports,
+    receiver, sys,
 };
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
@@ -23,6 +23,7 @@ pub fn initialise() {
 }
 
 unsafe extern "C" fn prepare() {
+    gate::before_fork();
     prepare_child();
     limits::before_fork();
 }
@@ -92,6 +93,7 @@ fn set_rings_aside() {
 /// # Errors
 /// Those of `clone`.
 pub fn clone() -> Result<usize, i32> {
+    gate::before_fork();
     count_references();
     limits::before_fork();
     // SAFETY: as fork, under the condition above.
@@ -102,6 +104,8 @@ pub fn clone() -> Result<usize, i32> {
             socket.drop_reference();
         });
     }
+    // In the child too, where it does not matter who opens it.
+    gate::in_parent();
     made
 }
 
@@ -113,11 +117,13 @@ pub fn become_child() {
 }
 
 unsafe extern "C" fn in_parent() {
+    gate::in_parent();
     limits::after_fork();
     attach::drop_kept(FOR_CHILD.swap(-1, Ordering::AcqRel));
 }
 
 unsafe extern "C" fn in_child() {
+    gate::in_child();
     limits::after_fork();
     HEAP.reset();
     lock::forget_thread();

@@ -31,6 +31,7 @@ mod epoll;
 mod faults;
 mod foreign;
 mod fork;
+mod gate;
 mod heap;
 pub mod hooks;
 mod image;

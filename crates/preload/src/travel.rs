@@ -19,7 +19,7 @@ use crate::lane::Lane;
 use crate::link::LinkEnd;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{attach, connection, foreign, sys};
+use crate::{attach, connection, foreign, gate, sys};
 
 /// Where the entry of a socket is: the region that has it, and its number there.
 fn home(socket: &Socket) -> Option<(u64, usize)> {
@@ -103,6 +103,7 @@ pub fn adopt(fd: i32, again: bool) {
     let found = find(&answer.words, memory, region);
     sys::close(region);
     let Some(socket) = found else { return };
+    let _inside = gate::enter();
     if again {
         socket.add_reference();
     }
@@ -178,6 +179,7 @@ pub fn adopt_listener(fd: i32) {
     });
     match known.and_then(socket::of_word) {
         Some(socket) => {
+            let _inside = gate::enter();
             socket.add_reference();
             table::set(fd, socket.word);
         }

@@ -4,7 +4,7 @@
 use crate::far::Side;
 
 /// How a case's name begins, which end must not be on the other host (either, where none is named), and why.
-const LEFT_OUT: [(&str, Option<Side>, &str); 45] = [
+const LEFT_OUT: [(&str, Option<Side>, &str); 46] = [
     (
         "corner_02_close_and_reuse_while_blocked_recv",
         None,
@@ -12,6 +12,11 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 45] = [
     ),
     (
         "corner_03_both_ends_in_one_process_then_fork",
+        Some(Side::Server),
+        SHARED,
+    ),
+    (
+        "corner_03_forks_while_threads_open_and_close",
         Some(Side::Server),
         SHARED,
     ),

@@ -7,6 +7,7 @@ use libc::c_int;
 use netchannel_abi::link::{Role, side_flags};
 
 use super::pending;
+use crate::gate::{self, Inside};
 use crate::lane::Lane;
 use crate::link::Loan;
 use crate::socket::{self, Socket, status};
@@ -64,6 +65,8 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
 
 /// Closes a descriptor that is one of our sockets.
 pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
+    // To a forked child, either the socket is open or it is not, in the table and in the count.
+    let inside = gate::enter();
     if !table::change(fd, socket.word, Word::FOREIGN) {
         return Err(libc::EBADF);
     }
@@ -71,7 +74,7 @@ pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
     if socket.entry.references.load(Ordering::Acquire) == 1 && keep_for_sleepers(fd, socket) {
         return close_kernel(fd);
     }
-    let_go(fd, socket)
+    let_go(fd, socket, inside)
 }
 
 /// The kernel has made `fd` anew: what was known of that number is of a descriptor that was closed
@@ -93,10 +96,11 @@ fn forget_former(fd: i32, word: Word) {
             let Some(socket) = socket::of_word(word) else {
                 return;
             };
+            let inside = gate::enter();
             if table::change(fd, word, Word::FOREIGN) {
                 epoll::forget(fd, &socket);
                 // The number is another file's now.
-                let _ = let_go(NO_DESCRIPTOR, &socket);
+                let _ = let_go(NO_DESCRIPTOR, &socket, inside);
             }
         }
     }
@@ -105,8 +109,10 @@ fn forget_former(fd: i32, word: Word) {
 const NO_DESCRIPTOR: i32 = -1;
 
 /// One descriptor less names the socket, which ends with the last.
-fn let_go(fd: i32, socket: &Socket) -> Result<(), i32> {
+fn let_go(fd: i32, socket: &Socket, inside: Inside) -> Result<(), i32> {
     let last = socket.drop_reference();
+    // What follows may take long: `SO_LINGER`, the daemon.
+    drop(inside);
     if !last {
         socket.drop_spare();
         match socket.listener() {

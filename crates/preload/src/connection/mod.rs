@@ -16,7 +16,7 @@ use netchannel_abi::reason::Reason;
 use crate::link::{LinkEnd, Loan};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, limits, options, sys};
+use crate::{attach, epoll, gate, limits, options, sys};
 
 pub use accept::{
     BLOCKING, accept, listen, mark_blocking, note_kernel_accept, recognise_listener,
@@ -70,6 +70,7 @@ pub fn open(family: c_int, kind: c_int) -> Option<i32> {
 /// Shows a socket under its descriptor.
 fn publish(fd: i32, socket: Socket) -> bool {
     forget_unseen(fd);
+    let _inside = gate::enter();
     socket.entry.descriptor.store(fd, Ordering::Relaxed);
     if table::set(fd, socket.word) {
         return true;
@@ -83,6 +84,7 @@ fn publish(fd: i32, socket: Socket) -> bool {
 fn turn_into(fd: i32, socket: &Socket, kind: Kind, state: State) -> Socket {
     socket.entry.state.store(state as u32, Ordering::Release);
     let word = Word(socket.word.0 & !0xff | kind as u64);
+    let _inside = gate::enter();
     table::set(fd, word);
     Socket { word, ..*socket }
 }

@@ -41,7 +41,7 @@ use libc::c_int;
 use crate::link::LinkEnd;
 use crate::lock::{Guard, Lock};
 use crate::table::{self, Kind, Word};
-use crate::{attach, sys};
+use crate::{attach, gate, sys};
 
 use item::Item;
 pub use item::readiness;
@@ -166,6 +166,7 @@ pub fn opened(fd: i32) {
     };
     set.fd.store(fd, Ordering::Relaxed);
     let tag = set.tag.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let _inside = gate::enter();
     table::set(fd, Word::new(Kind::Epoll, index, tag));
 }
 

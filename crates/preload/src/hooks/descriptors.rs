@@ -8,7 +8,7 @@ use super::lane;
 use crate::poll as polling;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
-use crate::{connection, copying, epoll, limits, real, relocate, sys, user};
+use crate::{connection, copying, epoll, gate, limits, real, relocate, sys, user};
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
 /// all of it.
@@ -32,6 +32,7 @@ fn close_ours(fd: c_int) -> Option<Result<(), i32>> {
 /// `to` has become a duplicate of `from`.
 fn duplicated(from: c_int, to: c_int) {
     connection::forget_unseen(to);
+    let _inside = gate::enter();
     let word = table::get(from);
     match word.kind() {
         Kind::Foreign | Kind::Internal => {}

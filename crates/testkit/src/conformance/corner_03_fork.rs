@@ -1,5 +1,7 @@
 //! Corner 3: fork; what the child does to its copies must not harm the parent's connection.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys;
 
@@ -21,6 +23,7 @@ cases! {
         corner_03_fork_while_thread_sleeps_in_recv,
         corner_03_child_makes_its_own_connections,
         corner_03_both_ends_in_one_process_then_fork,
+        corner_03_forks_while_threads_open_and_close,
     ];
 }
 
@@ -247,4 +250,35 @@ fn corner_03_both_ends_in_one_process_then_fork(family: Family) {
     expect_pattern(client, 7, 300_000);
     expect_end(client);
     child.join();
+}
+
+fn corner_03_forks_while_threads_open_and_close(family: Family) {
+    static OVER: AtomicBool = AtomicBool::new(false);
+    OVER.store(false, Ordering::Relaxed);
+    let exchange = move || {
+        let (client, server) = pair(family);
+        expect_alive(client, server);
+        send_pattern(client, 0, 10_000);
+        expect_pattern(server, 0, 10_000);
+        sys::close(client).unwrap();
+        expect_end(server);
+        sys::close(server).unwrap();
+    };
+    let threads = [(); 2].map(|()| {
+        start_thread(move || {
+            while !OVER.load(Ordering::Relaxed) {
+                exchange();
+            }
+        })
+        .0
+    });
+    // The longer the kernel copies a process, the more the threads do meanwhile.
+    let memory = vec![1_u8; 16 << 20];
+    for _ in 0..60 {
+        // The numbers of its descriptors are those the threads have or are about to have.
+        fork_child(exchange).join();
+    }
+    drop(std::hint::black_box(memory));
+    OVER.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(join_thread);
 }
