@@ -10,8 +10,8 @@ use crate::lock;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{
-    HEAP, attach, copying, epoll, faults, foreign, gate, limits, listener, names, poll, ports,
-    receiver, sys,
+    HEAP, attach, copying, epoll, faults, foreign, gate, limits, link, listener, names, poll,
+    ports, receiver, sys,
 };
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
@@ -139,6 +139,7 @@ unsafe extern "C" fn in_child() {
     // Dropped before the fork; another thread may have made some since.
     for_each_socket(Socket::drop_spare);
     socket::reset_in_child();
+    link::reset_in_child();
     foreign::reset_in_child();
     receiver::reset_in_child();
     epoll::reset_in_child();

@@ -188,9 +188,26 @@ fn reset_local(local: &Local) {
     local.checked.store(0, Ordering::Relaxed);
 }
 
-/// In a forked child no other thread holds the lock.
+/// In a forked child no other thread holds the locks.
 pub fn reset_in_child() {
     FOREIGN.reset();
+    let entries = attach::current().map_or(0, |own| own.entries);
+    let used = header().map_or(0, |header| {
+        header.high_water.load(Ordering::Relaxed) as usize
+    });
+    let foreign = FOREIGN.lock().map_or(0, |foreign| foreign.1);
+    for index in (0..used.min(entries)).chain(entries..entries + foreign) {
+        let Some(local) = local(index) else { return };
+        // SAFETY: null, or lists that are leaked boxes.
+        let lists = unsafe {
+            (
+                local.options.load(Ordering::Relaxed).as_ref(),
+                local.memberships.load(Ordering::Relaxed).as_ref(),
+            )
+        };
+        lists.0.inspect(|list| list.reset());
+        lists.1.inspect(|list| list.reset());
+    }
 }
 
 /// The socket a word names.

@@ -125,6 +125,11 @@ impl LinkEnd {
 /// look at it; it is replaced by zero pages, and the next link takes its place.
 static VACANT: Lock<Vec<Vacancy>> = Lock::new(Vec::new());
 
+/// In a forked child no other thread holds the lock.
+pub fn reset_in_child() {
+    VACANT.reset();
+}
+
 pub(super) fn map(memory: i32, size: usize) -> Option<Region> {
     let vacancy = VACANT.lock().and_then(|mut vacant| {
         let index = vacant.iter().position(|vacancy| vacancy.size() == size)?;

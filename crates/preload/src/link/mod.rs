@@ -20,6 +20,8 @@ use netchannel_shm::Region;
 use crate::lock::Lock;
 use crate::{attach, sys};
 
+pub use ending::reset_in_child;
+
 /// One end of a link. Never freed: a socket may still look at it.
 pub struct LinkEnd {
     /// The daemon's number.
