@@ -66,20 +66,7 @@ fn processors() -> u32 {
     if known > 0 {
         return known;
     }
-    // SAFETY: all zero is a valid set, and the call writes at most its size.
-    let count = unsafe {
-        let mut set: libc::cpu_set_t = core::mem::zeroed();
-        let words = [
-            0,
-            size_of::<libc::cpu_set_t>(),
-            (&raw mut set).addr(),
-            0,
-            0,
-            0,
-        ];
-        let _ = sys::raw(libc::SYS_sched_getaffinity, words);
-        u32::try_from(libc::CPU_COUNT(&set)).unwrap_or(1).max(1)
-    };
+    let count = sys::processors().max(1);
     PROCESSORS.store(count, Ordering::Relaxed);
     count
 }

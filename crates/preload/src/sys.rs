@@ -299,6 +299,18 @@ pub fn open_descriptors() -> Vec<c_int> {
     found
 }
 
+/// Processors that the calling thread may run on; 0 where the kernel does not tell.
+pub fn processors() -> u32 {
+    // SAFETY: all zero is a valid set, and the call writes at most its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = core::mem::zeroed();
+        let size = size_of::<libc::cpu_set_t>();
+        let words = [0, size, (&raw mut set).addr(), 0, 0, 0];
+        let _ = raw(libc::SYS_sched_getaffinity, words);
+        u32::try_from(libc::CPU_COUNT(&set)).unwrap_or(0)
+    }
+}
+
 /// Sleeps for so many nanoseconds, or until a signal.
 pub fn sleep(nanoseconds: i64) {
     let _ = poll(&mut [], nanoseconds, core::ptr::null());

@@ -43,13 +43,7 @@ static ALONE: AtomicBool = AtomicBool::new(false);
 
 /// Looks once whether the process has more than one processor: on one, spinning never pays.
 pub fn initialise() {
-    // SAFETY: all zero is a valid set, and the call writes at most its size.
-    let processors = unsafe {
-        let mut set: libc::cpu_set_t = core::mem::zeroed();
-        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
-        libc::CPU_COUNT(&set)
-    };
-    ALONE.store(processors == 1, Ordering::Relaxed);
+    ALONE.store(sys::processors() == 1, Ordering::Relaxed);
 }
 
 /// Looks until `ready` or the thread's budget is used up, as what comes from another host (`far`) or from this one is best waited for.
