@@ -107,14 +107,13 @@ impl Seen {
 
     /// Takes note.
     pub fn note(&self, status: &Status) {
-        let round_trip = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let set = |word: &AtomicU64, value| word.store(value, Ordering::Relaxed);
         set(&self.unsent, status.unsent);
         let sent = status.unacknowledged.saturating_sub(status.unsent);
         set(&self.unacknowledged, sent);
-        set(&self.round_trip, round_trip(status.round_trip));
-        let least = round_trip(status.least_round_trip);
-        set(&self.least_round_trip, least);
+        set(&self.round_trip, nanoseconds(status.round_trip));
+        set(&self.least_round_trip, nanoseconds(status.least_round_trip));
         set(&self.retransmissions, status.retransmissions);
         self.congestion_limited
             .store(status.congestion_limited, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 use super::*;
 
-/// Defect 6 of the module: no credit, so that a slow reader holds up all that share its channel.
 /// [`crate::Settings::acknowledge_delay`] as usual.
 const DELAY: u64 = 10 * MILLISECOND;
 
+/// Defect 6 of the module: no credit, so that a slow reader holds up all that share its channel.
 #[test]
 fn defect_6_a_reader_that_stops_stops_its_sender_only_by_its_window() {
     let mut pair = Pair::new();
