@@ -15,28 +15,16 @@ use crate::{accepting, cancel, real, signals, sys};
 
 /// How a sleeping writer counts among the sleepers of a socket; a reader counts one.
 pub const WRITER: u32 = 1 << 16;
-/// Longest spin: about what a wake-up across cores costs.
-const MOST: u64 = 50 * MICROSECOND;
-const LEAST: u64 = MICROSECOND;
 /// After this the spinning thread lets others run between its looks.
 const POLITE: u64 = 3 * MICROSECOND;
 
 /// A yield that takes this long gave the processor to another thread.
 const CROWDED: u64 = 8 * MICROSECOND;
 
-/// So long a thread lets others run between its looks, and no longer.
-const WAY: u64 = 300 * MICROSECOND;
-/// A yield that takes less found nobody who wanted the processor.
-const NOBODY: u64 = MICROSECOND;
-/// After one that takes more, somebody has the processor who does not sleep: whoever is woken is sooner there.
-const HOGGED: u64 = 100 * MICROSECOND;
-/// So many times what was lost to him goes by until the processor is given away again: he stays, and each such try holds everybody up.
-const REST: u64 = 256;
+type Patience = netchannel_ring::patience::Patience<MICROSECOND>;
 
 thread_local! {
-    static BUDGET: Cell<u64> = const { Cell::new(20 * MICROSECOND) };
-    /// When giving way is tried again.
-    static NEXT: Cell<u64> = const { Cell::new(0) };
+    static PATIENCE: Cell<Patience> = const { Cell::new(Patience::new(0)) };
 }
 
 static ALONE: AtomicBool = AtomicBool::new(false);
@@ -63,7 +51,7 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
         return false;
     }
     let start = clock::now();
-    let budget = BUDGET.get();
+    let budget = PATIENCE.get().budget();
     loop {
         for _ in 0..8 {
             spin_loop();
@@ -80,7 +68,9 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
             sys::yield_now();
             if clock::now().wrapping_sub(before) > CROWDED {
                 // Somebody else needed the processor.
-                BUDGET.set(LEAST);
+                let mut patience = PATIENCE.get();
+                patience.hurry();
+                PATIENCE.set(patience);
                 return ready();
             }
         }
@@ -90,43 +80,19 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
 /// Lets others run between looks, until the thread has spent its budget itself. What is awaited from another host comes by way of two
 /// daemons: where they, and the program's peer, share its processors, their work is what it waits for, and nobody has to be woken.
 /// Between programs of one host whoever is woken goes first, which is faster.
-fn give_way(mut ready: impl FnMut() -> bool) -> bool {
-    if ready() {
-        return true;
-    }
-    let start = clock::now();
-    if NEXT.get().wrapping_sub(start).cast_signed() > 0 {
-        return false;
-    }
-    let budget = BUDGET.get();
-    let (mut own, mut looked) = (0, start);
-    loop {
-        sys::yield_now();
-        let back = clock::now();
-        let away = back.wrapping_sub(looked);
-        let found = ready();
-        if away > HOGGED {
-            NEXT.set(back.wrapping_add(REST * away));
-            return found;
-        }
-        looked = clock::now();
-        own += looked.wrapping_sub(back) + if away < NOBODY { away } else { 0 };
-        if found || own > budget || looked.wrapping_sub(start) > WAY {
-            return found;
-        }
-    }
+fn give_way(ready: impl FnMut() -> bool) -> bool {
+    let mut patience = PATIENCE.get();
+    let found = patience.give_way(clock::now, sys::yield_now, ready);
+    PATIENCE.set(patience);
+    found
 }
 
 /// Learns from a sleep that began at `start`: a short one would have been worth spinning for.
 pub fn learn(start: u64) {
     let slept = clock::now().wrapping_sub(start);
-    let budget = BUDGET.get();
-    let next = if slept < 2 * MOST {
-        budget * 2
-    } else {
-        budget / 2
-    };
-    BUDGET.set(next.clamp(LEAST, MOST));
+    let mut patience = PATIENCE.get();
+    patience.learn(slept);
+    PATIENCE.set(patience);
     if let Some(header) = header() {
         header.sleeps.fetch_add(1, Ordering::Relaxed);
     }

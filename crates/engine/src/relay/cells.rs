@@ -14,9 +14,9 @@
 use super::anchor::Anchor;
 use super::jobs::Opened;
 use super::link::LinkEnd;
-use super::patience::Patience;
 use netchannel_abi::link::Role;
 use netchannel_ring::cell;
+use netchannel_ring::patience::Patience;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -28,6 +28,8 @@ use std::time::{Duration, Instant};
 
 /// Events of the kernel taken at once.
 const MOST_EVENTS: usize = 256;
+/// Nanoseconds.
+const MICROSECOND: u64 = 1000;
 /// While there is work the kernel is looked at this often.
 const KERNEL_EVERY: Duration = Duration::from_micros(50);
 /// Doorbells are left in a channel up to this number; more than twice as many fit.
@@ -91,7 +93,8 @@ pub struct Cells {
     /// Removed since the last look: events of theirs may still be on their way.
     retired: Vec<Key>,
     awake: Vec<Key>,
-    patience: Patience,
+    patience: Patience<MICROSECOND>,
+    epoch: Instant,
     asked_kernel: Instant,
 }
 
@@ -107,7 +110,8 @@ impl Cells {
             unused: Vec::new(),
             retired: Vec::new(),
             awake: Vec::new(),
-            patience: Patience::default(),
+            patience: Patience::new(0),
+            epoch: Instant::now(),
             asked_kernel: Instant::now(),
         })
     }
@@ -252,7 +256,8 @@ impl Cells {
     ) {
         let (links, awake) = (&self.links, &self.awake);
         let any = || awake.iter().any(|key| has_news(links, *key)) || look();
-        if spins && self.patience.wait(any) {
+        let clock = || nanoseconds(self.epoch.elapsed());
+        if spins && self.patience.give_way(clock, std::thread::yield_now, any) {
             return self.collect(news);
         }
         let slept = std::mem::take(&mut self.awake);
@@ -268,7 +273,8 @@ impl Cells {
         let start = Instant::now();
         let patience = until.map(|until| until.saturating_duration_since(start));
         self.ask_kernel(news, patience);
-        self.patience.learn(self.asked_kernel.duration_since(start));
+        let duration = self.asked_kernel.duration_since(start);
+        self.patience.learn(nanoseconds(duration));
         slept.into_iter().for_each(|key| self.stay_awake(key));
         self.collect(news);
     }
@@ -374,6 +380,10 @@ impl Cells {
         }
         news.push(News::Ended(key));
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn take_jobs(key: Key, end: &LinkEnd, news: &mut Vec<News>) {

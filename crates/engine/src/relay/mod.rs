@@ -26,7 +26,6 @@ mod ledger;
 pub(crate) mod link;
 mod local;
 mod pair;
-mod patience;
 mod reader;
 mod service;
 pub(crate) mod targets;

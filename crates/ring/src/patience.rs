@@ -1,0 +1,195 @@
+//! How long to look before sleeping: adapted to what paid off, and nothing once it does not. Between looks others may run: where they
+//! share the processor, what they do is what is waited for, and nobody has to wake anybody.
+
+/// Longest time that is spent on looking, in microseconds: about what a wake-up across processors costs.
+const MOST: u64 = 50;
+/// Least such time.
+const LEAST: u64 = 1;
+/// A beginner's.
+const FIRST: u64 = 20;
+/// So long others are let run between looks, and no longer.
+const WAY: u64 = 300;
+/// A yield that takes less found nobody who wanted the processor.
+const NOBODY: u64 = 1;
+/// After one that takes more, somebody has the processor who does not sleep: who is woken is sooner there.
+const HOGGED: u64 = 100;
+/// So many times what was lost to him goes by until the processor is given away again: each such try holds everybody up.
+const REST: u64 = 256;
+/// While he stays, each rest is twice the one before; never more than this.
+const LONGEST_REST: u64 = 4_000_000;
+
+/// The patience of one thread, in ticks of a clock of which `MICROSECOND` make a microsecond. The clock may wrap.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience<const MICROSECOND: u64> {
+    /// What may be spent; the time of others does not count.
+    budget: u64,
+    /// When the processor may be given away again.
+    next: u64,
+    /// How long it was not, the last time.
+    rest: u64,
+}
+
+impl<const MICROSECOND: u64> Patience<MICROSECOND> {
+    /// That of a thread that has not waited yet, as it begins at `now`.
+    #[must_use]
+    pub const fn new(now: u64) -> Self {
+        Self {
+            budget: FIRST * MICROSECOND,
+            next: now,
+            rest: 0,
+        }
+    }
+
+    /// Ticks that may be spent on looking now.
+    #[must_use]
+    pub const fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// Somebody else needs the processor: as little looking as there can be, until it pays again.
+    pub const fn hurry(&mut self) {
+        self.budget = LEAST * MICROSECOND;
+    }
+
+    /// Learns from a sleep of `slept` ticks: a short one would have been worth looking for.
+    pub fn learn(&mut self, slept: u64) {
+        let next = if slept < 2 * MOST * MICROSECOND {
+            self.budget * 2
+        } else {
+            self.budget / 2
+        };
+        self.budget = next.clamp(LEAST * MICROSECOND, MOST * MICROSECOND);
+    }
+
+    /// Looks until `ready`, or the budget is used up; between looks gives way to others with `yield_now`. True when ready.
+    pub fn give_way(
+        &mut self,
+        mut clock: impl FnMut() -> u64,
+        mut yield_now: impl FnMut(),
+        mut ready: impl FnMut() -> bool,
+    ) -> bool {
+        if ready() {
+            return true;
+        }
+        let start = clock();
+        if is_before(start, self.next) {
+            return false;
+        }
+        let (mut own, mut looked) = (0, start);
+        loop {
+            yield_now();
+            let back = clock();
+            let away = back.wrapping_sub(looked);
+            let found = ready();
+            if away > HOGGED * MICROSECOND {
+                self.rest_from(back, away);
+                return found;
+            }
+            looked = clock();
+            own += looked.wrapping_sub(back);
+            if away < NOBODY * MICROSECOND {
+                own += away;
+            }
+            let over = looked.wrapping_sub(start) > WAY * MICROSECOND;
+            if found || own > self.budget || over {
+                return found;
+            }
+        }
+    }
+
+    /// Somebody kept the processor for `away`. Where he, or another, did so soon after the last rest, this one is longer.
+    fn rest_from(&mut self, now: u64, away: u64) {
+        let soon = is_before(now, self.next.wrapping_add(self.rest));
+        let last = if soon { self.rest * 2 } else { 0 };
+        let rest = last.max(away.saturating_mul(REST));
+        self.rest = rest.min(LONGEST_REST * MICROSECOND);
+        self.next = now.wrapping_add(self.rest);
+    }
+}
+
+const fn is_before(one: u64, other: u64) -> bool {
+    other.wrapping_sub(one).cast_signed() > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Patience;
+    use std::cell::Cell;
+
+    const MICROSECOND: u64 = 1000;
+    type Waiter = Patience<MICROSECOND>;
+
+    /// Waits, where each yield takes `away` microseconds and each reading of the clock a tenth; gives the number of yields.
+    fn wait(waiter: &mut Waiter, clock: &Cell<u64>, away: u64, ready_after: u32) -> (bool, u32) {
+        let yields = Cell::new(0);
+        let tick = |ticks| clock.set(clock.get().wrapping_add(ticks));
+        let read = || {
+            tick(MICROSECOND / 10);
+            clock.get()
+        };
+        let yield_now = || {
+            yields.set(yields.get() + 1);
+            tick(away * MICROSECOND);
+        };
+        let found = waiter.give_way(read, yield_now, || yields.get() >= ready_after);
+        (found, yields.get())
+    }
+
+    #[test]
+    fn what_is_ready_is_not_waited_for() {
+        let clock = Cell::new(5);
+        assert_eq!(wait(&mut Waiter::new(5), &clock, 1, 0), (true, 0));
+        assert_eq!(clock.get(), 5);
+    }
+
+    #[test]
+    fn the_time_of_others_does_not_count_against_the_budget() {
+        let clock = Cell::new(0);
+        // 20 microseconds of its own, a tenth for each look, would be 200 looks: the way that is given ends before.
+        assert_eq!(wait(&mut Waiter::new(0), &clock, 10, 1000), (false, 30));
+        // Where nobody wants the processor, the time is its own.
+        let (found, yields) = wait(&mut Waiter::new(0), &clock, 0, 1000);
+        assert!(!found);
+        assert!((50..=210).contains(&yields), "{yields}");
+    }
+
+    #[test]
+    fn short_sleeps_lengthen_the_budget_and_long_ones_shorten_it() {
+        let mut waiter = Waiter::new(0);
+        for (slept, budget) in [(50, 40), (99, 50), (10, 50), (100, 25), (5000, 12)] {
+            waiter.learn(slept * MICROSECOND);
+            assert_eq!(waiter.budget() / MICROSECOND, budget, "after {slept}");
+        }
+        (0..9).for_each(|_| waiter.learn(1_000_000));
+        assert_eq!(waiter.budget(), MICROSECOND);
+        waiter.learn(0);
+        waiter.hurry();
+        assert_eq!(waiter.budget(), MICROSECOND);
+    }
+
+    #[test]
+    fn who_keeps_the_processor_is_not_given_it_again_soon() {
+        // The clock wraps meanwhile.
+        let clock = Cell::new(u64::MAX - 10_000 * MICROSECOND);
+        let mut waiter = Waiter::new(clock.get());
+        let mut rests = Vec::new();
+        for _ in 0..9 {
+            assert_eq!(wait(&mut waiter, &clock, 1000, 9), (false, 1));
+            let mut rest = 0;
+            while wait(&mut waiter, &clock, 0, 9).1 == 0 {
+                clock.set(clock.get().wrapping_add(1000 * MICROSECOND));
+                rest += 1;
+            }
+            rests.push(rest);
+        }
+        // Milliseconds: 256 times what was lost, doubled while he stays, up to four seconds.
+        let doubled = rests.windows(2).all(|pair| pair[1] >= pair[0]);
+        assert!(doubled && (250..=260).contains(&rests[0]), "{rests:?}");
+        assert!((3990..=4001).contains(&rests[8]), "{rests:?}");
+        // Long after, it begins anew.
+        clock.set(clock.get().wrapping_add(60_000_000 * MICROSECOND));
+        assert_eq!(wait(&mut waiter, &clock, 200, 9), (false, 1));
+        clock.set(clock.get().wrapping_add(52_000 * MICROSECOND));
+        assert_eq!(wait(&mut waiter, &clock, 10, 1), (true, 1));
+    }
+}
