@@ -22,6 +22,7 @@
     reason = "programs and peers are hostile"
 )]
 
+mod bells;
 mod frames;
 mod front;
 mod homes;

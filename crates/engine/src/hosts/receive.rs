@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Programs are woken for segments of up to so many bytes when all that came have been placed.
 const HELD: usize = 512;
 /// Bytes of one channel that are read before others have their turn.
-const BUDGET: usize = 1 << 20;
+const BUDGET: usize = 512 << 10;
 
 impl Worker {
     /// Reads what has come on a channel.
@@ -181,7 +181,8 @@ impl Worker {
     ) -> Incoming {
         let now = self.now;
         let mut state = remote.lock();
-        if total <= HELD {
+        let class = state.class().0;
+        if total <= HELD || self.bells.note_large(&mut state.large_came, class) {
             // Of what is larger the program can take the first while the rest is placed.
             state.hold_bell();
         }

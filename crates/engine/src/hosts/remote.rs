@@ -102,6 +102,12 @@ pub struct State {
     pub announced: u64,
     /// When the home looks at it by itself.
     pub armed: u64,
+    /// Its program is to be woken, and a worker knows.
+    pub bell_waits: bool,
+    /// In which window of time its worker sent the last large segment.
+    pub large_sent: u32,
+    /// In which window the last one came.
+    pub large_came: u32,
     /// Channels that it takes.
     pub used: Used,
     /// Behind the last byte that was ever sent.
@@ -139,6 +145,9 @@ impl Remote {
             bytes_on: None,
             announced: 0,
             armed: NEVER,
+            bell_waits: false,
+            large_sent: 0,
+            large_came: 0,
             used: Used::default(),
             sent_to: 0,
             asked_to: 0,

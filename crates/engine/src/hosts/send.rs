@@ -13,7 +13,7 @@ use netchannel_wire::Frame;
 use std::sync::Arc;
 
 /// Bytes of one peer that go before others have their turn.
-const BUDGET: u64 = 4 << 20;
+const BUDGET: u64 = 1 << 20;
 /// What is written at once.
 const BATCH: u64 = 256 << 10;
 /// And in how many pieces.
@@ -32,7 +32,7 @@ impl Worker {
         state.want_space(now);
         remote.follow(&mut state, now);
         if state.owes_bell() {
-            self.bells.push(Arc::clone(remote));
+            self.bells.push(remote, &mut state, now);
         }
         if std::mem::take(&mut state.let_go) {
             self.look_at_link(&remote.link);
@@ -268,6 +268,10 @@ impl Worker {
             length: bytes,
         };
         state.socket.sent(&data, route.key, now);
+        if bytes > COPIED {
+            let class = state.class().0;
+            self.bells.note_large(&mut state.large_sent, class);
+        }
         let shown = state.observer.on_sent(bytes, now);
         if let Some(class) = state.observed(shown) {
             remote.see_class(class);

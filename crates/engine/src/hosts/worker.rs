@@ -1,5 +1,6 @@
 //! A worker: a thread with channels and sockets of its own. It takes everything there is, within a budget, and then sleeps.
 
+use super::bells::Bells;
 use super::front::Front;
 use super::line::Line;
 use super::peer::Peer;
@@ -26,6 +27,8 @@ const INBOX: u32 = 0;
 const WARM: u64 = 1_000_000;
 /// A worker that does not sleep accounts for its time this often, in nanoseconds.
 const ACCOUNT: u64 = 10_000_000;
+/// A worker for throughput lets others run after so long, in nanoseconds, where they share its processor.
+const TURN: u64 = 200_000;
 /// How busy it is, and how its channels are, is looked at this often, in nanoseconds.
 const WINDOW: u64 = 20_000_000;
 
@@ -93,7 +96,7 @@ pub struct Worker {
     /// Links with new connections for programs that may sleep, and whether those were claimed.
     pub(super) posted: Vec<(Key, bool)>,
     /// Sockets whose programs are to be woken.
-    pub(super) bells: Vec<Arc<Remote>>,
+    pub(super) bells: Bells,
     /// This pass brought something.
     pub(super) moved: bool,
     /// There is more to do than was done.
@@ -102,6 +105,8 @@ pub struct Worker {
     stop: bool,
     /// Since when it works.
     began: u64,
+    /// When it last let others run.
+    turn: u64,
     /// When the measuring of how busy it is began, and for how long it was since.
     window: (u64, u64),
 }
@@ -135,12 +140,13 @@ impl Worker {
             letters: Vec::new(),
             asked: Vec::new(),
             posted: Vec::new(),
-            bells: Vec::new(),
+            bells: Bells::default(),
             moved: false,
             busy: false,
             now: 0,
             stop: false,
             began: 0,
+            turn: 0,
             window: (0, 0),
         })
     }
@@ -165,8 +171,21 @@ impl Worker {
                 self.began = self.now;
             }
             self.work(&mut news);
+            self.give_way();
         }
         self.end();
+    }
+
+    /// Where processors are few, a worker for throughput does not keep one for long: whoever is in a hurry may be waiting for it.
+    fn give_way(&mut self) {
+        if self.front.is_some() || self.shared.cores.len() >= LEAST_CORES {
+            return;
+        }
+        let now = self.clock();
+        if now - self.turn.max(self.began) > TURN {
+            std::thread::yield_now();
+            self.turn = self.clock();
+        }
     }
 
     fn has_letters(&self) -> bool {
@@ -193,6 +212,7 @@ impl Worker {
         }
         let much = self.window.1 >= elapsed / 2;
         self.window = (now, 0);
+        self.bells.turn();
         for line in self.lines.iter_mut().flatten() {
             line.look_at_transport();
         }
@@ -227,9 +247,9 @@ impl Worker {
         self.settle_all();
         self.send_all();
         self.flush_lines();
-        self.ring_bells();
         // What sockets came to owe meanwhile goes with the next pass.
         self.busy |= !self.asked.is_empty() || !self.touched.is_empty();
+        self.ring_bells();
     }
 
     /// Wakes the programs that have news. All at the end: whoever is woken may take the processor.
@@ -239,11 +259,7 @@ impl Worker {
                 end.rouse(claimed);
             }
         }
-        for remote in self.bells.drain(..) {
-            if let Some(lane) = &mut remote.lock().lane {
-                lane.ring_owed();
-            }
-        }
+        self.bells.ring(self.busy, self.now);
     }
 
     fn sleep(&mut self, news: &mut Vec<News>) {

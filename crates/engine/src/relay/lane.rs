@@ -289,6 +289,18 @@ impl Lane {
         owes
     }
 
+    /// Whether much waits for the program: half of a ring to be read, or else to be filled.
+    #[must_use]
+    pub fn presses(&self) -> bool {
+        match self.unread_by_peer() {
+            0 => {
+                let kept = self.frontier().map_or(0, |to| to - self.consumed());
+                kept <= self.program_capacity() / 2
+            }
+            unread => unread >= self.capacity() / 2,
+        }
+    }
+
     /// Wakes the program, if that is still due.
     pub fn ring_owed(&mut self) {
         self.held = false;
