@@ -88,7 +88,7 @@ fn corner_07_edge_and_level_in_two_sets(family: Family) {
 
 /// Four threads take events of one set, with a re-arm per event, until everything is echoed.
 fn echo_with_threads(family: Family, events: u32, connections: usize, rounds: usize) {
-    let pairs: Vec<_> = (0..connections).map(|_| pair(family)).collect();
+    let pairs = pairs(family, connections);
     pairs
         .iter()
         .for_each(|(_, server)| set_nonblocking(*server));
@@ -384,7 +384,7 @@ fn corner_07_mixed_with_pipes_and_eventfds(family: Family) {
 }
 
 fn corner_07_two_hundred_sockets_in_one_set(family: Family) {
-    let pairs: Vec<_> = (0..200).map(|_| pair(family)).collect();
+    let pairs = pairs(family, 200);
     let entries: Vec<_> = pairs.iter().map(|(client, _)| (*client, IN)).collect();
     let set = set_of(&entries);
     let mut random = Random::new(7);

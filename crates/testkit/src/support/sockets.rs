@@ -102,11 +102,21 @@ pub fn unused_address(family: Family) -> SocketAddr {
 /// A connected pair in this process: the client's end and the server's.
 #[must_use]
 pub fn pair(family: Family) -> (Descriptor, Descriptor) {
+    pairs(family, 1).remove(0)
+}
+
+/// As many connected pairs, all through one listener: between hosts each listener takes its time to be heard of.
+#[must_use]
+pub fn pairs(family: Family, count: usize) -> Vec<(Descriptor, Descriptor)> {
     let (listening, address) = listener(family);
-    let client = connect_to(address);
-    let server = sys::accept(listening).expect("accept");
+    let pairs = (0..count)
+        .map(|_| {
+            let client = connect_to(address);
+            (client, sys::accept(listening).expect("accept"))
+        })
+        .collect();
     sys::close(listening).expect("close");
-    (client, server)
+    pairs
 }
 
 /// A connected pair with small buffers, for cases that fill them.
