@@ -31,24 +31,42 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
         return Connected::Kernel;
     }
     match try_virtual(fd, socket, address) {
-        Ok(remote) => Connected::Virtual(if socket.has(status::NONBLOCKING) {
+        Ok(_) if socket.has(status::NONBLOCKING) => {
             socket.mark(status::CONNECTING);
-            Err(libc::EINPROGRESS)
-        } else if let (true, Some(socket)) = (remote, crate::socket::of(fd)) {
-            pending::wait_connected(fd, &socket)
-        } else {
-            Ok(())
-        }),
+            Connected::Virtual(Err(libc::EINPROGRESS))
+        }
+        Ok(false) => Connected::Virtual(Ok(())),
+        Ok(true) => {
+            let Some(turned) = crate::socket::of(fd) else {
+                return Connected::Virtual(Err(libc::EBADF));
+            };
+            let waited = pending::wait_connected(fd, &turned);
+            match crate::socket::of(fd) {
+                // What was known of the listener is old, or the other host does not want the connection on a channel.
+                Some(kernel)
+                    if waited == Err(libc::ECONNREFUSED) && kernel.word.kind() == Kind::Kernel =>
+                {
+                    falls_back(&kernel, Reason::NoListener, address);
+                    Connected::Kernel
+                }
+                _ => Connected::Virtual(waited),
+            }
+        }
         Err(reason) => {
-            let kernel = materialise(fd, socket, Reason::None);
-            if let (Ok(kernel), Some(address)) = (kernel, address) {
-                kernel.falls_back(reason);
-                kernel.entry.peer.store(&address);
-                kernel.mark(status::KERNEL_CONNECTED);
+            if let Ok(kernel) = materialise(fd, socket, Reason::None) {
+                falls_back(&kernel, reason, address);
             }
             Connected::Kernel
         }
     }
+}
+
+/// The kernel connects the socket.
+fn falls_back(kernel: &Socket, reason: Reason, address: Option<Address>) {
+    let Some(address) = address else { return };
+    kernel.falls_back(reason);
+    kernel.entry.peer.store(&address);
+    kernel.mark(status::KERNEL_CONNECTED);
 }
 
 /// True when it is under way, and the relay will say what becomes of it.

@@ -1,6 +1,5 @@
 //! Socket options: what can be set comes back as TCP gives it back, what can not is refused so.
 
-use netchannel_testkit::far;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
@@ -534,7 +533,6 @@ fn options_defer_accept(family: Family) {
     let (listening, address) = listener(family);
     set_int(listening, TCP, libc::TCP_DEFER_ACCEPT, 5);
     assert!(sys::option_int(listening, TCP, libc::TCP_DEFER_ACCEPT).unwrap() > 0);
-    far::await_announcement();
     let client = connect_to(address);
     // Not handed out before it has sent something.
     expect_quiet(listening, libc::POLLIN);

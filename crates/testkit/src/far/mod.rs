@@ -191,11 +191,9 @@ pub fn prepare() {
 /// So long after `listen` the other host has heard of it. What connects before goes over kernel TCP, which is not what is tested.
 const ANNOUNCED: Duration = Duration::from_millis(30);
 
-/// Waits until the other host, where there is one, knows what has become of a listener.
-pub fn await_announcement() {
-    if other().is_some() {
-        std::thread::sleep(ANNOUNCED);
-    }
+/// Waits until the other host knows of a new listener.
+pub(crate) fn await_announcement() {
+    std::thread::sleep(ANNOUNCED);
 }
 
 /// Notes that a near socket listens.

@@ -113,10 +113,13 @@ impl Receiver {
             std::thread::sleep(std::time::Duration::from_micros(300));
         }
         let buffer = &mut self.buffer[..length];
-        if self.random.once_in(16)
-            && let Ok(size) = sys::recv(self.socket, buffer, libc::MSG_PEEK | libc::MSG_DONTWAIT)
-        {
-            self.compare(size, "looked at");
+        if self.random.once_in(16) {
+            match sys::recv(self.socket, buffer, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
+                Ok(size) => self.compare(size, "looked at"),
+                // Whoever looks is told of a reset in place of the next call.
+                Err(errno) if broken(errno) == Step::Broken(errno) => return broken(errno),
+                Err(_) => {}
+            }
         }
         let buffer = &mut self.buffer[..length];
         let middle = self.random.below(length + 1);
