@@ -421,11 +421,14 @@ fn serve(watches: &[Watch], kernel: &[pollfd]) {
 /// Numbers that are being given other files while threads sleep on them in poll.
 static REPLACING: AtomicUsize = AtomicUsize::new(0);
 
+/// Who sleeps in poll is awake by then, unless it was killed.
+const LONGEST_RISE: u64 = 50_000 * clock::MICROSECOND;
+
 /// Before the program puts another file under `fd`: threads that sleep on it in poll are woken, and
 /// wait for [`end_replacement`] before they look again by number. True when there were any.
 ///
 /// Before, not after: the kernel too looks by number when it is woken, and would find a file that
-/// has nothing to tell, and sleep on.
+/// has nothing to tell, and sleep on, no longer woken by either. So they must have left the kernel.
 pub fn begin_replacement(fd: i32) -> bool {
     let Some(lane) = socket::of(fd).and_then(|socket| Lane::of(socket, fd)) else {
         return false;
@@ -446,6 +449,12 @@ pub fn begin_replacement(fd: i32) -> bool {
         let how = sys::int(libc::SHUT_RDWR);
         sys::raw(libc::SYS_shutdown, [sys::int(fd), how, 0, 0, 0, 0])
     };
+    // Acquire: pairs with the leave in `rise_in_poll`.
+    let sleepers = &lane.socket.entry.transmit.sleepers;
+    let until = clock::now().wrapping_add(LONGEST_RISE);
+    while sleepers.load(Ordering::Acquire) > 0 && clock::now() < until {
+        sys::yield_now();
+    }
     true
 }
 
