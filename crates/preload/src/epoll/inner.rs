@@ -62,7 +62,7 @@ impl EpollSet {
         if item.registered && stuck {
             // The anchor stays readable from now on: the state speaks for it.
             let inner = self.inner.load(Ordering::Acquire);
-            let _ = sys::epoll_control(inner, libc::EPOLL_CTL_DEL, item.fd, 0, 0);
+            let _ = sys::epoll_control(inner, libc::EPOLL_CTL_DEL, item.through, 0, 0);
             item.registered = false;
         }
         if item.cell.is_none() || stuck {

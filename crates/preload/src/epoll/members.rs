@@ -296,7 +296,7 @@ impl EpollSet {
         }
         let inner = self.inner.load(Ordering::Acquire);
         if item.registered && inner >= 0 && everywhere {
-            let _ = sys::epoll_control(inner, EPOLL_CTL_DEL, item.fd, 0, 0);
+            let _ = sys::epoll_control(inner, EPOLL_CTL_DEL, item.through, 0, 0);
         }
         match item.word.kind() {
             Kind::Virtual => {

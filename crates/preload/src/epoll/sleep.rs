@@ -161,11 +161,24 @@ impl EpollSet {
             {
                 let data = inside::ITEM << 32 | u64::from(number);
                 let events = flag(EPOLLIN | EPOLLRDHUP);
-                let added = sys::epoll_control(inner, libc::EPOLL_CTL_ADD, item.fd, events, data);
+                let add = libc::EPOLL_CTL_ADD;
+                let added = sys::epoll_control(inner, add, item.through, events, data);
                 // Where a process shares the set, it may have been there first.
                 item.registered = matches!(added, Ok(()) | Err(libc::EEXIST));
             }
         }
+    }
+
+    /// The descriptor under which a member's anchor is in the inner set is about to be closed, and others are left: under a closed one
+    /// the kernel would not take it out again. Where several processes use the inner set, another one may need it as it is.
+    pub(super) fn register_anew(&self, state: &mut State, number: u32, former: i32) {
+        if state.board.is_some() {
+            return;
+        }
+        let inner = self.inner.load(Ordering::Acquire);
+        let _ = sys::epoll_control(inner, libc::EPOLL_CTL_DEL, former, 0, 0);
+        state.unregistered.insert(number);
+        self.register(state);
     }
 
     /// Whether members come by way of the daemon.

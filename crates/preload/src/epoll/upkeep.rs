@@ -140,12 +140,17 @@ pub fn forget(fd: i32, socket: &Socket) {
         };
         match other {
             Some(other) => {
-                if item.through == fd {
+                let (added_as, leaves) = (item.fd, item.through == fd);
+                let anchored = item.registered;
+                if leaves {
                     item.through = other;
                 }
                 // The number may come to mean another file.
-                if item.fd == fd {
+                if added_as == fd {
                     state.index.clear(fd, member.item);
+                }
+                if leaves && anchored {
+                    member.set.register_anew(&mut state, member.item, fd);
                 }
             }
             None => {
