@@ -180,6 +180,7 @@ impl Worker {
         total: usize,
     ) -> Incoming {
         let now = self.now;
+        self.note_hurry();
         let mut state = remote.lock();
         let class = state.class().0;
         if total <= HELD || self.bells.note_large(&mut state.large_came, class) {

@@ -191,6 +191,7 @@ impl Worker {
     /// Commits a segment to its channel; gives its bytes.
     fn send_segment(&mut self, number: usize, segment: &Segment) -> u64 {
         let now = self.now;
+        self.note_hurry();
         let grant = segment.grant;
         let Some(Some(side)) = self.sides.get_mut(number) else {
             return 0;

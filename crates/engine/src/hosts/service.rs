@@ -170,6 +170,8 @@ pub struct Shared {
     pub cores: Vec<Core>,
     /// Until when processors are too few and too busy to spin on, in nanoseconds since the epoch.
     pub crowded: AtomicU64,
+    /// Until when programs that want latency count as at work, in nanoseconds since the epoch.
+    pub hurried: AtomicU64,
     /// The daemon looks how busy workers are, and need not be told.
     pub watched: AtomicBool,
 }
@@ -244,6 +246,7 @@ impl Hosts {
             gauges: (0..workers).map(|_| Gauges::default()).collect(),
             cores,
             crowded: AtomicU64::new(0),
+            hurried: AtomicU64::new(0),
             watched: AtomicBool::new(false),
         });
         let mut hosts = Self {

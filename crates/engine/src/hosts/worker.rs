@@ -27,8 +27,10 @@ const INBOX: u32 = 0;
 const WARM: u64 = 1_000_000;
 /// A worker that does not sleep accounts for its time this often, in nanoseconds.
 const ACCOUNT: u64 = 10_000_000;
-/// A worker for throughput lets others run after so long, in nanoseconds, where they share its processor.
+/// A worker for throughput lets others run after so long, in nanoseconds, where those who want latency share its processor.
 const TURN: u64 = 200_000;
+/// Who wanted latency is expected to want it again within this time, in nanoseconds.
+const HURRY: u64 = 100_000_000;
 /// How busy it is, and how its channels are, is looked at this often, in nanoseconds.
 const WINDOW: u64 = 20_000_000;
 
@@ -176,12 +178,24 @@ impl Worker {
         self.end();
     }
 
-    /// Where processors are few, a worker for throughput does not keep one for long: whoever is in a hurry may be waiting for it.
+    /// Bytes of a program go or come: if it wants latency, others hear of it.
+    pub(super) fn note_hurry(&self) {
+        let hurried = &self.shared.hurried;
+        // Seldom, since others read the word with every pass.
+        if self.front.is_some() && self.now + HURRY / 2 > hurried.load(Ordering::Relaxed) {
+            hurried.store(self.now + HURRY, Ordering::Relaxed);
+        }
+    }
+
+    /// Where processors are few, a worker for throughput does not keep one for long while somebody is in a hurry.
     fn give_way(&mut self) {
         if self.front.is_some() || self.shared.cores.len() >= LEAST_CORES {
             return;
         }
         let now = self.clock();
+        if now >= self.shared.hurried.load(Ordering::Relaxed) {
+            return;
+        }
         if now - self.turn.max(self.began) > TURN {
             std::thread::yield_now();
             self.turn = self.clock();
