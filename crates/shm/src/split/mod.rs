@@ -290,8 +290,8 @@ impl Pool {
         }
         if self.threads.iter().any(Thread::lives) {
             self.ring(i32::MAX as u32);
-            self.threads.iter().for_each(Thread::join);
         }
+        self.threads.iter().for_each(Thread::join);
     }
 
     /// Helpers may be made again.

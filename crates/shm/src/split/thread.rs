@@ -21,6 +21,9 @@ pub(super) const PATIENCE: u32 = 1000;
 /// And for how many nanoseconds each time, when it ends.
 const NAP: u64 = 10_000_000;
 
+/// How long the kernel takes at most to forget a thread that has ended, in nanoseconds.
+const LONGEST: u64 = 1_000_000_000;
+
 /// The signals of a fault.
 const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
 
@@ -29,12 +32,15 @@ const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
 pub(super) struct Thread {
     /// Its number, 0 for none. The kernel writes 0 and wakes when it has left its stack.
     number: AtomicU32,
+    /// Its number until it was seen that the process does not have it any more, which is a little later.
+    last: AtomicU32,
 }
 
 impl Thread {
     pub(super) const fn new() -> Self {
         Self {
             number: AtomicU32::new(0),
+            last: AtomicU32::new(0),
         }
     }
 
@@ -45,14 +51,15 @@ impl Thread {
 
     pub(super) fn forget(&self) {
         self.number.store(0, Ordering::Release);
+        self.last.store(0, Ordering::Relaxed);
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and until the process does not count it any more.
     pub(super) fn join(&self) {
         loop {
             let number = self.number.load(Ordering::Acquire);
             if number == 0 {
-                return;
+                break;
             }
             // Not private: the kernel wakes by itself.
             let slept = system::sleep_on(&self.number, number, NAP, false);
@@ -60,6 +67,12 @@ impl Thread {
             if slept == Err(libc::ETIMEDOUT) && !exists(number) {
                 return self.forget();
             }
+        }
+        let last = self.last.swap(0, Ordering::Relaxed);
+        let begun = now();
+        // Not for ever: another thread may have got the number since.
+        while last != 0 && exists(last) && now().saturating_sub(begun) < LONGEST {
+            system::yield_now();
         }
     }
 }
@@ -151,7 +164,8 @@ impl Pool {
         // SAFETY: the stack and the block are as it needs them; the pool and the word are static.
         let made = unsafe { begin(self, index, local - LOCAL_BELOW, local, &thread.number) };
         mask(libc::SIG_SETMASK, before);
-        made
+        thread.last.store(made?, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The life of a helper.
@@ -215,7 +229,7 @@ unsafe extern "C" fn run(pool: &'static Pool, index: usize) -> ! {
     }
 }
 
-/// Begins a thread on `stack`, whose thread-local register has `local`. Its number is in `number` until it has ended.
+/// Begins a thread on `stack`, whose thread-local register has `local`. Its number, which is in `number` until it has ended.
 #[cfg(target_arch = "x86_64")]
 unsafe fn begin(
     pool: &'static Pool,
@@ -223,7 +237,7 @@ unsafe fn begin(
     stack: usize,
     local: usize,
     number: &'static AtomicU32,
-) -> Sys<()> {
+) -> Sys<u32> {
     const FLAGS: i32 = libc::CLONE_VM
         | libc::CLONE_FS
         | libc::CLONE_FILES
@@ -259,14 +273,11 @@ unsafe fn begin(
             lateout("r11") _,
         );
     }
-    if result < 0 {
-        return Err(i32::try_from(-result).unwrap_or(libc::EAGAIN));
-    }
-    Ok(())
+    u32::try_from(result).map_err(|_| i32::try_from(-result).unwrap_or(libc::EAGAIN))
 }
 
 /// Where a fault in a helper could not be resumed, there are none.
 #[cfg(not(target_arch = "x86_64"))]
-unsafe fn begin(_: &'static Pool, _: usize, _: usize, _: usize, _: &'static AtomicU32) -> Sys<()> {
+unsafe fn begin(_: &'static Pool, _: usize, _: usize, _: usize, _: &'static AtomicU32) -> Sys<u32> {
     Err(libc::ENOSYS)
 }
