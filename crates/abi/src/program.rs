@@ -36,7 +36,26 @@ pub struct Header {
     pub sleeps: AtomicU64,
     /// Faults found in what peers wrote. (o)
     pub faults: AtomicU64,
+    /// Records of [`Holder`] ever used: those above were never touched. (o)
+    pub holders: AtomicU32,
 }
+
+/// A process that holds sockets of the region: the program, or a child of it. Behind it lies a bit for each entry, so that what a
+/// process held that ended without closing can be let go of by those that go on.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Holder {
+    /// Its number, 0 while the record is free, or [`TAKEN`]. (o)
+    pub process: AtomicU32,
+    /// Inode of the PID namespace in which `process` is a number; 0 where that is not known, and nobody may judge whether it lives. (o)
+    pub numbering: AtomicU64,
+}
+
+/// [`Holder::process`] while a process is on its way, or what it held is let go.
+pub const TAKEN: u32 = u32::MAX;
+
+/// Processes that can share a region with a record each. What others held stays held when they are killed.
+pub const HOLDERS: usize = 512;
 
 /// States of a [`SocketEntry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +120,7 @@ pub struct SocketEntry {
     pub state: AtomicU32,
     /// [`crate::reason::Reason`] why it is not virtual.
     pub reason: AtomicU32,
-    /// Descriptors that name it, in all processes.
+    /// Processes that hold it, and descriptors on their way to others.
     pub references: AtomicU32,
     /// Status bits, private to the library (non-blocking, shut directions, pending error ...).
     pub status: AtomicU32,
@@ -148,13 +167,32 @@ pub struct SocketEntry {
 }
 
 const _: () = assert!(size_of::<Header>() == 4096);
+const _: () = assert!(size_of::<Holder>() == 64);
 const _: () = assert!(size_of::<SocketEntry>() <= 384);
 
 /// Where the entries start.
 pub const ENTRIES_OFFSET: usize = size_of::<Header>();
 
+/// Bytes from one [`Holder`] to the next: whole pages, so that a record that is not used takes no memory.
+const fn holder_bytes(entries: usize) -> usize {
+    (size_of::<Holder>() + entries.div_ceil(64) * size_of::<AtomicU64>()).next_multiple_of(4096)
+}
+
+/// Where record `index` of a region with `entries` sockets starts.
+#[must_use]
+pub const fn holder(entries: usize, index: usize) -> usize {
+    let start = (ENTRIES_OFFSET + entries * size_of::<SocketEntry>()).next_multiple_of(4096);
+    start + index * holder_bytes(entries)
+}
+
+/// Where the word with the bit of `entry` is, in record `index`. The bit is `entry % 64`.
+#[must_use]
+pub const fn held(entries: usize, index: usize, entry: usize) -> usize {
+    holder(entries, index) + size_of::<Holder>() + entry / 64 * size_of::<AtomicU64>()
+}
+
 /// Bytes of a region with `entries` sockets.
 #[must_use]
 pub const fn size(entries: usize) -> usize {
-    ENTRIES_OFFSET + entries * size_of::<SocketEntry>()
+    holder(entries, HOLDERS)
 }

@@ -126,7 +126,8 @@ fn structures() -> Vec<Structure> {
                 fallbacks,
                 tokens,
                 sleeps,
-                faults
+                faults,
+                holders
             }
         ),
         structure!(
@@ -172,6 +173,7 @@ fn structures() -> Vec<Structure> {
                 flags
             }
         ),
+        structure!(program, Holder { process, numbering }),
         structure!(
             directory,
             Header {

@@ -22,6 +22,7 @@ mod deposits;
 mod diagnosis;
 mod directory;
 mod faults;
+mod holders;
 pub mod hosts;
 mod limits;
 mod locals;

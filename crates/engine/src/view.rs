@@ -3,6 +3,7 @@
 
 use crate::class;
 use crate::core::CoreEngine;
+use crate::holders::Holders;
 use crate::memory;
 use crate::program::{Estate, Program};
 use crate::totals::{Totals, Users};
@@ -15,8 +16,6 @@ use netchannel_abi::program::{ENTRIES_OFFSET, Header, SocketEntry, State};
 use netchannel_abi::reason::Reason;
 use netchannel_control::types::{self, Fallback, Path, Socket};
 use netchannel_shm::{Access, Region};
-use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd;
@@ -31,7 +30,7 @@ pub fn sockets(core: &CoreEngine, user: Option<u32>) -> Vec<Socket> {
     };
     let mut shown = Vec::new();
     for (number, program, estate) in estates(core, user) {
-        each(program, estate, |entry, state| {
+        each(estate, |entry, state| {
             shown.push(socket(&mut links, number, program, entry, state));
         });
     }
@@ -122,8 +121,8 @@ pub fn users(core: &CoreEngine) -> Users {
 pub fn paths(core: &CoreEngine) -> Vec<(Path, u64)> {
     let all = [Path::Virtual, Path::Kernel, Path::Listener, Path::Fresh];
     let mut counts = all.map(|path| (path, 0));
-    for (_, program, estate) in estates(core, None) {
-        each(program, estate, |_, state| {
+    for (_, _, estate) in estates(core, None) {
+        each(estate, |_, state| {
             let (path, _) = path_of(state);
             let of_path = counts.iter_mut().find(|(one, _)| *one == path);
             of_path.into_iter().for_each(|(_, count)| *count += 1);
@@ -182,19 +181,21 @@ impl Links<'_> {
 }
 
 /// Every socket in a region.
-fn each(program: &Program, estate: &Estate, mut visit: impl FnMut(&SocketEntry, State)) {
+fn each(estate: &Estate, mut visit: impl FnMut(&SocketEntry, State)) {
     let Some(region) = map(estate) else { return };
     let Some(header) = region.at::<Header>(0) else {
         return;
     };
     let used = header.high_water.load(Acquire).min(estate.entries);
+    let entries = usize::try_from(estate.entries).unwrap_or(0);
+    let holders = Holders::of(&region, entries);
     for index in 0..usize::try_from(used).unwrap_or(0) {
         let offset = ENTRIES_OFFSET + index * size_of::<SocketEntry>();
         let Some(entry) = region.at::<SocketEntry>(offset) else {
             return;
         };
         let state = State::from_word(entry.state.load(Acquire));
-        if state != State::Free && !is_left_behind(program, entry) {
+        if state != State::Free && !holders.have_left(index, entry.references.load(Relaxed)) {
             visit(entry, state);
         }
     }
@@ -208,15 +209,6 @@ const fn path_of(state: State) -> (Path, &'static str) {
         State::Listener => (Path::Listener, "LISTEN"),
         State::Fresh | State::Free => (Path::Fresh, "UNCONN"),
     }
-}
-
-/// Whether the process that made a socket was killed, and no other has it. Its entry is taken again
-/// when no other is left. Not asked where the program counts processes in a namespace of its own.
-fn is_left_behind(program: &Program, entry: &SocketEntry) -> bool {
-    let maker = Pid::from_raw(entry.process.load(Relaxed).cast_signed());
-    program.process == program.credentials.process
-        && entry.references.load(Relaxed) <= 1
-        && maker.is_some_and(|maker| test_kill_process(maker) == Err(Errno::SRCH))
 }
 
 fn socket(

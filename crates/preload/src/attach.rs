@@ -9,7 +9,7 @@ use netchannel_shm::{Access, Region};
 
 use crate::lock::Lock;
 use crate::table::{self, Kind, Word};
-use crate::{clock, limits, socket, sys};
+use crate::{clock, holders, limits, socket, sys};
 
 /// What the daemon gave this program.
 pub struct Attachment {
@@ -267,6 +267,7 @@ fn connect() -> bool {
     CONTROL.store(fd, Ordering::Release);
     ATTACHED.store(true, Ordering::Release);
     ATTACHMENT.store(Box::into_raw(Box::new(made)), Ordering::Release);
+    holders::initialise();
     true
 }
 

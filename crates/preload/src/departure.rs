@@ -1,8 +1,6 @@
 //! Before another program begins in this process or as a child of it: its sockets are made ready
 //! for that.
 
-use core::sync::atomic::Ordering;
-
 use libc::c_char;
 
 use crate::image::{Environment, Verdict};
@@ -27,7 +25,7 @@ struct Traveller {
     socket: Socket,
     /// Its descriptors that go.
     descriptors: Vec<i32>,
-    /// All its descriptors in this process.
+    /// All its descriptors in this process, once they were surrendered.
     held: u32,
 }
 
@@ -82,7 +80,6 @@ fn gather(how: How, verdict: Verdict) -> (Vec<Traveller>, bool) {
                     one
                 }
             };
-            one.held += 1;
             if goes(fd, how) {
                 one.descriptors.push(fd);
             }
@@ -130,12 +127,9 @@ pub unsafe fn prepare(how: How, verdict: Verdict, environment: *const *const c_c
         }
         inherits = takes && (listeners || !deposited.is_empty());
         if how == How::Exec {
-            for one in &deposited {
+            for one in &mut deposited {
                 // The descriptors of this image become the one that is on its way.
-                one.socket
-                    .entry
-                    .references
-                    .fetch_sub(one.held, Ordering::AcqRel);
+                one.held = one.socket.surrender();
             }
             if listeners && takes {
                 listener::hand_over();
@@ -184,7 +178,7 @@ impl Departure {
             self.diverted.clear();
             return;
         };
-        for (one, end) in self.diverted.iter().zip(&pump.ends) {
+        for (one, end) in self.diverted.iter_mut().zip(&pump.ends) {
             for fd in &one.descriptors {
                 if let Ok(backup) = limits::make(|| sys::duplicate(*fd, attach::high(), true)) {
                     table::set(backup, Word::new(Kind::Internal, 0, 0));
@@ -193,10 +187,7 @@ impl Departure {
                 let _ = sys::replace(*end, *fd, false);
                 table::set(*fd, Word::FOREIGN);
             }
-            one.socket
-                .entry
-                .references
-                .fetch_sub(one.held, Ordering::AcqRel);
+            one.held = one.socket.surrender();
         }
         self.pump = Some(pump);
     }
@@ -210,20 +201,14 @@ impl Departure {
     pub fn undo(self) {
         for one in &self.deposited {
             if self.how == How::Exec {
-                one.socket
-                    .entry
-                    .references
-                    .fetch_add(one.held, Ordering::AcqRel);
+                one.socket.take_back(one.held);
             }
             if let Some(fd) = one.descriptors.first() {
                 travel::withdraw(*fd, &one.socket);
             }
         }
         for one in &self.diverted {
-            one.socket
-                .entry
-                .references
-                .fetch_add(one.held, Ordering::AcqRel);
+            one.socket.take_back(one.held);
         }
         for (backup, fd, word) in &self.backups {
             let _ = sys::replace(*backup, *fd, false);

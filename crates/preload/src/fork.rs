@@ -1,7 +1,7 @@
 //! Forking: the child shares the sockets, not the links, and gets a connection to the daemon of its
 //! own before it exists, so that nothing is lost when the parent ends at once.
 
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use netchannel_abi::message::Operation;
 
@@ -10,11 +10,13 @@ use crate::lock;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{
-    HEAP, attach, copying, epoll, faults, foreign, gate, limits, link, listener, names, poll,
-    ports, receiver, sys,
+    HEAP, attach, copying, epoll, faults, foreign, gate, holders, limits, link, listener, names,
+    poll, ports, receiver, sys,
 };
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
+/// Counts forks.
+static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// Registers the three handlers.
 pub fn initialise() {
@@ -33,7 +35,7 @@ fn prepare_child() {
         return;
     }
     set_rings_aside();
-    count_references();
+    count_holds();
     epoll::before_fork();
     if attach::control() < 0 {
         return;
@@ -68,8 +70,27 @@ fn for_each_socket(mut each: impl FnMut(&Socket)) {
     });
 }
 
-fn count_references() {
-    for_each_socket(Socket::add_reference);
+/// The child will hold every socket once, whatever the number of its descriptors.
+fn count_holds() {
+    holders::before_fork();
+    let fork = FORKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    for_each_socket(|socket| {
+        if socket.local.forked.swap(fork, Ordering::Relaxed) != fork {
+            socket.add_hold();
+            holders::inherit(socket.word.index());
+        }
+    });
+}
+
+/// There is no child.
+fn drop_holds() {
+    holders::no_child();
+    let fork = FORKS.load(Ordering::Relaxed);
+    for_each_socket(|socket| {
+        if socket.local.forked.swap(0, Ordering::Relaxed) == fork {
+            socket.drop_hold();
+        }
+    });
 }
 
 /// A child often serves the connection that was accepted last, to which nothing was sent yet.
@@ -94,15 +115,16 @@ fn set_rings_aside() {
 /// Those of `clone`.
 pub fn clone() -> Result<usize, i32> {
     gate::before_fork();
-    count_references();
+    count_holds();
     limits::before_fork();
     // SAFETY: as fork, under the condition above.
     let made = unsafe { sys::raw(libc::SYS_clone, [0; 6]) };
     limits::after_fork();
-    if made.is_err() {
-        for_each_socket(|socket| {
-            socket.drop_reference();
-        });
+    match made {
+        Err(_) => drop_holds(),
+        // The child, or its child, takes its record.
+        Ok(0) => {}
+        Ok(_) => holders::in_parent(),
     }
     // In the child too, where it does not matter who opens it.
     gate::in_parent();
@@ -117,6 +139,7 @@ pub fn become_child() {
 }
 
 unsafe extern "C" fn in_parent() {
+    holders::in_parent();
     gate::in_parent();
     limits::after_fork();
     attach::drop_kept(FOR_CHILD.swap(-1, Ordering::AcqRel));
@@ -134,6 +157,7 @@ unsafe extern "C" fn in_child() {
     if attach::current().is_none() {
         return;
     }
+    holders::in_child();
     attach::adopt_in_child(FOR_CHILD.swap(-1, Ordering::AcqRel));
     ports::reset();
     // Dropped before the fork; another thread may have made some since.

@@ -33,6 +33,7 @@ mod foreign;
 mod fork;
 mod gate;
 mod heap;
+mod holders;
 pub mod hooks;
 mod image;
 mod lane;

@@ -121,7 +121,7 @@ fn serve(pairs: &[(i32, i32)], word: i32) {
             .collect());
     } else {
         for socket in pairs.iter().filter_map(|(fd, _)| socket::of(*fd)) {
-            socket.drop_reference();
+            socket.drop_descriptor();
         }
     }
 }
@@ -160,7 +160,7 @@ fn keep_only(pairs: &[(i32, i32)], word: i32) {
         if !matches!(known.kind(), Kind::Internal | Kind::Epoll)
             && let Some(socket) = socket::of_word(known)
         {
-            socket.drop_reference();
+            socket.drop_descriptor();
         }
         table::set(fd, Word::FOREIGN);
     });

@@ -11,7 +11,7 @@ use crate::listener::Listener;
 use crate::lock::{self, Lock};
 use crate::options::Record;
 use crate::table::{self, Kind, Word};
-use crate::{attach, class, faults, foreign, sys};
+use crate::{attach, class, faults, foreign, holders, sys};
 
 /// Bits of [`SocketEntry::status`].
 pub mod status {
@@ -56,6 +56,10 @@ pub mod status {
 pub struct Local {
     /// Counts the uses of the entry by this process.
     pub tag: AtomicU32,
+    /// Its descriptors in this process.
+    pub descriptors: AtomicU32,
+    /// The last fork for which it was counted.
+    pub forked: AtomicU32,
     /// The link of a virtual socket.
     pub link: AtomicPtr<LinkEnd>,
     /// The listener of a listening one.
@@ -102,6 +106,17 @@ pub struct Socket {
     pub local: &'static Local,
     /// Kind, index and tag.
     pub word: Word,
+}
+
+/// Who still has a socket of which a descriptor is gone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// This process, by another descriptor.
+    Here,
+    /// Other processes only.
+    Elsewhere,
+    /// Nobody.
+    Nowhere,
 }
 
 /// Makes room for the private parts.
@@ -172,12 +187,14 @@ pub fn of_entry(entry: &'static SocketEntry, own: Option<usize>) -> Option<Socke
     let pointer = core::ptr::from_ref(entry).cast_mut();
     local.foreign.store(pointer, Ordering::Release);
     reset_local(local);
+    holders::note(index, true);
     let tag = local.tag.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     let word = Word::new(Kind::Virtual, u32::try_from(index).ok()?, tag);
     Some(Socket { entry, local, word })
 }
 
 fn reset_local(local: &Local) {
+    local.descriptors.store(1, Ordering::Relaxed);
     local.link.store(core::ptr::null_mut(), Ordering::Relaxed);
     local
         .listener
@@ -210,6 +227,11 @@ pub fn reset_in_child() {
     }
 }
 
+/// Entry `index` of the region this process uses.
+pub fn own_entry(index: usize) -> Option<&'static SocketEntry> {
+    entry(index).filter(|_| attach::current().is_some_and(|own| index < own.entries))
+}
+
 /// The socket a word names.
 #[inline]
 pub fn of_word(word: Word) -> Option<Socket> {
@@ -234,8 +256,12 @@ pub fn of(fd: i32) -> Option<Socket> {
 /// Takes a free entry. It has one reference, no address and no options.
 pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     faults::ensure();
+    holders::look_now_and_then();
     let header = header()?;
-    let index = take_free(header)?;
+    let index = take_free(header).or_else(|| {
+        holders::look_at_all();
+        take_free(header)
+    })?;
     let (entry, local) = (entry(index)?, local(index)?);
     for word in [
         &entry.reason,
@@ -272,9 +298,13 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     entry.process.store(attach::process(), Ordering::Relaxed);
     reset_local(local);
     entry.state.store(state as u32, Ordering::Release);
+    holders::note(index, true);
     let tag = local.tag.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     let word = Word::new(kind, u32::try_from(index).ok()?, tag);
-    Some(Socket { entry, local, word })
+    let socket = Socket { entry, local, word };
+    // Another process may have freed the entry after this one.
+    socket.forget_options();
+    Some(socket)
 }
 
 fn clear(direction: &Direction) {
@@ -312,28 +342,7 @@ fn take_free(header: &Header) -> Option<usize> {
         return Some(fresh);
     }
     header.high_water.fetch_sub(1, Ordering::Relaxed);
-    collect(header, entries)
-        .then(|| take_free(header))
-        .flatten()
-}
-
-/// Frees the entries of processes that were killed. Rare: only when none is left.
-fn collect(header: &Header, entries: usize) -> bool {
-    let mut freed = false;
-    for index in 0..entries {
-        let Some(found) = entry(index) else { break };
-        let holder = found.process.load(Ordering::Relaxed);
-        if found.state.load(Ordering::Relaxed) != State::Free as u32
-            && holder != attach::process()
-            // Another program may have what was handed on.
-            && found.status.load(Ordering::Relaxed) & status::SHARED == 0
-            && !sys::exists(holder)
-        {
-            free_entry(header, index, found);
-            freed = true;
-        }
-    }
-    freed
+    None
 }
 
 /// Puts an entry into the free list of its region.
@@ -439,11 +448,62 @@ impl Socket {
             .is_some_and(|list| !list.is_empty())
     }
 
-    /// Counts one more descriptor.
-    pub fn add_reference(&self) {
+    /// Counts one more descriptor of this process.
+    pub fn add_descriptor(&self) {
+        self.local.descriptors.fetch_add(1, Ordering::AcqRel);
+        self.mark(status::SHARED);
+        self.drop_spare();
+    }
+
+    /// Counts one descriptor of this process less.
+    pub fn drop_descriptor(&self) -> Left {
+        if self.local.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return Left::Here;
+        }
+        holders::note(self.word.index(), false);
+        if self.drop_hold() {
+            Left::Nowhere
+        } else {
+            Left::Elsewhere
+        }
+    }
+
+    /// Whether the descriptor that is about to be closed is the last one anywhere.
+    pub fn is_last(&self) -> bool {
+        self.local.descriptors.load(Ordering::Acquire) == 1
+            && self.entry.references.load(Ordering::Acquire) == 1
+    }
+
+    /// Another process will hold it: a child, or whoever gets a descriptor that is on its way.
+    pub fn add_hold(&self) {
         self.entry.references.fetch_add(1, Ordering::AcqRel);
         self.mark(status::SHARED);
         self.drop_spare();
+    }
+
+    /// It does no longer, or never did; true when nobody holds it.
+    pub fn drop_hold(&self) -> bool {
+        self.entry.references.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// What this process has is from now on held by what is on its way. How many descriptors that were.
+    pub fn surrender(&self) -> u32 {
+        holders::note(self.word.index(), false);
+        self.drop_hold();
+        self.local.descriptors.swap(0, Ordering::AcqRel)
+    }
+
+    /// It came to nothing.
+    pub fn take_back(&self, descriptors: u32) {
+        self.entry.references.fetch_add(1, Ordering::AcqRel);
+        holders::note(self.word.index(), true);
+        self.local.descriptors.store(descriptors, Ordering::Release);
+    }
+
+    fn forget_options(&self) {
+        if self.has_options() {
+            self.with_options(Vec::clear);
+        }
     }
 
     /// Keeps the anchor's number among the library's, if there is room for more of them.
@@ -474,11 +534,6 @@ impl Socket {
         }
     }
 
-    /// Counts one descriptor less; true when it was the last.
-    pub fn drop_reference(&self) -> bool {
-        self.entry.references.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-
     /// Gives the entry back. Nobody may use it afterwards; who still holds the word finds another
     /// tag in the table.
     pub fn free(&self) {
@@ -488,9 +543,8 @@ impl Socket {
             foreign::free(self.entry);
             return self.leave();
         }
-        if self.has_options() {
-            self.with_options(Vec::clear);
-        }
+        self.forget_options();
+        holders::note(self.word.index(), false);
         if let Some(header) = header() {
             free_entry(header, self.word.index(), self.entry);
         }
@@ -504,9 +558,7 @@ impl Socket {
     /// This process has no descriptor of a foreign socket any more.
     pub fn leave(&self) {
         let Some(own) = attach::current() else { return };
-        if self.has_options() {
-            self.with_options(Vec::clear);
-        }
+        self.forget_options();
         if let Some(number) = self.word.index().checked_sub(own.entries)
             && let Some(mut foreign) = FOREIGN.lock()
         {

@@ -51,11 +51,11 @@ pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
     words[6] = index as u64;
     lane.set_aside();
     // Counted first: whoever looks it up may close it at once.
-    socket.add_reference();
+    socket.add_hold();
     let mut none = [-1; sys::MOST];
     let done = attach::request(Operation::Deposit, words, &[memory], &mut none);
     if let Err(error) = done {
-        socket.drop_reference();
+        socket.drop_hold();
         return Err(error);
     }
     Ok(())
@@ -69,7 +69,7 @@ pub fn withdraw(fd: i32, socket: &Socket) {
     if let Ok((_, count)) = attach::request(Operation::Lookup, words, &[], &mut received) {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
     }
-    socket.drop_reference();
+    socket.drop_hold();
 }
 
 /// Whether a descriptor may be an anchor.
@@ -102,18 +102,26 @@ pub fn adopt(fd: i32, again: bool) {
     }
     let found = find(&answer.words, memory, region);
     sys::close(region);
-    let Some(socket) = found else { return };
+    let Some((socket, made)) = found else { return };
     let _inside = gate::enter();
-    if again {
-        socket.add_reference();
+    if !made {
+        socket.add_descriptor();
+    }
+    // What was on its way is this process's now, which may have held it before.
+    match (made, again) {
+        (true, true) => socket.add_hold(),
+        (false, false) => {
+            socket.drop_hold();
+        }
+        _ => {}
     }
     if !table::set(fd, socket.word) {
-        socket.drop_reference();
+        socket.drop_descriptor();
     }
 }
 
-/// The socket that the daemon's answer names; `memory` is consumed.
-fn find(words: &[u64; 14], memory: i32, region: i32) -> Option<Socket> {
+/// The socket that the daemon's answer names, and whether this process had no descriptor of it; `memory` is consumed.
+fn find(words: &[u64; 14], memory: i32, region: i32) -> Option<(Socket, bool)> {
     let role = if words[3] == Role::Client as u64 {
         Role::Client
     } else {
@@ -145,7 +153,7 @@ fn find(words: &[u64; 14], memory: i32, region: i32) -> Option<Socket> {
     } else {
         link.used_less();
     }
-    found.map(|(socket, _)| socket)
+    found
 }
 
 /// The socket of an entry of which this process has a descriptor already.
@@ -180,7 +188,7 @@ pub fn adopt_listener(fd: i32) {
     match known.and_then(socket::of_word) {
         Some(socket) => {
             let _inside = gate::enter();
-            socket.add_reference();
+            socket.add_descriptor();
             table::set(fd, socket.word);
         }
         None => connection::recognise_listener(fd),
@@ -203,7 +211,7 @@ pub fn adopt_inherited() {
         };
         let known = adopted.iter().find(|(known, _)| *known == cookie);
         if let Some(socket) = known.and_then(|(_, word)| socket::of_word(*word)) {
-            socket.add_reference();
+            socket.add_descriptor();
             table::set(fd, socket.word);
             continue;
         }

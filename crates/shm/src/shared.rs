@@ -29,6 +29,7 @@ shared!(
     link::Cell,
     link::Slot,
     program::Header,
+    program::Holder,
     program::SocketEntry,
     directory::Header,
     directory::Entry,

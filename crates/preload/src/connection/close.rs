@@ -10,9 +10,9 @@ use super::pending;
 use crate::gate::{self, Inside};
 use crate::lane::Lane;
 use crate::link::Loan;
-use crate::socket::{self, Socket, status};
+use crate::socket::{self, Left, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, lock, ports, sys, wait};
+use crate::{attach, epoll, holders, lock, ports, sys, wait};
 
 /// `shutdown` of a virtual socket.
 pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
@@ -71,7 +71,7 @@ pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
         return Err(libc::EBADF);
     }
     epoll::forget(fd, socket);
-    if socket.entry.references.load(Ordering::Acquire) == 1 && keep_for_sleepers(fd, socket) {
+    if socket.is_last() && keep_for_sleepers(fd, socket) {
         return close_kernel(fd);
     }
     let_go(fd, socket, inside)
@@ -110,19 +110,22 @@ const NO_DESCRIPTOR: i32 = -1;
 
 /// One descriptor less names the socket, which ends with the last.
 fn let_go(fd: i32, socket: &Socket, inside: Inside) -> Result<(), i32> {
-    let last = socket.drop_reference();
+    let left = socket.drop_descriptor();
     // What follows may take long: `SO_LINGER`, the daemon.
     drop(inside);
-    if !last {
+    if left != Left::Nowhere {
         socket.drop_spare();
         match socket.listener() {
-            Some(listener) if !held_here(socket) => listener.close(false),
-            None if socket.word.kind() == Kind::Virtual && !held_here(socket) => {
-                leave_virtual(fd, socket);
-            }
-            _ => {}
+            _ if left == Left::Here => {}
+            Some(listener) => listener.close(false),
+            None if socket.word.kind() == Kind::Virtual => leave_virtual(fd, socket),
+            None => {}
         }
-        return close_kernel(fd);
+        let closed = close_kernel(fd);
+        if left == Left::Elsewhere {
+            holders::look_now_and_then();
+        }
+        return closed;
     }
     match socket.word.kind() {
         Kind::Virtual => close_virtual(fd, socket),
@@ -190,13 +193,6 @@ fn keep_for_sleepers(fd: i32, socket: &Socket) -> bool {
     table::set(kept, socket.word);
     socket.local.orphan.store(kept + 1, Ordering::Release);
     true
-}
-
-/// Whether this process has another descriptor of the same socket.
-fn held_here(socket: &Socket) -> bool {
-    let mut held = false;
-    table::for_each(|_, word| held |= word == socket.word);
-    held
 }
 
 fn close_kernel(fd: i32) -> Result<(), i32> {

@@ -122,7 +122,7 @@ pub fn forget(fd: i32, socket: &Socket) {
         return;
     }
     let mut other = None;
-    if socket.entry.references.load(Ordering::Acquire) > 1 {
+    if socket.local.descriptors.load(Ordering::Acquire) > 1 {
         table::for_each(|fd, word| {
             if word == socket.word {
                 other = Some(fd);

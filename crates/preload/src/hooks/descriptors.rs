@@ -41,7 +41,7 @@ fn duplicated(from: c_int, to: c_int) {
         }
         _ => {
             if let Some(socket) = socket::of_word(word) {
-                socket.add_reference();
+                socket.add_descriptor();
                 table::set(to, word);
             }
         }

@@ -1,0 +1,269 @@
+//! Which processes hold which sockets of the region they share, a bit for each. A process that ends without closing, killed or by
+//! `_exit`, as children commonly do, takes nothing with it: those that go on let go of what it held.
+//!
+//! ```text
+//!  before a fork:  look for the ended; a record for the child, with what it will hold
+//!  the child:      says its number in the record
+//!  later, others:  look for the ended, now and then: every bit is one reference less
+//! ```
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use netchannel_abi::link::{Role, side_flags};
+use netchannel_abi::program::{self, HOLDERS, Holder, SocketEntry, State, TAKEN};
+
+use crate::socket::{self, header};
+use crate::{attach, clock, listener, lock, sys};
+
+/// The record of this process plus one, 0 while it has none.
+static OWN: AtomicU32 = AtomicU32::new(0);
+/// That of the child which is on its way.
+static CHILDS: AtomicU32 = AtomicU32::new(0);
+/// The namespace in which this process is a number; 0 where it judges nobody.
+static NUMBERING: AtomicU64 = AtomicU64::new(0);
+/// When the ended were last looked for.
+static LOOKED: AtomicU64 = AtomicU64::new(0);
+/// Where the next look goes on.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// The ended are not looked for more often,
+const EVERY: u64 = 10_000 * clock::MICROSECOND;
+/// nor are more processes asked about in one look.
+const ASKED: usize = 16;
+
+fn record(index: usize) -> Option<&'static Holder> {
+    let own = attach::current()?;
+    own.region.at(program::holder(own.entries, index))
+}
+
+fn bits(index: usize, entry: usize) -> Option<(&'static AtomicU64, u64)> {
+    let own = attach::current()?;
+    if entry >= own.entries || index >= HOLDERS {
+        return None;
+    }
+    let word = own.region.at(program::held(own.entries, index, entry))?;
+    Some((word, 1 << (entry % 64)))
+}
+
+fn claim() -> u32 {
+    let Some(header) = header() else { return 0 };
+    for index in 0..HOLDERS {
+        let free = record(index).is_some_and(|holder| {
+            let process = &holder.process;
+            process.load(Ordering::Relaxed) == 0
+                && process
+                    .compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+        });
+        if free {
+            let count = u32::try_from(index + 1).unwrap_or(0);
+            header.holders.fetch_max(count, Ordering::AcqRel);
+            return count;
+        }
+    }
+    0
+}
+
+/// The record is this process's.
+fn settle_in(claimed: u32) {
+    OWN.store(claimed, Ordering::Release);
+    if let Some(holder) = claimed.checked_sub(1).and_then(|own| record(own as usize)) {
+        let numbering = sys::numbering();
+        NUMBERING.store(numbering, Ordering::Relaxed);
+        holder.numbering.store(numbering, Ordering::Relaxed);
+        // Release: pairs with the acquire in `look_at`, which judges the number by its namespace.
+        holder.process.store(attach::process(), Ordering::Release);
+    }
+}
+
+/// The process has a region.
+pub fn initialise() {
+    settle_in(claim());
+}
+
+/// This process holds an entry, or no longer.
+pub fn note(entry: usize, holds: bool) {
+    let own = OWN.load(Ordering::Relaxed).checked_sub(1);
+    if let Some((word, bit)) = own.and_then(|own| bits(own as usize, entry)) {
+        if holds {
+            word.fetch_or(bit, Ordering::AcqRel);
+        } else {
+            word.fetch_and(!bit, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Before a fork, while nobody is inside the gate: there is a record for the child.
+pub fn before_fork() {
+    look();
+    CHILDS.store(claim(), Ordering::Release);
+}
+
+/// The child will hold an entry.
+pub fn inherit(entry: usize) {
+    let childs = CHILDS.load(Ordering::Relaxed).checked_sub(1);
+    if let Some((word, bit)) = childs.and_then(|childs| bits(childs as usize, entry)) {
+        word.fetch_or(bit, Ordering::AcqRel);
+    }
+}
+
+/// After the fork, in the parent.
+pub fn in_parent() {
+    CHILDS.store(0, Ordering::Release);
+}
+
+/// After the fork, in the child.
+pub fn in_child() {
+    settle_in(CHILDS.swap(0, Ordering::AcqRel));
+}
+
+/// There will be no child.
+pub fn no_child() {
+    let Some(childs) = CHILDS.swap(0, Ordering::AcqRel).checked_sub(1) else {
+        return;
+    };
+    for_each_word(childs as usize, |word, _| word.store(0, Ordering::Release));
+    if let Some(holder) = record(childs as usize) {
+        holder.process.store(0, Ordering::Release);
+    }
+}
+
+fn for_each_word(index: usize, mut each: impl FnMut(&'static AtomicU64, usize)) {
+    let used = header().map_or(0, |header| header.high_water.load(Ordering::Acquire));
+    let mut entry = 0;
+    while entry < used as usize
+        && let Some((word, _)) = bits(index, entry)
+    {
+        if word.load(Ordering::Acquire) != 0 {
+            each(word, entry);
+        }
+        entry += 64;
+    }
+}
+
+/// Looks for the ended, where there ever was another process, and the last look is a while ago.
+pub fn look_now_and_then() {
+    let others = header().is_some_and(|header| header.holders.load(Ordering::Relaxed) > 1);
+    if !others {
+        return;
+    }
+    let (now, last) = (clock::now(), LOOKED.load(Ordering::Relaxed));
+    if now.wrapping_sub(last) > EVERY
+        && LOOKED
+            .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    {
+        look();
+    }
+}
+
+/// Lets go of what processes held that have ended: some of them, the next ones next time.
+fn look() {
+    let Some(header) = header() else { return };
+    let used = (header.holders.load(Ordering::Acquire) as usize).min(HOLDERS);
+    let mut asked = 0;
+    for _ in 0..used {
+        let index = NEXT.fetch_add(1, Ordering::Relaxed) as usize % used;
+        asked += usize::from(look_at(index));
+        if asked == ASKED {
+            return;
+        }
+    }
+}
+
+/// Looks at all: no entry is free.
+pub fn look_at_all() {
+    let used = header().map_or(0, |header| header.holders.load(Ordering::Acquire));
+    (0..used as usize).for_each(|index| {
+        look_at(index);
+    });
+}
+
+/// Whether there was a process to ask about.
+fn look_at(index: usize) -> bool {
+    let Some(holder) = record(index) else {
+        return false;
+    };
+    let process = holder.process.load(Ordering::Acquire);
+    let numbering = holder.numbering.load(Ordering::Relaxed);
+    if process == 0 || process == TAKEN || process == attach::process() {
+        return false;
+    }
+    if numbering == 0 || numbering != NUMBERING.load(Ordering::Relaxed) {
+        return false;
+    }
+    let taken = !sys::exists(process)
+        && holder
+            .process
+            .compare_exchange(process, TAKEN, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok();
+    if taken {
+        let all = let_go_for(index, process);
+        let left = if all { 0 } else { process };
+        holder.process.store(left, Ordering::Release);
+    }
+    true
+}
+
+/// Lets go of what a record says. False when something is for another process to let go of.
+fn let_go_for(index: usize, process: u32) -> bool {
+    let mut all = true;
+    for_each_word(index, |word, first| {
+        let mut held = word.load(Ordering::Acquire);
+        while held != 0 {
+            let bit = held & held.wrapping_neg();
+            held &= !bit;
+            let entry = first + bit.trailing_zeros() as usize;
+            if let_go(entry, process) {
+                word.fetch_and(!bit, Ordering::AcqRel);
+            } else {
+                all = false;
+            }
+        }
+    });
+    all
+}
+
+fn let_go(index: usize, process: u32) -> bool {
+    let (Some(header), Some(entry)) = (header(), socket::own_entry(index)) else {
+        return false;
+    };
+    if entry.references.fetch_sub(1, Ordering::AcqRel) != 1 {
+        return true;
+    }
+    if !say_end(entry, process) {
+        entry.references.fetch_add(1, Ordering::AcqRel);
+        return false;
+    }
+    lock::release(&entry.transmit.lock);
+    lock::release(&entry.receive.lock);
+    socket::free_entry(header, index, entry);
+    true
+}
+
+/// Nobody has the socket any more: its end stands in its slot, for the process that keeps the ledger. False when that is another one.
+fn say_end(entry: &SocketEntry, ended: u32) -> bool {
+    if entry.state.load(Ordering::Acquire) != State::Virtual as u32 {
+        return true;
+    }
+    let role = if entry.role.load(Ordering::Relaxed) == Role::Client as u32 {
+        Role::Client
+    } else {
+        Role::Server
+    };
+    let Some(link) = listener::own_link(role, entry.link.load(Ordering::Relaxed)) else {
+        // Who made the socket keeps the ledger; without him there is none.
+        let maker = entry.process.load(Ordering::Relaxed);
+        return maker == ended || !sys::exists(maker);
+    };
+    if let Some(slot) = link.slot(entry.slot.load(Ordering::Relaxed)) {
+        let (own, _) = link.sides(slot);
+        if own.generation.load(Ordering::Relaxed) == entry.generation.load(Ordering::Relaxed) {
+            let end = side_flags::FIN | side_flags::CLOSED | side_flags::ANCHOR_GONE;
+            own.waiter.store(0, Ordering::Release);
+            // Release: as in `finish`.
+            own.flags.fetch_or(end, Ordering::Release);
+        }
+    }
+    true
+}

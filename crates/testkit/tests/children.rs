@@ -1,0 +1,212 @@
+//! Children that end without closing what they hold leave nothing in the books of those that go on: no entry, no slot, no ring. This
+//! test runs itself under NetChannel, with room for few connections, and asks the daemon what it sees.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use netchannel_testkit::runner::{PrivateDaemon, find_netchannel};
+use netchannel_testkit::support::pattern;
+use serde_json::Value;
+
+/// Names the subject.
+const SUBJECT: &str = "NETCHANNEL_TEST_SUBJECT";
+/// Room for connections at a time, a tenth of those that there will be.
+const ROOM: [&str; 4] = ["--slots", "32", "--sockets-per-program", "64"];
+const CONNECTIONS: usize = 320;
+/// Too much for a ring that nobody has to be lent.
+const LARGE: usize = 16 << 10;
+
+/// A subject that has done its work and waits to be let go.
+struct Running {
+    child: Child,
+    program: std::path::PathBuf,
+    daemon: PrivateDaemon,
+}
+
+impl Running {
+    /// Nothing where no `netchannel` is built.
+    fn start(subject: &str) -> Option<Self> {
+        let own = std::env::current_exe().unwrap();
+        let Some(program) = find_netchannel(own.parent().unwrap()) else {
+            println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
+            return None;
+        };
+        let daemon = PrivateDaemon::start_with(&program, &ROOM).expect("a folder and the daemon");
+        let mut command = Command::new(&program);
+        let mut child = command
+            .args(["run", "--require", "--socket"])
+            .arg(daemon.socket())
+            .arg("--")
+            .arg(&own)
+            .args(["--exact", "subject", "--nocapture"])
+            .env(SUBJECT, subject)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let done = output.lines().any(|line| line.unwrap().contains("done"));
+        assert!(done, "{subject} failed");
+        Some(Self {
+            child,
+            program,
+            daemon,
+        })
+    }
+
+    fn ask(&self, words: &[&str]) -> Value {
+        let socket: &Path = &self.daemon.socket();
+        let asked = Command::new(&self.program)
+            .args(words)
+            .arg("--json")
+            .arg("--socket")
+            .arg(socket)
+            .output()
+            .unwrap();
+        serde_json::from_slice(&asked.stdout).unwrap()
+    }
+
+    /// Virtual connections that are shown.
+    fn connections(&self) -> usize {
+        let shown = self.ask(&["ss"]);
+        let sockets = shown.as_array().or_else(|| shown["sockets"].as_array());
+        let is_virtual = |socket: &&Value| socket["path"] == "virtual";
+        sockets.unwrap().iter().filter(is_virtual).count()
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+fn nothing_is_left_of(subject: &str) {
+    let Some(running) = Running::start(subject) else {
+        return;
+    };
+    let begun = Instant::now();
+    while running.connections() > 0 {
+        let waited = begun.elapsed() < Duration::from_secs(30);
+        assert!(waited, "{} connections are shown", running.connections());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // None fell back for want of room. (Where a child that has ended may still accept, as far as is known, the kernel is asked.)
+    let status = running.ask(&["status"]).to_string();
+    for reason in ["quota", "link-failed"] {
+        assert!(!status.contains(reason), "{status}");
+    }
+    running.end();
+}
+
+#[test]
+fn who_leaves_without_closing() {
+    nothing_is_left_of("leaves");
+}
+
+#[test]
+fn who_is_killed() {
+    nothing_is_left_of("killed");
+}
+
+#[test]
+fn who_was_there_when_others_came_and_went() {
+    nothing_is_left_of("bystanders");
+}
+
+#[test]
+fn subject() {
+    let leave = || std::process::exit(0);
+    match std::env::var(SUBJECT).as_deref() {
+        // SAFETY: ends the process at once, as the kernel would.
+        Ok("leaves") => each_has_a_child(|| unsafe { libc::_exit(0) }),
+        // SAFETY: as above.
+        Ok("killed") => each_has_a_child(|| unsafe {
+            libc::kill(libc::getpid(), libc::SIGKILL);
+        }),
+        Ok("bystanders") => bystanders(),
+        _ => return,
+    }
+    println!("done");
+    let _ = std::io::stdin().read(&mut [0]);
+    leave();
+}
+
+/// Forks; the child does `work` and nothing else.
+fn fork(work: impl FnOnce()) -> i32 {
+    // SAFETY: the child makes system calls and copies, and ends.
+    match unsafe { libc::fork() } {
+        0 => {
+            work();
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(1) }
+        }
+        child => child,
+    }
+}
+
+fn wait(child: i32) {
+    // SAFETY: no pointers.
+    let waited = unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    assert_eq!(waited, child);
+}
+
+/// A client sends and gets back what it sent.
+fn talk(client: &mut TcpStream) {
+    let sent = pattern(0, LARGE);
+    let mut got = vec![0; LARGE];
+    client.write_all(&sent).unwrap();
+    client.read_exact(&mut got).unwrap();
+    assert!(sent == got, "other bytes came back");
+}
+
+/// A server whose children serve a connection each and `end`.
+fn each_has_a_child(end: impl Fn()) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    for _ in 0..CONNECTIONS {
+        let mut client = TcpStream::connect(address).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let child = fork(|| {
+            let mut bytes = [0; LARGE];
+            if server.read_exact(&mut bytes).is_ok() && server.write_all(&bytes).is_ok() {
+                end();
+            }
+        });
+        drop(server);
+        talk(&mut client);
+        wait(child);
+        let ended = client.read(&mut [0]);
+        assert!(matches!(ended, Ok(0)), "{ended:?}");
+    }
+}
+
+/// A server with children that have nothing to do with its connections, which are closed while they live.
+fn bystanders() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    for _ in 0..CONNECTIONS / 4 {
+        let mut pairs: Vec<_> = (0..4)
+            .map(|_| {
+                let client = TcpStream::connect(address).unwrap();
+                (client, listener.accept().unwrap().0)
+            })
+            .collect();
+        let (mut told, teller) = std::os::unix::net::UnixStream::pair().unwrap();
+        let child = fork(|| {
+            drop(teller.try_clone());
+            let _ = told.read(&mut [0]);
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(0) }
+        });
+        for (client, server) in &mut pairs {
+            server.write_all(&pattern(0, LARGE)).unwrap();
+            client.read_exact(&mut vec![0; LARGE]).unwrap();
+        }
+        drop(pairs);
+        (&teller).write_all(&[0]).unwrap();
+        wait(child);
+    }
+}
