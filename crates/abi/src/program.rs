@@ -45,14 +45,13 @@ pub struct Header {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Holder {
-    /// Its number, 0 while the record is free, or [`TAKEN`]. (o)
-    pub process: AtomicU32,
-    /// Inode of the PID namespace in which `process` is a number; 0 where that is not known, and nobody may judge whether it lives. (o)
-    pub numbering: AtomicU64,
+    /// Its number in the lower half; in the upper the inode of the PID namespace in which it has that number, 0 where that is not known
+    /// and nobody may judge whether it lives. 0 while the record is free, or [`TAKEN`]. (o)
+    pub process: AtomicU64,
 }
 
 /// [`Holder::process`] while a process is on its way, or what it held is let go.
-pub const TAKEN: u32 = u32::MAX;
+pub const TAKEN: u64 = u64::MAX;
 
 /// Processes that can share a region with a record each. What others held stays held when they are killed.
 pub const HOLDERS: usize = 512;

@@ -173,7 +173,7 @@ fn structures() -> Vec<Structure> {
                 flags
             }
         ),
-        structure!(program, Holder { process, numbering }),
+        structure!(program, Holder { process }),
         structure!(
             directory,
             Header {

@@ -22,16 +22,17 @@ impl<'a> Holders<'a> {
     /// Looks who lives. Processes that count in another PID namespace than the daemon do, as far as it knows.
     pub fn of(region: &'a Region, entries: usize) -> Self {
         let here = std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino());
+        let here = u32::try_from(here).unwrap_or(0);
         let count = region
             .at::<Header>(0)
             .map_or(0, |header| header.holders.load(Acquire));
         let count = usize::try_from(count).unwrap_or(HOLDERS).min(HOLDERS);
         let used = (0..count).filter_map(|index| {
             let record = region.at::<Holder>(program::holder(entries, index))?;
+            let name = record.process.load(Acquire);
             // A record that is taken has no such number.
-            let process = i32::try_from(record.process.load(Acquire)).ok()?;
-            let process = Pid::from_raw(process)?;
-            let judged = record.numbering.load(Relaxed) == here;
+            let process = Pid::from_raw(i32::try_from(name & 0xffff_ffff).ok()?)?;
+            let judged = here != 0 && name >> 32 == u64::from(here);
             Some((
                 index,
                 judged && test_kill_process(process) == Err(Errno::SRCH),

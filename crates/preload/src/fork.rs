@@ -1,6 +1,7 @@
 //! Forking: the child shares the sockets, not the links, and gets a connection to the daemon of its
 //! own before it exists, so that nothing is lost when the parent ends at once.
 
+use core::cell::Cell;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use netchannel_abi::message::Operation;
@@ -17,6 +18,21 @@ use crate::{
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
 /// Counts forks.
 static FORKS: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// The record of the child that the thread has just made.
+    static MADE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// `fork` has returned `made` in the parent.
+pub fn returned(made: libc::pid_t) {
+    let claimed = MADE.take();
+    match u32::try_from(made) {
+        Ok(0) => {}
+        Ok(child) => holders::is_child(claimed, child),
+        Err(_) => holders::no_child(claimed),
+    }
+}
 
 /// Registers the three handlers.
 pub fn initialise() {
@@ -82,17 +98,6 @@ fn count_holds() {
     });
 }
 
-/// There is no child.
-fn drop_holds() {
-    holders::no_child();
-    let fork = FORKS.load(Ordering::Relaxed);
-    for_each_socket(|socket| {
-        if socket.local.forked.swap(0, Ordering::Relaxed) == fork {
-            socket.drop_hold();
-        }
-    });
-}
-
 /// A child often serves the connection that was accepted last, to which nothing was sent yet.
 fn set_rings_aside() {
     const MOST: usize = 4;
@@ -121,10 +126,12 @@ pub fn clone() -> Result<usize, i32> {
     let made = unsafe { sys::raw(libc::SYS_clone, [0; 6]) };
     limits::after_fork();
     match made {
-        Err(_) => drop_holds(),
-        // The child, or its child, takes its record.
+        Err(_) => holders::no_child(holders::in_parent()),
+        // The child, or its child, takes the record.
         Ok(0) => {}
-        Ok(_) => holders::in_parent(),
+        Ok(_) => {
+            holders::in_parent();
+        }
     }
     // In the child too, where it does not matter who opens it.
     gate::in_parent();
@@ -139,7 +146,7 @@ pub fn become_child() {
 }
 
 unsafe extern "C" fn in_parent() {
-    holders::in_parent();
+    MADE.set(holders::in_parent());
     gate::in_parent();
     limits::after_fork();
     attach::drop_kept(FOR_CHILD.swap(-1, Ordering::AcqRel));

@@ -19,8 +19,8 @@ use crate::{attach, clock, listener, lock, sys};
 static OWN: AtomicU32 = AtomicU32::new(0);
 /// That of the child which is on its way.
 static CHILDS: AtomicU32 = AtomicU32::new(0);
-/// The namespace in which this process is a number; 0 where it judges nobody.
-static NUMBERING: AtomicU64 = AtomicU64::new(0);
+/// The namespace in which this process has its number; 0 where it judges nobody.
+static NUMBERING: AtomicU32 = AtomicU32::new(0);
 /// When the ended were last looked for.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 /// Where the next look goes on.
@@ -64,16 +64,25 @@ fn claim() -> u32 {
     0
 }
 
-/// The record is this process's.
-fn settle_in(claimed: u32) {
-    OWN.store(claimed, Ordering::Release);
-    if let Some(holder) = claimed.checked_sub(1).and_then(|own| record(own as usize)) {
-        let numbering = sys::numbering();
-        NUMBERING.store(numbering, Ordering::Relaxed);
-        holder.numbering.store(numbering, Ordering::Relaxed);
-        // Release: pairs with the acquire in `look_at`, which judges the number by its namespace.
-        holder.process.store(attach::process(), Ordering::Release);
+/// A record belongs to `process`, by this process's numbering. Says so, unless it was said.
+fn name(claimed: u32, process: u32) {
+    if let Some(holder) = claimed
+        .checked_sub(1)
+        .and_then(|index| record(index as usize))
+    {
+        let name = u64::from(NUMBERING.load(Ordering::Relaxed)) << 32 | u64::from(process);
+        let _ = holder
+            .process
+            .compare_exchange(TAKEN, name, Ordering::AcqRel, Ordering::Relaxed);
     }
+}
+
+fn settle_in(claimed: u32) {
+    // Namespaces have numbers of 32 bits.
+    let numbering = u32::try_from(sys::numbering()).unwrap_or(0);
+    NUMBERING.store(numbering, Ordering::Relaxed);
+    OWN.store(claimed, Ordering::Release);
+    name(claimed, attach::process());
 }
 
 /// The process has a region.
@@ -107,9 +116,14 @@ pub fn inherit(entry: usize) {
     }
 }
 
-/// After the fork, in the parent.
-pub fn in_parent() {
-    CHILDS.store(0, Ordering::Release);
+/// After the fork, in the parent. What [`is_child`] and [`no_child`] are to be told.
+pub fn in_parent() -> u32 {
+    CHILDS.swap(0, Ordering::AcqRel)
+}
+
+/// The child is `process`. It may have been killed before it could say so.
+pub fn is_child(claimed: u32, process: u32) {
+    name(claimed, process);
 }
 
 /// After the fork, in the child.
@@ -117,13 +131,14 @@ pub fn in_child() {
     settle_in(CHILDS.swap(0, Ordering::AcqRel));
 }
 
-/// There will be no child.
-pub fn no_child() {
-    let Some(childs) = CHILDS.swap(0, Ordering::AcqRel).checked_sub(1) else {
+/// There is no child.
+pub fn no_child(claimed: u32) {
+    let Some(index) = claimed.checked_sub(1) else {
         return;
     };
-    for_each_word(childs as usize, |word, _| word.store(0, Ordering::Release));
-    if let Some(holder) = record(childs as usize) {
+    if let Some(holder) = record(index as usize)
+        && let_go_for(index as usize, 0)
+    {
         holder.process.store(0, Ordering::Release);
     }
 }
@@ -184,23 +199,25 @@ fn look_at(index: usize) -> bool {
     let Some(holder) = record(index) else {
         return false;
     };
-    let process = holder.process.load(Ordering::Acquire);
-    let numbering = holder.numbering.load(Ordering::Relaxed);
-    if process == 0 || process == TAKEN || process == attach::process() {
+    let name = holder.process.load(Ordering::Acquire);
+    let process = (name & 0xffff_ffff) as u32;
+    let numbering = NUMBERING.load(Ordering::Relaxed);
+    if name == TAKEN || numbering == 0 || name >> 32 != u64::from(numbering) {
         return false;
     }
-    if numbering == 0 || numbering != NUMBERING.load(Ordering::Relaxed) {
+    if process == attach::process() {
         return false;
     }
     let taken = !sys::exists(process)
         && holder
             .process
-            .compare_exchange(process, TAKEN, Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(name, TAKEN, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok();
     if taken {
         let all = let_go_for(index, process);
-        let left = if all { 0 } else { process };
-        holder.process.store(left, Ordering::Release);
+        holder
+            .process
+            .store(if all { 0 } else { name }, Ordering::Release);
     }
     true
 }
@@ -228,11 +245,15 @@ fn let_go(index: usize, process: u32) -> bool {
     let (Some(header), Some(entry)) = (header(), socket::own_entry(index)) else {
         return false;
     };
-    if entry.references.fetch_sub(1, Ordering::AcqRel) != 1 {
+    // Zero where the last one was killed while it ended the connection, or before it had one.
+    let counted = entry.references.load(Ordering::Acquire) > 0;
+    if counted && entry.references.fetch_sub(1, Ordering::AcqRel) != 1 {
         return true;
     }
     if !say_end(entry, process) {
-        entry.references.fetch_add(1, Ordering::AcqRel);
+        entry
+            .references
+            .fetch_add(u32::from(counted), Ordering::AcqRel);
         return false;
     }
     lock::release(&entry.transmit.lock);

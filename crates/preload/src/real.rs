@@ -72,6 +72,7 @@ real! {
     fn accept4(fd: Fd, address: *mut libc::sockaddr, length: *mut Length, flags: c_int) -> c_int;
     fn connect(fd: Fd, address: *const libc::sockaddr, length: Length) -> c_int;
     fn shutdown(fd: Fd, how: c_int) -> c_int;
+    fn fork() -> libc::pid_t;
     fn getsockname(fd: Fd, address: *mut libc::sockaddr, length: *mut Length) -> c_int;
     fn getpeername(fd: Fd, address: *mut libc::sockaddr, length: *mut Length) -> c_int;
     fn getsockopt(fd: Fd, level: c_int, name: c_int, value: *mut c_void, length: *mut Length)

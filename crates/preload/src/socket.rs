@@ -262,6 +262,7 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
         holders::look_at_all();
         take_free(header)
     })?;
+    holders::note(index, true);
     let (entry, local) = (entry(index)?, local(index)?);
     for word in [
         &entry.reason,
@@ -298,7 +299,6 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     entry.process.store(attach::process(), Ordering::Relaxed);
     reset_local(local);
     entry.state.store(state as u32, Ordering::Release);
-    holders::note(index, true);
     let tag = local.tag.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     let word = Word::new(kind, u32::try_from(index).ok()?, tag);
     let socket = Socket { entry, local, word };
@@ -347,6 +347,7 @@ fn take_free(header: &Header) -> Option<usize> {
 
 /// Puts an entry into the free list of its region.
 pub fn free_entry(header: &Header, index: usize, entry: &SocketEntry) {
+    entry.references.store(0, Ordering::Relaxed);
     entry.state.store(State::Free as u32, Ordering::Release);
     let Ok(own) = u64::try_from(index + 1) else {
         return;
@@ -460,12 +461,17 @@ impl Socket {
         if self.local.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
             return Left::Here;
         }
-        holders::note(self.word.index(), false);
-        if self.drop_hold() {
-            Left::Nowhere
-        } else {
-            Left::Elsewhere
+        let index = self.word.index();
+        // The last one says so until it has ended the connection and freed the entry: it may be killed meanwhile.
+        let alone = self.entry.references.load(Ordering::Acquire) == 1;
+        if !alone {
+            holders::note(index, false);
         }
+        if !self.drop_hold() {
+            return Left::Elsewhere;
+        }
+        holders::note(index, true);
+        Left::Nowhere
     }
 
     /// Whether the descriptor that is about to be closed is the last one anywhere.

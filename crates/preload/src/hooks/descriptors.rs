@@ -8,7 +8,7 @@ use super::lane;
 use crate::poll as polling;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
-use crate::{connection, copying, epoll, gate, limits, real, relocate, sys, user};
+use crate::{connection, copying, epoll, fork as forking, gate, limits, real, relocate, sys, user};
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
 /// all of it.
@@ -371,9 +371,16 @@ hook! {
         }
     }
 
+    fn fork() -> libc::pid_t {
+        let made = real::fork();
+        let error = real::errno();
+        forking::returned(made);
+        if made < 0 { real::fail(error) } else { made }
+    }
+
     fn vfork() -> libc::pid_t {
         // A child that shares this process's memory would close its parent's sockets.
-        libc::fork()
+        fork()
     }
 
     fn getrlimit(resource: c_int, limit: *mut libc::rlimit) -> c_int {
