@@ -118,9 +118,13 @@ fn shown_status(status: &types::Status) -> String {
         } else {
             fallbacks.join(",")
         };
+        let process = match program.process {
+            0 => "-".to_owned(),
+            number => number.to_string(),
+        };
         vec![
             program.name.clone(),
-            program.process.to_string(),
+            process,
             program.user.to_string(),
             program.listeners.to_string(),
             program.links.to_string(),

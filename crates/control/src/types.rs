@@ -100,7 +100,7 @@ pub struct Status {
 pub struct Program {
     /// The daemon's number for it.
     pub program: u32,
-    /// Process identifier.
+    /// Process identifier; 0 of a forked child that has asked for nothing yet.
     pub process: u32,
     /// Name as the program gave it.
     pub name: String,

@@ -116,6 +116,11 @@ impl Program {
     pub const fn is_attached(&self) -> bool {
         self.estate.is_some() || self.adopted
     }
+
+    /// Whether there is anything to show of it: not of a forked child that has only what its parent opened.
+    pub fn is_shown(&self) -> bool {
+        self.estate.is_some() || self.adopted && !self.listeners.is_empty()
+    }
 }
 
 /// A name of at most 16 bytes in two words, made fit to be shown.

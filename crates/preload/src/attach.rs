@@ -27,6 +27,8 @@ static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut())
 static CONTROL: AtomicI32 = AtomicI32::new(-1);
 /// Whether the process itself has said Attach on its control socket.
 static ATTACHED: AtomicBool = AtomicBool::new(false);
+/// Whether the daemon knows the process as a child of one that was attached: enough to let listeners go.
+static ADOPTED: AtomicBool = AtomicBool::new(false);
 static SEQUENCE: AtomicU32 = AtomicU32::new(1);
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
 static TALK: Lock<()> = Lock::new(());
@@ -294,8 +296,10 @@ pub fn request(
         fd = dial().ok_or(libc::ENOTCONN)?;
         CONTROL.store(fd, Ordering::Release);
         ATTACHED.store(false, Ordering::Release);
+        ADOPTED.store(false, Ordering::Release);
     }
-    if !ATTACHED.load(Ordering::Acquire) {
+    let known = operation == Operation::Unlisten && ADOPTED.load(Ordering::Acquire);
+    if !known && !ATTACHED.load(Ordering::Acquire) {
         let mut own = [-1; sys::MOST];
         let (answer, count) = exchange(fd, Operation::Attach, attach_words(), &[], &mut own)
             .inspect_err(|_| forget_control())?;
@@ -343,6 +347,7 @@ pub fn reset_in_child() {
 pub fn adopt_in_child(adopted: i32) {
     drop_kept(CONTROL.swap(adopted, Ordering::AcqRel));
     ATTACHED.store(false, Ordering::Release);
+    ADOPTED.store(adopted >= 0, Ordering::Release);
 }
 
 /// A descriptor of the library has moved.

@@ -51,7 +51,7 @@ impl Daemon {
         let mut programs: Vec<_> = core
             .programs()
             .iter()
-            .filter(|(_, program)| program.is_attached())
+            .filter(|(_, program)| program.is_shown())
             .filter(|(_, program)| only.is_none_or(|user| program.credentials.user == user))
             .map(|(number, program)| view::program(core, *number, program, &estates))
             .collect();
