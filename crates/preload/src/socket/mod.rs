@@ -1,9 +1,15 @@
 //! The sockets of the program: entries in its region, and what this process alone keeps beside.
 
+mod entries;
+mod holding;
+
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use netchannel_abi::program::{self, Direction, Header, SocketEntry, State};
+use netchannel_abi::program::{self, Header, SocketEntry};
 use netchannel_abi::reason::Reason;
+
+pub use entries::{allocate, free_entry};
+pub use holding::Left;
 
 use crate::epoll::Membership;
 use crate::link::LinkEnd;
@@ -11,7 +17,7 @@ use crate::listener::Listener;
 use crate::lock::{self, Lock};
 use crate::options::Record;
 use crate::table::{self, Kind, Word};
-use crate::{attach, class, faults, foreign, holders, sys};
+use crate::{attach, foreign, holders, sys};
 
 /// Bits of [`SocketEntry::status`].
 pub mod status {
@@ -106,17 +112,6 @@ pub struct Socket {
     pub local: &'static Local,
     /// Kind, index and tag.
     pub word: Word,
-}
-
-/// Who still has a socket of which a descriptor is gone.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Left {
-    /// This process, by another descriptor.
-    Here,
-    /// Other processes only.
-    Elsewhere,
-    /// Nobody.
-    Nowhere,
 }
 
 /// Makes room for the private parts.
@@ -253,121 +248,6 @@ pub fn of(fd: i32) -> Option<Socket> {
     }
 }
 
-/// Takes a free entry. It has one reference, no address and no options.
-pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
-    faults::ensure();
-    holders::look_now_and_then();
-    let header = header()?;
-    let index = take_free(header).or_else(|| {
-        holders::look_at_all();
-        take_free(header)
-    })?;
-    holders::note(index, true);
-    let (entry, local) = (entry(index)?, local(index)?);
-    for word in [
-        &entry.reason,
-        &entry.status,
-        &entry.slot,
-        &entry.generation,
-        &entry.listener,
-    ] {
-        word.store(0, Ordering::Relaxed);
-    }
-    for word in [
-        &entry.linger,
-        &entry.flags,
-        &entry.low_water,
-        &entry.anchor_lock,
-    ] {
-        word.store(0, Ordering::Relaxed);
-    }
-    entry.hints.store(class::initial(), Ordering::Relaxed);
-    entry.error.store(0, Ordering::Relaxed);
-    entry.link.store(0, Ordering::Relaxed);
-    entry.receive_timeout.store(0, Ordering::Relaxed);
-    entry.send_timeout.store(0, Ordering::Relaxed);
-    entry
-        .local
-        .store(&netchannel_abi::address::Address::default());
-    entry
-        .peer
-        .store(&netchannel_abi::address::Address::default());
-    for direction in [&entry.transmit, &entry.receive] {
-        clear(direction);
-    }
-    entry.references.store(1, Ordering::Relaxed);
-    entry.process.store(attach::process(), Ordering::Relaxed);
-    reset_local(local);
-    entry.state.store(state as u32, Ordering::Release);
-    let tag = local.tag.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-    let word = Word::new(kind, u32::try_from(index).ok()?, tag);
-    let socket = Socket { entry, local, word };
-    // Another process may have freed the entry after this one.
-    socket.forget_options();
-    Some(socket)
-}
-
-fn clear(direction: &Direction) {
-    direction.sleepers.store(0, Ordering::Relaxed);
-    direction.own.store(0, Ordering::Relaxed);
-    direction.peer.store(0, Ordering::Relaxed);
-    direction.geometry.store(0, Ordering::Relaxed);
-    direction.former_geometry.store(0, Ordering::Relaxed);
-    direction.switch_sequence.store(0, Ordering::Relaxed);
-    direction.limit.store(0, Ordering::Relaxed);
-    direction.flags.store(0, Ordering::Relaxed);
-}
-
-fn take_free(header: &Header) -> Option<usize> {
-    let entries = attach::current()?.entries;
-    loop {
-        let head = header.free.load(Ordering::Acquire);
-        let index = usize::try_from(head & 0xffff_ffff).ok()?;
-        if index == 0 {
-            break;
-        }
-        let next = u64::from(entry(index - 1)?.next_free.load(Ordering::Relaxed));
-        // The upper half counts, so that a head that went and came back is noticed.
-        let new = (head >> 32).wrapping_add(1) << 32 | next;
-        if header
-            .free
-            .compare_exchange(head, new, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-        {
-            return Some(index - 1);
-        }
-    }
-    let fresh = header.high_water.fetch_add(1, Ordering::Relaxed) as usize;
-    if fresh < entries {
-        return Some(fresh);
-    }
-    header.high_water.fetch_sub(1, Ordering::Relaxed);
-    None
-}
-
-/// Puts an entry into the free list of its region.
-pub fn free_entry(header: &Header, index: usize, entry: &SocketEntry) {
-    entry.references.store(0, Ordering::Relaxed);
-    entry.state.store(State::Free as u32, Ordering::Release);
-    let Ok(own) = u64::try_from(index + 1) else {
-        return;
-    };
-    loop {
-        let head = header.free.load(Ordering::Acquire);
-        entry
-            .next_free
-            .store((head & 0xffff_ffff) as u32, Ordering::Relaxed);
-        let new = (head >> 32).wrapping_add(1) << 32 | own;
-        if header
-            .free
-            .compare_exchange(head, new, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-        {
-            return;
-        }
-    }
-}
-
 impl Socket {
     /// Whether the descriptor still names this socket.
     #[inline]
@@ -404,7 +284,7 @@ impl Socket {
         self.entry.status.fetch_and(kept, Ordering::AcqRel);
         for direction in [&self.entry.transmit, &self.entry.receive] {
             let limit = direction.limit.load(Ordering::Relaxed);
-            clear(direction);
+            entries::clear(direction);
             direction.limit.store(limit, Ordering::Relaxed);
         }
     }
@@ -447,63 +327,6 @@ impl Socket {
         unsafe { self.local.options.load(Ordering::Acquire).as_ref() }
             .and_then(Lock::lock)
             .is_some_and(|list| !list.is_empty())
-    }
-
-    /// Counts one more descriptor of this process.
-    pub fn add_descriptor(&self) {
-        self.local.descriptors.fetch_add(1, Ordering::AcqRel);
-        self.mark(status::SHARED);
-        self.drop_spare();
-    }
-
-    /// Counts one descriptor of this process less.
-    pub fn drop_descriptor(&self) -> Left {
-        if self.local.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return Left::Here;
-        }
-        let index = self.word.index();
-        // The last one says so until it has ended the connection and freed the entry: it may be killed meanwhile.
-        let alone = self.entry.references.load(Ordering::Acquire) == 1;
-        if !alone {
-            holders::note(index, false);
-        }
-        if !self.drop_hold() {
-            return Left::Elsewhere;
-        }
-        holders::note(index, true);
-        Left::Nowhere
-    }
-
-    /// Whether the descriptor that is about to be closed is the last one anywhere.
-    pub fn is_last(&self) -> bool {
-        self.local.descriptors.load(Ordering::Acquire) == 1
-            && self.entry.references.load(Ordering::Acquire) == 1
-    }
-
-    /// Another process will hold it: a child, or whoever gets a descriptor that is on its way.
-    pub fn add_hold(&self) {
-        self.entry.references.fetch_add(1, Ordering::AcqRel);
-        self.mark(status::SHARED);
-        self.drop_spare();
-    }
-
-    /// It does no longer, or never did; true when nobody holds it.
-    pub fn drop_hold(&self) -> bool {
-        self.entry.references.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-
-    /// What this process has is from now on held by what is on its way. How many descriptors that were.
-    pub fn surrender(&self) -> u32 {
-        holders::note(self.word.index(), false);
-        self.drop_hold();
-        self.local.descriptors.swap(0, Ordering::AcqRel)
-    }
-
-    /// It came to nothing.
-    pub fn take_back(&self, descriptors: u32) {
-        self.entry.references.fetch_add(1, Ordering::AcqRel);
-        holders::note(self.word.index(), true);
-        self.local.descriptors.store(descriptors, Ordering::Release);
     }
 
     fn forget_options(&self) {

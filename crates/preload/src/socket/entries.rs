@@ -1,0 +1,124 @@
+//! The entries of the region: taken, and given back.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::program::{Direction, Header, SocketEntry, State};
+
+use super::{Socket, entry, header, local, reset_local};
+use crate::table::{Kind, Word};
+use crate::{attach, class, faults, holders};
+
+/// Takes a free entry. It has one reference, no address and no options.
+pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
+    faults::ensure();
+    holders::look_now_and_then();
+    let header = header()?;
+    let index = take_free(header).or_else(|| {
+        holders::look_at_all();
+        take_free(header)
+    })?;
+    holders::note(index, true);
+    let (entry, local) = (entry(index)?, local(index)?);
+    for word in [
+        &entry.reason,
+        &entry.status,
+        &entry.slot,
+        &entry.generation,
+        &entry.listener,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+    for word in [
+        &entry.linger,
+        &entry.flags,
+        &entry.low_water,
+        &entry.anchor_lock,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+    entry.hints.store(class::initial(), Ordering::Relaxed);
+    entry.error.store(0, Ordering::Relaxed);
+    entry.link.store(0, Ordering::Relaxed);
+    entry.receive_timeout.store(0, Ordering::Relaxed);
+    entry.send_timeout.store(0, Ordering::Relaxed);
+    entry
+        .local
+        .store(&netchannel_abi::address::Address::default());
+    entry
+        .peer
+        .store(&netchannel_abi::address::Address::default());
+    for direction in [&entry.transmit, &entry.receive] {
+        clear(direction);
+    }
+    entry.references.store(1, Ordering::Relaxed);
+    entry.process.store(attach::process(), Ordering::Relaxed);
+    reset_local(local);
+    entry.state.store(state as u32, Ordering::Release);
+    let tag = local.tag.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let word = Word::new(kind, u32::try_from(index).ok()?, tag);
+    let socket = Socket { entry, local, word };
+    // Another process may have freed the entry after this one.
+    socket.forget_options();
+    Some(socket)
+}
+
+pub(super) fn clear(direction: &Direction) {
+    direction.sleepers.store(0, Ordering::Relaxed);
+    direction.own.store(0, Ordering::Relaxed);
+    direction.peer.store(0, Ordering::Relaxed);
+    direction.geometry.store(0, Ordering::Relaxed);
+    direction.former_geometry.store(0, Ordering::Relaxed);
+    direction.switch_sequence.store(0, Ordering::Relaxed);
+    direction.limit.store(0, Ordering::Relaxed);
+    direction.flags.store(0, Ordering::Relaxed);
+}
+
+fn take_free(header: &Header) -> Option<usize> {
+    let entries = attach::current()?.entries;
+    loop {
+        let head = header.free.load(Ordering::Acquire);
+        let index = usize::try_from(head & 0xffff_ffff).ok()?;
+        if index == 0 {
+            break;
+        }
+        let next = u64::from(entry(index - 1)?.next_free.load(Ordering::Relaxed));
+        // The upper half counts, so that a head that went and came back is noticed.
+        let new = (head >> 32).wrapping_add(1) << 32 | next;
+        if header
+            .free
+            .compare_exchange(head, new, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
+            return Some(index - 1);
+        }
+    }
+    let fresh = header.high_water.fetch_add(1, Ordering::Relaxed) as usize;
+    if fresh < entries {
+        return Some(fresh);
+    }
+    header.high_water.fetch_sub(1, Ordering::Relaxed);
+    None
+}
+
+/// Puts an entry into the free list of its region.
+pub fn free_entry(header: &Header, index: usize, entry: &SocketEntry) {
+    entry.references.store(0, Ordering::Relaxed);
+    entry.state.store(State::Free as u32, Ordering::Release);
+    let Ok(own) = u64::try_from(index + 1) else {
+        return;
+    };
+    loop {
+        let head = header.free.load(Ordering::Acquire);
+        entry
+            .next_free
+            .store((head & 0xffff_ffff) as u32, Ordering::Relaxed);
+        let new = (head >> 32).wrapping_add(1) << 32 | own;
+        if header
+            .free
+            .compare_exchange(head, new, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
+            return;
+        }
+    }
+}
