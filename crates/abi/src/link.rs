@@ -246,6 +246,16 @@ pub enum Role {
 }
 
 impl Role {
+    /// Reads a word; unknown words are `Server`.
+    #[must_use]
+    pub const fn from_word(word: u64) -> Self {
+        if word == Self::Client as u64 {
+            Self::Client
+        } else {
+            Self::Server
+        }
+    }
+
     /// The other end.
     #[must_use]
     pub const fn other(self) -> Self {

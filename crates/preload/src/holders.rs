@@ -92,8 +92,12 @@ pub fn initialise() {
 
 /// This process holds an entry, or no longer.
 pub fn note(entry: usize, holds: bool) {
-    let own = OWN.load(Ordering::Relaxed).checked_sub(1);
-    if let Some((word, bit)) = own.and_then(|own| bits(own as usize, entry)) {
+    set(&OWN, entry, holds);
+}
+
+fn set(claimed: &AtomicU32, entry: usize, holds: bool) {
+    let index = claimed.load(Ordering::Relaxed).checked_sub(1);
+    if let Some((word, bit)) = index.and_then(|index| bits(index as usize, entry)) {
         if holds {
             word.fetch_or(bit, Ordering::AcqRel);
         } else {
@@ -110,10 +114,7 @@ pub fn before_fork() {
 
 /// The child will hold an entry.
 pub fn inherit(entry: usize) {
-    let childs = CHILDS.load(Ordering::Relaxed).checked_sub(1);
-    if let Some((word, bit)) = childs.and_then(|childs| bits(childs as usize, entry)) {
-        word.fetch_or(bit, Ordering::AcqRel);
-    }
+    set(&CHILDS, entry, true);
 }
 
 /// After the fork, in the parent. What [`is_child`] and [`no_child`] are to be told.
@@ -267,11 +268,7 @@ fn say_end(entry: &SocketEntry, ended: u32) -> bool {
     if entry.state.load(Ordering::Acquire) != State::Virtual as u32 {
         return true;
     }
-    let role = if entry.role.load(Ordering::Relaxed) == Role::Client as u32 {
-        Role::Client
-    } else {
-        Role::Server
-    };
+    let role = Role::from_word(entry.role.load(Ordering::Relaxed).into());
     let Some(link) = listener::own_link(role, entry.link.load(Ordering::Relaxed)) else {
         // Who made the socket keeps the ledger; without him there is none.
         let maker = entry.process.load(Ordering::Relaxed);

@@ -122,11 +122,7 @@ pub fn adopt(fd: i32, again: bool) {
 
 /// The socket that the daemon's answer names, and whether this process had no descriptor of it; `memory` is consumed.
 fn find(words: &[u64; 14], memory: i32, region: i32) -> Option<(Socket, bool)> {
-    let role = if words[3] == Role::Client as u64 {
-        Role::Client
-    } else {
-        Role::Server
-    };
+    let role = Role::from_word(words[3]);
     let number = |word: u64| usize::try_from(word).ok();
     let listener = 0;
     let link = foreign::link(role, words[1], listener, (words[8], words[9]), memory)?;

@@ -20,8 +20,7 @@ impl Socket {
     /// Counts one more descriptor of this process.
     pub fn add_descriptor(&self) {
         self.local.descriptors.fetch_add(1, Ordering::AcqRel);
-        self.mark(status::SHARED);
-        self.drop_spare();
+        self.share();
     }
 
     /// Counts one descriptor of this process less.
@@ -51,6 +50,11 @@ impl Socket {
     /// Another process will hold it: a child, or whoever gets a descriptor that is on its way.
     pub fn add_hold(&self) {
         self.entry.references.fetch_add(1, Ordering::AcqRel);
+        self.share();
+    }
+
+    /// Its anchor is not pooled any more.
+    fn share(&self) {
         self.mark(status::SHARED);
         self.drop_spare();
     }
