@@ -22,6 +22,7 @@ mod accepting;
 mod attach;
 mod bell;
 mod cancel;
+mod channel;
 mod class;
 mod clock;
 mod connection;

@@ -278,6 +278,7 @@ impl EpollSet {
     }
 
     pub(super) fn add_link_locked(&self, state: &mut State, link: &'static LinkEnd) {
+        state.links.retain(|known| known.is_alive());
         if link.is_alive() && !state.links.iter().any(|known| core::ptr::eq(*known, link)) {
             state.links.push(link);
             self.add_channel(link.channel(), 0);

@@ -56,8 +56,13 @@ impl LinkEnd {
         let mut byte = [0];
         let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
         // A peer that was killed before it read all its doorbells shows as a reset, once.
+        let seen = self.channel.with(|fd| sys::receive(fd, &mut byte, flags));
+        // Without a channel of its own this process can not tell, unless it was told.
+        let Some(seen) = seen else {
+            return self.is_alive();
+        };
         let alive = !matches!(
-            sys::receive(self.channel(), &mut byte, flags),
+            seen,
             Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)
         );
         if !alive {
@@ -80,7 +85,7 @@ impl LinkEnd {
         }
         state.free.clear();
         drop(state);
-        attach::drop_kept(self.channel());
+        self.channel.end();
         if self.live.load(Ordering::Acquire) == 0 {
             self.drop_memory();
             self.vacate();
@@ -107,14 +112,13 @@ impl LinkEnd {
     /// sockets of the child are `used` over it: it may hand them on.
     pub fn close_in_child(&self, used: bool) {
         self.state.reset();
+        self.reading.reset();
         if let Some(mut state) = self.state.lock() {
             for lent in &mut state.slots {
                 attach::drop_kept(core::mem::replace(&mut lent.anchor, -1));
             }
         }
-        if self.is_alive() {
-            attach::drop_kept(self.channel());
-        }
+        self.channel.end_in_child();
         if !used {
             self.drop_memory();
         }

@@ -87,17 +87,22 @@ impl LinkEnd {
                 )
                 .is_ok();
         if (slept || claimed && indices.asleep.load(Ordering::Relaxed) == asleep::AWAKE)
-            && let Err(libc::EPIPE | libc::ECONNRESET) =
-                sys::send(self.channel(), &[0], libc::MSG_DONTWAIT)
+            && let Some(Err(libc::EPIPE | libc::ECONNRESET)) = self.ring()
         {
             self.fail();
         }
         true
     }
 
+    /// The doorbell.
+    fn ring(&self) -> Option<Result<usize, i32>> {
+        self.channel
+            .with(|fd| sys::send(fd, &[0], libc::MSG_DONTWAIT))
+    }
+
     /// (client) Wakes a claimed server for nothing: the connection did not come about.
     pub fn unclaim(&self) {
-        let _ = sys::send(self.channel(), &[0], libc::MSG_DONTWAIT);
+        self.ring();
     }
 
     /// (server) Says that this end is awake: in an event loop, or for how long nobody knows.
@@ -114,14 +119,11 @@ impl LinkEnd {
     /// (server) The other end sees that no more connections will be taken. Those that were
     /// announced still can.
     pub fn hang_up(&self) {
-        // SAFETY: no pointers.
-        let _ = unsafe {
+        self.channel.with(|fd| {
             let how = sys::int(libc::SHUT_WR);
-            sys::raw(
-                libc::SYS_shutdown,
-                [sys::int(self.channel()), how, 0, 0, 0, 0],
-            )
-        };
+            // SAFETY: no pointers.
+            let _ = unsafe { sys::raw(libc::SYS_shutdown, [sys::int(fd), how, 0, 0, 0, 0]) };
+        });
     }
 
     /// (server) Whether connections wait to be taken.
@@ -144,6 +146,10 @@ impl LinkEnd {
     /// (server) Takes new connections, calling `each` with the listener and the loan.
     pub fn take_jobs(&self, mut each: impl FnMut(u32, Loan)) {
         let Some((indices, elements)) = self.queue(Role::Client) else {
+            return;
+        };
+        // `None` in a handler that interrupted the reading: who was interrupted looks again.
+        let Some(_reading) = self.reading.lock() else {
             return;
         };
         let mut batch = [Nqe::default(); 32];
@@ -182,7 +188,7 @@ impl LinkEnd {
         }
         let pair = slot.meta.anchor.load(Ordering::Relaxed);
         if !self.has_anchor(handle.index, pair) {
-            self.read_channel();
+            self.read();
         }
         let mut state = self.state.lock()?;
         let lent = state.slots.get_mut(handle.index as usize)?;
@@ -219,10 +225,20 @@ impl LinkEnd {
 
     /// Reads doorbells and anchors from the channel, and notices the end of the other process.
     pub fn read_channel(&self) {
+        if let Some(_reading) = self.reading.lock() {
+            self.read();
+        }
+    }
+
+    /// As [`Self::read_channel`], for who holds `reading`.
+    fn read(&self) {
         loop {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut descriptors = [-1; sys::MOST];
-            let got = limits::receive_message(self.channel(), &mut bytes, &mut descriptors);
+            let got = self
+                .channel
+                .with(|fd| limits::receive_message(fd, &mut bytes, &mut descriptors));
+            let Some(got) = got else { return };
             match got {
                 // What was announced before the end is still to be accepted.
                 Ok((0, _)) if self.role == Role::Server && self.has_jobs() => return,

@@ -17,6 +17,7 @@ use netchannel_ring::arena::Arena;
 use netchannel_ring::queue::{Consumer, Producer};
 use netchannel_shm::Region;
 
+use crate::channel::Channel;
 use crate::lock::Lock;
 use crate::{attach, sys};
 
@@ -35,7 +36,7 @@ pub struct LinkEnd {
     /// The memfd, to hand connections on; kept while sockets of this process use the link.
     memory: AtomicI32,
     /// The link channel: doorbells, more anchors, and the news that the other process ended.
-    channel: AtomicI32,
+    channel: Channel,
     /// The listener it was made for.
     pub listener: u32,
     /// Process that holds this end; forked children use its sockets but not its ledger.
@@ -56,6 +57,9 @@ pub struct LinkEnd {
     pooled: AtomicUsize,
     /// Cells in use, a bit each.
     cells: AtomicU32,
+    /// (server) Held while the channel is read and jobs are taken: an anchor that one thread has read is in the pool before another
+    /// looks for it there.
+    reading: Lock<()>,
     state: Lock<State>,
 }
 
@@ -179,7 +183,7 @@ impl LinkEnd {
             layout,
             region,
             memory: AtomicI32::new(attach::keep(memory)),
-            channel: AtomicI32::new(attach::keep(channel)),
+            channel: Channel::new(channel),
             listener,
             owner: attach::process(),
             dead: AtomicBool::new(false),
@@ -190,20 +194,21 @@ impl LinkEnd {
             checked: AtomicU64::new(0),
             pooled: AtomicUsize::new(0),
             cells: AtomicU32::new(0),
+            reading: Lock::new(()),
             state: Lock::new(state),
         })
     }
 
-    /// The link channel: doorbells, more anchors, and the news that the other process ended.
+    /// The number of the link channel, -1 after the end of the link.
     pub fn channel(&self) -> i32 {
-        self.channel.load(Ordering::Relaxed)
+        self.channel.number()
     }
 
     /// A descriptor of the library has moved.
     pub fn relocate(&self, from: i32, to: i32) {
-        for word in [&self.channel, &self.memory] {
-            let _ = word.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
-        }
+        self.channel.relocate(from, to);
+        let (order, memory) = (Ordering::Relaxed, &self.memory);
+        let _ = memory.compare_exchange(from, to, order, order);
         if let Some(mut state) = self.state.lock()
             && let Some(lent) = state.slots.iter_mut().find(|lent| lent.anchor == from)
         {

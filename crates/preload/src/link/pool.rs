@@ -211,14 +211,11 @@ impl LinkEnd {
             words[1 + index / 2] |= u64::from(*number) << (32 * (index % 2));
         }
         let message = Message::new(Operation::Anchors, 0, words);
-        let sent = made > 0
-            && sys::send_message(
-                self.channel(),
-                &message.to_bytes(),
-                theirs.get(..made)?,
-                libc::MSG_DONTWAIT,
-            )
-            .is_ok();
+        let send = |fd| {
+            let theirs = theirs.get(..made).unwrap_or(&[]);
+            sys::send_message(fd, &message.to_bytes(), theirs, libc::MSG_DONTWAIT)
+        };
+        let sent = made > 0 && self.channel.with(send).is_some_and(|sent| sent.is_ok());
         theirs.iter().take(made).for_each(|fd| sys::close(*fd));
         for (index, number) in slots.iter().enumerate().take(count) {
             if sent && index < made {

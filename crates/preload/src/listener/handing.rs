@@ -43,7 +43,7 @@ impl Listener {
         words[0] = u64::from(self.number);
         let mut none = [-1; sys::MOST];
         let _ = attach::request(Operation::Unlisten, words, &[], &mut none);
-        attach::drop_kept(self.channel());
+        self.channel.end();
         self.bell.silence();
     }
 
@@ -62,7 +62,7 @@ impl Listener {
         words[2] = u64::from(pending.loan.handle.index);
         words[3] = u64::from(to_next_image);
         // A connection that came without its link's channel goes on with another's.
-        let spare = if pending.link.is_own() {
+        let spare = if pending.link.is_own() && pending.link.is_alive() {
             None
         } else {
             sys::socket_pair(libc::SOCK_SEQPACKET).ok()

@@ -1,7 +1,5 @@
 //! The links and listeners of this process: which there are, and what all of them are asked at once.
 
-use core::sync::atomic::Ordering;
-
 use netchannel_abi::link::Role;
 use netchannel_abi::message::Operation;
 
@@ -211,6 +209,7 @@ pub fn reset_in_child() {
         link.close_in_child(used.iter().any(|one| core::ptr::eq(*one, link)));
     }
     for listener in &registry.listeners {
+        listener.channel.reset_in_child();
         listener.watchers.reset();
         listener.bell.silence();
         listener.kernel_tells();
@@ -227,8 +226,7 @@ pub fn relocate(from: i32, to: i32) {
         link.relocate(from, to);
     }
     for listener in &registry.listeners {
-        let (order, channel) = (Ordering::Relaxed, &listener.channel);
-        let _ = channel.compare_exchange(from, to, order, order);
+        listener.channel.relocate(from, to);
         listener.bell.relocate(from, to);
         listener.pending.relocate(from, to);
     }

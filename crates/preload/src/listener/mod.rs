@@ -5,7 +5,7 @@ mod handing;
 mod links;
 mod waiting;
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
@@ -13,6 +13,7 @@ use netchannel_abi::link::Role;
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation, listen_flags};
 
 use crate::bell::Bell;
+use crate::channel::Channel;
 use crate::epoll::EpollSet;
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
@@ -44,7 +45,7 @@ pub struct Listener {
     /// The daemon's number.
     pub number: u32,
     /// Where the daemon's offers come; shared with forked children and other holders.
-    channel: AtomicI32,
+    channel: Channel,
     /// Where it listens.
     pub address: Address,
     /// Not closed by this process.
@@ -76,7 +77,7 @@ impl Listener {
         let (number, channel) = Self::announce(fd, &address, backlog)?;
         let made: &'static Self = Box::leak(Box::new(Self {
             number,
-            channel: AtomicI32::new(attach::keep(channel)),
+            channel: Channel::new(channel),
             address,
             open: AtomicBool::new(true),
             turns: AtomicU64::new(0),
@@ -207,9 +208,9 @@ impl Listener {
         }
     }
 
-    /// Where the daemon's offers come; shared with forked children and other holders.
+    /// The number of the channel on which the daemon's offers come, -1 when the listener is closed.
     pub fn channel(&self) -> i32 {
-        self.channel.load(Ordering::Relaxed)
+        self.channel.number()
     }
 
     /// Takes the daemon's offers. True when any came.
@@ -218,8 +219,12 @@ impl Listener {
         loop {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut fds = [-1; sys::MOST];
-            let got = limits::receive_message(self.channel(), &mut bytes, &mut fds);
-            let Ok((length, count)) = got else { return any };
+            let got = self
+                .channel
+                .with(|fd| limits::receive_message(fd, &mut bytes, &mut fds));
+            let Some(Ok((length, count))) = got else {
+                return any;
+            };
             if length == 0 {
                 return any;
             }

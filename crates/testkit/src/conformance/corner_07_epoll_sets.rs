@@ -26,6 +26,7 @@ cases! {
         corner_07_out_before_fork,
         corner_07_mixed_with_pipes_and_eventfds,
         corner_07_two_hundred_sockets_in_one_set,
+        corner_07_many_come_after_a_client_whose_end_poll_saw,
     ];
 }
 
@@ -413,5 +414,63 @@ fn corner_07_two_hundred_sockets_in_one_set(family: Family) {
         told.sort_unstable();
         assert_eq!(told, expected);
         assert_eq!(sys::epoll_wait(set, 64, 0), Ok(Vec::new()));
+    }
+}
+
+/// The set is not told of the first client's end, and shall not take the second for it.
+fn corner_07_many_come_after_a_client_whose_end_poll_saw(family: Family) {
+    (0..4).for_each(|_| come_after_an_end(family));
+}
+
+fn come_after_an_end(family: Family) {
+    const FIRST: usize = 16;
+    const MORE: usize = 30;
+    let (address, go_on) = (Baton::new(), Baton::new());
+    let server_task = sys::getpid();
+    let learn = || family.loopback(u16::try_from(address.receive()).unwrap());
+    let early = fork_child(|| {
+        let client = connect_to(learn());
+        expect_end(client);
+    });
+    let late = fork_child(|| {
+        go_on.take();
+        let to = learn();
+        let mut clients: Vec<_> = (0..FIRST).map(|_| connect_to(to)).collect();
+        clients
+            .iter()
+            .for_each(|client| expect_bytes(*client, b"!"));
+        await_asleep(server_task);
+        clients.extend((0..MORE).map(|_| connect_to(to)));
+        for (index, client) in clients.iter().enumerate() {
+            send_pattern(*client, index, 100);
+        }
+        clients
+            .iter()
+            .skip(FIRST)
+            .for_each(|client| expect_bytes(*client, b"!"));
+    });
+    let (listening, at) = listener_with(family, 128);
+    let set = set_of(&[(listening, IN)]);
+    address.send(u64::from(at.port()));
+    assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
+    let served = sys::accept(listening).unwrap();
+    assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
+    sys::close(served).unwrap();
+    early.join();
+    expect_quiet(listening, libc::POLLIN);
+
+    address.send(u64::from(at.port()));
+    go_on.pass();
+    for index in 0..FIRST + MORE {
+        assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
+        let server = sys::accept(listening).unwrap();
+        send_all(server, b"!");
+        if index >= FIRST {
+            expect_pattern(server, index, 100);
+        }
+    }
+    late.join();
+    for descriptor in [set, listening] {
+        sys::close(descriptor).unwrap();
     }
 }

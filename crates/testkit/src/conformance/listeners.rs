@@ -1,7 +1,9 @@
 //! Listeners: who gets a connection, and what becomes of those nobody took.
 
+use std::collections::BTreeSet;
+
 use netchannel_testkit::support::*;
-use netchannel_testkit::sys::{self, Errno};
+use netchannel_testkit::sys::{self, Errno, IN};
 
 use crate::registry::cases;
 
@@ -9,6 +11,7 @@ cases! {
     families: [
         listeners_close_resets_pending,
         listeners_process_exit_resets_pending,
+        listeners_process_exit_resets_pending_in_a_set,
         listeners_pending_in_order,
         listeners_dup_keeps_listening,
         listeners_close_and_listen_again_same_port,
@@ -61,6 +64,53 @@ fn listeners_process_exit_resets_pending(family: Family) {
         sys::recv(client, &mut [0_u8; 4], 0),
         Err(Errno(libc::ECONNRESET))
     );
+}
+
+/// Some were accepted, the others never, but all have something to say.
+fn listeners_process_exit_resets_pending_in_a_set(family: Family) {
+    const ACCEPTED: usize = 20;
+    const PENDING: usize = 30;
+    let (ready, go) = (Baton::new(), Baton::new());
+    let child = fork_child(|| {
+        let (listening, address) = listener_with(family, 128);
+        ready.send(u64::from(address.port()));
+        for _ in 0..ACCEPTED {
+            expect_bytes(sys::accept(listening).unwrap(), b"hello");
+        }
+        ready.pass();
+        go.take();
+    });
+    let address = family.loopback(u16::try_from(ready.receive()).unwrap());
+    let set = sys::epoll_create().unwrap();
+    let join = |index: usize| {
+        let client = connect_to(address);
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, index as u64).unwrap();
+        send_all(client, b"hello");
+        client
+    };
+    let mut clients: Vec<_> = (0..ACCEPTED).map(join).collect();
+    ready.take();
+    clients.extend((ACCEPTED..ACCEPTED + PENDING).map(join));
+    assert_eq!(sys::epoll_wait(set, 64, 50), Ok(Vec::new()));
+    go.pass();
+    child.join();
+    let mut left: BTreeSet<u64> = (0..clients.len() as u64).collect();
+    while !left.is_empty() {
+        let told = sys::epoll_wait(set, 64, 10_000).unwrap();
+        assert!(!told.is_empty(), "nothing told of {left:?}");
+        for event in told {
+            let index = usize::try_from(event.data).unwrap();
+            let ended = sys::recv(clients[index], &mut [0_u8; 4], 0);
+            let expected = if index < ACCEPTED {
+                Ok(0)
+            } else {
+                Err(Errno(libc::ECONNRESET))
+            };
+            assert_eq!(ended, expected, "connection {index}");
+            left.remove(&event.data);
+            sys::close(clients[index]).unwrap();
+        }
+    }
 }
 
 fn listeners_pending_in_order(family: Family) {
