@@ -4,7 +4,7 @@
 //!
 //! | operation | words of the request | words of the answer | descriptors |
 //! |---|---|---|---|
-//! | Attach | 0 version, 1 layout hash, 2 process id, 3-4 name (16 bytes) | 0 program, 1 entries of the region, 2 tenant, 3 region | <- program region, directory (read-only) |
+//! | Attach | 0 version, 1 layout hash, 2 process id, 3-4 name (16 bytes), 5 entries of the region that comes with it or 0 | 0 program, 1 entries of the region, 2 tenant, 3 region | -> the program region, if there is one; <- program region, unless it came; directory (read-only) |
 //! | Adopt | 0 listeners in the list, 1-11 their numbers (two 32-bit per word) | | -> the daemon's end of a new attach socket for a child |
 //! | Listen | 0-2 address, 3 socket cookie of the TCP listener, 4 backlog, 5 flags | 0 listener | <- the program's end of the accept channel |
 //! | Unlisten | 0 listener, or 0 for all that were not announced after an exec | | |
@@ -15,7 +15,9 @@
 //! | Lookup | 0 cookie of the anchor, 1 not 0 when it is looked up again | 0-6 as deposited, 7 entries of the region, 8 slots, 9 arena bytes | <- link, program region |
 //!
 //! A deposit is for one process: it is looked up as often as it was left. Attach is said again on
-//! the same socket by the new image after an exec.
+//! the same socket by the new image after an exec. A region comes from a child, which shares its
+//! parent's, and from a program that knew another daemon. No two daemons give the same numbers to
+//! regions, links and listeners: each begins somewhere else.
 //!
 //! On an accept channel the daemon sends `Offer`: 0 link, 1 listener, 2 slots, 3 arena bytes,
 //! 4 anchors that follow, 5 program, 6 first slot, 7 whether it is one connection of a link that

@@ -10,6 +10,7 @@ use crate::locals;
 use crate::metrics::Metrics;
 use crate::options::{Options, ServeError};
 use crate::outside::Outside;
+use crate::peers::chance;
 use crate::program::Credentials;
 use crate::relay::Relay;
 use crate::watch::{Happening, Subject, Watch};
@@ -93,7 +94,8 @@ impl Daemon {
             .transpose();
         let hosts = hosts.map_err(ServeError::Events)?.map(Rc::new);
         let core = CoreEngine::new(options.limits, relay, hosts.clone());
-        let core = core.map_err(ServeError::Memory)?;
+        let mut core = core.map_err(ServeError::Memory)?;
+        core.number_from(chance());
         let watch = Watch::new().map_err(ServeError::Events)?;
         let bound = Bound::new(&options.socket)?;
         let pair = || UnixStream::pair().map_err(|error| ServeError::Events(from_io(&error)));

@@ -291,6 +291,54 @@ fn what_is_deposited_is_found_once() {
     assert_eq!(other.status_of(Operation::Lookup, &[41]), none);
 }
 
+/// Attaches with a region of its own, of `entries`.
+fn bring(client: &mut Client, region: &OwnedFd, entries: u64) -> Option<support::Answer> {
+    let words = [u64::from(VERSION), LAYOUT_HASH, 1, 0, 0, entries];
+    client.ask(Operation::Attach, &words, &[region.as_fd()])
+}
+
+#[test]
+fn a_program_of_another_daemon_brings_its_region() {
+    let former = Served::new(small(), None);
+    let mut there = Client::connect(&former);
+    let (_, mut given) = there.attach();
+    let region = given.remove(0);
+    let served = Served::new(small(), None);
+    let mut one = Client::connect(&served);
+    let (answer, descriptors) = bring(&mut one, &region, 64).unwrap();
+    assert_eq!((answer.status, answer.words[1]), (0, 64));
+    assert_eq!(descriptors.len(), 1, "the directory alone");
+    let (listener, _accepts) = one.listen(4020, 77);
+    assert_eq!(listed(&descriptors[0], 4020).len(), 1);
+    // A process that shares it has the same one.
+    let mut other = Client::connect(&served);
+    let (again, _) = bring(&mut other, &region, 64).unwrap();
+    assert_eq!(again.words[3], answer.words[3]);
+    assert_ne!(again.words[0], answer.words[0]);
+    assert_eq!(other.listen(4020, 77).0, listener, "by its cookie");
+}
+
+#[test]
+fn what_is_no_region_detaches_who_brings_it() {
+    let served = Served::new(small(), None);
+    let (_, mut given) = Client::connect(&served).attach();
+    let (directory, region) = (given.remove(1), given.remove(0));
+    for (what, entries) in [
+        (&directory, 64),
+        (&region, 65),
+        (&region, u64::MAX),
+        (&region, 1 << 30),
+    ] {
+        let mut client = Client::connect(&served);
+        let answer = bring(&mut client, what, entries);
+        assert!(
+            answer.is_none_or(|(answer, _)| answer.status != 0),
+            "{entries}"
+        );
+    }
+    assert_eq!(Client::connect(&served).attach().0.status, 0);
+}
+
 #[test]
 fn after_an_exec_only_what_is_announced_again_is_held() {
     let served = Served::new(small(), None);

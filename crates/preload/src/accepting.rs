@@ -8,7 +8,7 @@ use crate::connection;
 use crate::listener::{self, Listener};
 use crate::signals::Held;
 use crate::socket::{Socket, status};
-use crate::{cancel, poll, signals, sys};
+use crate::{cancel, poll, renewal, signals, sys};
 
 /// What an accept found.
 pub enum Accepted {
@@ -26,6 +26,7 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
     let Some(listener) = socket.listener() else {
         return Ok(Accepted::Kernel(fd));
     };
+    renewal::follow();
     let blocking = !socket.has(status::NONBLOCKING);
     let accepted = look(fd, socket, listener, flags);
     if blocking && socket.has(status::SHARED) {

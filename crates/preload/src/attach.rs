@@ -9,14 +9,14 @@ use netchannel_shm::{Access, Region};
 
 use crate::lock::Lock;
 use crate::table::{self, Kind, Word};
-use crate::{clock, holders, limits, socket, sys};
+use crate::{clock, holders, limits, ports, renewal, socket, sys};
 
 /// What the daemon gave this program.
 pub struct Attachment {
     /// The daemon's number for the region.
     pub number: u64,
-    /// The program's own region.
-    pub region: Region,
+    /// The program's own region, whichever daemon made it.
+    pub region: &'static Region,
     /// Entries it has.
     pub entries: usize,
     /// The listeners of all programs.
@@ -25,6 +25,8 @@ pub struct Attachment {
 
 static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
 static CONTROL: AtomicI32 = AtomicI32::new(-1);
+/// The memfd of the region, for a daemon that did not make it.
+static MEMORY: AtomicI32 = AtomicI32::new(-1);
 /// Whether the process itself has said Attach on its control socket.
 static ATTACHED: AtomicBool = AtomicBool::new(false);
 /// Whether the daemon knows the process as a child of one that was attached: enough to let listeners go.
@@ -241,15 +243,21 @@ fn connect() -> bool {
             let entries = usize::try_from(message.words[1]).unwrap_or(0).min(1 << 22);
             let region = Region::map(received[0], program::size(entries), Access::ReadWrite);
             let directory = Region::map(received[1], directory::SIZE, Access::ReadOnly);
-            received.iter().take(2).for_each(|fd| sys::close(*fd));
+            sys::close(received[1]);
             match (region, directory) {
-                (Ok(region), Ok(directory)) => Some(Attachment {
-                    number: message.words[3],
-                    region,
-                    entries,
-                    directory,
-                }),
-                _ => None,
+                (Ok(region), Ok(directory)) => {
+                    MEMORY.store(keep(received[0]), Ordering::Release);
+                    Some(Attachment {
+                        number: message.words[3],
+                        region: Box::leak(Box::new(region)),
+                        entries,
+                        directory,
+                    })
+                }
+                _ => {
+                    sys::close(received[0]);
+                    None
+                }
             }
         }
         Ok((_, count)) => {
@@ -284,6 +292,20 @@ pub fn request(
     received: &mut [i32; sys::MOST],
 ) -> Result<(Message, usize), i32> {
     let _guard = TALK.lock().ok_or(libc::EDEADLK)?;
+    let known = operation == Operation::Unlisten && ADOPTED.load(Ordering::Acquire);
+    let fd = reach(!known)?;
+    let (answer, count) =
+        exchange(fd, operation, words, send, received).inspect_err(|_| forget_control())?;
+    if answer.status != 0 {
+        received.iter().take(count).for_each(|fd| sys::close(*fd));
+        return Err(i32::try_from(answer.status).unwrap_or(libc::EPROTO));
+    }
+    Ok((answer, count))
+}
+
+/// The control socket of a daemon that serves; one that knows the program's region, where that is
+/// `wanted`. The caller holds `TALK`.
+fn reach(wanted: bool) -> Result<i32, i32> {
     let mut fd = CONTROL.load(Ordering::Acquire);
     if fd < 0 {
         if clock::now() < RETRY_AT.load(Ordering::Relaxed) {
@@ -298,30 +320,69 @@ pub fn request(
         ATTACHED.store(false, Ordering::Release);
         ADOPTED.store(false, Ordering::Release);
     }
-    let known = operation == Operation::Unlisten && ADOPTED.load(Ordering::Acquire);
-    if !known && !ATTACHED.load(Ordering::Acquire) {
-        let mut own = [-1; sys::MOST];
-        let (answer, count) = exchange(fd, Operation::Attach, attach_words(), &[], &mut own)
-            .inspect_err(|_| forget_control())?;
-        // A child keeps the sockets of the region it shares with its parent.
-        own.iter().take(count).for_each(|fd| sys::close(*fd));
-        if answer.status != 0 {
-            forget_control();
-            return Err(i32::try_from(answer.status).unwrap_or(libc::EPROTO));
-        }
+    if wanted && !ATTACHED.load(Ordering::Acquire) {
+        introduce(fd).inspect_err(|_| forget_control())?;
         ATTACHED.store(true, Ordering::Release);
     }
-    let (answer, count) =
-        exchange(fd, operation, words, send, received).inspect_err(|_| forget_control())?;
+    Ok(fd)
+}
+
+/// Attaches with the region that there is: in a child to the daemon of its parent, or to one that
+/// serves after another.
+fn introduce(fd: i32) -> Result<(), i32> {
+    let own = current().ok_or(libc::ENOTCONN)?;
+    let mut words = attach_words();
+    words[5] = own.entries as u64;
+    let memory = MEMORY.load(Ordering::Acquire);
+    let mut received = [-1; sys::MOST];
+    let (answer, count) = exchange(fd, Operation::Attach, words, &[memory], &mut received)?;
+    let directory = match (answer.status, count) {
+        (0, 1) => Region::map(received[0], directory::SIZE, Access::ReadOnly),
+        _ => Err(netchannel_shm::ShmError::NotSealed),
+    };
+    received.iter().take(count).for_each(|fd| sys::close(*fd));
     if answer.status != 0 {
-        received.iter().take(count).for_each(|fd| sys::close(*fd));
         return Err(i32::try_from(answer.status).unwrap_or(libc::EPROTO));
     }
-    Ok((answer, count))
+    let directory = directory.map_err(|_| libc::EPROTO)?;
+    if answer.words[3] == own.number {
+        return Ok(());
+    }
+    // Another daemon. Who still looks into the former directory finds nothing there.
+    let renewed = Attachment {
+        number: answer.words[3],
+        directory,
+        ..*own
+    };
+    ATTACHMENT.store(Box::into_raw(Box::new(renewed)), Ordering::Release);
+    own.directory.vacate();
+    ports::forget();
+    Ok(())
+}
+
+/// Whether a daemon serves that knows the program, looked for now if need be.
+pub fn is_served() -> bool {
+    TALK.lock().is_some_and(|_guard| reach(true).is_ok())
+}
+
+/// Lets go of the control socket if the daemon has closed it.
+pub fn forget_if_gone() {
+    let Some(_guard) = TALK.lock() else { return };
+    let fd = CONTROL.load(Ordering::Acquire);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+    let gone = fd < 0
+        || matches!(
+            sys::receive(fd, &mut [0], flags),
+            Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)
+        );
+    if gone {
+        forget_control();
+    }
 }
 
 fn forget_control() {
     drop_kept(CONTROL.swap(-1, Ordering::AcqRel));
+    renewal::daemon_is_gone();
 }
 
 /// The control socket of this process, or -1.
@@ -354,5 +415,7 @@ pub fn adopt_in_child(adopted: i32) {
 pub fn relocate(from: i32, to: i32) {
     // Nobody talks on it meanwhile.
     let _guard = TALK.lock();
-    let _ = CONTROL.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    for word in [&CONTROL, &MEMORY] {
+        let _ = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }

@@ -50,6 +50,7 @@ mod pump;
 mod real;
 mod receiver;
 mod relocate;
+mod renewal;
 mod rights;
 mod signals;
 mod socket;

@@ -9,21 +9,36 @@ use crate::{attach, sys};
 
 struct Ports {
     free: VecDeque<u16>,
+    /// First and number of each block that the daemon gave.
+    blocks: Vec<(u16, u16)>,
     process: u32,
 }
 
 static PORTS: Lock<Ports> = Lock::new(Ports {
     free: VecDeque::new(),
+    blocks: Vec::new(),
     process: 0,
 });
 
 const BLOCK: u64 = 256;
 
+impl Ports {
+    fn clear(&mut self) {
+        self.free.clear();
+        self.blocks.clear();
+    }
+
+    fn has_block_of(&self, port: u16) -> bool {
+        let holds = |&(first, count): &(u16, u16)| port.wrapping_sub(first) < count;
+        self.blocks.iter().any(holds)
+    }
+}
+
 /// A port that no other virtual connection of this host uses.
 pub fn take() -> Option<u16> {
     let mut ports = PORTS.lock()?;
     if ports.process != attach::process() {
-        ports.free.clear();
+        ports.clear();
         ports.process = attach::process();
     }
     if ports.free.is_empty() {
@@ -33,6 +48,7 @@ pub fn take() -> Option<u16> {
         let (answer, _) = attach::request(Operation::Ports, words, &[], &mut none).ok()?;
         let first = u16::try_from(answer.words[0]).ok()?;
         let count = u16::try_from(answer.words[1].min(BLOCK)).ok()?;
+        ports.blocks.push((first, count));
         ports
             .free
             .extend((0..count).filter_map(|index| first.checked_add(index)));
@@ -46,8 +62,16 @@ pub fn give(port: u16, process: u32) {
         && let Some(mut ports) = PORTS.lock()
         && ports.process == process
         && process == attach::process()
+        && ports.has_block_of(port)
     {
         ports.free.push_back(port);
+    }
+}
+
+/// Another daemon gives out the same ports: those of the last one are used no more.
+pub fn forget() {
+    if let Some(mut ports) = PORTS.lock() {
+        ports.clear();
     }
 }
 

@@ -1,92 +1,30 @@
 //! Children that end without closing what they hold leave nothing in the books of those that go on: no entry, no slot, no ring. This
 //! test runs itself under NetChannel, with room for few connections, and asks the daemon what it sees.
 
+mod served;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use netchannel_testkit::runner::{PrivateDaemon, find_netchannel};
 use netchannel_testkit::support::pattern;
-use serde_json::Value;
+use served::Served;
 
-/// Names the subject.
-const SUBJECT: &str = "NETCHANNEL_TEST_SUBJECT";
 /// Room for connections at a time, a tenth of those that there will be.
 const ROOM: [&str; 4] = ["--slots", "32", "--sockets-per-program", "64"];
 const CONNECTIONS: usize = 320;
 /// Too much for a ring that nobody has to be lent.
 const LARGE: usize = 16 << 10;
 
-/// A subject that has done its work and waits to be let go.
-struct Running {
-    child: Child,
-    program: std::path::PathBuf,
-    daemon: PrivateDaemon,
-}
-
-impl Running {
-    /// Nothing where no `netchannel` is built.
-    fn start(subject: &str) -> Option<Self> {
-        let own = std::env::current_exe().unwrap();
-        let Some(program) = find_netchannel(own.parent().unwrap()) else {
-            println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
-            return None;
-        };
-        let daemon = PrivateDaemon::start_with(&program, &ROOM).expect("a folder and the daemon");
-        let mut command = Command::new(&program);
-        let mut child = command
-            .args(["run", "--require", "--socket"])
-            .arg(daemon.socket())
-            .arg("--")
-            .arg(&own)
-            .args(["--exact", "subject", "--nocapture"])
-            .env(SUBJECT, subject)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let done = output.lines().any(|line| line.unwrap().contains("done"));
-        assert!(done, "{subject} failed");
-        Some(Self {
-            child,
-            program,
-            daemon,
-        })
-    }
-
-    fn ask(&self, words: &[&str]) -> Value {
-        let socket: &Path = &self.daemon.socket();
-        let asked = Command::new(&self.program)
-            .args(words)
-            .arg("--json")
-            .arg("--socket")
-            .arg(socket)
-            .output()
-            .unwrap();
-        serde_json::from_slice(&asked.stdout).unwrap()
-    }
-
-    /// Virtual connections that are shown.
-    fn connections(&self) -> usize {
-        let shown = self.ask(&["ss"]);
-        let sockets = shown.as_array().or_else(|| shown["sockets"].as_array());
-        let is_virtual = |socket: &&Value| socket["path"] == "virtual";
-        sockets.unwrap().iter().filter(is_virtual).count()
-    }
-
-    fn end(mut self) {
-        drop(self.child.stdin.take());
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
 fn nothing_is_left_of(subject: &str) {
-    let Some(running) = Running::start(subject) else {
+    let Some(running) = Served::start(&ROOM) else {
         return;
     };
+    // It has done its work when it says so, and waits to be let go.
+    let mut child = running.run(subject);
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let done = output.lines().any(|line| line.unwrap().contains("done"));
+    assert!(done, "{subject} failed");
     let begun = Instant::now();
     while running.connections() > 0 {
         let waited = begun.elapsed() < Duration::from_secs(30);
@@ -98,7 +36,8 @@ fn nothing_is_left_of(subject: &str) {
     for reason in ["quota", "link-failed"] {
         assert!(!status.contains(reason), "{status}");
     }
-    running.end();
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]
@@ -118,14 +57,14 @@ fn who_was_there_when_others_came_and_went() {
 
 #[test]
 fn subject() {
-    match std::env::var(SUBJECT).as_deref() {
+    match served::part().as_deref() {
         // SAFETY: ends the process at once, as the kernel would.
-        Ok("leaves") => each_has_a_child(|| unsafe { libc::_exit(0) }),
+        Some("leaves") => each_has_a_child(|| unsafe { libc::_exit(0) }),
         // SAFETY: as above.
-        Ok("killed") => each_has_a_child(|| unsafe {
+        Some("killed") => each_has_a_child(|| unsafe {
             libc::kill(libc::getpid(), libc::SIGKILL);
         }),
-        Ok("bystanders") => bystanders(),
+        Some("bystanders") => bystanders(),
         _ => return,
     }
     println!("done");

@@ -117,6 +117,15 @@ impl CoreEngine {
         })
     }
 
+    /// Numbers of listeners, links and regions go on from here: programs that knew another daemon
+    /// shall not take its numbers for this one's.
+    pub const fn number_from(&mut self, origin: u32) {
+        self.last_listener = origin;
+        // Readers of JSON have 53 bits.
+        self.last_link = (origin as u64) << 20;
+        self.last_region = self.last_link;
+    }
+
     /// Handles one request of program `number`. `lost` says that descriptors beside it were lost.
     ///
     /// # Errors
@@ -131,6 +140,8 @@ impl CoreEngine {
         let operation = Operation::from_word(message.operation);
         let operation = operation.ok_or(Refusal::Fault("an operation that does not exist"))?;
         let wanted = match operation {
+            // A region comes with its size.
+            Operation::Attach => usize::from(message.words[5] != 0),
             Operation::Adopt | Operation::Deposit => 1,
             Operation::Reoffer => 3,
             _ => 0,
@@ -145,7 +156,7 @@ impl CoreEngine {
         let words = &message.words;
         match operation {
             // A second one comes from the same process after an exec.
-            Operation::Attach => self.attach(number, words),
+            Operation::Attach => self.attach(number, words, descriptors),
             _ if !attached => Err(Refusal::Fault("a request before Attach")),
             Operation::Adopt => self.adopt(number, words, descriptors),
             Operation::Listen => self.listen(number, words),

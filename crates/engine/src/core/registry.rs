@@ -1,6 +1,7 @@
 //! Programs come, fork and go.
 
 use super::{Answer, CoreEngine, Refusal, narrow};
+use crate::limits::Limits;
 use crate::memory;
 use crate::program::{Credentials, Estate, Program, shown_name};
 use netchannel_abi::program::RELAY;
@@ -47,7 +48,12 @@ impl CoreEngine {
         Ok(self.last_program)
     }
 
-    pub(super) fn attach(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+    pub(super) fn attach(
+        &mut self,
+        number: u32,
+        words: &[u64; 14],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, Refusal> {
         let [version, layout, process, ..] = *words;
         if version != u64::from(VERSION) || layout != LAYOUT_HASH {
             if self.mismatches.len() < 64 && self.mismatches.insert((version, layout)) {
@@ -70,27 +76,29 @@ impl CoreEngine {
             }
             return Err(Refusal::Errno(Errno::NONET));
         }
-        let user = program.credentials.user;
-        let entries = self.limits.entries;
-        let (region, size) = memory::program_region(entries)?;
-        let handed = Rc::new(region.try_clone().map_err(|error| from_io(&error))?);
-        self.last_region += 1;
-        let estate = Rc::new(Estate {
-            program: number,
-            user,
-            number: self.last_region,
-            region,
-            size,
-            entries,
-            ports: RefCell::new(Vec::new()),
-            links: Cell::new(0),
-        });
+        let mut descriptors = descriptors.into_iter();
+        let (estate, shared) = match descriptors.next() {
+            Some(region) => self.brought(number, region, words[5])?,
+            None => (self.new_estate(number)?, None),
+        };
+        let mut answer = Answer::default();
+        if words[5] == 0 {
+            let handed = estate.region.try_clone();
+            let handed = handed.map_err(|error| from_io(&error))?;
+            answer.descriptors.push(Rc::new(handed));
+        }
+        answer.descriptors.push(self.directory.descriptor());
+        // The sockets of a shared one; what else it is given is its own.
+        let shown = shared.as_ref().unwrap_or(&estate);
+        answer.words[0] = u64::from(number);
+        answer.words[1] = u64::from(shown.entries);
+        answer.words[2] = u64::from(self.program(number)?.credentials.user);
+        answer.words[3] = shown.number;
         let program = self.program_mut(number)?;
         program.name = shown_name([words[3], words[4]]);
         if program.adopted {
             program.process = u32::try_from(process).unwrap_or(0);
         }
-        let tenant = program.credentials.user;
         tracing::debug!(
             program = number,
             process = program.process,
@@ -105,14 +113,61 @@ impl CoreEngine {
             former.extend(before);
             program.doubtful = program.listeners.clone();
         }
+        former.extend(shared.and_then(|shared| program.use_estate(shared)));
         self.settle(former);
-        let mut answer = Answer::default();
-        answer.words[0] = u64::from(number);
-        answer.words[1] = u64::from(entries);
-        answer.words[2] = u64::from(tenant);
-        answer.words[3] = self.last_region;
-        answer.descriptors = vec![handed, self.directory.descriptor()];
         Ok(answer)
+    }
+
+    fn new_estate(&mut self, program: u32) -> Result<Rc<Estate>, Refusal> {
+        let entries = self.limits.entries;
+        let (region, _) = memory::program_region(entries)?;
+        self.estate_of(program, region, entries)
+    }
+
+    /// A program brings its region, which is the program's to fill, whoever made it. Its own estate, and that of the region if
+    /// another process has it too: a child its parent.
+    fn brought(
+        &mut self,
+        number: u32,
+        region: OwnedFd,
+        entries: u64,
+    ) -> Result<(Rc<Estate>, Option<Rc<Estate>>), Refusal> {
+        let entries = narrow(entries)?;
+        // What is shown walks over it: more than this daemon or the last one gives is not walked.
+        let most = self.limits.entries.max(Limits::default().entries);
+        let size = usize::try_from(entries).map_or(0, netchannel_abi::program::size);
+        if entries > most || !memory::is_sealed(&region, size as u64) {
+            return Err(Refusal::Fault("an Attach with what is no region"));
+        }
+        let programs = self.programs.values();
+        let mut estates = programs.flat_map(|one| one.estate.iter().chain(&one.inherited));
+        // Of a child that became another user too: who has the memory has all that is in it.
+        let known = estates.find(|one| memory::is_same(&one.region, &region));
+        match known.map(Rc::clone) {
+            Some(known) => Ok((self.new_estate(number)?, Some(known))),
+            None => Ok((self.estate_of(number, region, entries)?, None)),
+        }
+    }
+
+    fn estate_of(
+        &mut self,
+        program: u32,
+        region: OwnedFd,
+        entries: u32,
+    ) -> Result<Rc<Estate>, Refusal> {
+        let user = self.program(program)?.credentials.user;
+        let size = usize::try_from(entries).map_or(0, netchannel_abi::program::size);
+        self.last_region += 1;
+        Ok(Rc::new(Estate {
+            program,
+            user,
+            number: self.last_region,
+            region,
+            size,
+            entries,
+            ports: RefCell::new(Vec::new()),
+            links: Cell::new(0),
+        }))
     }
 
     pub(super) fn adopt(

@@ -50,6 +50,7 @@ pub use doors::CannotListen;
 pub use heard::{Announcement, LeftOut, Listings};
 pub use output::{Line, LineId, Loss, Output, StartId, Terms};
 pub use peer::Counters;
+pub(crate) use service::chance;
 pub use service::{Peers, PeersError, StrangerCounters};
 pub use settings::{Bounds, PeerLimits, PeerSettings, PerClass, Prefix, Settings, Times};
 pub use told::OwnListener;

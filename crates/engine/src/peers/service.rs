@@ -235,7 +235,8 @@ fn random<const N: usize>() -> Result<[u8; N], Errno> {
     Ok(bytes)
 }
 
-/// A number for pauses. Without one they are the same everywhere, which does no harm.
-pub(super) fn chance() -> u32 {
+/// A number for pauses, and where others begin. Without one they are the same everywhere, which does
+/// no harm.
+pub(crate) fn chance() -> u32 {
     random().map_or(0, u32::from_le_bytes)
 }

@@ -118,7 +118,7 @@ pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
     socket
         .entry
         .listener
-        .store(listener.number, Ordering::Relaxed);
+        .store(listener.number(), Ordering::Relaxed);
     socket.entry.local.store(&listener.address);
     socket.entry.descriptor.store(fd, Ordering::Relaxed);
     let turned = turn_into(fd, &socket, Kind::Listener, State::Listener);

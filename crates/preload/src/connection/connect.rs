@@ -12,7 +12,7 @@ use crate::link::{LinkEnd, Loan, reset_side};
 use crate::names::Target;
 use crate::socket::{Socket, header, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, listener, names, ports, sys};
+use crate::{attach, epoll, listener, names, ports, renewal, sys};
 
 /// What became of a connect.
 pub enum Connected {
@@ -30,6 +30,7 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
     if socket.word.kind() == Kind::Listener || socket.has(status::KERNEL_CONNECTED) {
         return Connected::Kernel;
     }
+    renewal::look();
     match try_virtual(fd, socket, address) {
         Ok(_) if socket.has(status::NONBLOCKING) => {
             socket.mark(status::CONNECTING);

@@ -270,11 +270,18 @@ impl EpollSet {
         }
     }
 
-    pub(super) fn add_channel(&self, fd: i32, exclusive: u32) {
+    /// The set hears of what comes over a channel.
+    pub fn add_channel(&self, fd: i32, exclusive: u32) {
         let inner = self.inner.load(Ordering::Acquire);
         let events = flag(EPOLLIN) | exclusive;
         let data = inside::CHANNEL << 32 | u64::try_from(fd).unwrap_or(0);
         let _ = sys::epoll_control(inner, EPOLL_CTL_ADD, fd, events, data);
+    }
+
+    /// No longer.
+    pub fn remove_channel(&self, fd: i32) {
+        let inner = self.inner.load(Ordering::Acquire);
+        let _ = sys::epoll_control(inner, libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
     pub(super) fn add_link_locked(&self, state: &mut State, link: &'static LinkEnd) {
@@ -312,8 +319,7 @@ impl EpollSet {
                     listener.unwatch(self);
                     // The inner set is shared over fork: what a child closes its parent still watches.
                     if everywhere {
-                        let channel = listener.channel();
-                        let _ = sys::epoll_control(inner, EPOLL_CTL_DEL, channel, 0, 0);
+                        self.remove_channel(listener.channel());
                     }
                 }
             }

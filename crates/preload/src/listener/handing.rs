@@ -19,7 +19,7 @@ impl Listener {
             poll_jobs();
         } else {
             clear_links(
-                |link| link.listener == self.number,
+                |link| self.has_number(link.listener),
                 || self.hand_on_all(false),
             );
         }
@@ -36,14 +36,14 @@ impl Listener {
         }
         // Links to a listener that is gone bring no more connections: those that are open go on.
         let links = server_links();
-        for link in links.iter().filter(|link| link.listener == self.number) {
+        for link in links.iter().filter(|link| self.has_number(link.listener)) {
             link.fail();
         }
         let mut words = [0; 14];
-        words[0] = u64::from(self.number);
+        words[0] = u64::from(self.number());
         let mut none = [-1; sys::MOST];
         let _ = attach::request(Operation::Unlisten, words, &[], &mut none);
-        self.channel.end();
+        self.offers().inspect(|channel| channel.end());
         self.bell.silence();
     }
 
@@ -58,7 +58,7 @@ impl Listener {
     fn hand_on(&self, pending: &Pending, to_next_image: bool) -> bool {
         let mut words = [0; 14];
         words[0] = pending.link.number;
-        words[1] = u64::from(self.number);
+        words[1] = u64::from(self.number());
         words[2] = u64::from(pending.loan.handle.index);
         words[3] = u64::from(to_next_image);
         // A connection that came without its link's channel goes on with another's.

@@ -37,7 +37,7 @@ pub fn poll_jobs() {
             match registry
                 .listeners
                 .iter()
-                .find(|listener| listener.number == number)
+                .find(|listener| listener.has_number(number))
             {
                 Some(listener) => listener.push(pending),
                 None => reset(&pending),
@@ -188,7 +188,7 @@ pub fn numbers() -> Vec<u32> {
             registry
                 .listeners
                 .iter()
-                .map(|listener| listener.number)
+                .map(|listener| listener.number())
                 .collect()
         })
         .unwrap_or_default()
@@ -209,7 +209,11 @@ pub fn reset_in_child() {
         link.close_in_child(used.iter().any(|one| core::ptr::eq(*one, link)));
     }
     for listener in &registry.listeners {
-        listener.channel.reset_in_child();
+        listener.channel.reset();
+        listener.former.reset();
+        listener
+            .offers()
+            .inspect(|channel| channel.reset_in_child());
         listener.watchers.reset();
         listener.bell.silence();
         listener.kernel_tells();
@@ -226,7 +230,9 @@ pub fn relocate(from: i32, to: i32) {
         link.relocate(from, to);
     }
     for listener in &registry.listeners {
-        listener.channel.relocate(from, to);
+        listener
+            .offers()
+            .inspect(|channel| channel.relocate(from, to));
         listener.bell.relocate(from, to);
         listener.pending.relocate(from, to);
     }

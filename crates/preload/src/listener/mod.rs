@@ -3,9 +3,10 @@
 
 mod handing;
 mod links;
+mod renewal;
 mod waiting;
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
@@ -27,6 +28,7 @@ pub use links::{
     client_link, listen_for_jobs, loops, numbers, own_link, poll_jobs, read_channels, relocate,
     reset_in_child, server_links,
 };
+pub use renewal::announce_again;
 
 /// A connection that waits to be accepted.
 #[derive(Clone, Copy)]
@@ -43,9 +45,12 @@ const MOST_OLD: u32 = 256;
 /// A listener of this process. Never freed: a thread may still sleep in accept.
 pub struct Listener {
     /// The daemon's number.
-    pub number: u32,
+    number: AtomicU32,
+    /// Those that daemons gave it which have ended: their links live on.
+    former: Lock<Vec<u32>>,
     /// Where the daemon's offers come; shared with forked children and other holders.
-    channel: Channel,
+    channel: Lock<&'static Channel>,
+    backlog: AtomicI32,
     /// Where it listens.
     pub address: Address,
     /// Not closed by this process.
@@ -76,8 +81,10 @@ impl Listener {
         let address = names::of_kernel(fd, false)?;
         let (number, channel) = Self::announce(fd, &address, backlog)?;
         let made: &'static Self = Box::leak(Box::new(Self {
-            number,
-            channel: Channel::new(channel),
+            number: AtomicU32::new(number),
+            former: Lock::new(Vec::new()),
+            channel: Lock::new(leaked(channel)),
+            backlog: AtomicI32::new(backlog),
             address,
             open: AtomicBool::new(true),
             turns: AtomicU64::new(0),
@@ -95,6 +102,7 @@ impl Listener {
 
     /// The program changed the backlog.
     pub fn change_backlog(&self, fd: i32, backlog: i32) {
+        self.backlog.store(backlog, Ordering::Relaxed);
         if let Some((_, channel)) = Self::announce(fd, &self.address, backlog) {
             sys::close(channel);
         }
@@ -208,9 +216,25 @@ impl Listener {
         }
     }
 
-    /// The number of the channel on which the daemon's offers come, -1 when the listener is closed.
+    /// The daemon's number.
+    pub fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Whether a daemon gave it this number.
+    pub fn has_number(&self, number: u32) -> bool {
+        let before = || self.former.lock().is_some_and(|all| all.contains(&number));
+        number == self.number() || before()
+    }
+
+    /// The channel on which the daemon's offers come. `None` in a handler that interrupted a change.
+    fn offers(&self) -> Option<&'static Channel> {
+        self.channel.lock().map(|channel| *channel)
+    }
+
+    /// Its number, -1 when the listener is closed, or the daemon has gone.
     pub fn channel(&self) -> i32 {
-        self.channel.number()
+        self.offers().map_or(-1, Channel::number)
     }
 
     /// Takes the daemon's offers. True when any came.
@@ -219,15 +243,17 @@ impl Listener {
         loop {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut fds = [-1; sys::MOST];
-            let got = self
-                .channel
-                .with(|fd| limits::receive_message(fd, &mut bytes, &mut fds));
-            let Some(Ok((length, count))) = got else {
-                return any;
+            let got = self.offers().and_then(|channel| {
+                channel.with(|fd| limits::receive_message(fd, &mut bytes, &mut fds))
+            });
+            let (length, count) = match got {
+                None | Some(Err(libc::EAGAIN | libc::EINTR)) => return any,
+                Some(Err(_) | Ok((0, _))) => {
+                    self.lose_channel();
+                    return any;
+                }
+                Some(Ok(got)) => got,
             };
-            if length == 0 {
-                return any;
-            }
             let fds = fds.get(..count).unwrap_or(&[]);
             match bytes.get(..length).and_then(Message::from_bytes) {
                 Some(message) if message.operation == Operation::Offer as u32 => {
@@ -248,7 +274,7 @@ impl Listener {
             return self.take_handed_on(words, fds, first).is_some();
         }
         let sizes = (words[2], words[3]);
-        let link = LinkEnd::adopt(Role::Server, words[0], self.number, sizes, first, fds);
+        let link = LinkEnd::adopt(Role::Server, words[0], self.number(), sizes, first, fds);
         let Some(link) = link else { return false };
         link.relayed.store(is_relay(words), Ordering::Relaxed);
         link.expecting.store(true, Ordering::Relaxed);
@@ -269,7 +295,7 @@ impl Listener {
         sys::close(channel);
         let sizes = (words[2], words[3]);
         let index = u32::try_from(slot).ok()?;
-        let link = foreign::link(Role::Server, words[0], self.number, sizes, memory)?;
+        let link = foreign::link(Role::Server, words[0], self.number(), sizes, memory)?;
         link.relayed.store(is_relay(words), Ordering::Relaxed);
         let shared = link.slot(index)?;
         let generation = shared.client.generation.load(Ordering::Acquire);
@@ -303,6 +329,10 @@ impl Listener {
         }
         list
     }
+}
+
+fn leaked(channel: i32) -> &'static Channel {
+    Box::leak(Box::new(Channel::new(channel)))
 }
 
 /// Whether an offer is of a link from the daemon's relay.

@@ -160,7 +160,8 @@ fn stopped_reader(hosts: &mut TwoHosts, options: &Options) -> Result<String, Str
 }
 
 /// The daemon of host b is killed while a connection waits: its own end sees an error at once, the other as after a crash, when the
-/// daemon is back; new connections work over kernel TCP meanwhile, and then over channels.
+/// daemon is back; new connections work over kernel TCP meanwhile, and then over channels, also to the server that was there all
+/// along.
 fn daemon_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
     if options.netchannel.is_none() {
         return Ok("left out: kernel TCP has no daemon".to_owned());
@@ -179,36 +180,44 @@ fn daemon_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String, Stri
     let errors = ["gone ECONNRESET", "gone ETIMEDOUT", "gone EPIPE"];
     let at_b = expect(&mut server, &errors)?;
     // Host a knows of no error yet, as after a crash; until it has seen that host b is not there, a new connection may fail.
-    let meanwhile = connect_again(hosts, options, &server, &address)?;
+    let meanwhile = connect_until(hosts, options, (&server, &address), true)?;
     let daemon = hosts.daemon(Which::B).expect("a daemon");
     daemon.start_again().map_err(|error| error.to_string())?;
     let back = Instant::now();
     let at_a = expect(&mut client, &errors)?;
     wait_until_virtual(hosts)?;
+    let channels = back.elapsed();
+    let again = connect_until(hosts, options, (&server, &address), false)?;
     Ok(format!(
-        "host b: {at_b}; kernel TCP {:.1} s after it; host a: {at_a}, channels {:.1} s after the daemon was back",
+        "host b: {at_b}; kernel TCP {:.1} s after it; host a: {at_a}, channels {:.1} s after the daemon was back, those to the same server {:.1} s",
         (meanwhile - killed).as_secs_f64(),
-        back.elapsed().as_secs_f64()
+        channels.as_secs_f64(),
+        (again - back).as_secs_f64()
     ))
 }
 
-/// Connects until the kernel carries a connection; when it did.
-fn connect_again(
+/// Connects until the kernel carries a connection to a server, or until it does not; when that was.
+fn connect_until(
     hosts: &TwoHosts,
     options: &Options,
-    server: &Program,
-    address: &str,
+    (server, address): (&Program, &str),
+    by_kernel: bool,
 ) -> Result<Instant, String> {
     let start = Instant::now();
     while start.elapsed() < NOTICE {
         let mut client = witness(hosts, options, Which::A, "call", address);
         let connected = client.line() == "connected" && client.line() == "echoed";
-        if connected && carried_by_kernel(server, address) {
+        if connected && carried_by_kernel(server, address) == by_kernel {
             return Ok(Instant::now());
         }
         thread::sleep(Duration::from_millis(20));
     }
-    Err("without the other daemon there is no connection".to_owned())
+    let what = if by_kernel {
+        "without"
+    } else {
+        "over channels to"
+    };
+    Err(format!("there is no connection {what} the other daemon"))
 }
 
 fn any_of_b(hosts: &TwoHosts) -> String {

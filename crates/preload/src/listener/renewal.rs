@@ -1,0 +1,65 @@
+//! A listener and the daemons that come one after the other.
+
+use core::sync::atomic::Ordering;
+
+use super::{Listener, leaked};
+use crate::renewal::daemon_is_gone;
+use crate::table::{self, Kind};
+use crate::{socket, sys};
+
+impl Listener {
+    /// Nobody is at the other end of the accept channel any more, which would be told for ever.
+    pub(super) fn lose_channel(&self) {
+        let Some(channel) = self.offers() else { return };
+        if let Some(watchers) = self.watchers.lock() {
+            let number = channel.number();
+            watchers.iter().for_each(|set| set.remove_channel(number));
+        }
+        channel.end();
+        daemon_is_gone();
+    }
+
+    /// Tells another daemon of the listener at `fd`. True when that was done.
+    fn announce_again(&self, fd: i32) -> bool {
+        let backlog = self.backlog.load(Ordering::Relaxed);
+        let Some((number, offers)) = Self::announce(fd, &self.address, backlog) else {
+            return false;
+        };
+        let former = self.number();
+        if number == former && self.channel() >= 0 {
+            // The daemon is the one that knew it.
+            sys::close(offers);
+            return false;
+        }
+        if let Some(mut numbers) = self.former.lock() {
+            numbers.push(former);
+        }
+        self.number.store(number, Ordering::Relaxed);
+        self.lose_channel();
+        let Some(mut channel) = self.channel.lock() else {
+            return false;
+        };
+        *channel = leaked(offers);
+        let offers = channel.number();
+        drop(channel);
+        if let Some(watchers) = self.watchers.lock() {
+            watchers.iter().for_each(|set| set.add_channel(offers, 0));
+        }
+        self.bell.ring_all();
+        true
+    }
+}
+
+/// The daemon is another one: it hears of everything this process listens to.
+pub fn announce_again() {
+    table::for_each(|fd, word| {
+        if word.kind() == Kind::Listener
+            && let Some(socket) = socket::of_word(word)
+            && let Some(listener) = socket.listener()
+            && listener.announce_again(fd)
+        {
+            let number = listener.number();
+            socket.entry.listener.store(number, Ordering::Relaxed);
+        }
+    });
+}

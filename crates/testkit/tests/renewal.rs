@@ -1,0 +1,260 @@
+//! A daemon ends and another one serves: programs that were there before go on meanwhile, cost
+//! nothing while they wait, and are known to the new one as soon as they accept or connect.
+
+mod served;
+
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::process::{Child, ChildStdin, ChildStdout};
+use std::time::{Duration, Instant};
+
+use netchannel_testkit::sys::{self, IN};
+use served::Served;
+
+/// A program under test, which answers each line with one.
+struct Subject {
+    child: Child,
+    says: Lines<BufReader<ChildStdout>>,
+    hears: ChildStdin,
+}
+
+impl Subject {
+    fn start(served: &Served, part: &str) -> Self {
+        let mut child = served.run(part);
+        let says = BufReader::new(child.stdout.take().unwrap()).lines();
+        let hears = child.stdin.take().unwrap();
+        Self { child, says, hears }
+    }
+
+    /// The rest of the next line that begins with `word`.
+    fn said(&mut self, word: &str) -> String {
+        loop {
+            let line = self.says.next().expect("it ended").unwrap();
+            // The test harness writes to the same stream, without an end of line.
+            if let Some((_, rest)) = line.split_once(word) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.hears, "{line}").unwrap();
+        self.said("answer:")
+    }
+
+    /// Processor time that it and its children have used, in hundredths of a second.
+    fn ticks(&self) -> u64 {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let stats =
+            processes.filter_map(|one| std::fs::read_to_string(one.path().join("stat")).ok());
+        let used = stats.filter_map(|stat| {
+            let (number, after_name) = (stat.split_once(' ')?.0, stat.rsplit_once(')')?.1);
+            let words: Vec<u64> = after_name
+                .split_whitespace()
+                .map(|word| word.parse().unwrap_or(0))
+                .collect();
+            let own = u64::from(self.child.id());
+            let counts = number.parse() == Ok(own) || words[1] == own;
+            counts.then(|| words[11] + words[12])
+        });
+        used.sum()
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn daemons_come_and_go(part: &str) {
+    let Some(mut served) = Served::start(&[]) else {
+        return;
+    };
+    let mut server = Subject::start(&served, part);
+    let port = server.said("port:");
+    let mut client = Subject::start(&served, "client");
+    client.said("ready");
+    let connect = format!("connect {port}");
+    assert_eq!(client.ask(&connect), "ok");
+    assert!(served.connections() >= 2, "{}", served.ask(&["ss"]));
+    for _ in 0..2 {
+        served.daemon.kill();
+        // Long enough that who asks in a loop is found out, wherever it runs.
+        let before = server.ticks() + client.ticks();
+        std::thread::sleep(Duration::from_secs(1));
+        let used = server.ticks() + client.ticks() - before;
+        assert!(used < 20, "{used} ticks of a second without a daemon");
+        assert_eq!(client.ask("talk"), "ok", "what was connected goes on");
+        assert_eq!(client.ask(&connect), "ok", "new connections come about");
+        served.daemon.start_again().unwrap();
+        let begun = Instant::now();
+        // What is shown counts: the new daemon knows of it.
+        while served.connections() < 2 {
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "nothing goes over the new daemon's links: {} {}",
+                served.ask(&["ss"]),
+                served.daemon.log()
+            );
+            assert_eq!(client.ask("talk"), "ok");
+            assert_eq!(client.ask("again"), "ok");
+            assert_eq!(client.ask(&connect), "ok");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let newcomer = Subject::start(&served, "client");
+        let mut newcomer = newcomer;
+        newcomer.said("ready");
+        assert_eq!(newcomer.ask(&connect), "ok");
+        assert_eq!(newcomer.ask("talk"), "ok");
+        assert_eq!(client.ask("again"), "ok");
+    }
+}
+
+#[test]
+fn a_server_with_an_event_loop() {
+    daemons_come_and_go("events");
+}
+
+#[test]
+fn a_server_that_sleeps_in_accept() {
+    daemons_come_and_go("accepts");
+}
+
+#[test]
+fn a_server_that_polls() {
+    daemons_come_and_go("polls");
+}
+
+#[test]
+fn servers_that_were_forked() {
+    daemons_come_and_go("forked");
+}
+
+#[test]
+fn subject() {
+    match served::part().as_deref() {
+        Some("client") => client(),
+        Some("accepts") => accepts(&listen()),
+        Some(part @ ("events" | "polls")) => serves(&listen(), part == "polls"),
+        Some("forked") => forked(),
+        _ => {}
+    }
+}
+
+fn listen() -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    println!("\nport: {}", listener.local_addr().unwrap().port());
+    listener
+}
+
+fn accepts(listener: &TcpListener) {
+    loop {
+        let (mut connection, _) = listener.accept().unwrap();
+        std::thread::spawn(move || {
+            let mut byte = [0];
+            while matches!(connection.read(&mut byte), Ok(1)) {
+                connection.write_all(&byte).unwrap();
+            }
+        });
+    }
+}
+
+/// One thread for all, with a set or with `poll`.
+fn serves(listener: &TcpListener, polls: bool) {
+    listener.set_nonblocking(true).unwrap();
+    let set = sys::epoll_create().unwrap();
+    let add = |fd: i32, data| {
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, fd, IN, data).unwrap();
+    };
+    add(listener.as_raw_fd(), 0);
+    let mut connections: Vec<Option<TcpStream>> = vec![None];
+    loop {
+        let told: Vec<usize> = if polls {
+            let watched = |fd| libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            let fds = connections.iter().skip(1);
+            let fds = fds.map(|one| one.as_ref().map_or(-1, |one| one.as_raw_fd()));
+            let mut all: Vec<_> = std::iter::once(listener.as_raw_fd())
+                .chain(fds)
+                .map(watched)
+                .collect();
+            sys::poll(&mut all, -1).unwrap();
+            let told = all.iter().enumerate().filter(|(_, one)| one.revents != 0);
+            told.map(|(index, _)| index).collect()
+        } else {
+            let told = sys::epoll_wait(set, 16, -1).unwrap();
+            told.iter()
+                .map(|told| usize::try_from(told.data).unwrap())
+                .collect()
+        };
+        for index in told {
+            if index == 0 {
+                if let Ok((connection, _)) = listener.accept() {
+                    add(connection.as_raw_fd(), connections.len() as u64);
+                    connections.push(Some(connection));
+                }
+                continue;
+            }
+            let Some(connection) = connections[index].as_mut() else {
+                continue;
+            };
+            let mut byte = [0];
+            match connection.read(&mut byte) {
+                Ok(1) => connection.write_all(&byte).unwrap(),
+                _ => connections[index] = None,
+            }
+        }
+    }
+}
+
+/// Two workers behind one listener, and a parent that only waits.
+fn forked() {
+    let listener = listen();
+    let parent = std::process::id();
+    for _ in 0..2 {
+        // SAFETY: the harness has started no thread that holds anything the child needs.
+        if unsafe { libc::fork() } == 0 {
+            // SAFETY: no pointers.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            if std::os::unix::process::parent_id() == parent {
+                serves(&listener, false);
+            }
+            std::process::exit(1);
+        }
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+fn client() {
+    println!("\nready");
+    let mut connections = Vec::new();
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        match line.split_once(' ') {
+            Some((_, port)) => {
+                let port: u16 = port.parse().unwrap();
+                connections.push(TcpStream::connect(("127.0.0.1", port)).unwrap());
+                talk(connections.last_mut().unwrap());
+            }
+            None if line == "talk" => talk(&mut connections[0]),
+            // All but the first, which is to live on.
+            None => connections.truncate(1),
+        }
+        println!("answer: ok");
+    }
+}
+
+fn talk(connection: &mut TcpStream) {
+    let mut byte = [0];
+    connection.write_all(b"x").unwrap();
+    connection.read_exact(&mut byte).unwrap();
+    assert_eq!(&byte, b"x");
+}
