@@ -10,6 +10,8 @@ use crate::{attach, clock, listener};
 static GONE: AtomicBool = AtomicBool::new(false);
 /// When it was last asked whether it has gone.
 static ASKED: AtomicU64 = AtomicU64::new(0);
+/// When a listener was last announced that no daemon knows.
+static TRIED: AtomicU64 = AtomicU64::new(0);
 
 /// Something showed that the daemon has gone.
 pub fn daemon_is_gone() {
@@ -32,14 +34,23 @@ fn follow_now() {
     }
 }
 
+/// Whether this was not tried for a second: to tell a daemon of a listener that none knows.
+pub fn may_try() -> bool {
+    now_and_then(&TRIED)
+}
+
+fn now_and_then(last: &AtomicU64) -> bool {
+    let (now, before) = (clock::now(), last.load(Ordering::Relaxed));
+    let due = now.wrapping_sub(before) > clock::SECOND;
+    if due {
+        last.store(now, Ordering::Relaxed);
+    }
+    due
+}
+
 /// As [`follow`], for who was told nothing: asks now and then whether the daemon has gone.
 pub fn look() {
-    let (now, last) = (clock::now(), ASKED.load(Ordering::Relaxed));
-    if !GONE.load(Ordering::Relaxed)
-        && now.wrapping_sub(last) > clock::SECOND
-        && attach::current().is_some()
-    {
-        ASKED.store(now, Ordering::Relaxed);
+    if attach::current().is_some() && now_and_then(&ASKED) && !GONE.load(Ordering::Relaxed) {
         attach::forget_if_gone();
     }
     follow();

@@ -90,27 +90,87 @@ fn daemons_come_and_go(part: &str) {
         assert_eq!(client.ask("talk"), "ok", "what was connected goes on");
         assert_eq!(client.ask(&connect), "ok", "new connections come about");
         served.daemon.start_again().unwrap();
-        let begun = Instant::now();
-        // What is shown counts: the new daemon knows of it.
-        while served.connections() < 2 {
-            assert!(
-                begun.elapsed() < Duration::from_secs(20),
-                "nothing goes over the new daemon's links: {} {}",
-                served.ask(&["ss"]),
-                served.daemon.log()
-            );
-            assert_eq!(client.ask("talk"), "ok");
-            assert_eq!(client.ask("again"), "ok");
-            assert_eq!(client.ask(&connect), "ok");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        let newcomer = Subject::start(&served, "client");
-        let mut newcomer = newcomer;
+        until_virtual(&served, &mut client, &connect);
+        assert_eq!(client.ask("talk"), "ok");
+        let mut newcomer = Subject::start(&served, "client");
         newcomer.said("ready");
         assert_eq!(newcomer.ask(&connect), "ok");
         assert_eq!(newcomer.ask("talk"), "ok");
         assert_eq!(client.ask("again"), "ok");
     }
+}
+
+/// Connects until the daemon shows both ends.
+fn until_virtual(served: &Served, client: &mut Subject, connect: &str) {
+    let begun = Instant::now();
+    while served.connections() < 2 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "nothing goes over the new daemon's links: {} {}",
+            served.ask(&["ss"]),
+            served.daemon.log()
+        );
+        assert_eq!(client.ask("again"), "ok");
+        assert_eq!(client.ask(connect), "ok");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The first daemon comes when the server has long been there.
+fn the_daemon_comes_late(part: &str) {
+    let Some(mut served) = Served::start(&[]) else {
+        return;
+    };
+    served.daemon.kill();
+    let mut server = Subject::start(&served, part);
+    let port = server.said("port:");
+    let mut client = Subject::start(&served, "client");
+    client.said("ready");
+    let connect = format!("connect {port}");
+    for _ in 0..2 {
+        assert_eq!(client.ask(&connect), "ok");
+    }
+    served.daemon.start_again().unwrap();
+    until_virtual(&served, &mut client, &connect);
+    assert_eq!(client.ask("talk"), "ok", "what was connected goes on");
+}
+
+#[test]
+fn a_server_older_than_the_daemon_with_an_event_loop() {
+    the_daemon_comes_late("events");
+}
+
+#[test]
+fn a_server_older_than_the_daemon_that_polls() {
+    the_daemon_comes_late("polls");
+}
+
+#[test]
+fn a_server_older_than_the_daemon_that_sleeps_in_accept() {
+    the_daemon_comes_late("accepts");
+}
+
+#[test]
+fn servers_older_than_the_daemon_that_were_forked() {
+    the_daemon_comes_late("forked");
+}
+
+#[test]
+fn a_server_that_begins_to_listen_in_between() {
+    let Some(mut served) = Served::start(&[]) else {
+        return;
+    };
+    let mut server = Subject::start(&served, "late");
+    server.said("attached");
+    served.daemon.kill();
+    writeln!(server.hears, "listen").unwrap();
+    let port = server.said("port:");
+    let mut client = Subject::start(&served, "client");
+    client.said("ready");
+    let connect = format!("connect {port}");
+    assert_eq!(client.ask(&connect), "ok");
+    served.daemon.start_again().unwrap();
+    until_virtual(&served, &mut client, &connect);
 }
 
 #[test]
@@ -140,6 +200,12 @@ fn subject() {
         Some("accepts") => accepts(&listen()),
         Some(part @ ("events" | "polls")) => serves(&listen(), part == "polls"),
         Some("forked") => forked(),
+        Some("late") => {
+            drop(TcpListener::bind("127.0.0.1:0").unwrap());
+            println!("\nattached");
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+            serves(&listen(), false);
+        }
         _ => {}
     }
 }

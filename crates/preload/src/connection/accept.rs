@@ -13,7 +13,7 @@ use super::{describe, publish, set_blocking, turn_into};
 use crate::listener::{Listener, Pending};
 use crate::socket::{self, Socket, header, status};
 use crate::table::Kind;
-use crate::{attach, epoll, names, options, sys};
+use crate::{attach, epoll, names, options, renewal, sys};
 
 /// Makes a socket of a connection that waited. `Err` gives the errno of a failed accept, or 0 when
 /// the connection was unusable and the next one should be tried.
@@ -125,16 +125,40 @@ pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
     epoll::replaced(fd, &turned);
 }
 
-/// A listener that was inherited over exec, or received, is opened to our programs when the
-/// program first uses it.
+/// A listener that was inherited over exec, or received, or made while no daemon served, is opened
+/// to our programs when the program first uses it.
 pub fn recognise_listener(fd: i32) {
-    if attach::ensure().is_some()
-        && sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)
-        && sys::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
-    {
-        listen(fd, None, 4096);
+    if attach::ensure().is_none() || !is_listening(fd) {
+        return;
+    }
+    // A set that watches it and is not told would sleep while virtual connections wait.
+    let Some(watched) = epoll::watching(fd) else {
+        return;
+    };
+    listen(fd, None, LARGEST_BACKLOG);
+    if let Some(socket) = socket::of(fd) {
+        epoll::take_over(fd, &socket, &watched);
     }
 }
+
+/// A listener of which no daemon could be told when it was made is announced now.
+pub fn announce_late(fd: i32) {
+    if renewal::may_try()
+        && let Some(socket) = socket::of(fd)
+        && is_listening(fd)
+        && !options::defers_accept(fd)
+    {
+        listen(fd, Some(socket), LARGEST_BACKLOG);
+    }
+}
+
+fn is_listening(fd: i32) -> bool {
+    sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)
+        && sys::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+}
+
+/// Where it is not known what the program asked for.
+const LARGEST_BACKLOG: i32 = 4096;
 
 /// A listener that was shut down is an ordinary bound socket again.
 pub fn unlisten(fd: i32) {

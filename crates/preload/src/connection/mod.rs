@@ -19,7 +19,7 @@ use crate::table::{self, Kind, Word};
 use crate::{attach, epoll, gate, limits, options, sys};
 
 pub use accept::{
-    BLOCKING, accept, listen, mark_blocking, note_kernel_accept, recognise_listener,
+    BLOCKING, accept, announce_late, listen, mark_blocking, note_kernel_accept, recognise_listener,
     set_file_nonblocking, unlisten,
 };
 pub use close::{close, forget_unseen, shutdown};

@@ -17,6 +17,7 @@
 //! No path costs more with more members: a wait costs what is ready, a change of a member is
 //! constant.
 
+mod adoption;
 mod board;
 mod cells;
 mod edges;
@@ -43,6 +44,7 @@ use crate::lock::{Guard, Lock};
 use crate::table::{self, Kind, Word};
 use crate::{attach, gate, sys};
 
+pub use adoption::{take_over, watching};
 use item::Item;
 pub use item::readiness;
 use lists::{Bag, Index, Queue};
@@ -147,11 +149,8 @@ const fn flag(value: c_int) -> u32 {
     value.cast_unsigned()
 }
 
-/// A new set of the program becomes known.
+/// A new set of the program becomes known, also where no daemon serves: one may later.
 pub fn opened(fd: i32) {
-    if attach::current().is_none() && attach::ensure().is_none() {
-        return;
-    }
     let reused = UNUSED.lock().and_then(|mut unused| unused.pop());
     let index = reused.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
     let Some(place) = TABLE.get(index as usize) else {

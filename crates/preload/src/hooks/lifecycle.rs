@@ -83,6 +83,7 @@ hook! {
         match table::get(fd).kind() {
             Kind::Listener => {}
             Kind::Foreign => connection::recognise_listener(fd),
+            Kind::Kernel => connection::announce_late(fd),
             Kind::Virtual => return real::fail(libc::EINVAL),
             _ => {}
         }

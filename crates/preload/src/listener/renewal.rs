@@ -10,13 +10,17 @@ use crate::{socket, sys};
 impl Listener {
     /// Nobody is at the other end of the accept channel any more, which would be told for ever.
     pub(super) fn lose_channel(&self) {
+        self.end_channel();
+        daemon_is_gone();
+    }
+
+    fn end_channel(&self) {
         let Some(channel) = self.offers() else { return };
         if let Some(watchers) = self.watchers.lock() {
             let number = channel.number();
             watchers.iter().for_each(|set| set.remove_channel(number));
         }
         channel.end();
-        daemon_is_gone();
     }
 
     /// Tells another daemon of the listener at `fd`. True when that was done.
@@ -35,7 +39,7 @@ impl Listener {
             numbers.push(former);
         }
         self.number.store(number, Ordering::Relaxed);
-        self.lose_channel();
+        self.end_channel();
         let Some(mut channel) = self.channel.lock() else {
             return false;
         };

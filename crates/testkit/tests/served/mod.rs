@@ -33,10 +33,11 @@ impl Served {
         Some(Self { program, daemon })
     }
 
-    /// This test's case `subject` under NetChannel, to play a part; talked to over its streams.
+    /// This test's case `subject` under NetChannel, to play a part; talked to over its streams. It
+    /// runs over kernel TCP where no daemon serves.
     pub fn run(&self, part: &str) -> Child {
         Command::new(&self.program)
-            .args(["run", "--require", "--no-daemon", "--socket"])
+            .args(["run", "--no-daemon", "--socket"])
             .arg(self.daemon.socket())
             .arg("--")
             .arg(std::env::current_exe().unwrap())
