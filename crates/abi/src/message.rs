@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | Attach | 0 version, 1 layout hash, 2 process id, 3-4 name (16 bytes), 5 entries of the region that comes with it or 0 | 0 program, 1 entries of the region, 2 tenant, 3 region | -> the program region, if there is one; <- program region, unless it came; directory (read-only) |
 //! | Adopt | 0 listeners in the list, 1-11 their numbers (two 32-bit per word) | | -> the daemon's end of a new attach socket for a child |
-//! | Listen | 0-2 address, 3 socket cookie of the TCP listener, 4 backlog, 5 flags | 0 listener | <- the program's end of the accept channel |
+//! | Listen | 0-2 address, 3 socket cookie of the TCP listener, 4 backlog, 5 flags, 6 not 0 when the socket comes with it | 0 listener | -> the TCP listener, which another user may have made; <- the program's end of the accept channel |
 //! | Unlisten | 0 listener, or 0 for all that were not announced after an exec | | |
 //! | Connect | 0 listener, 1-3 destination, which must be the listener's | 0 link, 1 slots, 2 arena bytes, 3 anchors that follow | <- link, link channel, anchors |
 //! | Reoffer | 0 link, 1 listener, 2 slot, 3 not 0 to keep it for the own next image | | -> link, link channel, anchor |

@@ -15,9 +15,9 @@ const SOURCE: usize = 8;
 const COOKIE: usize = 44;
 const USER: usize = 64;
 
-/// Whether `user` made a TCP socket with this cookie that listens at `address`. `false` also where
-/// the kernel does not tell.
-pub fn is_listener_of(address: &Address, cookie: u64, user: u32) -> bool {
+/// Whether a TCP socket with this cookie listens at `address` that `user` made, where that counts.
+/// `false` also where the kernel does not tell.
+pub fn is_listener(address: &Address, cookie: u64, user: Option<u32>) -> bool {
     let mut request = [0_u8; REQUEST];
     request[0] = if address.family == INET { 2 } else { 10 };
     request[1] = TCP;
@@ -33,7 +33,7 @@ pub fn is_listener_of(address: &Address, cookie: u64, user: u32) -> bool {
     proved
 }
 
-fn matches(body: &[u8], address: &Address, cookie: u64, user: u32) -> bool {
+fn matches(body: &[u8], address: &Address, cookie: u64, user: Option<u32>) -> bool {
     let low = u64::from(word(body, COOKIE));
     let high = u64::from(word(body, COOKIE + 4));
     let length = if address.family == INET { 4 } else { 16 };
@@ -41,7 +41,7 @@ fn matches(body: &[u8], address: &Address, cookie: u64, user: u32) -> bool {
         && half(body, SOURCE_PORT) == address.port.to_be()
         && body.get(SOURCE..SOURCE + length) == address.bytes.get(..length)
         && high << 32 | low == cookie
-        && word(body, USER) == user
+        && user.is_none_or(|user| word(body, USER) == user)
 }
 
 #[cfg(test)]
@@ -54,14 +54,17 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let cookie = rustix::net::sockopt::socket_cookie(&listener).unwrap();
-        let user = rustix::process::geteuid().as_raw();
+        let own = rustix::process::geteuid().as_raw();
+        let user = Some(own);
         let address = Address::v4([127, 0, 0, 1], port);
-        assert!(is_listener_of(&address, cookie, user));
-        assert!(!is_listener_of(&address, cookie + 1, user));
-        assert!(!is_listener_of(&address, cookie, user + 1));
+        assert!(is_listener(&address, cookie, user));
+        assert!(is_listener(&address, cookie, None));
+        assert!(!is_listener(&address, cookie + 1, user));
+        assert!(!is_listener(&address, cookie, Some(own + 1)));
+        assert!(!is_listener(&address, cookie + 1, None));
         let wildcard = Address::v4([0; 4], port);
-        assert!(!is_listener_of(&wildcard, cookie, user));
+        assert!(!is_listener(&wildcard, cookie, user));
         let other = Address::v4([127, 0, 0, 1], port ^ 1);
-        assert!(!is_listener_of(&other, cookie, user));
+        assert!(!is_listener(&other, cookie, user));
     }
 }

@@ -319,6 +319,23 @@ fn a_program_of_another_daemon_brings_its_region() {
 }
 
 #[test]
+fn a_listening_socket_may_come_with_its_announcement() {
+    let served = Served::new(small(), None);
+    let mut one = Client::attached(&served);
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let cookie = rustix::net::sockopt::socket_cookie(&socket).unwrap();
+    let address = Address::v4([127, 0, 0, 1], port).to_words();
+    let words = [address[0], address[1], address[2], cookie, 16, 0, 1];
+    let shown = [socket.as_fd()];
+    let (answer, descriptors) = one.ask(Operation::Listen, &words, &shown).unwrap();
+    assert_eq!((answer.status, descriptors.len()), (0, 1));
+    // It was promised and does not come.
+    assert!(one.ask(Operation::Listen, &words, &[]).is_none());
+    assert_eq!(Client::connect(&served).attach().0.status, 0);
+}
+
+#[test]
 fn what_is_no_region_detaches_who_brings_it() {
     let served = Served::new(small(), None);
     let (_, mut given) = Client::connect(&served).attach();

@@ -9,7 +9,7 @@ use netchannel_shm::{Access, Region};
 
 use crate::lock::Lock;
 use crate::table::{self, Kind, Word};
-use crate::{clock, holders, limits, ports, renewal, socket, sys};
+use crate::{clock, holders, image, limits, ports, renewal, socket, sys};
 
 /// What the daemon gave this program.
 pub struct Attachment {
@@ -134,12 +134,15 @@ pub fn ensure() -> Option<&'static Attachment> {
     current()
 }
 
+/// Where the daemon serves, as the environment said at the start: programs clear theirs.
 fn socket_path() -> Option<&'static [u8]> {
-    // SAFETY: getenv returns null or a C string that lives on.
-    unsafe {
-        let value = libc::getenv(c"NETCHANNEL_SOCKET".as_ptr());
-        (!value.is_null()).then(|| core::ffi::CStr::from_ptr(value).to_bytes())
-    }
+    image::socket().or_else(|| {
+        // SAFETY: getenv returns null or a C string that lives on.
+        unsafe {
+            let value = libc::getenv(c"NETCHANNEL_SOCKET".as_ptr());
+            (!value.is_null()).then(|| core::ffi::CStr::from_ptr(value).to_bytes())
+        }
+    })
 }
 
 fn dial() -> Option<i32> {

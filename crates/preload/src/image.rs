@@ -90,6 +90,13 @@ fn remember() {
     }
 }
 
+/// The daemon's socket, as it was given at the start.
+pub fn socket() -> Option<&'static [u8]> {
+    // SAFETY: null, or a leaked box.
+    let given = unsafe { GIVEN.load(Ordering::Acquire).as_ref()? };
+    Some(given.socket.to_bytes())
+}
+
 /// The environment of a new program. Its strings are the caller's or its own.
 pub struct Environment {
     pointers: Vec<*const c_char>,

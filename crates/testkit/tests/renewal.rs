@@ -193,13 +193,20 @@ fn servers_that_were_forked() {
     daemons_come_and_go("forked");
 }
 
+/// As nginx' workers: they clear the environment and give up the user who made the listener.
+#[test]
+fn servers_that_gave_up_what_they_were() {
+    daemons_come_and_go("changed");
+}
+
 #[test]
 fn subject() {
     match served::part().as_deref() {
         Some("client") => client(),
         Some("accepts") => accepts(&listen()),
         Some(part @ ("events" | "polls")) => serves(&listen(), part == "polls"),
-        Some("forked") => forked(),
+        Some("forked") => forked(|| ()),
+        Some("changed") => forked(change),
         Some("late") => {
             drop(TcpListener::bind("127.0.0.1:0").unwrap());
             println!("\nattached");
@@ -280,7 +287,7 @@ fn serves(listener: &TcpListener, polls: bool) {
 }
 
 /// Two workers behind one listener, and a parent that only waits.
-fn forked() {
+fn forked(begin: impl Fn()) {
     let listener = listen();
     let parent = std::process::id();
     for _ in 0..2 {
@@ -289,6 +296,7 @@ fn forked() {
             // SAFETY: no pointers.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             if std::os::unix::process::parent_id() == parent {
+                begin();
                 serves(&listener, false);
             }
             std::process::exit(1);
@@ -296,6 +304,19 @@ fn forked() {
     }
     loop {
         std::thread::park();
+    }
+}
+
+fn change() {
+    const NOBODY: libc::uid_t = 65534;
+    // SAFETY: no other thread uses the environment, and no pointers.
+    unsafe {
+        libc::clearenv();
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setuid(NOBODY), 0);
+            // Taken back by the change of the user.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        }
     }
 }
 

@@ -62,13 +62,20 @@ impl Listener {
 }
 
 impl CoreEngine {
-    pub(super) fn listen(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+    pub(super) fn listen(
+        &mut self,
+        number: u32,
+        words: &[u64; 14],
+        socket: Option<&OwnedFd>,
+    ) -> Result<Answer, Refusal> {
         let address = Address::from_words([words[0], words[1], words[2]]);
         let (cookie, flags) = (words[3], words[5]);
         let backlog = usize::try_from(words[4].min(MOST_BACKLOG)).unwrap_or(0);
         if !matches!(address.family, INET | INET6) || address.port == 0 || cookie == 0 {
             return Err(Refusal::Errno(Errno::INVAL));
         }
+        let own = |socket| rustix::net::sockopt::socket_cookie(socket) == Ok(cookie);
+        let brought = socket.is_some_and(own);
         let program = self.program(number)?;
         let user = program.credentials.user;
         let known = self.cookies.get(&cookie).copied();
@@ -77,6 +84,8 @@ impl CoreEngine {
             return Err(Refusal::Errno(Errno::NOBUFS));
         }
         if let Some(known) = known {
+            // Who has the socket may hold it.
+            let user = if brought { 0 } else { user };
             return self.hold_again(number, known, user, backlog);
         }
         let same = self.listeners.values().filter(|one| one.user == user);
@@ -87,7 +96,7 @@ impl CoreEngine {
         // Between users a listener must be proved, or anybody could catch another's connections.
         if user != 0
             && user != rustix::process::geteuid().as_raw()
-            && !diagnosis::is_listener_of(&address, cookie, user)
+            && !diagnosis::is_listener(&address, cookie, (!brought).then_some(user))
         {
             return Err(Refusal::Errno(Errno::PERM));
         }

@@ -139,9 +139,12 @@ impl CoreEngine {
     ) -> Result<Answer, Refusal> {
         let operation = Operation::from_word(message.operation);
         let operation = operation.ok_or(Refusal::Fault("an operation that does not exist"))?;
+        let words = &message.words;
         let wanted = match operation {
             // A region comes with its size.
-            Operation::Attach => usize::from(message.words[5] != 0),
+            Operation::Attach => usize::from(words[5] != 0),
+            // A listening socket is its own proof.
+            Operation::Listen => usize::from(words[6] != 0),
             Operation::Adopt | Operation::Deposit => 1,
             Operation::Reoffer => 3,
             _ => 0,
@@ -153,13 +156,12 @@ impl CoreEngine {
             return Err(Refusal::Fault("a wrong number of descriptors"));
         }
         let attached = self.program(number)?.estate.is_some();
-        let words = &message.words;
         match operation {
             // A second one comes from the same process after an exec.
             Operation::Attach => self.attach(number, words, descriptors),
             _ if !attached => Err(Refusal::Fault("a request before Attach")),
             Operation::Adopt => self.adopt(number, words, descriptors),
-            Operation::Listen => self.listen(number, words),
+            Operation::Listen => self.listen(number, words, descriptors.first()),
             Operation::Unlisten => self.unlisten(number, words),
             Operation::Connect => self.connect(number, words),
             Operation::Reoffer => self.reoffer(number, words, descriptors),

@@ -79,7 +79,7 @@ impl Listener {
     pub fn register(fd: i32, backlog: i32) -> Option<&'static Self> {
         attach::ensure()?;
         let address = names::of_kernel(fd, false)?;
-        let (number, channel) = Self::announce(fd, &address, backlog)?;
+        let (number, channel) = Self::announce(fd, &address, backlog, false)?;
         let made: &'static Self = Box::leak(Box::new(Self {
             number: AtomicU32::new(number),
             former: Lock::new(Vec::new()),
@@ -103,13 +103,14 @@ impl Listener {
     /// The program changed the backlog.
     pub fn change_backlog(&self, fd: i32, backlog: i32) {
         self.backlog.store(backlog, Ordering::Relaxed);
-        if let Some((_, channel)) = Self::announce(fd, &self.address, backlog) {
+        if let Some((_, channel)) = Self::announce(fd, &self.address, backlog, false) {
             sys::close(channel);
         }
     }
 
-    /// Tells the daemon of a listener: its number, and the accept channel.
-    fn announce(fd: i32, address: &Address, backlog: i32) -> Option<(u32, i32)> {
+    /// Tells the daemon of a listener: its number, and the accept channel. Another user may have made it, where the socket itself
+    /// is shown.
+    fn announce(fd: i32, address: &Address, backlog: i32, shown: bool) -> Option<(u32, i32)> {
         let mut words = [0; 14];
         words[..3].copy_from_slice(&address.to_words());
         words[3] = sys::cookie(fd).ok()?;
@@ -126,7 +127,11 @@ impl Listener {
                 listen_flags::REUSE_PORT,
             );
         let mut received = [-1; sys::MOST];
-        let (answer, count) = attach::request(Operation::Listen, words, &[], &mut received).ok()?;
+        words[6] = u64::from(shown);
+        let socket = [fd];
+        let send = if shown { &socket[..] } else { &[] };
+        let (answer, count) =
+            attach::request(Operation::Listen, words, send, &mut received).ok()?;
         if count != 1 {
             received.iter().take(count).for_each(|fd| sys::close(*fd));
             return None;

@@ -26,7 +26,7 @@ impl Listener {
     /// Tells another daemon of the listener at `fd`. True when that was done.
     fn announce_again(&self, fd: i32) -> bool {
         let backlog = self.backlog.load(Ordering::Relaxed);
-        let Some((number, offers)) = Self::announce(fd, &self.address, backlog) else {
+        let Some((number, offers)) = Self::announce(fd, &self.address, backlog, true) else {
             return false;
         };
         let former = self.number();

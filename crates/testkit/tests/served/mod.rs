@@ -1,6 +1,8 @@
 //! A daemon of a test's own, and programs under it: the test itself, told by its environment which
 //! part to play.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -30,6 +32,9 @@ impl Served {
             return None;
         };
         let daemon = PrivateDaemon::start_with(&program, words).expect("a folder and the daemon");
+        // Programs may become other users.
+        let folder = daemon.socket().parent().unwrap().to_owned();
+        std::fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
         Some(Self { program, daemon })
     }
 
