@@ -372,13 +372,7 @@ pub fn is_served() -> bool {
 pub fn forget_if_gone() {
     let Some(_guard) = TALK.lock() else { return };
     let fd = CONTROL.load(Ordering::Acquire);
-    let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-    let gone = fd < 0
-        || matches!(
-            sys::receive(fd, &mut [0], flags),
-            Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)
-        );
-    if gone {
+    if fd < 0 || sys::has_hung_up(fd) {
         forget_control();
     }
 }

@@ -368,6 +368,16 @@ pub fn reserve(bytes: usize) -> Option<*mut c_void> {
     .map(core::ptr::with_exposed_provenance_mut)
 }
 
+/// Whether nobody is at the other end of a local socket any more. Takes nothing off it.
+pub fn has_hung_up(fd: c_int) -> bool {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+    // Who was killed before it read all that was sent to it shows as a reset, once.
+    matches!(
+        receive(fd, &mut [0], flags),
+        Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)
+    )
+}
+
 /// Sends one message with descriptors.
 pub fn send_message(fd: c_int, bytes: &[u8], descriptors: &[c_int], flags: c_int) -> Sys<usize> {
     let mut control = Control::default();

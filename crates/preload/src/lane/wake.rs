@@ -225,12 +225,7 @@ impl Lane {
 
     /// Asks the kernel whether the peer still lives.
     pub fn look_for_peer(&self) {
-        let mut byte = [0];
-        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-        if matches!(
-            sys::receive(self.fd, &mut byte, flags),
-            Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)
-        ) {
+        if sys::has_hung_up(self.fd) {
             self.peer_ended();
         }
     }

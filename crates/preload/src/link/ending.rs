@@ -53,22 +53,14 @@ impl LinkEnd {
             return true;
         }
         self.checked.store(now, Ordering::Relaxed);
-        let mut byte = [0];
-        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-        // A peer that was killed before it read all its doorbells shows as a reset, once.
-        let seen = self.channel.with(|fd| sys::receive(fd, &mut byte, flags));
         // Without a channel of its own this process can not tell, unless it was told.
-        let Some(seen) = seen else {
+        let Some(gone) = self.channel.with(sys::has_hung_up) else {
             return self.is_alive();
         };
-        let alive = !matches!(
-            seen,
-            Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)
-        );
-        if !alive {
+        if gone {
             self.fail();
         }
-        alive
+        !gone
     }
 
     /// The other end is gone or broke the rules: no new connection, and the pool is closed. Sockets

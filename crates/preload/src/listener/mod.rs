@@ -128,8 +128,11 @@ impl Listener {
             );
         let mut received = [-1; sys::MOST];
         words[6] = u64::from(shown);
-        let socket = [fd];
-        let send = if shown { &socket[..] } else { &[] };
+        let send = if shown {
+            core::slice::from_ref(&fd)
+        } else {
+            &[]
+        };
         let (answer, count) =
             attach::request(Operation::Listen, words, send, &mut received).ok()?;
         if count != 1 {
