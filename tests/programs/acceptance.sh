@@ -7,11 +7,15 @@
 #
 # PAIRS     pairs per row (default 3)
 # DURATION  seconds of each run (default 3)
+# AGAINST   another build's `netchannel`: what is compared is that build and this one, not kernel TCP and this one, and the
+#           table tells the interval in which the median of the ratio lies (95 of 100 times)
 LIMIT=${LIMIT:-3600}
 . "$(dirname "$0")/common.sh"
 [ "$NETCHANNEL_PROGRAM" != none ] || skip "acceptance compares with a program"
+AGAINST=${AGAINST:-}
 PAIRS=${PAIRS:-3}
 DURATION=${DURATION:-3}
+[ -z "$AGAINST" ] || set -- "${@:-iperf3 sockperf redis nginx connections alone}"
 ROWS=${*:-iperf3 sockperf redis nginx connections alone idle memory}
 RESULTS=$TMP/results
 mkdir "$RESULTS"
@@ -33,14 +37,16 @@ pairs() {
     printf '\r\033[K' >&2
 }
 
-# One daemon for all rows; `kernel` runs beside it while it is idle.
+# One daemon of each build for all rows; `kernel`, which is the other build where there is one, runs beside it while it is idle.
 enter_quietly() {
     MODE=$1
     SERVER=() CLIENT=()
     if [ "$MODE" = both ]; then
         SERVER=("$NETCHANNEL_PROGRAM" run --require --socket "$SOCKET" --)
-        CLIENT=("${SERVER[@]}")
+    elif [ -n "$AGAINST" ]; then
+        SERVER=("$AGAINST" run --require --socket "$SOCKET.against" --)
     fi
+    CLIENT=("${SERVER[@]}")
 }
 
 record() {
@@ -52,6 +58,19 @@ median() {
     sort -g "$1" | awk '{ value[NR] = $1 } END { print (NR % 2) ? value[(NR + 1) / 2] : (value[NR / 2] + value[NR / 2 + 1]) / 2 }'
 }
 
+# interval FILE: between which of the sorted values the median of all there could be lies, with 95 % certainty: by the binomial
+# distribution of how many of the measured ones are below it. Where there are too few, the least and the largest.
+interval() {
+    sort -g "$1" | awk '{ value[NR] = $1 } END {
+        chance = sum = 0.5 ^ NR
+        for (rank = 1; rank < NR; rank++) {
+            chance *= (NR - rank + 1) / rank
+            if (sum + chance > 0.025) break
+            sum += chance
+        }
+        printf "%.3f to %.3f", value[rank], value[NR + 1 - rank] }'
+}
+
 # row KEY TITLE UNIT BETTER FLOOR TARGET: one line of the table; BETTER is `more` or `less`. The ratio is the median of
 # the pairs' ratios, and always larger where NetChannel is better.
 row() {
@@ -60,6 +79,12 @@ row() {
     paste "$RESULTS/$key.kernel" "$RESULTS/$key.both" |
         awk -v better="$better" '{ print (better == "more") ? $2 / $1 : $1 / ($2 > 0 ? $2 : 1e-9) }' >"$RESULTS/$key.ratio"
     ratio=$(median "$RESULTS/$key.ratio")
+    if [ -n "$AGAINST" ]; then
+        printf '| %s | %s | %s | %s | %.3f x | %s |\n' "$title" "$unit" \
+            "$(human "$(median "$RESULTS/$key.kernel")")" "$(human "$(median "$RESULTS/$key.both")")" \
+            "$ratio" "$(interval "$RESULTS/$key.ratio")"
+        return
+    fi
     verdict=$(awk -v ratio="$ratio" -v floor="$floor" -v target="$target" 'BEGIN {
         print (ratio >= target) ? "target" : (ratio >= floor) ? "floor" : "MISSED" }')
     printf '| %s | %s | %s | %s | %.2f x | %s x | %s x | %s |\n' "$title" "$unit" \
@@ -148,6 +173,10 @@ measure_nginx() {
 
 # It makes its own interleaved pairs.
 measure_connections() {
+    if [ -n "$AGAINST" ]; then
+        pairs measure_one_connections
+        return
+    fi
     "$NETCHANNEL_PROGRAM" bench connections --unix=false --quiet --json --pairs "$PAIRS" --seconds "$DURATION" >"$TMP/bench.json"
     "$PYTHON" - "$TMP/bench.json" "$RESULTS" <<'PROGRAM'
 import json, sys
@@ -159,6 +188,15 @@ for row in report["cases"][0]["rows"]:
         for run in row["runs"]:
             print(run["rate"], file=file)
 PROGRAM
+}
+
+measure_one_connections() {
+    local program=$NETCHANNEL_PROGRAM
+    if [ "$MODE" = kernel ]; then program=$AGAINST; fi
+    "$program" bench connections --unix=false --quiet --json --pairs 1 --seconds "$DURATION" >"$TMP/bench.json"
+    record connections "$("$PYTHON" -c 'import json, sys
+rows = json.load(open(sys.argv[1]))["cases"][0]["rows"]
+print(next(run["rate"] for row in rows if row["transport"] == "netchannel" for run in row["runs"]))' "$TMP/bench.json")"
 }
 
 # Only the client has the library, the server is anybody's: nothing may be lost.
@@ -231,6 +269,11 @@ measure_idle() {
 }
 
 start_daemon
+if [ -n "$AGAINST" ]; then
+    start against "$AGAINST" daemon --socket "$SOCKET.against"
+    OTHER_DAEMON=$LAST_STARTED
+    until_true 10 "the other build's socket" test -S "$SOCKET.against"
+fi
 IDLE=
 MEMORY=
 # Connections that are held; both ends of a connection are descriptors of this machine.
@@ -249,8 +292,13 @@ for name in $ROWS; do
     esac
 done
 
-echo "| work | unit | kernel TCP | NetChannel | ratio | floor | target | reached |"
-echo "|---|---|---|---|---|---|---|---|"
+if [ -n "$AGAINST" ]; then
+    echo "| work, $PAIRS pairs | unit | other build | this build | ratio | its interval |"
+    echo "|---|---|---|---|---|---|"
+else
+    echo "| work | unit | kernel TCP | NetChannel | ratio | floor | target | reached |"
+    echo "|---|---|---|---|---|---|---|---|"
+fi
 row iperf3 "iperf3 -t $DURATION" "Gbps" more 3 4
 row sockperf-p50 "sockperf pp -m 64, P50" "us" less 6 10
 row sockperf-p999 "sockperf pp -m 64, P99.9" "us" less 1 5
@@ -265,4 +313,5 @@ if [ -n "$IDLE" ]; then echo "| idle daemon and two idle programs | CPU | | $IDL
 if [ -n "$MEMORY" ]; then echo "| an idle connection, of $HELD | memory of the whole machine | | $MEMORY | | 16 KB | | |"; fi
 if [ -s "$TMP/notes" ]; then printf '\nErrors that clients met:\n\n' && cat "$TMP/notes"; fi
 MODE=
+if [ -n "$AGAINST" ]; then stop "$OTHER_DAEMON"; fi
 stop_daemon

@@ -63,6 +63,8 @@ MODE=
 SERVER=()
 CLIENT=()
 DAEMON=
+# That of another build, where two are compared.
+OTHER_DAEMON=
 DIFFERENT=0
 
 # ---- children ------------------------------------------------------------------------------------------------------
@@ -179,7 +181,8 @@ watchdog() {
     kill -TERM "$script"
 }
 set +e
-(trap - EXIT INT TERM; watchdog $$) >/dev/null 2>&1 &
+# What it waits with outlives it, and must not keep a pipe open that somebody reads to its end.
+(trap - EXIT INT TERM; watchdog $$) >/dev/null 2>&1 {OUTPUT}>&- {ERRORS}>&- &
 WATCHDOG=$!
 set -e
 disown "$WATCHDOG"
@@ -315,12 +318,15 @@ compare_modes() {
     echo "result: $count modes, $(wc -l <"$TMP/observed.kernel") observations each"
 }
 
-# Ends what the scenario left running, but not the daemon.
+# Ends what the scenario left running, but not the daemons.
 stop_scenario() {
-    local pid
+    local pid left=()
     for pid in "${STARTED[@]}"; do
-        if [ "$pid" != "$DAEMON" ]; then stop "$pid"; fi
+        if [ "$pid" != "$DAEMON" ] && [ "$pid" != "$OTHER_DAEMON" ]; then
+            stop "$pid"
+        elif alive "$pid"; then
+            left+=("$pid")
+        fi
     done
-    STARTED=()
-    if [ -n "$DAEMON" ] && alive "$DAEMON"; then STARTED=("$DAEMON"); fi
+    STARTED=("${left[@]}")
 }

@@ -101,8 +101,21 @@ const _: () = assert!(size_of::<Entry>() == 64);
 
 /// Where the entries start.
 pub const ENTRIES_OFFSET: usize = size_of::<Header>().next_multiple_of(64);
+/// Where the owners of ports start: a word of 64 bits for each port. In its lower half the user whose programs may give the port to
+/// virtual sockets, as [`owner_word`] says, 0 where nobody may; in the upper half at which address, as [`place_word`] says. Outside of
+/// `sequence`: each word is used alone. So who accepts sees whether a client has the address and port that it names.
+pub const PORTS_OFFSET: usize =
+    (ENTRIES_OFFSET + ENTRIES * size_of::<Entry>()).next_multiple_of(4096);
+/// Words of the owners of ports.
+pub const PORTS: usize = 1 << 16;
 /// Bytes of the whole directory.
-pub const SIZE: usize = ENTRIES_OFFSET + ENTRIES * size_of::<Entry>();
+pub const SIZE: usize = PORTS_OFFSET + PORTS * size_of::<AtomicU64>();
+
+/// What the word of a port says that belongs to `user`. The kernel has no user of the highest number.
+#[must_use]
+pub const fn owner_word(user: u32) -> u32 {
+    user.wrapping_add(1)
+}
 
 /// First entry to probe for a port.
 #[must_use]
@@ -110,9 +123,76 @@ pub const fn bucket(port: u16) -> usize {
     (port as usize).wrapping_mul(0x9e37) & (ENTRIES - 1)
 }
 
+/// Any address of the host: of ports that the daemon gave, or bound to any address of both families.
+pub const ANYWHERE: u32 = 0;
+/// Any IPv4 address of the host. As an address it can not be bound.
+const ANYWHERE_V4: u32 = 1;
+/// Any IPv6 address.
+const ANYWHERE_V6: u32 = 2;
+
+/// What the word of a port says of the address to which the kernel let a program bind it: an IPv4 address is itself, one of IPv6 a
+/// digest, of which a host has too few to choose an equal one.
+#[must_use]
+pub fn place_word(bound: &Address, v6_only: bool) -> u32 {
+    let plain = bound.unmapped();
+    if plain.is_wildcard() {
+        return match (plain.family, v6_only) {
+            (INET, _) => ANYWHERE_V4,
+            (_, true) => ANYWHERE_V6,
+            _ => ANYWHERE,
+        };
+    }
+    let [a, b, c, d, ..] = plain.bytes;
+    if plain.family == INET {
+        return u32::from_be_bytes([a, b, c, d]);
+    }
+    let digest = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    plain.bytes.iter().fold(0x811c_9dc5, digest) | 1 << 31
+}
+
+/// Whether a port's word says that a program of the user with [`owner_word`] `owner` may come from `address`.
+#[must_use]
+pub fn is_owned(word: u64, owner: u32, address: &Address) -> bool {
+    let [user, place] = [word, word >> 32].map(|half| (half & 0xffff_ffff) as u32);
+    let plain = address.unmapped();
+    let there = match place {
+        ANYWHERE => true,
+        ANYWHERE_V4 => plain.family == INET,
+        ANYWHERE_V6 => plain.family != INET,
+        place => place == place_word(&plain, false),
+    };
+    owner != 0 && user == owner && there
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_owned_where_it_was_bound() {
+        let word = |bound: Address, v6_only| {
+            u64::from(place_word(&bound, v6_only)) << 32 | u64::from(owner_word(1001))
+        };
+        let own = |word, address| is_owned(word, owner_word(1001), &address);
+        let (here, there) = (
+            Address::v4([127, 0, 0, 1], 5),
+            Address::v4([127, 0, 0, 2], 5),
+        );
+        let (six, other) = (Address::v6([7; 16], 5, 0), Address::v6([8; 16], 5, 0));
+        let one = word(here, false);
+        assert!(own(one, here) && own(one, here.mapped()));
+        assert!(!own(one, there) && !own(one, six) && !is_owned(one, owner_word(1002), &here));
+        let any = word(Address::v4([0; 4], 5), false);
+        assert!(own(any, here) && own(any, there) && !own(any, six));
+        let any = word(Address::v6([0; 16], 5, 0), true);
+        assert!(own(any, six) && own(any, other) && !own(any, here));
+        let any = word(Address::v6([0; 16], 5, 0), false);
+        assert!(own(any, six) && own(any, here));
+        let one = word(six, false);
+        assert!(own(one, six) && !own(one, other) && !own(one, here));
+        // Nobody's.
+        assert!(!is_owned(0, owner_word(u32::MAX), &here));
+    }
 
     #[test]
     fn a_network_is_told_by_its_first_bits() {

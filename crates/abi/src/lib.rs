@@ -30,7 +30,7 @@ pub mod program;
 pub mod reason;
 
 /// Version of all layouts and of the attach protocol. Both ends must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Hash over the sizes and offsets that two processes must agree on, compared at attach.
 ///
@@ -58,6 +58,7 @@ pub const LAYOUT_HASH: u64 = {
         core::mem::size_of::<directory::Entry>() as u64,
         core::mem::size_of::<directory::Header>() as u64,
         core::mem::offset_of!(directory::Header, copying) as u64,
+        directory::PORTS_OFFSET as u64,
         core::mem::size_of::<message::Message>() as u64,
         link::SMALL_RING as u64,
         link::CELLS as u64,

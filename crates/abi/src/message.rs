@@ -4,13 +4,13 @@
 //!
 //! | operation | words of the request | words of the answer | descriptors |
 //! |---|---|---|---|
-//! | Attach | 0 version, 1 layout hash, 2 process id, 3-4 name (16 bytes), 5 entries of the region that comes with it or 0 | 0 program, 1 entries of the region, 2 tenant, 3 region | -> the program region, if there is one; <- program region, unless it came; directory (read-only) |
-//! | Adopt | 0 listeners in the list, 1-11 their numbers (two 32-bit per word) | | -> the daemon's end of a new attach socket for a child |
+//! | Attach | 0 version, 1 layout hash, 2 process id, 3-4 name (16 bytes), 5 entries of the region that comes with it or 0 | 0 program, 1 entries of the region, 2 user, 3 region | -> the program region, if there is one; <- program region, unless it came; directory (read-only) |
+//! | Adopt | 0 listeners in the list, 1-11 their numbers (two 32-bit per word) | | <- the child's end of a new attach socket |
 //! | Listen | 0-2 address, 3 socket cookie of the TCP listener, 4 backlog, 5 flags, 6 not 0 when the socket comes with it | 0 listener | -> the TCP listener, which another user may have made; <- the program's end of the accept channel |
 //! | Unlisten | 0 listener, or 0 for all that were not announced after an exec | | |
-//! | Connect | 0 listener, 1-3 destination, which must be the listener's | 0 link, 1 slots, 2 arena bytes, 3 anchors that follow | <- link, link channel, anchors |
-//! | Reoffer | 0 link, 1 listener, 2 slot, 3 not 0 to keep it for the own next image | | -> link, link channel, anchor |
-//! | Ports | 0 how many | 0 first port, 1 how many | |
+//! | Connect | 0 listener, 1-3 destination, which must be the listener's | 0 link, 1 slots, 2 arena bytes, 3 anchors that follow, 4 user of all that hold the listener, all ones where there are several | <- link, link channel, anchors |
+//! | Reoffer | 0 link, 1 listener, 2 slot, 3 not 0 to keep it for the own next image, 4 user of the client, for a link that the daemon does not know | | -> link, link channel, anchor |
+//! | Ports | 0 how many, or 0 and the socket that shows the port | 0 first port, 1 how many | -> a TCP socket that the program has bound to the port, if it asks for that one |
 //! | Deposit | 0 cookie of the anchor, 1 link, 2 slot, 3 role, 4 generation, 5 region that has the socket, 6 its entry there | | -> link |
 //! | Lookup | 0 cookie of the anchor, 1 not 0 when it is looked up again | 0-6 as deposited, 7 entries of the region, 8 slots, 9 arena bytes | <- link, program region |
 //!
@@ -21,8 +21,13 @@
 //!
 //! On an accept channel the daemon sends `Offer`: 0 link, 1 listener, 2 slots, 3 arena bytes,
 //! 4 anchors that follow, 5 program, 6 first slot, 7 whether it is one connection of a link that
-//! another holder of the listener keeps; descriptors: link, link channel, anchors. No answer: whoever
+//! another holder of the listener keeps, 8 user of that program, or the highest number where there is
+//! nobody to be doubted: the daemon itself, or a program of the same user that passes on a link of a former daemon; descriptors: link,
+//! link channel, anchors. No answer: whoever
 //! receives it holds the server's end of the link from then on.
+//!
+//! Who asks is told by the kernel with each message (`SCM_CREDENTIALS`), never by the socket on which it came: a process that has
+//! changed its user attaches anew, with a region of its own, before it is given anything else.
 //!
 //! On a link channel the client sends `Anchors`: 0 count, 1-11 their slots (two 32-bit per word);
 //! descriptors: the server's ends. Any message of one byte is a doorbell.

@@ -31,11 +31,13 @@ pub enum Reason {
     NoPort = 11,
     /// The destination is on another host that we know, and no channel to it is up.
     PeerDown = 12,
+    /// The process became another user's, and leaves its relatives' memory: another process copies for it.
+    UserChanged = 13,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::None,
         Self::NoDaemon,
         Self::NoListener,
@@ -49,6 +51,7 @@ impl Reason {
         Self::NoEntry,
         Self::NoPort,
         Self::PeerDown,
+        Self::UserChanged,
     ];
 
     /// The code as shown.
@@ -68,6 +71,7 @@ impl Reason {
             Self::NoEntry => "no-entry",
             Self::NoPort => "no-port",
             Self::PeerDown => "peer-down",
+            Self::UserChanged => "user-changed",
         }
     }
 

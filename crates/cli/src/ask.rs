@@ -93,8 +93,50 @@ fn shown_status(status: &types::Status) -> String {
         .iter()
         .map(|(name, value)| format!("{name:<12} {value}\n"))
         .collect();
-    if status.programs.is_empty() {
-        return text;
+    let tables = [shown_users(&status.users), shown_programs(&status.programs)];
+    for table in tables.into_iter().flatten() {
+        text.push('\n');
+        text.push_str(&table);
+    }
+    text
+}
+
+/// What each user has, each as use/bound.
+fn shown_users(users: &[types::User]) -> Option<String> {
+    if users.is_empty() {
+        return None;
+    }
+    let head = [
+        "USER",
+        "PROGRAMS",
+        "LISTENERS",
+        "LINKS",
+        "DEPOSITS",
+        "PORTS",
+        "DESCRIPTORS",
+        "HALF-OPEN",
+        "MEMORY",
+    ];
+    let count = |share: &types::Share| format!("{}/{}", share.used, share.bound);
+    let rows = users.iter().map(|one| {
+        vec![
+            one.user.to_string(),
+            count(&one.programs),
+            count(&one.listeners),
+            count(&one.links),
+            count(&one.deposits),
+            count(&one.ports),
+            count(&one.descriptors),
+            count(&one.half_open),
+            format!("{}/{}", bytes(one.memory.used), bytes(one.memory.bound)),
+        ]
+    });
+    Some(table(&head, rows.collect()))
+}
+
+fn shown_programs(programs: &[types::Program]) -> Option<String> {
+    if programs.is_empty() {
+        return None;
     }
     let head = [
         "PROGRAM",
@@ -107,7 +149,7 @@ fn shown_status(status: &types::Status) -> String {
         "FALLBACKS",
         "MEMORY",
     ];
-    let rows = status.programs.iter().map(|program| {
+    let rows = programs.iter().map(|program| {
         let fallbacks: Vec<String> = program
             .fallbacks
             .iter()
@@ -134,9 +176,7 @@ fn shown_status(status: &types::Status) -> String {
             bytes(program.memory_bytes),
         ]
     });
-    text.push('\n');
-    text.push_str(&table(&head, rows.collect()));
-    text
+    Some(table(&head, rows.collect()))
 }
 
 /// `netchannel config reload`.
@@ -183,8 +223,15 @@ pub fn sockets(arguments: &Ss) -> c_int {
     let asking = &arguments.asking;
     finish(
         ask(asking, Request::Sockets).and_then(|answer| match answer {
-            Response::Sockets(mut sockets) => {
+            Response::Sockets(found) => {
+                if found.cut {
+                    crate::run::complain(
+                        "there are too many sockets: some of the user who has most of them are left out",
+                    );
+                }
+                let mut sockets = found.list;
                 sockets.retain(|socket| is_wanted(arguments, socket));
+                sockets.sort_by_key(|socket| (socket.program, socket.descriptor));
                 if asking.json {
                     json(&sockets)
                 } else {

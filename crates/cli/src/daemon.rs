@@ -1,10 +1,13 @@
 //! `netchannel daemon`, in the foreground, and in the background for `netchannel run`.
 
+mod death;
+mod privileges;
+
 use crate::arguments::Daemon as Arguments;
 use crate::log;
 use netchannel_configuration::{Configuration, Problems};
 use netchannel_control::path;
-use netchannel_engine::{Daemon, Limits, Options, ServeError};
+use netchannel_engine::{AlternateStack, Daemon, Limits, Options, ServeError};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{OsString, c_int};
 use std::io::{self, BufRead, BufReader, Write};
@@ -56,6 +59,9 @@ pub fn daemon(arguments: &Arguments) -> c_int {
         Err(problems) => return complain(&problems.to_string(), arguments.announce),
     };
     log::start(arguments.log.as_deref(), arguments.log_level);
+    let _stack = AlternateStack::new();
+    death::prepare(arguments.log.as_deref());
+    privileges::reduce(configuration.as_ref());
     match serve(socket, arguments, configuration) {
         Ok(()) => ENDED,
         Err(error) => {

@@ -25,7 +25,7 @@ pub const NOT_FOUND: c_int = 127;
 /// A daemon that `run` started ends after this many seconds without a program.
 const IDLE_EXIT: u64 = 30;
 /// How long a daemon may take to say who it is.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The attach socket, absolute: the program may change its folder.
 ///
@@ -64,7 +64,9 @@ fn prepare(arguments: &Run, environment: &mut Vec<(OsString, OsString)>) -> Resu
     let served = ensure_daemon(&socket, arguments.no_daemon);
     let program = arguments.program.first().map(OsString::as_os_str);
     let obstacle = program.and_then(executable::obstacle);
-    if obstacle != Some(Obstacle::OtherLinker) {
+    // Where a stranger serves the program has no use for the library, which would only say so again.
+    let is_strange = matches!(served, Err(Unserved::Distrusted(_)));
+    if obstacle != Some(Obstacle::OtherLinker) && !is_strange {
         // Set even where the program itself can not load it: its children may.
         preload(environment, &library);
         set(environment, SOCKET_VARIABLE, socket.into_os_string());
@@ -87,7 +89,7 @@ fn prepare(arguments: &Run, environment: &mut Vec<(OsString, OsString)>) -> Resu
             set(environment, "NETCHANNEL_REQUIRE", OsString::from("1"));
         }
     }
-    served?;
+    served.map_err(|why| why.to_string())?;
     match (obstacle, program) {
         (Some(obstacle), Some(program)) => {
             Err(format!("{} {obstacle}", Path::new(program).display()))
@@ -96,33 +98,61 @@ fn prepare(arguments: &Run, environment: &mut Vec<(OsString, OsString)>) -> Resu
     }
 }
 
+/// Why no daemon serves the program.
+#[derive(Debug, thiserror::Error)]
+enum Unserved {
+    /// Somebody else's serves there, or could.
+    #[error("{0}")]
+    Distrusted(String),
+    /// Another reason.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<ClientError> for Unserved {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Distrusted(..) => Self::Distrusted(error.to_string()),
+            _ => Self::Other(error.to_string()),
+        }
+    }
+}
+
+impl From<PathError> for Unserved {
+    fn from(error: PathError) -> Self {
+        match error {
+            PathError::Distrusted(..) => Self::Distrusted(error.to_string()),
+            _ => Self::Other(error.to_string()),
+        }
+    }
+}
+
 /// Sees that a daemon of this version serves at `socket`.
-fn ensure_daemon(socket: &Path, no_daemon: bool) -> Result<(), String> {
+fn ensure_daemon(socket: &Path, no_daemon: bool) -> Result<(), Unserved> {
     let hello = |patience| netchannel_control::request(socket, Request::Hello, patience);
     let answer = match hello(PATIENCE) {
         Err(ClientError::NoDaemon(_)) if !no_daemon => {
-            prepare_directory(socket).map_err(|error| error.to_string())?;
-            start_detached(socket, IDLE_EXIT).map_err(|error| error.to_string())?;
+            prepare_directory(socket)?;
+            start_detached(socket, IDLE_EXIT)
+                .map_err(|error| Unserved::Other(error.to_string()))?;
             hello(PATIENCE)
         }
         answer => answer,
     };
-    match answer {
-        Ok(Response::Hello(hello)) if hello.layout == netchannel_abi::LAYOUT_HASH => {
+    let shown = socket.display();
+    match answer? {
+        Response::Hello(hello) if hello.layout == netchannel_abi::LAYOUT_HASH => {
             let own = network_namespace().unwrap_or(hello.network_namespace);
             if own == hello.network_namespace {
                 return Ok(());
             }
-            Err(format!(
-                "the daemon at {} is of another network namespace; name another --socket PATH",
-                socket.display()
-            ))
+            Err(Unserved::Other(format!(
+                "the daemon at {shown} is of another network namespace; name another --socket PATH"
+            )))
         }
-        Ok(_) => Err(format!(
-            "the daemon at {} is of another version than this program; restart it",
-            socket.display()
-        )),
-        Err(error) => Err(error.to_string()),
+        _ => Err(Unserved::Other(format!(
+            "the daemon at {shown} is of another version than this program; restart it"
+        ))),
     }
 }
 

@@ -347,3 +347,68 @@ fn a_log_that_can_not_be_written_ends_nothing() {
     let _daemon = place.daemon(&["--log", "/dev/full"]);
     assert!(place.ask(&["status"]).status.success());
 }
+
+#[test]
+fn a_daemon_that_is_killed_by_a_fault_says_so_and_ends_by_it() {
+    use std::os::unix::process::ExitStatusExt;
+    let place = Place::new();
+    let log = place.folder.path().join("log");
+    let no_core = rustix::process::Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Core, no_core).unwrap();
+    for (signal, number) in [("SEGV", 11), ("BUS", 7), ("ABRT", 6)] {
+        let mut daemon = place.daemon(&["--log", log.to_str().unwrap()]);
+        daemon.signal(&format!("-{signal}"));
+        assert_eq!(daemon.child.wait().unwrap().signal(), Some(number));
+        let said = std::fs::read_to_string(&log).unwrap();
+        let last = said.lines().last().unwrap();
+        let expected = format!("ERROR ended by SIG{signal} sent by process ");
+        assert!(last.contains(&expected), "{said}");
+        assert!(last.contains(&format!("of process {}, netchannel ", daemon.child.id())));
+    }
+}
+
+#[test]
+fn a_daemon_gives_up_what_it_does_not_use() {
+    let place = Place::new();
+    // With a thread besides the first.
+    let daemon = place.daemon(&["--relay"]);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.child.id())).unwrap();
+    let mut threads = 0;
+    for task in tasks.flatten() {
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap();
+        let shown = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+        };
+        // CAP_NET_BIND_SERVICE, CAP_SYS_PTRACE, CAP_SYS_NICE: see docs/operating.md.
+        let used = 1 << 10 | 1 << 19 | 1 << 23;
+        for set in ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"] {
+            assert_eq!(shown(set) & !used, 0, "{set} {status}");
+        }
+        // Bounds are changed by who has CAP_SETPCAP.
+        let own = rustix::thread::capabilities(None).unwrap().effective;
+        if own.contains(rustix::thread::CapabilitySet::SETPCAP) {
+            assert_eq!(shown("CapBnd:") & !used, 0, "{status}");
+        }
+        assert_eq!(shown("NoNewPrivs:"), 1);
+        threads += 1;
+    }
+    assert!(threads > 1);
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_told_from_one_that_is_not_there() {
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    daemon.signal("-STOP");
+    let output = place.ask(&["doctor"]);
+    daemon.signal("-CONT");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("did not answer within 2s"), "{text}");
+    drop(daemon);
+    let said = said(&place.ask(&["status"]));
+    assert!(said.contains("no daemon serves at"), "{said}");
+}

@@ -2,7 +2,9 @@
 
 use crate::path;
 use crate::types::{Request, Response};
+use netchannel_trust::{Distrust, peer, place};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,9 +21,19 @@ pub enum ClientError {
         "no daemon serves at {0}; start one with `netchannel daemon` or a program with `netchannel run -- PROGRAM`"
     )]
     NoDaemon(PathBuf),
-    /// Somebody else's daemon.
-    #[error("not allowed to ask the daemon at {0}; it belongs to another user")]
+    /// Somebody else's daemon, or a place at which it could be.
+    #[error(
+        "the daemon at {0} is not used: {1}; name one of your own or of root's with --socket PATH"
+    )]
+    Distrusted(PathBuf, Distrust),
+    /// The place can not be reached.
+    #[error(
+        "not allowed to reach the daemon at {0}; ask as the user who started it, or name another with --socket PATH"
+    )]
     Denied(PathBuf),
+    /// It took too long.
+    #[error("the daemon at {0} did not answer within {1:?}; it may be stopped or overloaded")]
+    Late(PathBuf, Duration),
     /// The connection failed.
     #[error("the daemon at {0} did not answer ({1})")]
     Failed(PathBuf, std::io::Error),
@@ -42,29 +54,50 @@ pub fn request(
     request: Request,
     patience: Duration,
 ) -> Result<Response, ClientError> {
-    let place = || attach.to_owned();
-    let stream =
-        UnixStream::connect(path::control_socket(attach)).map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => ClientError::NoDaemon(place()),
-            ErrorKind::PermissionDenied => ClientError::Denied(place()),
-            _ => ClientError::Failed(place(), error),
-        })?;
-    let failed = |error| ClientError::Failed(place(), error);
+    let named = || attach.to_owned();
+    let stream = connect(attach)?;
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => ClientError::Late(named(), patience),
+        _ => ClientError::Failed(named(), error),
+    };
     stream.set_read_timeout(Some(patience)).map_err(failed)?;
     stream.set_write_timeout(Some(patience)).map_err(failed)?;
     let mut line = serde_json::to_vec(&request)
-        .map_err(|error| ClientError::Unintelligible(place(), error.to_string()))?;
+        .map_err(|error| ClientError::Unintelligible(named(), error.to_string()))?;
     line.push(b'\n');
     (&stream).write_all(&line).map_err(failed)?;
     let mut answer = Vec::new();
     BufReader::new(stream.take(LONGEST_ANSWER))
         .read_until(b'\n', &mut answer)
         .map_err(failed)?;
-    match serde_json::from_slice(&answer) {
-        Ok(Response::Error(reason)) => Err(ClientError::Refused(place(), reason)),
-        Ok(response) => Ok(response),
-        Err(error) => Err(ClientError::Unintelligible(place(), error.to_string())),
+    if answer.is_empty() {
+        return Err(failed(ErrorKind::UnexpectedEof.into()));
     }
+    match serde_json::from_slice(&answer) {
+        Ok(Response::Error(reason)) => Err(ClientError::Refused(named(), reason)),
+        Ok(response) => Ok(response),
+        Err(error) => Err(ClientError::Unintelligible(named(), error.to_string())),
+    }
+}
+
+/// Connects where nobody but this user and root can have put a socket, and to nobody else.
+fn connect(attach: &Path) -> Result<UnixStream, ClientError> {
+    let socket = path::control_socket(attach);
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            ClientError::NoDaemon(attach.to_owned())
+        }
+        ErrorKind::PermissionDenied => ClientError::Denied(attach.to_owned()),
+        _ => ClientError::Failed(attach.to_owned(), error),
+    };
+    let distrusted = |why| match why {
+        Distrust::Unreachable(_, errno) => failed(std::io::Error::from_raw_os_error(errno)),
+        why => ClientError::Distrusted(attach.to_owned(), why),
+    };
+    let place = place::socket(&socket).map_err(distrusted)?;
+    let stream = UnixStream::connect(socket).map_err(failed)?;
+    peer::judge(stream.as_raw_fd(), place).map_err(distrusted)?;
+    Ok(stream)
 }
 
 #[cfg(test)]

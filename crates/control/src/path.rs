@@ -1,5 +1,6 @@
 //! Where the sockets of a daemon lie.
 
+use netchannel_trust::{Distrust, in_user_namespace, place};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -7,6 +8,9 @@ use std::path::{Path, PathBuf};
 
 /// The environment variable that names the attach socket.
 pub const SOCKET_VARIABLE: &str = "NETCHANNEL_SOCKET";
+
+/// Where root's daemon serves unless told otherwise.
+const FOLDER_OF_ROOT: &str = "/run/netchannel";
 
 /// Why no socket path could be used.
 #[derive(Debug, thiserror::Error)]
@@ -18,9 +22,9 @@ pub enum PathError {
     /// The folder could not be made.
     #[error("cannot make the folder {0} ({1}); name another place with --socket PATH")]
     Directory(PathBuf, io::Error),
-    /// The folder belongs to somebody else, who could put a socket of theirs there.
-    #[error("the folder {0} belongs to user {1}; name another place with --socket PATH")]
-    Foreign(PathBuf, u32),
+    /// Somebody else could put a socket of theirs there.
+    #[error("the folder {0} is not used: {1}; name another place with --socket PATH")]
+    Distrusted(PathBuf, Distrust),
 }
 
 /// The inode of the network namespace this process is in.
@@ -47,12 +51,20 @@ pub fn default_socket() -> Result<PathBuf, PathError> {
 }
 
 fn default_directory() -> PathBuf {
-    if let Some(directory) = variable("XDG_RUNTIME_DIR") {
+    let user = rustix::process::geteuid();
+    // Root's daemon serves all users, from wherever it was started.
+    if user.is_root() && !in_user_namespace() {
+        return PathBuf::from(FOLDER_OF_ROOT);
+    }
+    // `su` and `sudo` may leave the variable of whoever called them.
+    let own = |directory: &PathBuf| {
+        std::fs::metadata(directory).is_ok_and(|found| found.uid() == user.as_raw())
+    };
+    if let Some(directory) = variable("XDG_RUNTIME_DIR").filter(own) {
         return directory.join("netchannel");
     }
-    let user = rustix::process::geteuid();
     if user.is_root() {
-        return PathBuf::from("/run/netchannel");
+        return PathBuf::from(FOLDER_OF_ROOT);
     }
     PathBuf::from(format!("/tmp/netchannel-{}", user.as_raw()))
 }
@@ -88,11 +100,10 @@ fn suffixed(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Makes the folder of an attach socket where it does not exist: open to all when root makes it,
-/// so that programs of every user can attach, closed to others otherwise. A folder in a place
-/// that everybody may write must belong to this user or root.
+/// so that programs of every user can attach, closed to others otherwise.
 ///
 /// # Errors
-/// When it can not be made, or belongs to somebody else.
+/// When it can not be made, or somebody else can change what lies there.
 pub fn prepare_directory(attach: &Path) -> Result<(), PathError> {
     let directory = match attach.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -106,11 +117,7 @@ pub fn prepare_directory(attach: &Path) -> Result<(), PathError> {
         .mode(mode)
         .create(directory)
         .map_err(fail)?;
-    let metadata = std::fs::metadata(directory).map_err(fail)?;
-    if metadata.uid() != user.as_raw() && metadata.uid() != 0 {
-        return Err(PathError::Foreign(directory.to_owned(), metadata.uid()));
-    }
-    Ok(())
+    place::folder(directory).map_err(|why| PathError::Distrusted(directory.to_owned(), why))
 }
 
 #[cfg(test)]

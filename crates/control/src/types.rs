@@ -36,7 +36,7 @@ pub enum Response {
     /// To [`Request::Status`].
     Status(Box<Status>),
     /// To [`Request::Sockets`].
-    Sockets(Vec<Socket>),
+    Sockets(Sockets),
     /// To [`Request::Hosts`].
     Hosts(Box<Hosts>),
     /// To [`Request::Reload`].
@@ -93,6 +93,41 @@ pub struct Status {
     pub memory_bytes: u64,
     /// Descriptors the daemon may open.
     pub descriptor_limit: u64,
+    /// What each user has, and how much he may have.
+    #[serde(default)]
+    pub users: Vec<User>,
+}
+
+/// How much of something is used, and how much may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Used now.
+    pub used: u64,
+    /// May be used.
+    pub bound: u64,
+}
+
+/// What the programs of one user have, and how much they may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// The user.
+    pub user: u32,
+    /// Attached programs, with children that have asked for nothing yet.
+    pub programs: Share,
+    /// Listeners.
+    pub listeners: Share,
+    /// Links that they made.
+    pub links: Share,
+    /// States of connections left for another process.
+    pub deposits: Share,
+    /// Ephemeral ports.
+    pub ports: Share,
+    /// Descriptors that the daemon keeps.
+    pub descriptors: Share,
+    /// Connections to the daemon that have not attached yet.
+    pub half_open: Share,
+    /// Bytes that regions and links really occupy; beyond the bound no more are given.
+    pub memory: Share,
 }
 
 /// One attached program.
@@ -164,6 +199,15 @@ impl Path {
             Self::Fresh => "fresh",
         }
     }
+}
+
+/// The sockets of programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sockets {
+    /// In no particular order.
+    pub list: Vec<Socket>,
+    /// Whether there were too many: then some of the user's who has most of them are left out.
+    pub cut: bool,
 }
 
 /// One socket of a program, as its region and its link show it.

@@ -1,5 +1,7 @@
-//! The control socket: one JSON line in, one JSON line out, then the connection ends.
+//! The control socket: one JSON line in, one JSON line out, then the connection ends. A long line is written as it is found, and no
+//! faster than it is read.
 
+use crate::answering::Answering;
 use crate::visitors::{Visitor, Visitors};
 use netchannel_control::types::{LONGEST_REQUEST, Request, Response};
 use rustix::io::Errno;
@@ -8,7 +10,9 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// Commands served at once.
-const MOST_COMMANDS: usize = 64;
+const MOST_COMMANDS: usize = 256;
+/// Those of one user.
+const MOST_OF_USER: usize = 16;
 /// How long a command may take to ask, and to read its answer without any progress.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -22,6 +26,10 @@ pub struct Command {
     request: Vec<u8>,
     answer: Vec<u8>,
     sent: usize,
+    /// What comes behind, while it is being found.
+    more: Option<Box<Answering>>,
+    /// The daemon's loop has it on its list of answers to go on with.
+    pub is_listed: bool,
     deadline: Instant,
 }
 
@@ -34,6 +42,8 @@ pub enum Step {
     Answer(Request),
     /// Wait for room for the rest of the answer.
     AwaitRoom,
+    /// Go on with the answer.
+    GoOn,
     /// Close it.
     Close,
 }
@@ -43,9 +53,18 @@ pub type Commands = Visitors<Command>;
 
 impl Visitor for Command {
     const MOST: usize = MOST_COMMANDS;
+    const MOST_OF_USER: usize = MOST_OF_USER;
+
+    fn user(&self) -> u32 {
+        self.user
+    }
 
     fn deadline(&self) -> Instant {
         self.deadline
+    }
+
+    fn waits_for_us(&self) -> bool {
+        self.is_listed
     }
 }
 
@@ -58,6 +77,8 @@ impl Commands {
             request: Vec::new(),
             answer: Vec::new(),
             sent: 0,
+            more: None,
+            is_listed: false,
             deadline: now + PATIENCE,
         })
     }
@@ -66,6 +87,10 @@ impl Commands {
 impl Command {
     /// Reads what came.
     pub fn on_readable(&mut self) -> Step {
+        // What follows a request is nobody's.
+        if self.has_asked() {
+            return Step::AwaitRoom;
+        }
         let mut buffer = [0; 1024];
         loop {
             match rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
@@ -103,12 +128,43 @@ impl Command {
         }
     }
 
+    fn has_asked(&self) -> bool {
+        self.more.is_some() || !self.answer.is_empty()
+    }
+
+    /// Starts an answer that is found bit by bit; `begun` is what it begins with.
+    pub fn begin(&mut self, more: Box<Answering>, begun: Vec<u8>) {
+        self.answer = begun;
+        self.more = Some(more);
+    }
+
+    /// Takes what is to be gone on with, and the bytes that were not sent yet.
+    pub fn take_more(&mut self) -> Option<(Box<Answering>, Vec<u8>)> {
+        let more = self.more.take()?;
+        let mut bytes = std::mem::take(&mut self.answer);
+        bytes.drain(..self.sent.min(bytes.len()));
+        self.sent = 0;
+        Some((more, bytes))
+    }
+
+    /// Goes on sending, where there is no more behind it to the end.
+    pub fn put_back(&mut self, more: Option<Box<Answering>>, bytes: Vec<u8>, now: Instant) -> Step {
+        self.more = more;
+        self.answer = bytes;
+        // It was the daemon that took so long.
+        self.deadline = now + PATIENCE;
+        self.on_writable(None)
+    }
+
     /// Sends what fits.
     pub fn on_writable(&mut self, now: Option<Instant>) -> Step {
         loop {
             let rest = self.answer.get(self.sent..).unwrap_or_default();
             if rest.is_empty() {
-                return Step::Close;
+                return match self.more {
+                    Some(_) => Step::GoOn,
+                    None => Step::Close,
+                };
             }
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             match rustix::net::send(&self.socket, rest, flags) {

@@ -1,6 +1,7 @@
 //! States of connections that wait for the process which gets their descriptor.
 
 use crate::program::Estate;
+use crate::quota::{Amounts, Kind, Quotas, Ticket};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -25,29 +26,40 @@ pub struct Deposit {
     pub uses: u32,
     expires: Option<Instant>,
     age: u64,
+    /// As it is charged to the user who left it.
+    ticket: Rc<Ticket>,
 }
 
-/// All deposits, by the cookie of the anchor and the user who left it. Bounded: the oldest makes
-/// room.
-#[derive(Debug, Default)]
+/// A link that deposits name, as its descriptor is charged to the user who left the first of them.
+type Named = (Weak<OwnedFd>, Ticket);
+
+/// All deposits, by the cookie of the anchor and the user who left it: nobody else takes it. Bounded for each user, of whom the oldest
+/// makes room.
+#[derive(Debug)]
 pub struct Deposits {
-    bound: usize,
+    quotas: Quotas,
     next_age: u64,
     by_cookie: BTreeMap<(u64, u32), Deposit>,
-    by_age: BTreeMap<u64, (u64, u32)>,
-    links: HashMap<(u64, u64), Weak<OwnedFd>>,
+    /// Cookies by user and age.
+    by_age: BTreeMap<(u32, u64), u64>,
+    links: HashMap<(u64, u64), Named>,
     /// Nothing expires before; may be early.
     due: Option<Instant>,
     released: Vec<Rc<Estate>>,
 }
 
 impl Deposits {
-    /// None yet, and never more than `bound`.
+    /// None yet.
     #[must_use]
-    pub fn new(bound: usize) -> Self {
+    pub fn new(quotas: Quotas) -> Self {
         Self {
-            bound,
-            ..Self::default()
+            quotas,
+            next_age: 0,
+            by_cookie: BTreeMap::new(),
+            by_age: BTreeMap::new(),
+            links: HashMap::new(),
+            due: None,
+            released: Vec::new(),
         }
     }
 
@@ -57,17 +69,11 @@ impl Deposits {
         self.by_cookie.len()
     }
 
-    /// Descriptors they cost.
-    #[must_use]
-    pub fn descriptors(&self) -> usize {
-        self.links.len()
-    }
-
     /// Keeps the state of the connection whose anchor has `cookie` for one more process, in place
     /// of an older state.
     ///
     /// # Errors
-    /// When the descriptor can not be told from others.
+    /// When the descriptor can not be told from others, and `NOBUFS` where the user may leave none.
     pub fn leave(
         &mut self,
         cookie: u64,
@@ -80,17 +86,23 @@ impl Deposits {
         // Thousands of connections may share one link: one descriptor serves them all.
         let stat = rustix::fs::fstat(&link)?;
         let identity = (stat.st_dev, stat.st_ino);
-        let known = self.links.get(&identity).and_then(Weak::upgrade);
-        let link = known.unwrap_or_else(|| Rc::new(link));
-        self.links.insert(identity, Rc::downgrade(&link));
+        let known = self.links.get(&identity);
+        let link = match known.and_then(|(link, _)| link.upgrade()) {
+            Some(known) => known,
+            None => {
+                let kept = Amounts::of(Kind::Descriptors, 1);
+                let ticket = self.quotas.charge(user, kept)?;
+                let link = Rc::new(link);
+                self.links.insert(identity, (Rc::downgrade(&link), ticket));
+                link
+            }
+        };
         let key = (cookie, user);
         let before = self.remove(key).map_or(0, |deposit| deposit.uses);
-        while self.by_cookie.len() >= self.bound {
-            let Some((_, oldest)) = self.by_age.first_key_value() else {
-                break;
-            };
-            self.remove(*oldest);
-        }
+        let Some(ticket) = self.make_room(user) else {
+            self.forget_link(&link);
+            return Err(Errno::NOBUFS);
+        };
         self.next_age += 1;
         let deposit = Deposit {
             words,
@@ -100,20 +112,26 @@ impl Deposits {
             uses: before.saturating_add(1),
             expires: None,
             age: self.next_age,
+            ticket,
         };
-        self.by_age.insert(deposit.age, key);
+        self.by_age.insert((user, deposit.age), cookie);
         self.by_cookie.insert(key, deposit);
         Ok(())
     }
 
-    /// Fetches what `user`, or for root anybody, left for `cookie`. Unless `again` is to come,
-    /// it counts as one of the processes it was left for.
-    pub fn take(&mut self, cookie: u64, user: u32, again: bool) -> Option<Deposit> {
-        let mut key = (cookie, user);
-        if user == 0 && !self.by_cookie.contains_key(&key) {
-            let mut of_cookie = self.by_cookie.range((cookie, 0)..=(cookie, u32::MAX));
-            key = *of_cookie.next()?.0;
+    /// Room for one more of a user: more, or that of his oldest.
+    fn make_room(&mut self, user: u32) -> Option<Rc<Ticket>> {
+        if let Ok(ticket) = self.quotas.charge(user, Amounts::of(Kind::Deposits, 1)) {
+            return Some(Rc::new(ticket));
         }
+        let mut own = self.by_age.range((user, 0)..=(user, u64::MAX));
+        let oldest = *own.next()?.1;
+        Some(self.remove((oldest, user))?.ticket)
+    }
+
+    /// Fetches what `user` left for `cookie`. Unless `again` is to come, it counts as one of the processes it was left for.
+    pub fn take(&mut self, cookie: u64, user: u32, again: bool) -> Option<Deposit> {
+        let key = (cookie, user);
         let found = self.by_cookie.get_mut(&key)?;
         if !again {
             found.uses -= 1;
@@ -130,11 +148,17 @@ impl Deposits {
         std::mem::take(&mut self.released)
     }
 
-    /// The program that left some is gone: they do not stay for ever.
-    pub fn on_gone(&mut self, depositor: u32, now: Instant) {
+    /// The program of `user` that left some is gone: they do not stay for ever. Only that user's are looked at: thousands of programs
+    /// may go at once.
+    pub fn on_gone(&mut self, depositor: u32, user: u32, now: Instant) {
         let expires = now + LIFE_AFTER_DEPOSITOR;
-        for deposit in self.by_cookie.values_mut() {
-            if deposit.depositor == depositor {
+        for cookie in self
+            .by_age
+            .range((user, 0)..=(user, u64::MAX))
+            .map(|(_, cookie)| *cookie)
+        {
+            let left = self.by_cookie.get_mut(&(cookie, user));
+            if let Some(deposit) = left.filter(|deposit| deposit.depositor == depositor) {
                 deposit.expires.get_or_insert(expires);
                 self.due.get_or_insert(expires);
             }
@@ -163,20 +187,35 @@ impl Deposits {
 
     fn remove(&mut self, key: (u64, u32)) -> Option<Deposit> {
         let deposit = self.by_cookie.remove(&key)?;
-        self.by_age.remove(&deposit.age);
+        self.by_age.remove(&(key.1, deposit.age));
         self.released.push(Rc::clone(&deposit.estate));
-        if Rc::strong_count(&deposit.link) == 1 {
-            let gone = Rc::downgrade(&deposit.link);
-            self.links.retain(|_, link| !link.ptr_eq(&gone));
-        }
+        self.forget_link(&deposit.link);
         Some(deposit)
+    }
+
+    /// Nothing is known any more of a link that only `link` still holds.
+    fn forget_link(&mut self, link: &Rc<OwnedFd>) {
+        if Rc::strong_count(link) == 1 {
+            let gone = Rc::downgrade(link);
+            self.links.retain(|_, (known, _)| !known.ptr_eq(&gone));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quota::Bounds;
     use std::cell::{Cell, RefCell};
+
+    fn deposits(each: usize) -> Deposits {
+        let amounts = |deposits| Amounts::of(Kind::Deposits, deposits).and(Kind::Descriptors, 1000);
+        Deposits::new(Quotas::new(Bounds {
+            each: amounts(each),
+            all: amounts(4 * each),
+            shared: true,
+        }))
+    }
 
     fn memfd() -> OwnedFd {
         rustix::fs::memfd_create(c"test", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
@@ -192,6 +231,7 @@ mod tests {
             entries: 0,
             ports: RefCell::new(Vec::new()),
             links: Cell::new(0),
+            unlooked: Cell::new(0),
         })
     }
 
@@ -203,21 +243,21 @@ mod tests {
 
     #[test]
     fn what_is_left_is_taken_once_and_by_its_user() {
-        let mut deposits = Deposits::new(4);
+        let mut deposits = deposits(4);
         leave(&mut deposits, 5);
         assert!(deposits.take(5, 1001, false).is_none());
         assert_eq!(deposits.take(5, 1000, true).unwrap().words, [5; 14]);
         assert_eq!(deposits.take(5, 1000, false).unwrap().words, [5; 14]);
         assert!(deposits.take(5, 1000, false).is_none());
-        leave(&mut deposits, 6);
-        assert!(deposits.take(6, 0, false).is_some());
         assert!(deposits.links.is_empty());
-        assert_eq!(deposits.take_released().len(), 2);
+        leave(&mut deposits, 6);
+        assert!(deposits.take(6, 0, false).is_none(), "not even root");
+        assert_eq!(deposits.take_released().len(), 1);
     }
 
     #[test]
     fn left_for_two_it_is_taken_twice() {
-        let mut deposits = Deposits::new(4);
+        let mut deposits = deposits(4);
         leave(&mut deposits, 5);
         leave(&mut deposits, 5);
         assert!(deposits.take(5, 1000, false).is_some());
@@ -227,7 +267,7 @@ mod tests {
 
     #[test]
     fn nobody_displaces_what_another_user_left() {
-        let mut deposits = Deposits::new(4);
+        let mut deposits = deposits(4);
         leave(&mut deposits, 5);
         deposits
             .leave(5, [0; 14], memfd(), estate(), 1001, 8)
@@ -236,19 +276,30 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_makes_room() {
-        let mut deposits = Deposits::new(2);
+    fn ones_own_oldest_makes_room_and_never_anothers() {
+        let mut deposits = deposits(2);
+        let others = deposits.leave(9, [9; 14], memfd(), estate(), 1001, 8);
+        others.unwrap();
         for cookie in 1..=3 {
             leave(&mut deposits, cookie);
         }
-        assert_eq!(deposits.len(), 2);
+        assert_eq!(deposits.len(), 3);
         assert!(deposits.take(1, 1000, false).is_none());
         assert!(deposits.take(3, 1000, false).is_some());
+        assert!(deposits.take(9, 1001, false).is_some());
+    }
+
+    #[test]
+    fn who_may_leave_none_is_told_and_keeps_no_descriptor() {
+        let mut deposits = deposits(0);
+        let left = deposits.leave(1, [0; 14], memfd(), estate(), 1000, 7);
+        assert_eq!(left, Err(Errno::NOBUFS));
+        assert!(deposits.links.is_empty() && deposits.quotas.users().is_empty());
     }
 
     #[test]
     fn one_link_costs_one_descriptor() {
-        let mut deposits = Deposits::new(10);
+        let mut deposits = deposits(10);
         let link = memfd();
         for cookie in 1..=3 {
             let again = link.try_clone().unwrap();
@@ -262,14 +313,14 @@ mod tests {
 
     #[test]
     fn they_outlive_their_program_for_a_while_only() {
-        let mut deposits = Deposits::new(10);
+        let mut deposits = deposits(10);
         leave(&mut deposits, 1);
         let now = Instant::now();
         assert_eq!(deposits.expire(now), None);
-        deposits.on_gone(7, now);
+        deposits.on_gone(7, 1000, now);
         let due = deposits.expire(now).unwrap();
         assert_eq!(deposits.len(), 1);
         assert_eq!(deposits.expire(due), None);
-        assert_eq!((deposits.len(), deposits.descriptors()), (0, 0));
+        assert_eq!((deposits.len(), deposits.links.len()), (0, 0));
     }
 }

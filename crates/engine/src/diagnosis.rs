@@ -1,47 +1,201 @@
-//! The kernel's own word on who listens where, by sock_diag.
+//! The kernel's own word on who listens where: of a socket that is shown, by the socket; of any other, by sock_diag.
 
-use crate::netlink::{dump, half, word};
-use netchannel_abi::address::{Address, INET};
+use crate::namespace;
+use crate::netlink::{self, dump, half, word};
+use netchannel_abi::address::{Address, INET, INET6};
+use rustix::io::Errno;
 use rustix::net::netlink::SOCK_DIAG;
+use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
 const BY_FAMILY: u16 = 20;
 const TCP: u8 = 6;
 const LISTENING: u32 = 1 << 10;
-/// Bytes of a request; the port asked for stands at 8, in network byte order.
+/// Bytes of a request; the port asked for stands at 8, in network byte order, then the other one, the addresses, a device, the cookie.
 const REQUEST: usize = 56;
-/// Where an answer holds what is compared.
+const ASKED_SOURCE: usize = 12;
+const ASKED_COOKIE: usize = 48;
+/// Where an answer holds the state, and that of a listener.
+const STATE: usize = 1;
+const LISTEN: u8 = 10;
+/// Where it holds what is compared.
 const SOURCE_PORT: usize = 4;
 const SOURCE: usize = 8;
 const COOKIE: usize = 44;
 const USER: usize = 64;
 
-/// Whether a TCP socket with this cookie listens at `address` that `user` made, where that counts.
-/// `false` also where the kernel does not tell.
-pub fn is_listener(address: &Address, cookie: u64, user: Option<u32>) -> bool {
-    let mut request = [0_u8; REQUEST];
-    request[0] = if address.family == INET { 2 } else { 10 };
-    request[1] = TCP;
-    request[4..8].copy_from_slice(&LISTENING.to_ne_bytes());
-    request[8..10].copy_from_slice(&address.port.to_be_bytes());
-    let mut proved = false;
-    let result = dump(Some(SOCK_DIAG), BY_FAMILY, &request, &mut |_, body| {
-        proved |= matches(body, address, cookie, user);
-    });
-    if let Err(error) = result {
-        tracing::warn!("the kernel does not tell who listens where ({error})");
-    }
-    proved
+/// What somebody says of a TCP socket: that it listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Where.
+    pub address: Address,
+    /// The kernel's name for the socket.
+    pub cookie: u64,
+    /// Who made the socket, where that counts.
+    pub user: Option<u32>,
 }
 
-fn matches(body: &[u8], address: &Address, cookie: u64, user: Option<u32>) -> bool {
-    let low = u64::from(word(body, COOKIE));
-    let high = u64::from(word(body, COOKIE + 4));
-    let length = if address.family == INET { 4 } else { 16 };
-    body.first().copied().map(u16::from) == Some(address.family)
-        && half(body, SOURCE_PORT) == address.port.to_be()
-        && body.get(SOURCE..SOURCE + length) == address.bytes.get(..length)
-        && high << 32 | low == cookie
-        && user.is_none_or(|user| word(body, USER) == user)
+impl Claim {
+    fn family(&self) -> u8 {
+        if self.address.family == INET { 2 } else { 10 }
+    }
+
+    fn is_told_by(&self, body: &[u8]) -> bool {
+        let length = if self.address.family == INET { 4 } else { 16 };
+        body.first() == Some(&self.family())
+            && half(body, SOURCE_PORT) == self.address.port.to_be()
+            && body.get(SOURCE..SOURCE + length) == self.address.bytes.get(..length)
+            && told_cookie(body) == self.cookie
+            && self.user.is_none_or(|user| word(body, USER) == user)
+    }
+}
+
+/// The cookie that an answer tells, in two halves.
+fn told_cookie(body: &[u8]) -> u64 {
+    u64::from(word(body, COOKIE + 4)) << 32 | u64::from(word(body, COOKIE))
+}
+
+/// Times that what is missing is asked for: while others come and go a listing may leave out what is there.
+const ASKED: usize = 3;
+
+/// Whether each claim is true.
+///
+/// # Errors
+/// Where the kernel does not tell.
+pub fn are_true(claims: &[Claim]) -> Result<Vec<bool>, Errno> {
+    let mut proved = find(claims)?;
+    for _ in 0..ASKED {
+        if proved.iter().all(|proved| *proved) {
+            break;
+        }
+        list(claims, &mut proved)?;
+    }
+    Ok(proved)
+}
+
+/// Whether one claim is true. It is asked once: who makes one that is not believed may show the socket.
+///
+/// # Errors
+/// Where the kernel does not tell.
+pub fn is_true(claim: &Claim) -> Result<bool, Errno> {
+    let claims = std::slice::from_ref(claim);
+    let mut proved = find(claims)?;
+    if proved != [true] {
+        list(claims, &mut proved)?;
+    }
+    Ok(proved == [true])
+}
+
+/// Looks each up as the kernel does for a packet to it. That costs the same however many others there are, and misses none because
+/// they come and go; but of a group with one address the kernel finds any, and of what is bound to a device none.
+fn find(claims: &[Claim]) -> Result<Vec<bool>, Errno> {
+    if claims.is_empty() {
+        return Ok(Vec::new());
+    }
+    let socket = netlink::socket(Some(SOCK_DIAG), 0)?;
+    let find_one = |claim: &Claim| {
+        let mut request = [0_u8; REQUEST];
+        request[0] = claim.family();
+        request[1] = TCP;
+        request[8..10].copy_from_slice(&claim.address.port.to_be_bytes());
+        request[ASKED_SOURCE..ASKED_SOURCE + 16].copy_from_slice(&claim.address.bytes);
+        for (half, at) in [(claim.cookie, 0), (claim.cookie >> 32, 4)] {
+            let half = (half & 0xffff_ffff) as u32;
+            let at = ASKED_COOKIE + at;
+            request[at..at + 4].copy_from_slice(&half.to_ne_bytes());
+        }
+        let mut found = false;
+        netlink::ask(&socket, BY_FAMILY, &request, &mut |_, body| {
+            found |= body.get(STATE) == Some(&LISTEN) && claim.is_told_by(body);
+        })?;
+        Ok(found)
+    };
+    claims.iter().map(find_one).collect()
+}
+
+/// One listing for each family that occurs; of one port where all claims are of it.
+fn list(claims: &[Claim], proved: &mut [bool]) -> Result<(), Errno> {
+    let first = claims.first().map_or(0, |claim| claim.address.port);
+    let same = claims.iter().all(|claim| claim.address.port == first);
+    let mut of_cookie: HashMap<u64, Vec<usize>> = HashMap::new();
+    for (index, claim) in claims.iter().enumerate() {
+        of_cookie.entry(claim.cookie).or_default().push(index);
+    }
+    for family in [2, 10] {
+        if !claims.iter().any(|claim| claim.family() == family) {
+            continue;
+        }
+        let mut request = [0_u8; REQUEST];
+        request[0] = family;
+        request[1] = TCP;
+        request[4..8].copy_from_slice(&LISTENING.to_ne_bytes());
+        if same {
+            request[8..10].copy_from_slice(&first.to_be_bytes());
+        }
+        dump(Some(SOCK_DIAG), BY_FAMILY, &request, &mut |_, body| {
+            let cookie = told_cookie(body);
+            for index in of_cookie.get(&cookie).into_iter().flatten() {
+                if let (Some(claim), Some(proved)) = (claims.get(*index), proved.get_mut(*index)) {
+                    *proved |= claim.is_told_by(body);
+                }
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// The address to which a TCP socket of this network namespace is bound.
+///
+/// # Errors
+/// `INVAL` where it is no bound TCP socket, `NONET` where it is one of another namespace, or that is not known.
+pub fn bound_address(socket: &OwnedFd) -> Result<Address, Errno> {
+    let family = sockopt::socket_domain(socket)?;
+    if !matches!(family, AddressFamily::INET | AddressFamily::INET6)
+        || sockopt::socket_protocol(socket)? != Some(ipproto::TCP)
+    {
+        return Err(Errno::INVAL);
+    }
+    namespace::demand_own(socket)?;
+    let address = match SocketAddr::try_from(rustix::net::getsockname(socket)?) {
+        Ok(SocketAddr::V4(v4)) => Address::v4(v4.ip().octets(), v4.port()),
+        Ok(SocketAddr::V6(v6)) => Address::v6(v6.ip().octets(), v6.port(), v6.scope_id()),
+        Err(_) => return Err(Errno::INVAL),
+    };
+    if address.port == 0 {
+        return Err(Errno::INVAL);
+    }
+    Ok(address)
+}
+
+/// Whether the socket that somebody shows is the one of his claim.
+pub fn is_shown_by(claim: &Claim, socket: &OwnedFd) -> bool {
+    let there = |bound: Address| {
+        matches!(bound.family, INET | INET6)
+            && (bound.family, bound.port, bound.bytes)
+                == (
+                    claim.address.family,
+                    claim.address.port,
+                    claim.address.bytes,
+                )
+    };
+    let looks_right = sockopt::socket_cookie(socket) == Ok(claim.cookie)
+        && sockopt::socket_type(socket) == Ok(SocketType::STREAM)
+        && sockopt::socket_acceptconn(socket) == Ok(true);
+    looks_right
+        && match bound_address(socket) {
+            Ok(bound) => there(bound),
+            // Before Linux 5.14 only the listing is known to be of this namespace.
+            Err(Errno::NONET) => {
+                namespace::is_own(socket).is_none()
+                    && is_true(&Claim {
+                        user: None,
+                        ..*claim
+                    }) == Ok(true)
+            }
+            Err(_) => false,
+        }
 }
 
 #[cfg(test)]
@@ -49,22 +203,96 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    #[test]
-    fn only_a_listener_that_exists_is_proved() {
+    fn listener() -> (OwnedFd, Claim) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let cookie = rustix::net::sockopt::socket_cookie(&listener).unwrap();
+        let claim = Claim {
+            address: Address::v4([127, 0, 0, 1], port),
+            cookie: sockopt::socket_cookie(&listener).unwrap(),
+            user: None,
+        };
+        (listener.into(), claim)
+    }
+
+    #[test]
+    fn only_a_listener_that_exists_is_proved() {
+        let (_socket, good) = listener();
         let own = rustix::process::geteuid().as_raw();
-        let user = Some(own);
+        let cookie = good.cookie + 1;
+        let at = |address| Claim { address, ..good };
+        let of = |user| Claim {
+            user: Some(user),
+            ..good
+        };
+        for (claim, wanted) in [
+            (good, true),
+            (of(own), true),
+            (of(own + 1), false),
+            (Claim { cookie, ..good }, false),
+            (at(Address::v4([0; 4], good.address.port)), false),
+            (
+                at(Address::v4([127, 0, 0, 1], good.address.port ^ 1)),
+                false,
+            ),
+            (at(good.address.mapped()), false),
+        ] {
+            assert_eq!(is_true(&claim), Ok(wanted), "{claim:?}");
+        }
+    }
+
+    #[test]
+    fn a_listener_is_found_without_a_listing() {
+        let (_one, first) = listener();
+        let wildcard = TcpListener::bind("[::]:0").unwrap();
+        let any = Claim {
+            address: Address::v6([0; 16], wildcard.local_addr().unwrap().port(), 0),
+            cookie: sockopt::socket_cookie(&wildcard).unwrap(),
+            user: None,
+        };
+        let cookie = first.cookie + 1;
+        let other = Claim { cookie, ..first };
+        assert_eq!(find(&[first, other, any]), Ok(vec![true, false, true]));
+    }
+
+    #[test]
+    fn several_are_proved_at_once() {
+        let (one, first) = listener();
+        let (_two, second) = listener();
+        assert_eq!(are_true(&[first, second]), Ok(vec![true, true]));
+        drop(one);
+        assert_eq!(are_true(&[first, second]), Ok(vec![false, true]));
+        assert_eq!(are_true(&[]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_socket_that_is_shown_must_be_the_one_that_listens_there() {
+        let (socket, claim) = listener();
+        assert!(is_shown_by(&claim, &socket));
+        let (other, _) = listener();
+        assert!(!is_shown_by(&claim, &other));
+        let port = claim.address.port ^ 1;
         let address = Address::v4([127, 0, 0, 1], port);
-        assert!(is_listener(&address, cookie, user));
-        assert!(is_listener(&address, cookie, None));
-        assert!(!is_listener(&address, cookie + 1, user));
-        assert!(!is_listener(&address, cookie, Some(own + 1)));
-        assert!(!is_listener(&address, cookie + 1, None));
-        let wildcard = Address::v4([0; 4], port);
-        assert!(!is_listener(&wildcard, cookie, user));
-        let other = Address::v4([127, 0, 0, 1], port ^ 1);
-        assert!(!is_listener(&other, cookie, user));
+        assert!(!is_shown_by(&Claim { address, ..claim }, &socket));
+        let wildcard = Address::v4([0; 4], claim.address.port);
+        let elsewhere = Claim {
+            address: wildcard,
+            ..claim
+        };
+        assert!(!is_shown_by(&elsewhere, &socket));
+        // Bound, and not listening.
+        let plain = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        assert_eq!(bound_address(&plain), Err(Errno::INVAL));
+        rustix::net::bind(&plain, &any).unwrap();
+        let address = bound_address(&plain).unwrap();
+        let claim = Claim {
+            address,
+            cookie: sockopt::socket_cookie(&plain).unwrap(),
+            user: None,
+        };
+        assert!(!is_shown_by(&claim, &plain));
+        let datagram = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+        rustix::net::bind(&datagram, &any).unwrap();
+        assert_eq!(bound_address(&datagram), Err(Errno::INVAL));
     }
 }

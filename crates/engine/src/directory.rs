@@ -2,6 +2,7 @@
 
 use crate::limits::MOST_LISTENERS;
 use crate::memory;
+use crate::published_ports::PublishedPorts;
 use netchannel_abi::address::Address;
 use netchannel_abi::copying::Rules;
 use netchannel_abi::directory::{
@@ -13,6 +14,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 /// What an entry says.
@@ -41,7 +43,7 @@ enum Place {
 #[derive(Debug)]
 pub struct Directory {
     descriptor: Rc<OwnedFd>,
-    region: Region,
+    region: Arc<Region>,
     rows: HashMap<u32, (Row, usize)>,
     places: Vec<Place>,
     left: usize,
@@ -62,7 +64,7 @@ impl Directory {
         let (descriptor, region) = memory::published(c"netchannel-directory", SIZE)?;
         let directory = Self {
             descriptor: Rc::new(descriptor),
-            region,
+            region: Arc::new(region),
             rows: HashMap::new(),
             places: vec![Place::Empty; ENTRIES],
             left: 0,
@@ -80,6 +82,12 @@ impl Directory {
     #[must_use]
     pub fn descriptor(&self) -> Rc<OwnedFd> {
         Rc::clone(&self.descriptor)
+    }
+
+    /// Which user has which port.
+    #[must_use]
+    pub fn published_ports(&self) -> PublishedPorts {
+        PublishedPorts::new(Arc::clone(&self.region))
     }
 
     /// Local addresses it shows.
@@ -184,6 +192,14 @@ impl Directory {
         }
         self.commit();
         self.networks = networks;
+    }
+
+    /// Publishes to whom ports belong, as `owner_word` and `place_word` say.
+    pub fn set_ports(&mut self, changes: &[(u16, u64)]) {
+        let owners = self.published_ports();
+        for (port, word) in changes {
+            owners.set(*port, *word);
+        }
     }
 
     /// Says how large transfers are shared with copy workers.

@@ -8,11 +8,13 @@
 //!  program --request--> packet --> core --answer, region, link--> program
 //!                                   |--offer on the accept channel--> other program
 //!                                   |--directory (read-only memory)--> every program
-//!  netchannel ss --JSON--> admin --> view --copies, clamps--> regions and links
+//!  netchannel ss --JSON--> admin --> answering, in turns --> view --copies, clamps--> regions and links
 //!  program ==link== relay ==link== other program    (only where the daemon is to be between them)
 //! ```
 
 mod admin;
+mod alternate;
+mod answering;
 mod bind;
 mod class;
 mod configured;
@@ -28,24 +30,30 @@ mod limits;
 mod locals;
 mod memory;
 mod metrics;
+mod namespace;
 mod netlink;
 mod options;
 mod outside;
 mod packet;
 mod part;
 pub mod peers;
+mod port_owners;
 mod ports;
 mod program;
+mod published_ports;
+mod quota;
 mod relay;
 mod scaling;
 mod server;
 pub mod slice;
 mod threads;
 mod totals;
+mod turn;
 mod view;
 mod visitors;
 mod watch;
 
+pub use crate::alternate::AlternateStack;
 pub use crate::limits::Limits;
 pub use crate::options::{Options, ServeError};
 pub use crate::part::Part;

@@ -1,4 +1,4 @@
-//! What one program may use.
+//! What one program, and one user, may use.
 
 use netchannel_abi::{directory, link};
 
@@ -11,6 +11,8 @@ pub struct Limits {
     pub programs_per_user: usize,
     /// Connections to the attach socket that have not attached yet.
     pub half_open: usize,
+    /// Those of one user.
+    pub half_open_per_user: usize,
     /// Sockets in the region of a program.
     pub entries: u32,
     /// Listeners one program holds.
@@ -19,16 +21,26 @@ pub struct Limits {
     pub listeners_per_user: usize,
     /// Links one program made.
     pub links_per_program: usize,
+    /// Links the programs of one user made.
+    pub links_per_user: usize,
     /// Slots of a link.
     pub slots: usize,
     /// Bytes of each arena of a link.
     pub arena: usize,
     /// Bytes of links and region that one program may occupy if it touches every page.
     pub reserved_per_program: u64,
+    /// Bytes that regions and links of one user may really occupy when he asks for more; 0 for half of the host's memory.
+    pub memory_per_user: u64,
     /// States of connections left for other processes.
     pub deposits: usize,
+    /// Those that one user left.
+    pub deposits_per_user: usize,
     /// Ephemeral ports one program holds.
     pub ports_per_program: usize,
+    /// Ephemeral ports the programs of one user hold.
+    pub ports_per_user: usize,
+    /// Ports that one program has bound in the kernel and shown.
+    pub claims_per_program: usize,
 }
 
 impl Default for Limits {
@@ -37,15 +49,21 @@ impl Default for Limits {
             programs: 4096,
             programs_per_user: 2048,
             half_open: 256,
+            half_open_per_user: 64,
             entries: 65536,
             listeners_per_program: 1024,
             listeners_per_user: 2048,
             links_per_program: 1024,
+            links_per_user: 16384,
             slots: link::MOST_SLOTS,
             arena: 256 << 20,
             reserved_per_program: 1 << 40,
+            memory_per_user: 0,
             deposits: 16384,
+            deposits_per_user: 4096,
             ports_per_program: 16384,
+            ports_per_user: 32768,
+            claims_per_program: 1024,
         }
     }
 }

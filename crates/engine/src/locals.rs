@@ -76,6 +76,14 @@ pub fn true_client(claimed: Address, server: &Address) -> Address {
     }
 }
 
+/// Whether a listener at `local` is the one for `destination`: its very address, or any.
+pub fn covers(local: &Address, destination: &Address) -> bool {
+    let any =
+        local.is_wildcard() && (local.family == INET6 || destination.unmapped().family == INET);
+    let (local, meant) = (local.unmapped(), destination.unmapped());
+    local.port == meant.port && (any || local.bytes == meant.bytes)
+}
+
 /// The local address where there is one, as point-to-point interfaces also name their peer.
 fn address(body: &[u8]) -> Option<Address> {
     let family = u16::from(*body.first()?);

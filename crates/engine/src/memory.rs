@@ -1,7 +1,7 @@
 //! Sealed memory that the daemon makes and hands out.
 
 use netchannel_abi::{LAYOUT_HASH, VERSION, link, program};
-use netchannel_shm::{Access, Region, ShmError};
+use netchannel_shm::{Access, Outside, Region, ShmError};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 pub fn errno(error: ShmError) -> Errno {
     match error {
         ShmError::System(code) => Errno::from_raw_os_error(code),
-        ShmError::NotSealed => Errno::INVAL,
+        ShmError::NotSealed | ShmError::NotMemory => Errno::INVAL,
     }
 }
 
@@ -64,11 +64,7 @@ pub fn published(name: &CStr, size: usize) -> Result<(OwnedFd, Region), Errno> {
 
 /// Whether a descriptor is memory of exactly `size` bytes for ever.
 pub fn is_sealed(descriptor: &OwnedFd, size: u64) -> bool {
-    let wanted = SealFlags::SHRINK | SealFlags::GROW;
-    let seals = rustix::fs::fcntl_get_seals(descriptor);
-    let stat = rustix::fs::fstat(descriptor);
-    seals.is_ok_and(|seals| seals.contains(wanted))
-        && stat.is_ok_and(|stat| u64::try_from(stat.st_size) == Ok(size))
+    usize::try_from(size).is_ok_and(|size| Outside::admit(descriptor.as_raw_fd(), size).is_ok())
 }
 
 /// Whether two descriptors are of the same file.

@@ -28,14 +28,7 @@ pub fn dump(
     each: &mut dyn FnMut(u16, &[u8]),
 ) -> Result<(), Errno> {
     let socket = socket(protocol, 0)?;
-    let length = u32::try_from(HEADER + request.len()).map_err(|_| Errno::INVAL)?;
-    let mut message = Vec::with_capacity(HEADER + request.len());
-    message.extend_from_slice(&length.to_ne_bytes());
-    message.extend_from_slice(&kind.to_ne_bytes());
-    message.extend_from_slice(&(REQUEST | DUMP).to_ne_bytes());
-    message.extend_from_slice(&[0; 8]);
-    message.extend_from_slice(request);
-    rustix::net::send(&socket, &message, SendFlags::empty())?;
+    send(&socket, kind, REQUEST | DUMP, request)?;
     let mut buffer = vec![0_u8; 65536];
     // The kernel answers a dump from within `recv`: this never waits.
     loop {
@@ -44,6 +37,35 @@ pub fn dump(
             return Ok(());
         }
     }
+}
+
+/// Asks for one thing on a socket of [`socket`], and gives what the kernel tells to `each`: nothing where it knows no such thing.
+pub fn ask(
+    socket: &OwnedFd,
+    kind: u16,
+    request: &[u8],
+    each: &mut dyn FnMut(u16, &[u8]),
+) -> Result<(), Errno> {
+    send(socket, kind, REQUEST, request)?;
+    let mut buffer = [0_u8; 4096];
+    // The kernel has answered from within `send`.
+    let (_, length) = rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT)?;
+    match parse(buffer.get(..length).unwrap_or_default(), each) {
+        Ok(_) | Err(Errno::PROTO) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn send(socket: &OwnedFd, kind: u16, flags: u16, request: &[u8]) -> Result<(), Errno> {
+    let length = u32::try_from(HEADER + request.len()).map_err(|_| Errno::INVAL)?;
+    let mut message = Vec::with_capacity(HEADER + request.len());
+    message.extend_from_slice(&length.to_ne_bytes());
+    message.extend_from_slice(&kind.to_ne_bytes());
+    message.extend_from_slice(&flags.to_ne_bytes());
+    message.extend_from_slice(&[0; 8]);
+    message.extend_from_slice(request);
+    rustix::net::send(socket, &message, SendFlags::empty())?;
+    Ok(())
 }
 
 /// Reads one datagram of a dump. Returns whether it was the last.

@@ -13,7 +13,7 @@ mod shown;
 
 use self::settings::{agreed, prefixes, settings};
 use crate::core::{Asker, CoreEngine, ListenerNews};
-use crate::hosts::{Command, Hosts, Lost, Peer, Report, Rules};
+use crate::hosts::{Command, Hosts, Listed, Lost, Peer, Report, Rules};
 use crate::peers::{Listings, Loss, Output, PeerView, Peers, PeersError, Prefix, StartId};
 use crate::scaling::{Scaled, Scaling};
 use netchannel_abi::address::Address;
@@ -354,11 +354,12 @@ impl Listings for Shown<'_> {
         let known = self.starts.get(&start)?;
         let number = self.core.next_remote();
         // First: a program can connect as soon as it sees the entry.
-        self.hosts.tell(Command::Listener {
-            number,
+        let listed = Listed {
             peer: Arc::clone(&known.peer),
             theirs,
-        });
+            address: *address,
+        };
+        self.hosts.tell(Command::Listener { number, listed });
         if self.core.add_remote(number, address).is_err() {
             self.hosts.tell(Command::Unlisten(number));
             return None;

@@ -4,14 +4,33 @@
 use netchannel_abi::message::{MESSAGE_BYTES, MOST_DESCRIPTORS, Message};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::io::IoSlice;
+use std::mem::{MaybeUninit, zeroed};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
+
+/// Who sent a message: the kernel's word, which comes with each message. Nothing else makes one, so nothing that a program may do is
+/// decided by who made the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    process: u32,
+    user: u32,
+}
+
+impl Sender {
+    /// The process, by the daemon's numbers; 0 where it has none among them.
+    #[must_use]
+    pub const fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// The real user of the process, or another that it may become.
+    #[must_use]
+    pub const fn user(&self) -> u32 {
+        self.user
+    }
+}
 
 /// What came from a socket.
 #[derive(Debug)]
@@ -24,6 +43,8 @@ pub enum Received {
         descriptors: Vec<OwnedFd>,
         /// More descriptors came than fit, or than this process may hold.
         lost: bool,
+        /// Who sent it, where the socket was made to say so ([`tell_senders`]).
+        sender: Option<Sender>,
     },
     /// Anything else.
     Garbage,
@@ -33,41 +54,106 @@ pub enum Received {
     Nothing,
 }
 
+/// The user that the kernel names where it knows none.
+const NOBODY: u32 = 65534;
+
+/// Room for what comes beside a message, aligned as the kernel writes it.
+#[repr(C, align(8))]
+struct Beside([u8; 256]);
+
+/// Descriptors and credentials, each behind a header of 16 bytes.
+const _: () =
+    assert!(size_of::<Beside>() >= 16 + (4 * MOST_DESCRIPTORS).next_multiple_of(8) + 16 + 16);
+
+/// From now on the kernel says with each message who sent it. What is accepted from a listening socket inherits it.
+///
+/// # Errors
+/// The errno of `setsockopt`.
+pub fn tell_senders(socket: impl AsFd) -> Result<(), Errno> {
+    rustix::net::sockopt::set_socket_passcred(socket, true)
+}
+
 /// Takes the next message from `socket`.
 pub fn receive(socket: impl AsFd) -> Received {
-    let mut bytes = [0; MESSAGE_BYTES + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let result = recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut bytes)],
-        &mut control,
-        flags,
-    );
-    let mut descriptors = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
-        }
-    }
-    let received = match result {
-        Ok(received) => received,
-        Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
-        Err(_) => return Received::Ended,
+    let mut bytes = [0_u8; MESSAGE_BYTES + 1];
+    let mut beside = Beside([0; 256]);
+    let mut part = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
     };
-    if received.bytes == 0 {
+    // SAFETY: all zero is a valid msghdr.
+    let mut header: libc::msghdr = unsafe { zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut beside).cast();
+    header.msg_controllen = size_of::<Beside>() as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the header points at locals that outlive the call.
+    let length = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, flags) };
+    let Ok(length) = usize::try_from(length) else {
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        return match errno {
+            Some(libc::EAGAIN | libc::EINTR) => Received::Nothing,
+            _ => Received::Ended,
+        };
+    };
+    // SAFETY: the kernel has just filled the header and what it points at.
+    let (descriptors, sender) = unsafe { came_beside(&header) };
+    if length == 0 {
         return Received::Ended;
     }
-    let message = bytes.get(..received.bytes).and_then(Message::from_bytes);
+    let message = bytes.get(..length).and_then(Message::from_bytes);
     match message {
-        Some(message) if !received.flags.contains(ReturnFlags::TRUNC) => Received::Message {
+        Some(message) if header.msg_flags & libc::MSG_TRUNC == 0 => Received::Message {
             message,
             descriptors,
-            lost: received.flags.contains(ReturnFlags::CTRUNC),
+            lost: header.msg_flags & libc::MSG_CTRUNC != 0,
+            sender,
         },
         _ => Received::Garbage,
     }
+}
+
+/// Descriptors, which are ours from now on, and who sent them.
+///
+/// # Safety
+/// `header` is as `recvmsg` left it, read for the first time.
+unsafe fn came_beside(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<Sender>) {
+    let mut descriptors = Vec::new();
+    let mut sender = None;
+    // SAFETY: the header is the kernel's, by the caller's promise.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    // SAFETY: null, or within the control bytes.
+    while let Some(one) = unsafe { next.as_ref() } {
+        // SAFETY: as above; the data lie behind the header.
+        let (data, start) = unsafe { (libc::CMSG_DATA(one), libc::CMSG_LEN(0)) };
+        let length = one.cmsg_len.saturating_sub(start as usize);
+        match (one.cmsg_level, one.cmsg_type) {
+            (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                for index in 0..length / size_of::<RawFd>() {
+                    // SAFETY: within the data; the kernel made the descriptor for us alone.
+                    descriptors.push(unsafe {
+                        OwnedFd::from_raw_fd(data.cast::<RawFd>().add(index).read_unaligned())
+                    });
+                }
+            }
+            (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if length >= size_of::<libc::ucred>() => {
+                // SAFETY: within the data, and any bytes are valid.
+                let told = unsafe { data.cast::<libc::ucred>().read_unaligned() };
+                // What was sent before the kernel was asked to tell comes from no process and nobody.
+                if told.pid != 0 || told.uid != NOBODY {
+                    sender = Some(Sender {
+                        process: told.pid.unsigned_abs(),
+                        user: told.uid,
+                    });
+                }
+            }
+            _ => {}
+        }
+        // SAFETY: as for the first.
+        next = unsafe { libc::CMSG_NXTHDR(header, one) };
+    }
+    (descriptors, sender)
 }
 
 /// Whether the other side has closed its end, or was killed; only a look.
@@ -125,4 +211,41 @@ pub fn owned_pair(kind: rustix::net::SocketType) -> Result<(OwnedFd, OwnedFd), E
     use rustix::net::{AddressFamily, SocketFlags, socketpair};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socketpair(AddressFamily::UNIX, kind, flags, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netchannel_abi::message::Operation;
+    use rustix::net::SocketType;
+
+    #[test]
+    fn each_message_says_who_sent_it_once_that_is_asked_for() {
+        let (one, other) = owned_pair(SocketType::SEQPACKET).unwrap();
+        let message = Message::new(Operation::Ports, 1, [1; 14]);
+        let (shown, more) = owned_pair(SocketType::STREAM).unwrap();
+        let came = || match receive(&other) {
+            Received::Message {
+                descriptors,
+                sender,
+                lost,
+                ..
+            } => (descriptors.len(), sender, lost),
+            something => panic!("{something:?}"),
+        };
+        send_borrowed(&one, &message, &[shown.as_fd()]).unwrap();
+        assert_eq!(came(), (1, None, false));
+        send_borrowed(&one, &message, &[]).unwrap();
+        tell_senders(&other).unwrap();
+        assert_eq!(came(), (0, None, false), "sent before");
+        let us = Sender {
+            process: std::process::id(),
+            user: rustix::process::getuid().as_raw(),
+        };
+        send_borrowed(&one, &message, &[shown.as_fd(), more.as_fd()]).unwrap();
+        assert_eq!(came(), (2, Some(us), false));
+        let many = [shown.as_fd(); MOST_DESCRIPTORS];
+        send_borrowed(&one, &message, &many).unwrap();
+        assert_eq!(came(), (MOST_DESCRIPTORS, Some(us), false));
+    }
 }

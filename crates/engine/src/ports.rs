@@ -26,6 +26,8 @@ pub struct Ports {
     /// Free runs by first port; never adjacent, never across a border of preference.
     free: BTreeMap<u16, u16>,
     borders: Vec<u16>,
+    /// Behind the last block that was given.
+    cursor: u16,
 }
 
 impl Ports {
@@ -53,7 +55,11 @@ impl Ports {
             }
         }
         let borders = free.keys().copied().collect();
-        Self { free, borders }
+        Self {
+            free,
+            borders,
+            cursor: 0,
+        }
     }
 
     /// The kernel's own range, `/proc/sys/net/ipv4/ip_local_port_range`.
@@ -69,25 +75,64 @@ impl Ports {
         }
     }
 
+    /// How many are free.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.free.values().map(|count| usize::from(*count)).sum()
+    }
+
     /// Takes up to `count` consecutive ports; fewer where no run is long enough.
     pub fn take(&mut self, count: u16) -> Option<Block> {
         if count == 0 {
             return None;
         }
-        let preferred = |first: &u16| (*first < SERVERS, *first);
-        let fits = self
-            .free
-            .iter()
-            .filter(|(_, length)| **length >= count)
-            .min_by_key(|(first, _)| preferred(first));
-        let longest = || self.free.iter().max_by_key(|(_, length)| **length);
-        let (first, length) = fits.or_else(longest).map(|(a, b)| (*a, *b))?;
-        self.free.remove(&first);
-        let count = count.min(length);
-        if length > count {
-            self.free.insert(first + count, length - count);
-        }
+        let longest = || {
+            let longest = self.free.iter().max_by_key(|(_, length)| **length);
+            longest.map(|(first, length)| (*first, count.min(*length)))
+        };
+        let fits = self.next_fit(count).map(|first| (first, count));
+        let (first, count) = fits.or_else(longest)?;
+        self.cut(first, count);
+        self.cursor = first.wrapping_add(count);
         Some(Block { first, count })
+    }
+
+    /// Where the next run of so many begins: behind the last one that was given, so that what went back rests for long.
+    fn next_fit(&self, count: u16) -> Option<u16> {
+        let from = |least: u16, of_servers: bool| {
+            let mut runs = self.free.iter();
+            runs.find_map(|(first, length)| {
+                let at = (*first).max(least);
+                let end = u32::from(*first) + u32::from(*length);
+                let fits = u32::from(at) + u32::from(count) <= end;
+                (fits && (*first < SERVERS) == of_servers).then_some(at)
+            })
+        };
+        from(self.cursor, false)
+            .or_else(|| from(0, false))
+            .or_else(|| from(0, true))
+    }
+
+    /// Takes ports out of the free run in which they lie.
+    fn cut(&mut self, first: u16, count: u16) {
+        let Some((&start, &length)) = self.free.range(..=first).next_back() else {
+            return;
+        };
+        self.free.remove(&start);
+        let (before, end) = (first - start, start + (length - 1));
+        if before > 0 {
+            self.free.insert(start, before);
+        }
+        let after = length - before - count;
+        if after > 0 {
+            self.free.insert(end - (after - 1), after);
+        }
+    }
+
+    /// Goes on from somewhere: no two daemons begin with the same ports, some of which programs of the last one may still use.
+    pub const fn begin_at(&mut self, origin: u32) {
+        let [low, high, ..] = origin.to_le_bytes();
+        self.cursor = SERVERS + u16::from_le_bytes([low, high]) % (u16::MAX - SERVERS);
     }
 
     /// Gives a block back.

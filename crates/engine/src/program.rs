@@ -1,6 +1,7 @@
 //! What the daemon knows of a program.
 
 use crate::ports::Block;
+use crate::quota::Ticket;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -8,15 +9,6 @@ use std::rc::Rc;
 
 /// Regions of others, its forking parents' among them, that a program may use.
 const MOST_INHERITED: usize = 64;
-
-/// Whom the kernel says a socket belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Credentials {
-    /// Process.
-    pub process: u32,
-    /// User, which is also the tenant.
-    pub user: u32,
-}
 
 /// What a program was given and a forked child of it goes on using: it lives as long as one of
 /// them does.
@@ -34,10 +26,12 @@ pub struct Estate {
     pub size: usize,
     /// Sockets in the region.
     pub entries: u32,
-    /// Ports it may give to virtual sockets.
-    pub ports: RefCell<Vec<Block>>,
+    /// Ports it may give to virtual sockets, as they are charged to its user.
+    pub ports: RefCell<Vec<(Block, Ticket)>>,
     /// Links the program made that are still known.
     pub links: Cell<usize>,
+    /// Links it asked for since its region was last looked at for those that are used no more.
+    pub unlooked: Cell<usize>,
 }
 
 /// One attached program, or a connection that has not attached yet.
@@ -45,8 +39,8 @@ pub struct Estate {
 pub struct Program {
     /// Its attach socket.
     pub socket: Rc<OwnedFd>,
-    /// Who it is.
-    pub credentials: Credentials,
+    /// Whose it is: since its Attach the user who sent that. What another user sends over the same socket is refused.
+    pub user: u32,
     /// Process identifier as shown.
     pub process: u32,
     /// Name as shown.
@@ -61,28 +55,31 @@ pub struct Program {
     pub listeners: BTreeSet<u32>,
     /// Listeners it held before an `exec` and has not announced since.
     pub doubtful: BTreeSet<u32>,
+    /// As it is charged to its user, once it counts as a program.
+    pub ticket: Option<Ticket>,
 }
 
 impl Program {
-    /// A connection that says nothing yet.
+    /// A connection that says nothing yet. By the user who made it, connections that never attach are bounded, and nothing else.
     #[must_use]
-    pub fn new(socket: Rc<OwnedFd>, credentials: Credentials) -> Self {
+    pub fn new(socket: Rc<OwnedFd>, user: u32, process: u32) -> Self {
         Self {
             socket,
-            credentials,
-            process: credentials.process,
+            user,
+            process,
             name: String::new(),
             estate: None,
             inherited: Vec::new(),
             adopted: false,
             listeners: BTreeSet::new(),
             doubtful: BTreeSet::new(),
+            ticket: None,
         }
     }
 
     /// A child that `self` is about to fork, which will hold `listeners` too.
     #[must_use]
-    pub fn child(&self, socket: Rc<OwnedFd>, listeners: BTreeSet<u32>) -> Self {
+    pub fn child(&self, socket: Rc<OwnedFd>, listeners: BTreeSet<u32>, ticket: Ticket) -> Self {
         let mut inherited = self.inherited.clone();
         inherited.extend(self.estate.clone());
         if inherited.len() > MOST_INHERITED {
@@ -90,7 +87,7 @@ impl Program {
         }
         Self {
             socket,
-            credentials: self.credentials,
+            user: self.user,
             process: 0,
             name: self.name.clone(),
             estate: None,
@@ -98,6 +95,7 @@ impl Program {
             adopted: true,
             listeners,
             doubtful: BTreeSet::new(),
+            ticket: Some(ticket),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::admin::Commands;
 use crate::bind::Bound;
 use crate::configured::Configured;
 use crate::core::CoreEngine;
+use crate::directory::Directory;
 use crate::faults::Faults;
 use crate::hosts::Hosts;
 use crate::locals;
@@ -11,27 +12,33 @@ use crate::metrics::Metrics;
 use crate::options::{Options, ServeError};
 use crate::outside::Outside;
 use crate::peers::chance;
-use crate::program::Credentials;
 use crate::relay::Relay;
+use crate::view::Copies;
 use crate::watch::{Happening, Subject, Watch};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use half_open::HalfOpen;
+use turns::Turns;
+
 mod answers;
 mod commands;
+mod half_open;
 mod hosts;
 mod metrics;
 mod programs;
+mod turns;
+mod users;
 
-/// Messages of one program handled before others have their turn.
+use answers::Work;
+
+/// Connections of one kind that are taken in one pass.
 const BATCH: usize = 32;
-/// How long a connection may stay without attaching.
-const HALF_OPEN: Duration = Duration::from_secs(10);
 
 /// A daemon that is bound and ready to serve.
 #[derive(Debug)]
@@ -41,6 +48,9 @@ pub struct Daemon {
     watch: Watch,
     bound: Bound,
     commands: Commands,
+    /// Answers that take longer, and room for what they look at.
+    works: VecDeque<Work>,
+    copies: Copies,
     faults: Faults,
     addresses: Option<OwnedFd>,
     stop: (UnixStream, UnixStream),
@@ -51,7 +61,7 @@ pub struct Daemon {
     /// How often the configuration was read again, and how often it had mistakes.
     reloads: [u64; 2],
     spare: Option<OwnedFd>,
-    half_open: HashMap<u32, Instant>,
+    half_open: HalfOpen,
     started: Instant,
     idle_since: Option<Instant>,
     ending: bool,
@@ -86,15 +96,20 @@ impl Daemon {
         if options.relay_local && configured.is_some() {
             return Err(ServeError::RelayAndHosts);
         }
-        let relay = options.relay_local.then(Relay::start).transpose();
+        let directory = Directory::create().map_err(ServeError::Memory)?;
+        let owners = directory.published_ports();
+        let relay = options.relay_local.then(|| Relay::start(owners.clone()));
+        let relay = relay.transpose();
         let relay = relay.map_err(ServeError::Events)?;
         let hosts = configured
             .as_ref()
-            .map(|one| Hosts::start(&one.current().scheduler, one.current().limits.workers()))
+            .map(|one| {
+                let one = one.current();
+                Hosts::start(&one.scheduler, one.limits.workers(), owners)
+            })
             .transpose();
         let hosts = hosts.map_err(ServeError::Events)?.map(Rc::new);
-        let core = CoreEngine::new(options.limits, relay, hosts.clone());
-        let mut core = core.map_err(ServeError::Memory)?;
+        let mut core = CoreEngine::new(options.limits, directory, relay, hosts.clone());
         core.number_from(chance());
         let watch = Watch::new().map_err(ServeError::Events)?;
         let bound = Bound::new(&options.socket)?;
@@ -109,6 +124,8 @@ impl Daemon {
         let addresses = locals::subscribe()
             .inspect_err(|error| tracing::warn!("changes of addresses are not seen ({error})"))
             .ok();
+        let told = crate::packet::tell_senders(&bound.attach);
+        told.map_err(ServeError::Events)?;
         let watched = || {
             watch.add(&bound.attach, Subject::Attach)?;
             watch.add(&bound.control, Subject::Control)?;
@@ -127,12 +144,16 @@ impl Daemon {
         };
         watched().map_err(ServeError::Events)?;
         let now = Instant::now();
+        let limits = &options.limits;
+        let half_open = HalfOpen::new(limits.half_open_per_user, limits.half_open);
         let mut daemon = Self {
             options,
             core,
             watch,
             bound,
             commands: Commands::default(),
+            works: VecDeque::new(),
+            copies: Copies::default(),
             faults: Faults::default(),
             addresses,
             stop,
@@ -142,7 +163,7 @@ impl Daemon {
             metrics: None,
             reloads: [0; 2],
             spare: spare(),
-            half_open: HashMap::new(),
+            half_open,
             started: now,
             idle_since: Some(now),
             ending: false,
@@ -185,10 +206,18 @@ impl Daemon {
             if self.ending {
                 break;
             }
+            // Answers that take longer go on in turns, and what happens comes first.
+            let patience = if self.works.is_empty() {
+                patience
+            } else {
+                Some(Duration::ZERO)
+            };
             let happenings = self.watch.wait(patience).map_err(ServeError::Events)?;
+            let mut turns = Turns::default();
             for happening in happenings {
-                self.handle(happening);
+                self.handle(happening, &mut turns);
             }
+            self.work();
         }
         self.core.directory_mut().end();
         tracing::info!("ended");
@@ -197,14 +226,7 @@ impl Daemon {
 
     /// Drops what is overdue, and tells how long to sleep: for ever where nothing has a deadline.
     fn patience(&mut self, now: Instant) -> Option<Duration> {
-        let late = |since: &Instant| now.duration_since(*since) >= HALF_OPEN;
-        let overdue: Vec<u32> = self
-            .half_open
-            .iter()
-            .filter(|(_, since)| late(since))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in overdue {
+        for number in self.half_open.overdue(now) {
             self.detach(number, Some("a connection that never attached"));
         }
         let programs = self.core.programs().values();
@@ -219,11 +241,11 @@ impl Daemon {
             tracing::info!("no program for long enough");
             self.ending = true;
         }
-        let attaching = self
-            .half_open
-            .values()
-            .min()
-            .map(|since| *since + HALF_OPEN);
+        for sentence in self.core.quotas().complaints(now) {
+            tracing::warn!("{sentence}");
+        }
+        let attaching = self.half_open.deadline();
+        let proofs = self.core.prove_exposed(now);
         let commands = self.commands.expire(now);
         let deposits = self.core.expire_deposits(now);
         let outside = self.outside.as_mut().and_then(|outside| {
@@ -231,14 +253,16 @@ impl Daemon {
             outside.deadline(now)
         });
         let fetches = self.metrics.as_mut().and_then(|one| one.expire(now));
-        [idle, attaching, commands, deposits, outside, fetches]
-            .into_iter()
-            .flatten()
-            .min()
-            .map(|deadline| deadline.saturating_duration_since(now) + Duration::from_millis(1))
+        [
+            idle, attaching, proofs, commands, deposits, outside, fetches,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .map(|deadline| deadline.saturating_duration_since(now) + Duration::from_millis(1))
     }
 
-    fn handle(&mut self, happening: Happening) {
+    fn handle(&mut self, happening: Happening, turns: &mut Turns) {
         match happening.subject {
             Subject::Attach => self.accept_programs(),
             Subject::Control => self.accept_commands(),
@@ -262,7 +286,7 @@ impl Daemon {
                     outside.on_hosts(&mut self.core, Instant::now());
                 }
             }
-            Subject::Program(number) => self.on_program(number),
+            Subject::Program(number) => self.on_program(number, turns),
             Subject::Command(number) => self.on_command(number, happening),
         }
     }
@@ -308,12 +332,11 @@ fn spare() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }
 
-fn credentials(socket: impl AsFd) -> Option<Credentials> {
+/// The user and process that made a connection. What a program may do is decided by who sent a message ([`crate::packet::Sender`]).
+fn connected_by(socket: impl AsFd) -> Option<(u32, u32)> {
     let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
-    Some(Credentials {
-        process: peer.pid.as_raw_nonzero().get().unsigned_abs(),
-        user: peer.uid.as_raw(),
-    })
+    let process = peer.pid.as_raw_nonzero().get().unsigned_abs();
+    Some((peer.uid.as_raw(), process))
 }
 
 /// Every link and every program costs descriptors.

@@ -3,7 +3,7 @@
 use crate::program::Estate;
 use netchannel_abi::program::Header;
 use netchannel_abi::reason::Reason;
-use netchannel_shm::{Access, Region};
+use netchannel_shm::{Outside, Snapshot};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
@@ -35,8 +35,10 @@ pub struct Totals {
 
 impl Totals {
     /// What the region of a program says now. It may lie.
-    pub fn of(region: &Region) -> Self {
-        let Some(header) = region.at::<Header>(0) else {
+    pub fn of(estate: &Estate, copy: &mut Snapshot) -> Self {
+        let outside = Outside::admit(estate.region.as_raw_fd(), estate.size);
+        let filled = outside.and_then(|outside| copy.fill(&outside, 0, size_of::<Header>()));
+        let Some(header) = filled.ok().and_then(|()| copy.at::<Header>(0)) else {
             return Self::default();
         };
         let count = |word: &AtomicU64| word.load(Relaxed).min(MOST);
@@ -84,10 +86,8 @@ impl Users {
 
     /// A region is used no longer: what it counted stays.
     pub fn keep(&mut self, estate: &Estate) {
-        let mapped = Region::map(estate.region.as_raw_fd(), estate.size, Access::ReadOnly);
-        if let Ok(region) = mapped {
-            self.add(estate.user, &Totals::of(&region));
-        }
+        let mut copy = Snapshot::new(size_of::<Header>());
+        self.add(estate.user, &Totals::of(estate, &mut copy));
     }
 
     /// Each user with what was counted.
@@ -99,6 +99,7 @@ impl Users {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netchannel_shm::{Access, Region};
 
     #[test]
     fn users_are_told_apart_up_to_a_bound() {
@@ -150,6 +151,7 @@ mod tests {
             entries: 16,
             ports: std::cell::RefCell::default(),
             links: std::cell::Cell::default(),
+            unlooked: std::cell::Cell::default(),
         };
         let mut users = Users::default();
         users.keep(&estate);

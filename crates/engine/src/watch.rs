@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// Events taken at once.
-const MOST_EVENTS: usize = 256;
+/// Events taken at once: those of all programs, so that each user has his turn in every pass.
+const MOST_EVENTS: usize = 4096;
 
 /// What a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

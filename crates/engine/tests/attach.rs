@@ -6,11 +6,14 @@ use netchannel_abi::address::Address;
 use netchannel_abi::directory::{self, ENTRIES, ENTRIES_OFFSET};
 use netchannel_abi::message::Operation;
 use netchannel_abi::{LAYOUT_HASH, VERSION, link, program};
+use netchannel_control::types::Status;
 use netchannel_shm::{Access, Region};
+use rustix::net::{AddressFamily, SocketType};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use support::{Client, Served, inode, packet_pair, receive, small};
+use support::{Client, Served, address, inode, listen_words, listening, port, receive, small};
 
 fn raw(errno: rustix::io::Errno) -> u32 {
     errno.raw_os_error().unsigned_abs()
@@ -92,14 +95,18 @@ fn a_number_of_another_daemon_reaches_nobody_else() {
     let served = Served::new(small(), None);
     let mut server = Client::attached(&served);
     let mut client = Client::attached(&served);
-    let (listener, _accepts) = server.listen(4002, 78);
+    let (listener, _accepts) = server.listen();
+    let there = port(&server.listening[0]);
     let to = |port| {
         let words = Address::v4([127, 0, 0, 1], port).to_words();
         [listener, words[0], words[1], words[2]]
     };
     let refused = raw(rustix::io::Errno::CONNREFUSED);
-    assert_eq!(client.status_of(Operation::Connect, &to(4003)), refused);
-    assert_eq!(client.status_of(Operation::Connect, &to(4002)), 0);
+    assert_eq!(
+        client.status_of(Operation::Connect, &to(there ^ 1)),
+        refused
+    );
+    assert_eq!(client.status_of(Operation::Connect, &to(there)), 0);
 }
 
 #[test]
@@ -107,7 +114,7 @@ fn a_connection_is_offered_to_the_listener() {
     let served = Served::new(small(), None);
     let mut server = Client::attached(&served);
     let mut client = Client::attached(&served);
-    let (listener, accepts) = server.listen(4001, 77);
+    let (listener, accepts) = server.listen();
     let (answer, given) = client.ask(Operation::Connect, &[listener], &[]).unwrap();
     assert_eq!(answer.status, 0);
     let (offer, taken) = receive(&accepts).unwrap();
@@ -117,6 +124,8 @@ fn a_connection_is_offered_to_the_listener() {
     assert_eq!(offer.words[2..5], [64, 4 << 20, 16]);
     assert_eq!(answer.words[1..4], [64, 4 << 20, 16]);
     assert_eq!(offer.words[6], 0);
+    let user = u64::from(rustix::process::getuid().as_raw());
+    assert_eq!(offer.words[8], user, "of the client");
     assert_eq!((given.len(), taken.len()), (18, 18));
     assert_eq!(inode(&given[0]), inode(&taken[0]));
     let layout = link::Layout {
@@ -149,22 +158,37 @@ fn the_same_cookie_is_the_same_listener() {
     let mut one = Client::connect(&served);
     let directory = one.attach().1.pop().unwrap();
     let mut other = Client::attached(&served);
-    let (listener, first) = one.listen(4002, 5);
+    let socket = listening();
+    // At the same port as well.
+    let address = rustix::net::getsockname(&socket).unwrap();
+    let group = || {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        rustix::net::sockopt::set_socket_reuseport(&socket, true).unwrap();
+        socket
+    };
+    drop(socket);
+    let [socket, second] = [group(), group()].map(|socket| {
+        rustix::net::bind(&socket, &address).unwrap();
+        rustix::net::listen(&socket, 5).unwrap();
+        TcpListener::from(socket)
+    });
+    let at = port(&socket);
+    let (listener, first) = one.announce(&socket);
     assert!(!is_shared(&directory, listener));
-    let (again, second) = other.listen(4002, 5);
+    let (again, same) = other.announce(&socket);
     assert!(is_shared(&directory, listener));
     assert_eq!(listener, again);
-    assert_eq!(inode(&first), inode(&second));
-    assert_eq!(listed(&directory, 4002).len(), 1);
-    let (another, _channel) = other.listen(4002, 6);
+    assert_eq!(inode(&first), inode(&same));
+    assert_eq!(listed(&directory, at).len(), 1);
+    let (another, _channel) = other.announce(&second);
     assert_ne!(another, listener);
-    assert_eq!(listed(&directory, 4002).len(), 2);
+    assert_eq!(listed(&directory, at).len(), 2);
     assert_eq!(one.status_of(Operation::Unlisten, &[listener]), 0);
     assert!(!is_shared(&directory, listener));
-    assert_eq!(listed(&directory, 4002).len(), 2);
+    assert_eq!(listed(&directory, at).len(), 2);
     assert_ne!(one.status_of(Operation::Unlisten, &[listener]), 0);
     assert_eq!(other.status_of(Operation::Unlisten, &[listener]), 0);
-    assert_eq!(listed(&directory, 4002).len(), 1);
+    assert_eq!(listed(&directory, at).len(), 1);
     assert_ne!(one.status_of(Operation::Connect, &[listener]), 0);
 }
 
@@ -173,23 +197,23 @@ fn an_adopted_child_holds_its_parents_listeners() {
     let served = Served::new(small(), None);
     let mut parent = Client::connect(&served);
     let directory = parent.attach().1.pop().unwrap();
-    let (first, _a) = parent.listen(4003, 1);
-    let (second, _b) = parent.listen(4004, 2);
-    let (third, _c) = parent.listen(4005, 3);
-    let (daemons, childs) = packet_pair();
+    let (first, _a) = parent.listen();
+    let (second, _b) = parent.listen();
+    let (third, _c) = parent.listen();
+    let [first_port, third_port] = [0, 2].map(|index| port(&parent.listening[index]));
     let words = [2, first | second << 32];
-    let (answer, _) = parent
-        .ask(Operation::Adopt, &words, &[daemons.as_fd()])
-        .unwrap();
-    assert_eq!(answer.status, 0);
-    drop(daemons);
+    let (answer, mut given) = parent.ask(Operation::Adopt, &words, &[]).unwrap();
+    assert_eq!((answer.status, given.len()), (0, 1));
     drop(parent);
     served.await_status(|status| status.listeners == 2);
-    assert_eq!(listed(&directory, 4003).len(), 1);
-    assert!(listed(&directory, 4005).is_empty());
-    let mut child = Client::over(childs);
-    assert_eq!(child.attach().0.status, 0);
+    assert_eq!(listed(&directory, first_port).len(), 1);
+    assert!(listed(&directory, third_port).is_empty());
+    let mut child = Client::over(given.remove(0));
+    // Before it attaches it may let go, and nothing else.
     assert_eq!(child.status_of(Operation::Unlisten, &[first]), 0);
+    assert_eq!(child.attach().0.status, 0);
+    assert_ne!(child.status_of(Operation::Unlisten, &[first]), 0);
+    assert_eq!(child.status_of(Operation::Unlisten, &[second]), 0);
     assert_ne!(child.status_of(Operation::Unlisten, &[third]), 0);
     drop(child);
     served.await_status(|status| status.listeners == 0 && status.programs.is_empty());
@@ -200,7 +224,7 @@ fn a_connection_that_was_not_accepted_goes_to_another_holder() {
     let served = Served::new(small(), None);
     let mut server = Client::attached(&served);
     let mut client = Client::attached(&served);
-    let (listener, accepts) = server.listen(4006, 9);
+    let (listener, accepts) = server.listen();
     let (answer, _given) = client.ask(Operation::Connect, &[listener], &[]).unwrap();
     let (_, taken) = receive(&accepts).unwrap();
     let words = [answer.words[0], listener, 3];
@@ -208,7 +232,7 @@ fn a_connection_that_was_not_accepted_goes_to_another_holder() {
     let (refused, _) = server.ask(Operation::Reoffer, &words, &three).unwrap();
     assert_eq!(refused.status, raw(rustix::io::Errno::NOENT));
     let mut other = Client::attached(&served);
-    let (_, accepts) = other.listen(4006, 9);
+    let (_, accepts) = other.announce(&server.listening[0]);
     let (done, _) = server.ask(Operation::Reoffer, &words, &three).unwrap();
     assert_eq!(done.status, 0);
     let (offer, again) = receive(&accepts).unwrap();
@@ -221,7 +245,7 @@ fn a_connection_that_was_not_accepted_goes_to_another_holder() {
 fn a_full_backlog_is_told_and_nothing_hangs() {
     let served = Served::new(small(), None);
     let mut server = Client::attached(&served);
-    let (listener, _accepts) = server.listen(4007, 9);
+    let (listener, _accepts) = server.listen();
     let (mut full, mut made) = (0, 0);
     for _ in 0..40 {
         // Links nobody accepts: new clients each time, so that no quota is met first.
@@ -254,9 +278,12 @@ fn ports_are_exclusive_and_come_back() {
     assert!(a.abs_diff(b) >= 64);
     assert_ne!(one.status_of(Operation::Ports, &[0]), 0);
     drop(one);
-    served.await_status(|status| status.programs.len() == 1);
+    let used = |status: &Status| status.users.iter().map(|one| one.ports.used).sum::<u64>();
+    served.await_status(|status| used(status) == 64);
+    // What came back rests while there are others.
     let (third, _) = other.ask(Operation::Ports, &[64], &[]).unwrap();
-    assert_eq!(third.words[0], a);
+    assert!([a, b].iter().all(|one| third.words[0].abs_diff(*one) >= 64));
+    assert_eq!(used(&served.status()), 128);
 }
 
 #[test]
@@ -265,7 +292,7 @@ fn what_is_deposited_is_found_once() {
     let mut one = Client::connect(&served);
     let region = one.attach().0.words[3];
     let mut server = Client::attached(&served);
-    let (listener, _accepts) = server.listen(4009, 14);
+    let (listener, _accepts) = server.listen();
     let (_, mut given) = one.ask(Operation::Connect, &[listener], &[]).unwrap();
     let memory = given.swap_remove(0);
     let mut words: Vec<u64> = (0..14).map(|word| word * 1000 + 41).collect();
@@ -308,25 +335,27 @@ fn a_program_of_another_daemon_brings_its_region() {
     let (answer, descriptors) = bring(&mut one, &region, 64).unwrap();
     assert_eq!((answer.status, answer.words[1]), (0, 64));
     assert_eq!(descriptors.len(), 1, "the directory alone");
-    let (listener, _accepts) = one.listen(4020, 77);
-    assert_eq!(listed(&descriptors[0], 4020).len(), 1);
+    let (listener, _accepts) = one.listen();
+    assert_eq!(listed(&descriptors[0], port(&one.listening[0])).len(), 1);
     // A process that shares it has the same one.
     let mut other = Client::connect(&served);
     let (again, _) = bring(&mut other, &region, 64).unwrap();
     assert_eq!(again.words[3], answer.words[3]);
     assert_ne!(again.words[0], answer.words[0]);
-    assert_eq!(other.listen(4020, 77).0, listener, "by its cookie");
+    assert_eq!(
+        other.announce(&one.listening[0]).0,
+        listener,
+        "by its cookie"
+    );
 }
 
 #[test]
 fn a_listening_socket_may_come_with_its_announcement() {
     let served = Served::new(small(), None);
     let mut one = Client::attached(&served);
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = socket.local_addr().unwrap().port();
-    let cookie = rustix::net::sockopt::socket_cookie(&socket).unwrap();
-    let address = Address::v4([127, 0, 0, 1], port).to_words();
-    let words = [address[0], address[1], address[2], cookie, 16, 0, 1];
+    let socket = listening();
+    let [a, b, c, cookie, backlog, flags] = listen_words(&socket);
+    let words = [a, b, c, cookie, backlog, flags, 1];
     let shown = [socket.as_fd()];
     let (answer, descriptors) = one.ask(Operation::Listen, &words, &shown).unwrap();
     assert_eq!((answer.status, descriptors.len()), (0, 1));
@@ -360,10 +389,11 @@ fn what_is_no_region_detaches_who_brings_it() {
 fn after_an_exec_only_what_is_announced_again_is_held() {
     let served = Served::new(small(), None);
     let mut one = Client::attached(&served);
-    let (kept, _first) = one.listen(4011, 21);
-    let (closed, _second) = one.listen(4012, 22);
+    let (kept, _first) = one.listen();
+    let (closed, _second) = one.listen();
     assert_eq!(one.attach().0.status, 0);
-    let (again, _third) = one.listen(4011, 21);
+    let socket = one.listening.remove(0);
+    let (again, _third) = one.announce(&socket);
     assert_eq!(again, kept);
     assert_eq!(one.status_of(Operation::Unlisten, &[0]), 0);
     let missing = raw(rustix::io::Errno::NOENT);
@@ -390,10 +420,11 @@ fn an_idle_daemon_ends_and_removes_its_files() {
 fn addresses_are_published_as_they_are() {
     let served = Served::new(small(), None);
     let mut client = Client::attached(&served);
-    let [a, b, c] = Address::v6([0; 16], 4008, 0).to_words();
-    let flags = netchannel_abi::message::listen_flags::V6_ONLY;
-    let words = [a, b, c, 12, 128, flags];
+    let socket = TcpListener::bind("[::]:0").unwrap();
+    let mut words = listen_words(&socket);
+    words[5] = netchannel_abi::message::listen_flags::V6_ONLY;
     assert_eq!(client.status_of(Operation::Listen, &words), 0);
+    assert_eq!(address(&socket).family, netchannel_abi::address::INET6);
     let [a, b, c] = Address::v4([1, 2, 3, 4], 0).to_words();
     let no_port = [a, b, c, 13, 128, 0];
     assert_ne!(client.status_of(Operation::Listen, &no_port), 0);

@@ -48,20 +48,24 @@ struct World {
     victim: Served,
     honest: Served,
     door: SocketAddr,
+    /// Where the victim dials the rogue.
+    rogue: SocketAddr,
 }
 
 impl World {
     fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
         let (door, theirs) = (free([127, 79, 0, 1]), free(HONEST));
-        // Nobody listens at the rogue's address: it dials.
-        let peers = [("honest", theirs), ("rogue", free(ROGUE))];
+        // Nobody listens at the rogue's address, unless a test does: it dials.
+        let rogue = free(ROGUE);
+        let peers = [("honest", theirs), ("rogue", rogue)];
         let victim = configuration(place.path(), door, &peers);
         let honest = configuration(place.path(), theirs, &[("victim", door)]);
         let world = Self {
             victim: Served::with(small(), None, Some(victim)),
             honest: Served::with(small(), None, Some(honest)),
             door,
+            rogue,
         };
         world.eventually("the honest one is up", |world| {
             world.peer("honest").state == State::Up
@@ -243,6 +247,64 @@ fn neither_a_wrong_key_nor_a_recorded_handshake_opens_a_channel() {
     world.is_unharmed();
     // The right words open it all the same.
     world.channel(2);
+}
+
+#[test]
+fn the_hosts_own_words_open_nothing() {
+    let world = World::new();
+    let listener = TcpListener::bind(world.rogue).unwrap();
+    let (mut dialled, _) = listener.accept().unwrap();
+    dialled.set_read_timeout(Some(PATIENCE)).unwrap();
+    let hello = read_frame(&mut dialled);
+    assert!(matches!(parse(&hello), Frame::Hello(_)));
+    // As an answer, and as a HELLO of the rogue's own.
+    dialled.write_all(&hello).unwrap();
+    read_to_end(&mut dialled);
+    let mut back = world.dial(ROGUE);
+    back.write_all(&hello).unwrap();
+    let told = read_frame(&mut back);
+    assert!(matches!(parse(&told), Frame::GoAway(GoAwayReason::Itself)));
+    read_to_end(&mut back);
+    assert_ne!(world.peer("rogue").state, State::Up);
+    world.is_unharmed();
+}
+
+#[test]
+fn another_version_is_refused_and_not_bargained_with() {
+    const VERSION: usize = HEADER + 8;
+    let world = World::new();
+    let (_, [hello, ..]) = world.greet(1);
+    for version in [0_u8, 2, 255] {
+        let mut other = hello.clone();
+        assert_ne!(other[VERSION], version);
+        other[VERSION] = version;
+        let mut stream = world.dial(ROGUE);
+        stream.write_all(&other).unwrap();
+        let told = read_frame(&mut stream);
+        assert!(matches!(parse(&told), Frame::GoAway(GoAwayReason::Version)));
+        read_to_end(&mut stream);
+    }
+    assert_ne!(world.peer("rogue").state, State::Up);
+    world.is_unharmed();
+}
+
+#[test]
+fn recorded_words_do_not_take_an_open_channels_place() {
+    let world = World::new();
+    let (mut stream, [hello, _, proof]) = world.greet(1);
+    stream.write_all(&proof).unwrap();
+    world.eventually("the rogue is up", |world| {
+        world.peer("rogue").state == State::Up
+    });
+    for _ in 0..3 {
+        let mut again = world.dial(ROGUE);
+        again.write_all(&hello).unwrap();
+        again.write_all(&proof).unwrap();
+        read_to_end(&mut again);
+    }
+    let peer = world.peer("rogue");
+    assert_eq!((peer.state, peer.lost_channels), (State::Up, 0));
+    world.is_unharmed();
 }
 
 #[test]

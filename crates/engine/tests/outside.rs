@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use support::{Client, Served, small};
+use support::{Client, Served, address, small};
 
 /// An address of this host at which nobody listens.
 fn free(ip: [u8; 4]) -> SocketAddr {
@@ -44,6 +44,16 @@ fn two(last: [u8; 2]) -> (Served, Served) {
     let second = configuration(place.path(), other, one, "10.78.0.0/16");
     let served = |configuration| Served::with(small(), None, Some(configuration));
     (served(first), served(second))
+}
+
+/// Listens at an address that need not be this host's.
+fn freely(ip: [u8; 4]) -> TcpListener {
+    use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_ip_freebind(&socket, true).unwrap();
+    bind(&socket, &SocketAddr::from((ip, 0))).unwrap();
+    listen(&socket, 5).unwrap();
+    TcpListener::from(socket)
 }
 
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -102,12 +112,13 @@ fn a_listener_there_is_in_the_directory_here() {
     let mut client = Client::connect(&one);
     let (_, descriptors) = client.attach();
     let directory = &descriptors[1];
-    let listening = Address::v4([10, 77, 0, 1], 80);
+    let socket = freely([10, 77, 0, 1]);
+    let listening = address(&socket);
     let mut program = Client::attached(&other);
-    let (number, _accepts) = program.listen_at(&listening, 1);
+    let (number, _accepts) = program.announce(&socket);
     // What this peer may not announce, and what is nobody else's business.
-    program.listen_at(&Address::v4([10, 79, 0, 1], 81), 2);
-    program.listen_at(&Address::v4([127, 0, 0, 1], 82), 3);
+    let others = [freely([10, 79, 0, 1]), freely([127, 0, 0, 1])];
+    let _announced = others.each_ref().map(|one| program.announce(one));
     eventually("it is shown", || !remote(directory).is_empty());
     let [(here, address)] = remote(directory)[..] else {
         panic!("{:?}", remote(directory));
@@ -130,7 +141,7 @@ fn a_listener_there_is_in_the_directory_here() {
     let (answer, descriptors) = connect(&mut client, &listening);
     assert_eq!(answer.status, 0);
     assert!(descriptors.len() > 2);
-    let elsewhere = Address::v4([10, 77, 0, 9], 80);
+    let elsewhere = Address::v4([10, 77, 0, 9], listening.port);
     assert_ne!(connect(&mut client, &elsewhere).0.status, 0);
 
     assert_eq!(program.status_of(Operation::Unlisten, &[number]), 0);
@@ -145,7 +156,8 @@ fn a_peer_that_is_gone_leaves_nothing_in_the_directory() {
     let mut client = Client::connect(&one);
     let (_, descriptors) = client.attach();
     let mut program = Client::attached(&other);
-    let _held = program.listen_at(&Address::v4([10, 77, 0, 1], 80), 1);
+    let socket = freely([10, 77, 0, 1]);
+    let _held = program.announce(&socket);
     eventually("it is shown", || remote(&descriptors[1]).len() == 1);
     other.stop();
     eventually("it is gone", || remote(&descriptors[1]).is_empty());

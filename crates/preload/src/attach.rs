@@ -2,25 +2,41 @@
 //! not there.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::{LAYOUT_HASH, VERSION, directory, program};
-use netchannel_shm::{Access, Region};
+use netchannel_shm::{Access, Outside, Region, ShmError};
+use netchannel_trust::{Distrust, Standing, peer, place};
 
 use crate::lock::Lock;
 use crate::table::{self, Kind, Word};
-use crate::{clock, holders, image, limits, ports, renewal, socket, sys};
+use crate::{
+    clock, complaint, former_ports, holders, image, limits, mappings, ports, renewal, socket, sys,
+    users,
+};
 
 /// What the daemon gave this program.
 pub struct Attachment {
-    /// The daemon's number for the region.
-    pub number: u64,
+    /// The daemon's number for the region, 0 while no daemon knows it.
+    number: AtomicU64,
     /// The program's own region, whichever daemon made it.
     pub region: &'static Region,
     /// Entries it has.
     pub entries: usize,
     /// The listeners of all programs.
     pub directory: Region,
+    /// Device and inode of that: another daemon has another.
+    pub daemon: (u64, u64),
+}
+
+impl Attachment {
+    /// The daemon's number for the region, 0 while no daemon knows it.
+    pub fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
+    }
 }
 
 static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
@@ -145,8 +161,10 @@ fn socket_path() -> Option<&'static [u8]> {
     })
 }
 
+/// Connects to the daemon, if it is the user's own or root's.
 fn dial() -> Option<i32> {
     let path = socket_path()?;
+    let place = complaint::distrusted(path, judge_place(path))?;
     // SAFETY: all zero is a valid address.
     let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
     if path.is_empty() || path.len() >= address.sun_path.len() {
@@ -166,15 +184,37 @@ fn dial() -> Option<i32> {
             [sys::int(fd), (&raw const address).addr(), length, 0, 0, 0],
         )
     };
-    if connected.is_err() {
+    let judged = connected.is_ok().then(|| peer::judge(fd, place));
+    if judged
+        .and_then(|judged| complaint::distrusted(path, judged))
+        .is_none()
+    {
         sys::close(fd);
         return None;
     }
     Some(keep(fd))
 }
 
-/// The daemon is given this long to answer before programs go on without it.
+fn judge_place(path: &[u8]) -> Result<Standing, Distrust> {
+    let judge = || place::socket(Path::new(OsStr::from_bytes(path)));
+    match judge() {
+        Err(Distrust::Unreachable(_, libc::EMFILE)) => limits::with_room(judge),
+        judged => judged,
+    }
+}
+
+/// The daemon is given this long to answer before programs go on without it,
 const PATIENCE: i64 = 2_000_000_000;
+/// and this long where going on without it would lose a connection, which came with a descriptor.
+const PATIENCE_FOR_CONNECTION: i64 = 20_000_000_000;
+
+/// How long an answer is waited for, in nanoseconds. The end of a daemon is seen at once.
+const fn patience(operation: Operation) -> i64 {
+    match operation {
+        Operation::Lookup => PATIENCE_FOR_CONNECTION,
+        _ => PATIENCE,
+    }
+}
 
 fn exchange(
     fd: i32,
@@ -192,7 +232,7 @@ fn exchange(
             events: libc::POLLIN,
             revents: 0,
         }];
-        match sys::poll(&mut ready, PATIENCE, core::ptr::null()) {
+        match sys::poll(&mut ready, patience(operation), core::ptr::null()) {
             Ok(0) => return Err(libc::ETIMEDOUT),
             Ok(_) => {}
             Err(libc::EINTR) => continue,
@@ -229,6 +269,12 @@ fn attach_words() -> [u64; 14] {
     words
 }
 
+/// A daemon's directory, and which it is.
+fn map_directory(memory: i32) -> Result<(Region, (u64, u64)), ShmError> {
+    let sent = Outside::admit(memory, directory::SIZE)?;
+    Ok((sent.map(Access::ReadOnly)?, sent.identity()))
+}
+
 /// Attaches; the caller holds `TALK`.
 fn connect() -> bool {
     // After an exec the former image's is still there.
@@ -245,16 +291,19 @@ fn connect() -> bool {
         Ok((message, 2)) if message.status == 0 => {
             let entries = usize::try_from(message.words[1]).unwrap_or(0).min(1 << 22);
             let region = Region::map(received[0], program::size(entries), Access::ReadWrite);
-            let directory = Region::map(received[1], directory::SIZE, Access::ReadOnly);
+            let directory = map_directory(received[1]);
             sys::close(received[1]);
             match (region, directory) {
-                (Ok(region), Ok(directory)) => {
+                (Ok(region), Ok((directory, daemon))) => {
                     MEMORY.store(keep(received[0]), Ordering::Release);
+                    let region: &'static Region = Box::leak(Box::new(region));
+                    mappings::note(region);
                     Some(Attachment {
-                        number: message.words[3],
-                        region: Box::leak(Box::new(region)),
+                        number: AtomicU64::new(message.words[3]),
+                        region,
                         entries,
                         directory,
+                        daemon,
                     })
                 }
                 _ => {
@@ -280,6 +329,7 @@ fn connect() -> bool {
     CONTROL.store(fd, Ordering::Release);
     ATTACHED.store(true, Ordering::Release);
     ATTACHMENT.store(Box::into_raw(Box::new(made)), Ordering::Release);
+    users::attached();
     holders::initialise();
     true
 }
@@ -297,8 +347,14 @@ pub fn request(
     let _guard = TALK.lock().ok_or(libc::EDEADLK)?;
     let known = operation == Operation::Unlisten && ADOPTED.load(Ordering::Acquire);
     let fd = reach(!known)?;
-    let (answer, count) =
-        exchange(fd, operation, words, send, received).inspect_err(|_| forget_control())?;
+    let asked = exchange(fd, operation, words, send, received);
+    let (answer, count) = asked.inspect_err(|error| {
+        forget_control();
+        // It lives, and gives to others what it gave to who has hung up.
+        if matches!(*error, libc::ETIMEDOUT | libc::EPROTO) {
+            ports::forget();
+        }
+    })?;
     if answer.status != 0 {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
         return Err(i32::try_from(answer.status).unwrap_or(libc::EPROTO));
@@ -340,27 +396,75 @@ fn introduce(fd: i32) -> Result<(), i32> {
     let mut received = [-1; sys::MOST];
     let (answer, count) = exchange(fd, Operation::Attach, words, &[memory], &mut received)?;
     let directory = match (answer.status, count) {
-        (0, 1) => Region::map(received[0], directory::SIZE, Access::ReadOnly),
-        _ => Err(netchannel_shm::ShmError::NotSealed),
+        (0, 1) => map_directory(received[0]),
+        _ => Err(ShmError::NotSealed),
     };
     received.iter().take(count).for_each(|fd| sys::close(*fd));
     if answer.status != 0 {
         return Err(i32::try_from(answer.status).unwrap_or(libc::EPROTO));
     }
-    let directory = directory.map_err(|_| libc::EPROTO)?;
-    if answer.words[3] == own.number {
+    let (directory, daemon) = directory.map_err(|_| libc::EPROTO)?;
+    if answer.words[3] == own.number() {
         return Ok(());
     }
     // Another daemon. Who still looks into the former directory finds nothing there.
     let renewed = Attachment {
-        number: answer.words[3],
+        number: AtomicU64::new(answer.words[3]),
         directory,
+        daemon,
         ..*own
     };
     ATTACHMENT.store(Box::into_raw(Box::new(renewed)), Ordering::Release);
+    if daemon != own.daemon {
+        former_ports::keep(own);
+    }
     own.directory.vacate();
     ports::forget();
     Ok(())
+}
+
+/// Device and inode of the region's memory.
+pub fn memory_identity() -> Option<(u64, u64)> {
+    let memory = MEMORY.load(Ordering::Acquire);
+    let size = current()?.region.size();
+    Outside::admit(memory, size)
+        .ok()
+        .map(|region| region.identity())
+}
+
+/// The process is another user's: the next request attaches anew, with the region that the process has now; `memory` is a new one's,
+/// or the former stays.
+pub fn begin_anew(memory: Option<i32>) {
+    let Some(_guard) = TALK.lock() else { return };
+    if let Some(memory) = memory {
+        drop_kept(MEMORY.swap(memory, Ordering::AcqRel));
+        current().inspect(|own| own.number.store(0, Ordering::Release));
+    }
+    for word in [&ATTACHED, &ADOPTED] {
+        word.store(false, Ordering::Release);
+    }
+    RETRY_AT.store(0, Ordering::Relaxed);
+}
+
+/// Takes the control socket away, so that another one is made; -1 where there is none.
+pub fn part() -> i32 {
+    CONTROL.swap(-1, Ordering::AcqRel)
+}
+
+/// Uses a control socket again that was taken away, if there is no other now; else it is closed. Whether it is used.
+pub fn rejoin(former: i32) -> bool {
+    let order = (Ordering::AcqRel, Ordering::Relaxed);
+    let used = former >= 0
+        && CONTROL
+            .compare_exchange(-1, former, order.0, order.1)
+            .is_ok();
+    if used {
+        ATTACHED.store(false, Ordering::Release);
+        RETRY_AT.store(0, Ordering::Relaxed);
+    } else {
+        drop_kept(former);
+    }
+    used
 }
 
 /// Whether a daemon serves that knows the program, looked for now if need be.
@@ -391,6 +495,8 @@ pub fn control() -> i32 {
 pub fn inherit_control(fd: i32, cookie: u64) {
     if sys::cookie(fd) == Ok(cookie)
         && sys::option(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_SEQPACKET)
+        // The former image judged the place.
+        && peer::judge(fd, Standing::Unmapped).is_ok()
     {
         CONTROL.store(keep(fd), Ordering::Release);
     }

@@ -5,18 +5,20 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::Role;
 use netchannel_abi::program::{self, Header, SocketEntry};
-use netchannel_shm::{Access, Region};
+use netchannel_shm::{Access, Outside, Region};
 
 use crate::link::LinkEnd;
 use crate::lock::Lock;
 use crate::table::{self, Kind};
-use crate::{attach, listener, socket, sys};
+use crate::{attach, link, listener, mappings, socket, sys, users};
 
 /// The region of another program. Never unmapped: a socket may still look at it.
 struct Foreign {
     number: u64,
     entries: usize,
     region: Region,
+    /// Device and inode.
+    identity: (u64, u64),
 }
 
 static REGIONS: Lock<Vec<&'static Foreign>> = Lock::new(Vec::new());
@@ -28,8 +30,18 @@ pub fn reset_in_child() {
     LINKS.reset();
 }
 
-/// Entry `index` in the region `number`, whose memfd is `memory` (it stays the caller's), and
-/// whether that is the region this process uses itself.
+/// Nothing of other programs is used any more: this process is another user's.
+pub fn forsake_all() {
+    if let Some(mut regions) = REGIONS.lock() {
+        regions.clear();
+    }
+    if let Some(mut links) = LINKS.lock() {
+        links.clear();
+    }
+}
+
+/// Entry `index` of the region whose memfd is `memory` (it stays the caller's), and whether that is the region this process uses
+/// itself. It is known by its memory: a number may be a former daemon's, or made up.
 pub fn entry(
     number: u64,
     entries: usize,
@@ -38,21 +50,24 @@ pub fn entry(
 ) -> Option<(&'static SocketEntry, bool)> {
     let own = attach::current()?;
     let offset = program::ENTRIES_OFFSET + index * size_of::<SocketEntry>();
-    if own.number == number {
+    let sent = Outside::admit(memory, program::size(entries)).ok()?;
+    if attach::memory_identity() == Some(sent.identity()) {
         return (index < own.entries).then(|| Some((own.region.at(offset)?, true)))?;
     }
     let mut regions = REGIONS.lock()?;
-    let known = regions.iter().copied().find(|one| one.number == number);
-    let found = match known {
+    let same = |one: &&Foreign| one.identity == sent.identity();
+    let found = match regions.iter().copied().find(same) {
         Some(found) => found,
         None => {
-            let region = Region::map(memory, program::size(entries), Access::ReadWrite).ok()?;
             let made = Foreign {
                 number,
                 entries,
-                region,
+                region: sent.map(Access::ReadWrite).ok()?,
+                identity: sent.identity(),
             };
             let made: &'static Foreign = Box::leak(Box::new(made));
+            mappings::note(&made.region);
+            users::shares();
             regions.push(made);
             made
         }
@@ -93,7 +108,7 @@ pub fn free(entry: &SocketEntry) {
 }
 
 /// A link whose memfd, which is consumed, came with a socket or a connection that was handed on. It
-/// counts as used by that one, until [`LinkEnd::used_less`].
+/// counts as used by that one, until [`LinkEnd::used_less`]. It is known by its memory, as regions are.
 pub fn link(
     role: Role,
     number: u64,
@@ -102,9 +117,9 @@ pub fn link(
     memory: i32,
 ) -> Option<&'static LinkEnd> {
     let mut links = LINKS.lock()?;
-    let borrowed = |link: &&LinkEnd| link.number == number && link.role == role;
-    let known = listener::own_link(role, number)
-        .or_else(|| links.iter().copied().find(|link| borrowed(link)));
+    let identity = link::identity(sizes, memory);
+    let same = |link: &&LinkEnd| Some(link.identity) == identity && link.role == role;
+    let known = listener::own_link(role, same).or_else(|| links.iter().copied().find(same));
     if let Some(known) = known {
         sys::close(memory);
         known.used_more();
@@ -142,4 +157,43 @@ pub fn links_in_use() -> Vec<&'static LinkEnd> {
         }
     });
     used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netchannel_abi::LAYOUT_HASH;
+    use netchannel_abi::link::{Header as LinkHeader, Layout, MAGIC};
+
+    const LAYOUT: Layout = Layout {
+        slots: 4,
+        arena: 4 << 20,
+    };
+
+    /// A link as the daemon makes it, all of them with one number.
+    fn made() -> i32 {
+        let (fd, region) = Region::create(c"netchannel-link", LAYOUT.size()).unwrap();
+        let header: &LinkHeader = region.at(0).unwrap();
+        header.layout_hash.store(LAYOUT_HASH, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Relaxed);
+        fd
+    }
+
+    #[test]
+    fn memory_is_told_apart_by_itself() {
+        let sent = |memory| {
+            let sizes = (LAYOUT.slots as u64, LAYOUT.arena as u64);
+            link(Role::Server, 7, 1, sizes, memory)
+        };
+        let (one, other) = (made(), made());
+        let again = sys::duplicate(one, 0, true).unwrap();
+        let one = sent(one).unwrap();
+        let other = sent(other).unwrap();
+        assert!(
+            !core::ptr::eq(one, other),
+            "another's memory under a number that is known"
+        );
+        assert!(core::ptr::eq(one, sent(again).unwrap()));
+        assert_eq!(one.live.load(Ordering::Relaxed), 2);
+    }
 }

@@ -11,8 +11,8 @@ use crate::lock;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{
-    HEAP, attach, copying, epoll, faults, foreign, gate, holders, limits, link, listener, names,
-    poll, ports, receiver, sys,
+    HEAP, attach, copying, epoll, faults, foreign, former_ports, gate, holders, limits, link,
+    listener, names, poll, ports, receiver, sys, users,
 };
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
@@ -50,32 +50,33 @@ fn prepare_child() {
     if attach::current().is_none() {
         return;
     }
+    users::shares();
     set_rings_aside();
     count_holds();
     epoll::before_fork();
     if attach::control() < 0 {
         return;
     }
-    let Ok((daemons, childs)) = limits::make(|| sys::socket_pair(libc::SOCK_SEQPACKET)) else {
-        return;
-    };
     let mut words = [0; 14];
     let numbers = listener::numbers();
     words[0] = numbers.len().min(22) as u64;
     for (index, number) in numbers.iter().enumerate().take(22) {
         words[1 + index / 2] |= u64::from(*number) << (32 * (index % 2));
     }
-    let mut none = [-1; sys::MOST];
-    let adopted = attach::request(Operation::Adopt, words, &[daemons], &mut none).is_ok();
-    sys::close(daemons);
-    if adopted {
-        FOR_CHILD.store(attach::keep(childs), Ordering::Release);
+    let mut received = [-1; sys::MOST];
+    // Without an answer the child will find its way to the daemon by itself.
+    let Ok((_, count)) = attach::request(Operation::Adopt, words, &[], &mut received) else {
+        return;
+    };
+    if count == 1 {
+        FOR_CHILD.store(attach::keep(received[0]), Ordering::Release);
     } else {
-        sys::close(childs);
+        received.iter().take(count).for_each(|fd| sys::close(*fd));
     }
 }
 
-fn for_each_socket(mut each: impl FnMut(&Socket)) {
+/// Calls `each` with the socket behind every descriptor of ours.
+pub fn for_each_socket(mut each: impl FnMut(&Socket)) {
     table::for_each(|_, word| match word.kind() {
         Kind::Fresh | Kind::Virtual | Kind::Kernel | Kind::Listener => {
             if let Some(socket) = socket::of_word(word) {
@@ -120,6 +121,7 @@ fn set_rings_aside() {
 /// Those of `clone`.
 pub fn clone() -> Result<usize, i32> {
     gate::before_fork();
+    users::shares();
     count_holds();
     limits::before_fork();
     // SAFETY: as fork, under the condition above.
@@ -177,4 +179,5 @@ unsafe extern "C" fn in_child() {
     poll::reset_in_child();
     listener::reset_in_child();
     names::reset_in_child();
+    former_ports::reset_in_child();
 }

@@ -127,12 +127,24 @@ pub fn is_child(claimed: u32, process: u32) {
     name(claimed, process);
 }
 
+/// This process leaves the region: what it held is let go as if it had ended.
+pub fn leave(used: &[usize]) {
+    let claimed = OWN.swap(0, Ordering::AcqRel);
+    if claimed == 0 {
+        // There was no record for it.
+        used.iter().for_each(|entry| {
+            let_go(*entry, 0);
+        });
+    }
+    no_child(claimed);
+}
+
 /// After the fork, in the child.
 pub fn in_child() {
     settle_in(CHILDS.swap(0, Ordering::AcqRel));
 }
 
-/// There is no child.
+/// There is no child, or it holds nothing any more.
 pub fn no_child(claimed: u32) {
     let Some(index) = claimed.checked_sub(1) else {
         return;
@@ -269,7 +281,8 @@ fn say_end(entry: &SocketEntry, ended: u32) -> bool {
         return true;
     }
     let role = Role::from_word(entry.role.load(Ordering::Relaxed).into());
-    let Some(link) = listener::own_link(role, entry.link.load(Ordering::Relaxed)) else {
+    let number = entry.link.load(Ordering::Relaxed);
+    let Some(link) = listener::own_link(role, |link| link.number == number) else {
         // Who made the socket keeps the ledger; without him there is none.
         let maker = entry.process.load(Ordering::Relaxed);
         return maker == ended || !sys::exists(maker);

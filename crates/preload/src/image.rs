@@ -12,12 +12,14 @@ use std::path::{Path, PathBuf};
 
 use libc::c_char;
 
-use crate::{attach, travel};
+use crate::{attach, handover, travel, users};
 
 /// Says that sockets came with the exec.
 const INHERIT: &[u8] = b"NETCHANNEL_INHERIT=";
 /// Number and cookie of the control socket that came with the exec.
 const CONTROL: &[u8] = b"NETCHANNEL_CONTROL=";
+/// Names of local sockets that were TCP's.
+const NAMES: &[u8] = b"NETCHANNEL_NAMES=";
 const SOCKET: &[u8] = b"NETCHANNEL_SOCKET=";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const NAME: &[u8] = b"libnetchannel.so";
@@ -74,6 +76,19 @@ pub fn arrive() {
             travel::adopt_inherited();
         }
     }
+    arrive_handed();
+}
+
+/// Takes up the names of sockets that were handed over before the exec.
+fn arrive_handed() {
+    let Some(text) = variable(c"NETCHANNEL_NAMES").map(String::from_utf8_lossy) else {
+        return;
+    };
+    if attach::ensure().is_some() {
+        handover::adopt(&text);
+    }
+    // SAFETY: no thread but this one runs yet.
+    unsafe { libc::unsetenv(c"NETCHANNEL_NAMES".as_ptr()) };
 }
 
 fn remember() {
@@ -125,7 +140,10 @@ impl Environment {
                 let entry = CStr::from_ptr(*at).to_bytes();
                 if let Some(value) = entry.strip_prefix(PRELOAD) {
                     preload = Some(value);
-                } else if !entry.starts_with(INHERIT) && !entry.starts_with(CONTROL) {
+                } else if ![INHERIT, CONTROL, NAMES]
+                    .iter()
+                    .any(|one| entry.starts_with(one))
+                {
                     has_socket |= entry.starts_with(SOCKET);
                     pointers.push(*at);
                 }
@@ -146,6 +164,9 @@ impl Environment {
         }
         if let Some((fd, cookie)) = control {
             own.push([CONTROL, format!("{fd}:{cookie}").as_bytes()].concat());
+        }
+        if let Some(names) = handover::names() {
+            own.push([NAMES, names.as_bytes()].concat());
         }
         let own: Vec<CString> = own
             .into_iter()
@@ -203,9 +224,12 @@ pub fn resolve(name: &CStr) -> Option<CString> {
     })
 }
 
-/// Whether the program in `file` can have the library. What can not be told is taken to have it:
-/// the kernel then says what is wrong with it.
+/// Whether the program in `file` can have the library, and what it would share with this one. What can not be told is taken to have
+/// it: the kernel then says what is wrong with it.
 pub fn judge(file: &CStr) -> Verdict {
+    if users::ends_at_exec() {
+        return Verdict::Refuses;
+    }
     look_at(Path::new(std::ffi::OsStr::from_bytes(file.to_bytes()))).unwrap_or(Verdict::Takes)
 }
 

@@ -25,6 +25,7 @@ mod cancel;
 mod channel;
 mod class;
 mod clock;
+mod complaint;
 mod connection;
 mod copying;
 mod departure;
@@ -32,7 +33,9 @@ mod epoll;
 mod faults;
 mod foreign;
 mod fork;
+mod former_ports;
 mod gate;
+mod handover;
 mod heap;
 mod holders;
 pub mod hooks;
@@ -42,6 +45,7 @@ mod limits;
 mod link;
 mod listener;
 mod lock;
+mod mappings;
 mod names;
 mod options;
 mod poll;
@@ -60,6 +64,7 @@ mod table;
 mod transfer;
 mod travel;
 mod user;
+mod users;
 mod wait;
 
 #[global_allocator]
@@ -69,6 +74,7 @@ static HEAP: heap::Heap = heap::Heap::new();
 extern "C" fn start() {
     attach::renew_process();
     attach::choose_high();
+    complaint::remember();
     if table::initialise() {
         wait::initialise();
         fork::initialise();

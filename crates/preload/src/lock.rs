@@ -1,5 +1,10 @@
 //! Locks: a plain one for what is private to the process, and one for a direction of a socket,
 //! which lies in memory shared with forked children and outlives a killed holder.
+//!
+//! Who can write the word of a lock in shared memory can make others wait for it for ever: it need only name a thread that lives. So such
+//! words lie in program regions only, never in links, and a region is shared by processes of one user: a child that becomes another user's
+//! leaves it ([`crate::users`]), virtual sockets go to equal users only ([`crate::receiver`]), and the daemon takes and gives no region
+//! between users. Nobody waits for a word that another user can write.
 
 use core::cell::{Cell, UnsafeCell};
 use core::hint::spin_loop;

@@ -166,6 +166,14 @@ pub fn is_local(attachment: &Attachment, address: &Address) -> bool {
     })
 }
 
+/// Who has a port, and where: see [`directory::is_owned`]. 0 for nobody.
+pub fn owner_of_port(attachment: &Attachment, port: u16) -> u64 {
+    let place = directory::PORTS_OFFSET + usize::from(port) * size_of::<AtomicU64>();
+    let word: Option<&AtomicU64> = attachment.directory.at(place);
+    // Acquire: what was changed before the client was told of its port is seen.
+    word.map_or(0, |word| word.load(Ordering::Acquire))
+}
+
 /// A listener as the directory shows it.
 #[derive(Clone, Copy, Default)]
 pub struct Target {

@@ -380,6 +380,7 @@ pub unsafe fn get(
     let room = usize::try_from(room.cast_signed()).map_err(|_| libc::EINVAL)?;
     let room = room.min(buffer.len());
     let known = match flag(socket, level, name) {
+        None if socket.has(status::HANDED) => answer_handed(fd, level, name),
         None if socket.word.kind() == Kind::Virtual => answer_virtual(socket, fd, level, name),
         known => known,
     };
@@ -399,7 +400,7 @@ pub unsafe fn get(
         })?;
         got?
     };
-    if socket.word.kind() == Kind::Virtual
+    if (socket.word.kind() == Kind::Virtual || socket.has(status::HANDED))
         && level == libc::IPPROTO_TCP
         && name == libc::TCP_INFO
         && size > 0
@@ -435,6 +436,9 @@ fn describe_connection(info: &mut [u8; 512]) {
 }
 
 fn state(socket: &Socket, fd: c_int) -> u8 {
+    if socket.has(status::HANDED) {
+        return 1;
+    }
     let Some(lane) = Lane::of(*socket, fd) else {
         return 7;
     };
@@ -451,6 +455,17 @@ fn state(socket: &Socket, fd: c_int) -> u8 {
         (true, false) => 5,
         (false, true) => 8,
         (true, true) => 7,
+    }
+}
+
+/// What the local socket knows itself.
+fn answer_handed(fd: c_int, level: c_int, name: c_int) -> Option<i32> {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_ERROR | libc::SO_INCOMING_CPU) => {
+            sys::option(fd, level, name).ok()
+        }
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
+        _ => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Ephemeral ports of virtual connections, from blocks that the daemon reserves for this process.
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 
 use netchannel_abi::message::Operation;
@@ -20,6 +21,9 @@ static PORTS: Lock<Ports> = Lock::new(Ports {
     process: 0,
 });
 
+/// The ports are to be forgotten.
+static FORGOTTEN: AtomicBool = AtomicBool::new(false);
+
 const BLOCK: u64 = 256;
 
 impl Ports {
@@ -37,7 +41,8 @@ impl Ports {
 /// A port that no other virtual connection of this host uses.
 pub fn take() -> Option<u16> {
     let mut ports = PORTS.lock()?;
-    if ports.process != attach::process() {
+    // Acquire: pairs with the release in `forget`.
+    if FORGOTTEN.swap(false, Ordering::Acquire) || ports.process != attach::process() {
         ports.clear();
         ports.process = attach::process();
     }
@@ -46,6 +51,10 @@ pub fn take() -> Option<u16> {
         words[0] = BLOCK;
         let mut none = [-1; sys::MOST];
         let (answer, _) = attach::request(Operation::Ports, words, &[], &mut none).ok()?;
+        if FORGOTTEN.swap(false, Ordering::Acquire) {
+            // Said while it was asked: what comes now is of who is there now.
+            ports.clear();
+        }
         let first = u16::try_from(answer.words[0]).ok()?;
         let count = u16::try_from(answer.words[1].min(BLOCK)).ok()?;
         ports.blocks.push((first, count));
@@ -54,6 +63,12 @@ pub fn take() -> Option<u16> {
             .extend((0..count).filter_map(|index| first.checked_add(index)));
     }
     ports.free.pop_front()
+}
+
+/// Shows the daemon a kernel socket that the program has bound: its port is this program's to name. Whether it was accepted.
+pub fn claim(bound: i32) -> bool {
+    let mut none = [-1; sys::MOST];
+    attach::request(Operation::Ports, [0; 14], &[bound], &mut none).is_ok()
 }
 
 /// Gives a port back, if this process is the one that took it. 0 is none.
@@ -68,11 +83,10 @@ pub fn give(port: u16, process: u32) {
     }
 }
 
-/// Another daemon gives out the same ports: those of the last one are used no more.
+/// The ports are this program's no longer: another daemon serves, or the same one takes the program for another. A word only: who asks
+/// for ports holds their lock while he talks with the daemon, and whoever talks with it says this.
 pub fn forget() {
-    if let Some(mut ports) = PORTS.lock() {
-        ports.clear();
-    }
+    FORGOTTEN.store(true, Ordering::Release);
 }
 
 /// In a forked child.

@@ -245,6 +245,9 @@ impl Half {
             if self.is_empty() {
                 if !self.shut {
                     self.shut = true;
+                    if self.is_left() {
+                        return Err(libc::EBADF);
+                    }
                     self.shut();
                 }
                 return Ok(());
@@ -256,6 +259,18 @@ impl Half {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether the program has closed its end while others have the connection: a close that ends nothing.
+    fn is_left(&self) -> bool {
+        let mut set = [pollfd {
+            fd: self.from,
+            events: 0,
+            revents: 0,
+        }];
+        let held = socket::of(self.to)
+            .is_some_and(|socket| socket.entry.references.load(Ordering::Acquire) > 1);
+        held && sys::poll(&mut set, 0, core::ptr::null()).is_ok() && set[0].revents & POLLHUP != 0
     }
 
     fn shut(&self) {
@@ -289,7 +304,10 @@ impl Flow {
         }
         // The program went without reading everything: TCP would reset.
         let unread = matches!(up, Err(libc::ECONNRESET)) || matches!(down, Err(libc::EPIPE));
-        if unread && let Some(socket) = socket::of(self.socket) {
+        if unread
+            && let Some(socket) = socket::of(self.socket)
+            && socket.entry.references.load(Ordering::Acquire) <= 1
+        {
             socket.entry.linger.store(1, Ordering::Relaxed);
         }
         false

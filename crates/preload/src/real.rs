@@ -10,10 +10,15 @@ pub fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// Sets `errno` and returns -1, as a failing call does.
-pub fn fail<T: From<i8>>(error: c_int) -> T {
+/// Sets `errno` of the calling thread.
+pub fn set_errno(error: c_int) {
     // SAFETY: errno is a valid thread-local.
     unsafe { *libc::__errno_location() = error };
+}
+
+/// Sets `errno` and returns -1, as a failing call does.
+pub fn fail<T: From<i8>>(error: c_int) -> T {
+    set_errno(error);
     T::from(-1)
 }
 

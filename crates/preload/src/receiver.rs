@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use libc::c_int;
 
 use crate::lock::Lock;
-use crate::{attach, clock, sys};
+use crate::{attach, clock, sys, users};
 
 /// An answer found before.
 struct Known {
@@ -80,17 +80,19 @@ fn look_at(channel: c_int) -> (i32, bool) {
     let Some(peer) = credentials(channel) else {
         return (0, true);
     };
-    // SAFETY: plain question.
-    let user = unsafe { libc::geteuid() };
-    if peer.uid != user && peer.uid != 0 {
-        // It may not look up what this user deposits.
+    let user = users::owner();
+    if peer.uid != user {
+        // Whoever is given a virtual socket is given its memory: only the same user is, and root is no exception, on either side.
         return (peer.pid, false);
     }
+    let is_other =
+        |process: i32| users_of(process).is_none_or(|all| all.iter().any(|one| *one != user));
     let is_own = |process: i32| u32::try_from(process) == Ok(attach::process());
     if !is_own(peer.pid)
         && let Some(answer) = maps_library(peer.pid)
     {
-        return (peer.pid, answer);
+        // It may have become another user's since it connected.
+        return (peer.pid, answer && !is_other(peer.pid));
     }
     let mut first = 0;
     for process in peer_inode(channel).map(holders).unwrap_or_default() {
@@ -100,7 +102,7 @@ fn look_at(channel: c_int) -> (i32, bool) {
         if first == 0 {
             first = process;
         }
-        if maps_library(process) == Some(false) {
+        if maps_library(process) == Some(false) || is_other(process) {
             return (process, false);
         }
     }
@@ -124,10 +126,24 @@ fn credentials(channel: c_int) -> Option<libc::ucred> {
     (asked.is_ok() && peer.pid > 0).then_some(peer)
 }
 
-/// Something that changes when the process executes another program.
+/// The real, effective, saved and file system user of a process. `None` where that can not be told.
+fn users_of(process: i32) -> Option<Vec<u32>> {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    Some(
+        line.split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect(),
+    )
+}
+
+/// Something that changes when the process executes another program, or becomes another user's.
 fn program_of(process: i32) -> u64 {
-    fs::metadata(format!("/proc/{process}/exe"))
-        .map_or(0, |file| file.ino() ^ file.dev().rotate_left(32))
+    let users = users_of(process).unwrap_or_default();
+    let user = users.iter().fold(0, |all, one| all << 16 ^ u64::from(*one));
+    fs::metadata(format!("/proc/{process}/exe")).map_or(user, |file| {
+        file.ino() ^ file.dev().rotate_left(32) ^ user.rotate_left(17)
+    })
 }
 
 /// Whether the library is mapped into a process. `None` where that can not be told.

@@ -19,14 +19,14 @@ use crate::lane::Lane;
 use crate::link::LinkEnd;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{attach, connection, foreign, gate, sys};
+use crate::{attach, connection, foreign, gate, sys, users};
 
 /// Where the entry of a socket is: the region that has it, and its number there.
 fn home(socket: &Socket) -> Option<(u64, usize)> {
     if socket.is_foreign() {
         return foreign::home(socket.entry);
     }
-    Some((attach::current()?.number, socket.word.index()))
+    Some((attach::current()?.number(), socket.word.index()))
 }
 
 /// Leaves the socket behind `fd` for one other process, and counts the descriptor that it will
@@ -35,6 +35,10 @@ fn home(socket: &Socket) -> Option<(u64, usize)> {
 /// # Errors
 /// Where the daemon can not be told, or nothing is known that it could be told.
 pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
+    if !attach::is_served() {
+        return Err(libc::ENOTCONN);
+    }
+    users::shares();
     let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
     let (region, index) = home(socket).ok_or(libc::EBADF)?;
     let memory = lane.link.memory();

@@ -4,17 +4,22 @@
 //! as atomics ([`Region::at`]), payload only by raw copies ([`Region::copy_in`]).
 //!
 //! ```text
-//!  memfd --seals, size checked--> Region --offset, alignment checked--> &Atomic...
-//!                                    |---- offset, length checked ----> raw copy, large ones by several threads
+//!  memfd --kind, seals, size checked: Outside--> Region --offset, alignment checked--> &Atomic...
+//!                 |                  |---- offset, length checked ----> raw copy, large ones by several threads
+//!                 |--read--> Snapshot --offset, alignment checked--> &Atomic... (to look, without a mapping)
 //! ```
 
 pub mod copy;
+pub mod outside;
 pub mod region;
 pub mod run;
 pub mod shared;
+pub mod snapshot;
 pub mod split;
 pub mod system;
 
+pub use outside::Outside;
 pub use region::{Access, Region, ShmError, Vacancy};
 pub use run::{Room, Run, Span};
 pub use shared::Shared;
+pub use snapshot::Snapshot;

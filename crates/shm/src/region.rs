@@ -1,6 +1,6 @@
 //! A mapped region.
 
-use crate::{Shared, copy};
+use crate::{Outside, Shared, copy};
 use core::ffi::CStr;
 use core::ptr::NonNull;
 
@@ -11,6 +11,8 @@ pub enum ShmError {
     System(i32),
     /// The file can still shrink or grow, or has not the size that was promised.
     NotSealed,
+    /// It is no ordinary memory: huge pages, a file, a socket.
+    NotMemory,
 }
 
 impl core::fmt::Display for ShmError {
@@ -20,6 +22,8 @@ impl core::fmt::Display for ShmError {
             Self::NotSealed => formatter.write_str(
                 "shared memory: the file is not sealed against a change of size, or has another size",
             ),
+            Self::NotMemory => formatter
+                .write_str("shared memory: the file is not ordinary memory (an ordinary memfd)"),
         }
     }
 }
@@ -141,14 +145,12 @@ impl Region {
         }
     }
 
-    /// Maps `size` bytes of a memfd that somebody else made, once it is seen to be sealed and to
-    /// have that size. The descriptor stays the caller's and may be closed.
+    /// Maps `size` bytes of a memfd that somebody else made, once [`Outside`] admits it. The descriptor stays the caller's and may be closed.
     ///
     /// # Errors
-    /// [`ShmError::NotSealed`] when the file's size could change or is another.
+    /// Those of [`Outside::admit`], and the errno of the kernel.
     pub fn map(descriptor: i32, size: usize, access: Access) -> Result<Self, ShmError> {
-        Self::check(descriptor, size)?;
-        Self::map_at(core::ptr::null_mut(), 0, descriptor, size, access)
+        Outside::admit(descriptor, size)?.map(access)
     }
 
     /// As [`Region::map`], at addresses that an earlier region left vacant.
@@ -156,7 +158,7 @@ impl Region {
     /// # Errors
     /// As [`Region::map`]; the addresses then stay vacant for good.
     pub fn map_into(vacancy: Vacancy, descriptor: i32, access: Access) -> Result<Self, ShmError> {
-        Self::check(descriptor, vacancy.size)?;
+        Outside::admit(descriptor, vacancy.size)?;
         let base = vacancy.base.as_ptr().cast();
         Self::map_at(base, libc::MAP_FIXED, descriptor, vacancy.size, access)
     }
@@ -167,44 +169,45 @@ impl Region {
     pub fn vacate(&self) -> Option<Vacancy> {
         let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let base = self.base.as_ptr().cast();
         // SAFETY: replaces exactly the region's own mapping, which is only reached through atomics
         // and raw copies, for which any bytes will do.
-        let base = unsafe {
-            libc::mmap(
-                self.base.as_ptr().cast(),
-                self.size,
-                protection,
-                flags,
-                -1,
-                0,
-            )
-        };
-        (base.cast() == self.base.as_ptr()).then_some(Vacancy {
-            base: self.base,
-            size: self.size,
-        })
+        let replace = |protection| unsafe { libc::mmap(base, self.size, protection, flags, -1, 0) };
+        if replace(protection).cast() == self.base.as_ptr() {
+            return Some(Vacancy {
+                base: self.base,
+                size: self.size,
+            });
+        }
+        // Where memory is counted strictly there may be none to be written; the file is let go all the same.
+        replace(libc::PROT_READ);
+        None
     }
 
-    /// Whether a file is sealed and has the size that was promised.
-    fn check(descriptor: i32, size: usize) -> Result<(), ShmError> {
-        let wanted = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
-        // SAFETY: plain system call.
-        let seals = unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) };
-        // SAFETY: all zero is a valid stat.
-        let mut stat: libc::stat = unsafe { core::mem::zeroed() };
-        // SAFETY: `stat` is ours to write.
-        let known = unsafe { libc::fstat(descriptor, &raw mut stat) } == 0;
-        if seals < 0
-            || seals & wanted != wanted
-            || !known
-            || i64::try_from(size) != Ok(stat.st_size)
-        {
+    /// Takes the place of `former`, whose size it must have, at once: whoever looks at `former` sees either its bytes or these, and no
+    /// access reaches the file of `former` any more.
+    ///
+    /// # Errors
+    /// The errno of the kernel; then `former` is as before.
+    pub fn take_place_of(self, former: &Self) -> Result<(), ShmError> {
+        if self.size != former.size {
             return Err(ShmError::NotSealed);
         }
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let (from, to) = (self.base.as_ptr().cast(), former.base.as_ptr().cast());
+        // SAFETY: both ranges are whole mappings of regions, which are only reached through atomics and raw copies; nobody knows the
+        // addresses of this one.
+        let moved: *mut libc::c_void =
+            unsafe { libc::mremap(from, self.size, self.size, flags, to) };
+        if moved != to {
+            return Err(ShmError::System(errno()));
+        }
+        // Its addresses are nobody's now.
+        core::mem::forget(self);
         Ok(())
     }
 
-    fn map_at(
+    pub(crate) fn map_at(
         wanted: *mut libc::c_void,
         flags: i32,
         descriptor: i32,

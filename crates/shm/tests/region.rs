@@ -80,13 +80,78 @@ fn what_is_no_memfd_is_refused() {
     for descriptor in [pipe[0].0, -1] {
         assert_eq!(
             Region::map(descriptor, SIZE, Access::ReadOnly).err(),
-            Some(ShmError::NotSealed)
+            Some(ShmError::NotMemory)
         );
     }
     assert_eq!(
         Region::create(c"region-test", 0).err(),
         Some(ShmError::System(libc::EINVAL))
     );
+}
+
+#[test]
+fn huge_pages_are_refused_however_well_sealed() {
+    let (size, both) = (2 << 20, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW);
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | libc::MFD_HUGETLB;
+    // SAFETY: plain system calls on a descriptor of ours.
+    let huge = unsafe { libc::memfd_create(c"huge".as_ptr(), flags) };
+    if huge < 0 {
+        eprintln!("skipped: this kernel has no huge pages");
+        return;
+    }
+    let huge = Descriptor(huge);
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(libc::ftruncate(huge.0, i64::try_from(size).unwrap()), 0);
+        assert_eq!(libc::fcntl(huge.0, libc::F_ADD_SEALS, both), 0);
+    }
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        assert_eq!(
+            Region::map(huge.0, size, access).err(),
+            Some(ShmError::NotMemory)
+        );
+    }
+}
+
+#[test]
+fn files_are_refused() {
+    let place = std::env::temp_dir().join(format!("netchannel-region-{}", std::process::id()));
+    for place in [place.as_path(), "/dev/shm/netchannel-region-test".as_ref()] {
+        let Ok(file) = std::fs::File::create_new(place) else {
+            continue;
+        };
+        file.set_len(SIZE as u64).unwrap();
+        let refused = Region::map(
+            std::os::fd::AsRawFd::as_raw_fd(&file),
+            SIZE,
+            Access::ReadOnly,
+        );
+        std::fs::remove_file(place).unwrap();
+        assert!(matches!(
+            refused.err(),
+            Some(ShmError::NotMemory | ShmError::NotSealed)
+        ));
+    }
+}
+
+#[test]
+fn reading_a_hole_makes_no_page_of_it() {
+    let (file, region) = created();
+    region
+        .at::<AtomicU64>(5 * 4096)
+        .unwrap()
+        .store(7, Ordering::Relaxed);
+    let before = occupied(&file);
+    let outside = netchannel_shm::Outside::admit(file.0, SIZE).unwrap();
+    let mut bytes = [1; SIZE];
+    assert_eq!(outside.read(0, &mut bytes), Ok(SIZE));
+    assert_eq!(bytes[..8], [0; 8]);
+    assert_eq!(bytes[5 * 4096], 7);
+    assert_eq!(occupied(&file), before);
+    assert_eq!(outside.next_data(0), Some(5 * 4096));
+    assert_eq!(outside.next_data(6 * 4096), None);
+    // Beyond the end there is nothing, and no fault.
+    assert_eq!(outside.read(SIZE, &mut bytes), Ok(0));
 }
 
 #[test]
@@ -307,6 +372,43 @@ fn a_vacated_region_reads_as_zero_and_its_addresses_serve_again() {
     );
     core::mem::forget(again);
     for descriptor in [first, second] {
+        // SAFETY: the descriptors are this test's own.
+        unsafe { libc::close(descriptor) };
+    }
+}
+
+#[test]
+fn a_region_takes_the_place_of_another() {
+    let (first, former) = Region::create(c"former", 8192).expect("a region");
+    let (second, new) = Region::create(c"new", 8192).expect("a region");
+    let word = |region: &Region| {
+        region
+            .at::<AtomicU64>(4096)
+            .expect("a word")
+            .load(Ordering::Relaxed)
+    };
+    let set = |region: &Region, value| {
+        region
+            .at::<AtomicU64>(4096)
+            .expect("a word")
+            .store(value, Ordering::Relaxed)
+    };
+    set(&former, 1);
+    set(&new, 2);
+    new.take_place_of(&former).expect("it fits");
+    assert_eq!(word(&former), 2);
+    set(&former, 3);
+    let seen =
+        |descriptor| word(&Region::map(descriptor, 8192, Access::ReadOnly).expect("a mapping"));
+    assert_eq!(
+        (seen(first), seen(second)),
+        (1, 3),
+        "what is written goes to the new file only"
+    );
+    let (third, small) = Region::create(c"small", 4096).expect("a region");
+    assert!(small.take_place_of(&former).is_err());
+    assert_eq!(word(&former), 3);
+    for descriptor in [first, second, third] {
         // SAFETY: the descriptors are this test's own.
         unsafe { libc::close(descriptor) };
     }

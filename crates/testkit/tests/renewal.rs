@@ -2,71 +2,33 @@
 //! nothing while they wait, and are known to the new one as soon as they accept or connect.
 
 mod served;
+#[path = "served/subject.rs"]
+mod subject;
 
-use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::sys::{self, IN};
 use served::Served;
+use subject::Subject;
 
-/// A program under test, which answers each line with one.
-struct Subject {
-    child: Child,
-    says: Lines<BufReader<ChildStdout>>,
-    hears: ChildStdin,
-}
-
-impl Subject {
-    fn start(served: &Served, part: &str) -> Self {
-        let mut child = served.run(part);
-        let says = BufReader::new(child.stdout.take().unwrap()).lines();
-        let hears = child.stdin.take().unwrap();
-        Self { child, says, hears }
-    }
-
-    /// The rest of the next line that begins with `word`.
-    fn said(&mut self, word: &str) -> String {
-        loop {
-            let line = self.says.next().expect("it ended").unwrap();
-            // The test harness writes to the same stream, without an end of line.
-            if let Some((_, rest)) = line.split_once(word) {
-                return rest.trim().to_owned();
-            }
-        }
-    }
-
-    fn ask(&mut self, line: &str) -> String {
-        writeln!(self.hears, "{line}").unwrap();
-        self.said("answer:")
-    }
-
-    /// Processor time that it and its children have used, in hundredths of a second.
-    fn ticks(&self) -> u64 {
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let stats =
-            processes.filter_map(|one| std::fs::read_to_string(one.path().join("stat")).ok());
-        let used = stats.filter_map(|stat| {
-            let (number, after_name) = (stat.split_once(' ')?.0, stat.rsplit_once(')')?.1);
-            let words: Vec<u64> = after_name
-                .split_whitespace()
-                .map(|word| word.parse().unwrap_or(0))
-                .collect();
-            let own = u64::from(self.child.id());
-            let counts = number.parse() == Ok(own) || words[1] == own;
-            counts.then(|| words[11] + words[12])
-        });
-        used.sum()
-    }
-}
-
-impl Drop for Subject {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Processor time that a subject and its children have used, in hundredths of a second.
+fn ticks(subject: &Subject) -> u64 {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let stats = processes.filter_map(|one| std::fs::read_to_string(one.path().join("stat")).ok());
+    let used = stats.filter_map(|stat| {
+        let (number, after_name) = (stat.split_once(' ')?.0, stat.rsplit_once(')')?.1);
+        let words: Vec<u64> = after_name
+            .split_whitespace()
+            .map(|word| word.parse().unwrap_or(0))
+            .collect();
+        let own = u64::from(subject.child.id());
+        let counts = number.parse() == Ok(own) || words[1] == own;
+        counts.then(|| words[11] + words[12])
+    });
+    used.sum()
 }
 
 fn daemons_come_and_go(part: &str) {
@@ -83,9 +45,9 @@ fn daemons_come_and_go(part: &str) {
     for _ in 0..2 {
         served.daemon.kill();
         // Long enough that who asks in a loop is found out, wherever it runs.
-        let before = server.ticks() + client.ticks();
+        let before = ticks(&server) + ticks(&client);
         std::thread::sleep(Duration::from_secs(1));
-        let used = server.ticks() + client.ticks() - before;
+        let used = ticks(&server) + ticks(&client) - before;
         assert!(used < 20, "{used} ticks of a second without a daemon");
         assert_eq!(client.ask("talk"), "ok", "what was connected goes on");
         assert_eq!(client.ask(&connect), "ok", "new connections come about");

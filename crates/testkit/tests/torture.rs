@@ -132,3 +132,25 @@ fn programs_and_their_connections_outlive_the_daemon() {
     let outcome = running.join().expect("no panic");
     assert_eq!(outcome, Ok(()));
 }
+
+#[test]
+fn users_stand_a_hostile_one() {
+    let Some(program) = find_netchannel(Path::new(TORTURE)) else {
+        println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
+        return;
+    };
+    // Over kernel TCP too: what the judge takes for honest must be what TCP does.
+    for netchannel in [None, Some(&program)] {
+        let mut command = std::process::Command::new(TORTURE);
+        command.args(["users", "--seconds", "12", "--seed", "20268"]);
+        if let Some(program) = netchannel {
+            command.arg("--netchannel").arg(program);
+        }
+        let output = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        if output.status.code() == Some(netchannel_testkit::support::SKIPPED) {
+            return println!("{said}");
+        }
+        assert!(output.status.success(), "{netchannel:?}: {said}");
+    }
+}

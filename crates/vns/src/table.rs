@@ -144,7 +144,14 @@ impl<T, M> HandleTable<T, M> {
 
     /// The live ones.
     pub fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
-        let slots = (0_u32..).zip(&self.slots);
+        self.iter_from(0)
+    }
+
+    /// The live ones whose index is not below `first`.
+    pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (Handle, &T)> {
+        let behind = usize::try_from(first).ok();
+        let behind = behind.and_then(|first| self.slots.get(first..));
+        let slots = (first..).zip(behind.unwrap_or_default());
         slots.filter_map(|(index, slot)| match &slot.place {
             Place::Live(value) => Some((
                 Handle {

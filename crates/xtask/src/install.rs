@@ -5,6 +5,7 @@
 //!   PREFIX/lib/netchannel/libnetchannel.so
 //!   PREFIX/share/man/man1/netchannel*.1
 //!   PREFIX/share/bash-completion/completions/netchannel, zsh/site-functions/_netchannel, fish/vendor_completions.d/...
+//!   PREFIX/lib/systemd/system/netchannel.service    as root
 //! ```
 
 use std::env;
@@ -23,6 +24,9 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("zsh", "share/zsh/site-functions/_netchannel"),
     ("fish", "share/fish/vendor_completions.d/netchannel.fish"),
 ];
+
+/// The program as `dist/netchannel.service` names it.
+const UNIT_PROGRAM: &str = "/usr/local/bin/netchannel";
 
 /// Builds and installs.
 pub fn run(workspace: &Workspace, prefix: Option<&Path>) -> Result<bool> {
@@ -57,6 +61,9 @@ pub fn run(workspace: &Workspace, prefix: Option<&Path>) -> Result<bool> {
     for (shell, path) in COMPLETIONS {
         install_completion(workspace, shell, &prefix.join(path))?;
     }
+    if is_root() {
+        install_unit(workspace, &prefix)?;
+    }
     let folder = prefix.join("bin");
     let in_path = env::var_os("PATH")
         .is_some_and(|path| env::split_paths(&path).any(|entry| entry == folder));
@@ -64,6 +71,29 @@ pub fn run(workspace: &Workspace, prefix: Option<&Path>) -> Result<bool> {
         println!("{} is not in your PATH", folder.display());
     }
     Ok(true)
+}
+
+/// The unit of root's daemon, which systemd finds below `/usr/local` and `/usr`. Nothing is started.
+fn install_unit(workspace: &Workspace, prefix: &Path) -> Result<()> {
+    let source = workspace.root.join("dist/netchannel.service");
+    let unit = fs::read_to_string(&source)
+        .with_context(|| format!("can not read {}", source.display()))?;
+    let path = prefix.join("lib/systemd/system/netchannel.service");
+    make_folder_of(&path)?;
+    fs::write(&path, unit_for(&unit, prefix)?)
+        .with_context(|| format!("can not write {}", path.display()))?;
+    println!("installed {}", path.display());
+    Ok(())
+}
+
+/// The unit with the program of this prefix.
+fn unit_for(unit: &str, prefix: &Path) -> Result<String> {
+    let program = prefix.join("bin/netchannel");
+    let program = program.to_str().context("the prefix is no text")?;
+    if program.contains(|letter: char| letter.is_whitespace() || "%$\"'\\".contains(letter)) {
+        bail!("a unit can not name {program}; take another prefix");
+    }
+    Ok(unit.replace(UNIT_PROGRAM, program))
 }
 
 fn default_prefix() -> Result<PathBuf> {
@@ -125,4 +155,19 @@ fn install_completion(workspace: &Workspace, shell: &str, path: &Path) -> Result
     fs::write(path, output.stdout).with_context(|| format!("can not write {}", path.display()))?;
     println!("installed {}", path.display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_starts_the_program_that_was_installed() {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let unit = fs::read_to_string(workspace.join("dist/netchannel.service")).unwrap();
+        let made = unit_for(&unit, Path::new("/opt/nc")).unwrap();
+        assert!(made.contains("ExecStart=/opt/nc/bin/netchannel daemon"));
+        assert!(!made.contains("/usr/local"));
+        assert!(unit_for(&unit, Path::new("/opt/my nc")).is_err());
+    }
 }

@@ -84,6 +84,7 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
             )
         }),
         slow("loom models", 15, loom(workspace)),
+        address_sanitizer(workspace)?,
         two_hosts(
             workspace,
             "bytes",
@@ -96,6 +97,7 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
             "torture",
             &["faults", "--seed", "20265"],
         ),
+        users(workspace),
         two_hosts(
             workspace,
             "conformance",
@@ -172,6 +174,16 @@ fn two_hosts(workspace: &Workspace, name: &str, program: &str, arguments: &[&str
     slow(&format!("two hosts: {name}"), 4, command)
 }
 
+/// Several users under root's daemon, one of them hostile; it says so where it is not root.
+fn users(workspace: &Workspace) -> Step {
+    let mut command = Command::new(workspace.program().with_file_name("torture"));
+    command
+        .args(["users", "--seconds", "120", "--netchannel"])
+        .arg(workspace.program())
+        .current_dir(&workspace.root);
+    slow("users", 6, command)
+}
+
 /// This program's own check, in a child so that its output is logged like any other.
 fn deny(workspace: &Workspace) -> Result<Command> {
     let this = env::current_exe().context("can not find the path of this program")?;
@@ -205,17 +217,76 @@ fn loom(workspace: &Workspace) -> Command {
     command
 }
 
+/// Where the sanitizer is known to work; it needs to be named.
+const SANITIZED: &str = "x86_64-unknown-linux-gnu";
+
+/// Tests that can not be run under it: they have threads of which the C library, and so the sanitizer, knows nothing.
+const NOT_SANITIZED: [&str; 1] = ["split"];
+
+/// What maps memory of others, with every access watched. The sanitizer is nightly's.
+fn address_sanitizer(workspace: &Workspace) -> Result<Step> {
+    let mut command = Command::new("rustup");
+    command
+        .args(["run", "nightly", "cargo", "test", "--target", SANITIZED])
+        .args([
+            "--package",
+            "netchannel-shm",
+            "--package",
+            "netchannel-engine",
+        ])
+        .arg("--lib")
+        .current_dir(&workspace.root)
+        .env(
+            "CARGO_TARGET_DIR",
+            workspace.target.join("address-sanitizer"),
+        )
+        .env("RUSTFLAGS", "-Zsanitizer=address")
+        // What the copy that survives a bad pointer meets is the test's; and what lives until the end is no leak.
+        .env(
+            "ASAN_OPTIONS",
+            "handle_segv=0:handle_sigbus=0:detect_leaks=0",
+        )
+        .env_remove("CARGO_ENCODED_RUSTFLAGS");
+    for package in ["shm", "engine"] {
+        let folder = workspace.root.join("crates").join(package).join("tests");
+        for name in files(&folder, "rs")?
+            .iter()
+            .filter_map(|file| file.file_stem())
+        {
+            if !NOT_SANITIZED.iter().any(|one| name == *one) {
+                command.arg("--test").arg(name);
+            }
+        }
+    }
+    let mut step = slow("address sanitizer", 20, command);
+    let nightly = Command::new("rustup")
+        .args(["run", "nightly", "rustc", "--version"])
+        .output();
+    if !nightly.is_ok_and(|output| output.status.success()) {
+        let reason = "no nightly toolchain (`rustup toolchain install nightly`)";
+        step.action = Action::Skip(reason.to_owned());
+    }
+    Ok(step)
+}
+
 /// The scripts that are tests, by name; CPython's suites, which take longest, last.
 fn scripts(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("no folder {}", folder.display()))?;
-    let mut scripts: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "sh"))
-        .filter(|path| !NO_TESTS.iter().any(|name| path.ends_with(name)))
-        .collect();
+    let mut scripts = files(folder, "sh")?;
+    scripts.retain(|path| !NO_TESTS.iter().any(|name| path.ends_with(name)));
     scripts.sort_by_key(|path| (path.ends_with("cpython.sh"), path.clone()));
     Ok(scripts)
+}
+
+/// The files of a folder whose names end so, in order.
+fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("no folder {}", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|one| one == extension))
+        .collect();
+    files.sort();
+    Ok(files)
 }
 
 #[cfg(test)]

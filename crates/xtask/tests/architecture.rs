@@ -8,14 +8,15 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What each crate may depend on among the crates of this workspace (normal and build dependencies).
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("abi", &[]),
     ("ring", &["abi"]),
     ("shm", &["abi", "ring"]),
     ("wire", &["abi"]),
     ("vns", &["abi"]),
     ("driver", &["abi", "shm"]),
-    ("control", &["abi"]),
+    ("trust", &["shm"]),
+    ("control", &["abi", "trust"]),
     ("scheduler", &[]),
     ("namespaces", &[]),
     ("configuration", &["abi", "control", "scheduler", "wire"]),
@@ -33,7 +34,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
             "configuration",
         ],
     ),
-    ("preload", &["abi", "ring", "shm"]),
+    ("preload", &["abi", "ring", "shm", "trust"]),
     ("bench", &["abi", "ring", "shm", "control", "namespaces"]),
     (
         "cli",
@@ -64,10 +65,11 @@ const ALLOWED: [(&str, &[&str]); 16] = [
 ];
 
 /// All that may be linked into `libnetchannel.so`, directly or not.
-const IN_THE_LIBRARY: [&str; 4] = [
+const IN_THE_LIBRARY: [&str; 5] = [
     "netchannel-abi",
     "netchannel-ring",
     "netchannel-shm",
+    "netchannel-trust",
     "libc",
 ];
 
@@ -276,4 +278,27 @@ fn unsafe_stays_where_it_belongs() {
             );
         }
     }
+}
+
+/// Whose daemon is used is judged in `trust`; there are two places that connect to one, and both ask it twice.
+#[test]
+fn nobody_connects_to_a_daemon_without_judging_it() {
+    let mut callers = BTreeSet::new();
+    for name in ["preload", "control", "cli", "configuration", "engine"] {
+        for file in source_files(&root().join("crates").join(name).join("src")) {
+            let source = fs::read_to_string(&file).unwrap();
+            let connects = ["UnixStream::connect(", "SYS_connect,", "net::connect("];
+            let is_test = file.components().any(|part| part.as_os_str() == "tests");
+            let is_unix = source.contains("sockaddr_un") || source.contains("UnixStream::connect(");
+            if is_test || !is_unix || !connects.iter().any(|call| source.contains(call)) {
+                continue;
+            }
+            for question in ["place::socket(", "peer::judge("] {
+                assert!(source.contains(question), "{}: {question}", file.display());
+            }
+            callers.insert(file.strip_prefix(root().join("crates")).unwrap().to_owned());
+        }
+    }
+    let known = ["control/src/client.rs", "preload/src/attach.rs"].map(PathBuf::from);
+    assert_eq!(callers, BTreeSet::from(known));
 }

@@ -47,6 +47,7 @@ pub fn host() -> Vec<Finding> {
         memfd_noexec(),
         huge_pages(),
         memory(),
+        overcommit(),
         descriptors(),
         ports(),
         cores(),
@@ -112,6 +113,33 @@ fn memfd_noexec() -> Finding {
         Some(value) => ok("memfd_noexec", format!("vm.memfd_noexec={value}")),
         None => ok("memfd_noexec", "the kernel does not know it"),
     }
+}
+
+fn overcommit() -> Finding {
+    overcommit_of(read("/proc/sys/vm/overcommit_memory").as_deref())
+}
+
+/// Shared memory is not promised beforehand: where the kernel's bound is reached, whoever touches a new page of it is ended.
+fn overcommit_of(setting: Option<&str>) -> Finding {
+    const CHECK: &str = "overcommit";
+    match setting {
+        Some("2") => bad(
+            CHECK,
+            Verdict::Warn,
+            "vm.overcommit_memory=2: links that ended count as used memory in full, and at the bound programs get SIGBUS",
+            "keep CommitLimit in /proc/meminfo far above Committed_AS, start the daemon with a small --arena, or sysctl -w \
+             vm.overcommit_memory=0",
+        ),
+        Some(value) => ok(CHECK, format!("vm.overcommit_memory={value}")),
+        None => ok(CHECK, "the kernel does not tell"),
+    }
+}
+
+#[test]
+fn a_kernel_that_promises_no_memory_is_told() {
+    assert_eq!(overcommit_of(Some("2")).verdict, Verdict::Warn);
+    assert_eq!(overcommit_of(Some("0")).verdict, Verdict::Ok);
+    assert_eq!(overcommit_of(None).verdict, Verdict::Ok);
 }
 
 fn huge_pages() -> Finding {

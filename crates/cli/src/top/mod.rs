@@ -43,7 +43,7 @@ fn look(asking: &Asking) -> Result<Look, String> {
     Ok(Look {
         at,
         status: *status,
-        sockets,
+        sockets: sockets.list,
         hosts,
     })
 }

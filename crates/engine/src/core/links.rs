@@ -42,8 +42,8 @@ impl End {
         all
     }
 
-    /// The end as the relay takes it.
-    pub fn parts(self) -> Result<Parts, Refusal> {
+    /// The end as the relay takes it, and the user whose program connects over it, if one does.
+    pub fn parts(self, user: Option<u32>) -> Result<Parts, Refusal> {
         let memory = self.memory.try_clone().map_err(|error| from_io(&error))?;
         Ok(Parts {
             number: self.number,
@@ -52,6 +52,7 @@ impl End {
             memory,
             channel: self.channel,
             anchors: self.anchors,
+            user,
         })
     }
 }

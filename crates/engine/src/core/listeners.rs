@@ -1,11 +1,12 @@
 //! Listeners: who holds them, and the channel on which their connections are offered.
 
 use super::{Answer, CoreEngine, ListenerNews, Refusal};
-use crate::diagnosis;
 use crate::directory::Row;
 use crate::hosts;
+use crate::locals;
 use crate::packet;
 use crate::peers::OwnListener;
+use crate::quota::{Amounts, Kind, Ticket};
 use crate::relay::{Command, Manner};
 use crate::view::shown_address;
 use netchannel_abi::address::{Address, INET, INET6};
@@ -36,6 +37,8 @@ pub struct Listener {
     pub offered: u64,
     /// Connections that may wait to be accepted, besides one.
     pub backlog: usize,
+    /// As it is charged to its user.
+    _ticket: Ticket,
 }
 
 /// More than this the kernel never lets wait either.
@@ -48,16 +51,14 @@ impl Listener {
         Manner {
             shared: self.holders.len() > 1,
             backlog: self.backlog,
+            address: Some(self.address),
         }
     }
 
     /// Whether a connection to `destination` is for it: its very address, or any.
     #[must_use]
     pub fn is_at(&self, destination: &Address) -> bool {
-        let (local, meant) = (self.address.unmapped(), destination.unmapped());
-        let any =
-            self.address.is_wildcard() && (self.address.family == INET6 || meant.family == INET);
-        local.port == meant.port && (any || local.bytes == meant.bytes)
+        locals::covers(&self.address, destination)
     }
 }
 
@@ -74,32 +75,22 @@ impl CoreEngine {
         if !matches!(address.family, INET | INET6) || address.port == 0 || cookie == 0 {
             return Err(Refusal::Errno(Errno::INVAL));
         }
-        let own = |socket| rustix::net::sockopt::socket_cookie(socket) == Ok(cookie);
-        let brought = socket.is_some_and(own);
         let program = self.program(number)?;
-        let user = program.credentials.user;
+        let user = program.user;
         let known = self.cookies.get(&cookie).copied();
         let holds = known.is_some_and(|known| program.listeners.contains(&known));
         if !holds && program.listeners.len() >= self.limits.listeners_per_program {
             return Err(Refusal::Errno(Errno::NOBUFS));
         }
         if let Some(known) = known {
-            // Who has the socket may hold it.
-            let user = if brought { 0 } else { user };
-            return self.hold_again(number, known, user, backlog);
+            return self.hold_again(number, known, &address, socket, backlog);
         }
-        let same = self.listeners.values().filter(|one| one.user == user);
-        if same.count() >= self.limits.listeners_per_user {
-            return Err(Refusal::Errno(Errno::NOBUFS));
-        }
+        Self::prove(&address, cookie, user, socket)?;
+        // A listener of another user that has stopped to listen there must not catch what is meant for this one.
+        self.prove_others_at(address.port, user);
         self.admit_descriptors(2)?;
-        // Between users a listener must be proved, or anybody could catch another's connections.
-        if user != 0
-            && user != rustix::process::geteuid().as_raw()
-            && !diagnosis::is_listener(&address, cookie, (!brought).then_some(user))
-        {
-            return Err(Refusal::Errno(Errno::PERM));
-        }
+        let amounts = Amounts::of(Kind::Listeners, 1).and(Kind::Descriptors, 2);
+        let ticket = self.quotas.charge(user, amounts)?;
         let (offers, accepts) = packet::pair(SocketType::SEQPACKET)?;
         let listener = self.next_listener();
         let v6_only = address.family == INET6 && flags & listen_flags::V6_ONLY != 0;
@@ -130,6 +121,7 @@ impl CoreEngine {
                 accepts,
                 offered: 0,
                 backlog,
+                _ticket: ticket,
             },
         );
         self.add_holder(listener, number);
@@ -140,19 +132,25 @@ impl CoreEngine {
         Ok(answer(listener, handed))
     }
 
-    /// Another process, or the same one after `exec`, holds a listener that is known. Somebody of
-    /// another user could guess a cookie, and is refused.
+    /// Another process, or the same one after `exec`, holds a listener that is known. Who can not show the socket must be of the
+    /// user who made it: a cookie can be guessed.
     fn hold_again(
         &mut self,
         number: u32,
         listener: u32,
-        user: u32,
+        address: &Address,
+        socket: Option<&OwnedFd>,
         backlog: usize,
     ) -> Result<Answer, Refusal> {
-        let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
-        if !known.holders.contains(&number) && user != known.user && user != 0 {
-            return Err(Refusal::Errno(Errno::PERM));
+        let user = self.program(number)?.user;
+        let known = self.listeners.get(&listener).ok_or(Errno::NOENT)?;
+        if !known.holders.contains(&number) {
+            if socket.is_none() && user != known.user {
+                return Err(Refusal::Errno(Errno::PERM));
+            }
+            Self::prove(address, known.cookie, user, socket)?;
         }
+        let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
         known.backlog = backlog;
         let handed = Rc::clone(&known.accepts);
         self.add_holder(listener, number);
@@ -168,11 +166,8 @@ impl CoreEngine {
             }
             return Ok(Answer::default());
         }
-        let listener = self.listener_word(words[0])?;
-        if !self.program(number)?.listeners.contains(&listener) {
-            return Err(Refusal::Errno(Errno::NOENT));
-        }
-        self.remove_holder(listener, number);
+        let listener = self.held_listener(number, words[0])?;
+        self.remove_holder(listener.number(), number);
         Ok(Answer::default())
     }
 
@@ -191,9 +186,10 @@ impl CoreEngine {
             known.holders.insert(number);
             program.listeners.insert(listener);
             program.doubtful.remove(&listener);
-            let manner = known.manner();
+            let (manner, user) = (known.manner(), program.user);
             self.directory.share(listener, manner.shared);
             self.tell_leaders(|| Command::Manner(listener, manner));
+            self.note_exposed(listener, user);
         }
     }
 
@@ -241,6 +237,15 @@ impl CoreEngine {
         self.forget_links(|link| link.listener == listener);
         self.note_news(ListenerNews::Gone(listener));
         self.tell_leaders(|| Command::Gone(listener));
+    }
+
+    /// Nobody holds `listener` any more.
+    pub(super) fn drop_listener(&mut self, listener: u32) {
+        let known = self.listeners.get(&listener);
+        let holders = known.map_or_else(BTreeSet::new, |known| known.holders.clone());
+        for holder in holders {
+            self.remove_holder(listener, holder);
+        }
     }
 
     pub(super) fn next_listener(&mut self) -> u32 {

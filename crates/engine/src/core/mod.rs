@@ -3,25 +3,32 @@
 //! It does no waiting; answers that do not fit into a socket are the caller's to judge. Whatever a
 //! program says is checked against what that program was given.
 
+mod asked;
 mod connections;
 mod links;
 mod listeners;
+mod proofs;
 mod registry;
 mod relayed;
 mod remotes;
 mod reservations;
+mod uses;
 
 pub use connections::Link;
 pub use listeners::Listener;
 pub use relayed::Asker;
 pub use remotes::ListenerNews;
+pub use uses::UserUse;
 
 use crate::deposits::Deposits;
 use crate::directory::Directory;
 use crate::hosts::Hosts;
 use crate::limits::{DESCRIPTOR_RESERVE, Limits};
+use crate::packet::Sender;
+use crate::port_owners::PortOwners;
 use crate::ports::Ports;
 use crate::program::Program;
+use crate::quota::{Bounds, Kind, Quotas};
 use crate::relay::Relay;
 use crate::totals::Users;
 use netchannel_abi::address::Address;
@@ -67,7 +74,12 @@ pub struct CoreEngine {
     cookies: HashMap<u64, u32>,
     links: BTreeMap<u64, Link>,
     ports: Ports,
+    owners: PortOwners,
     deposits: Deposits,
+    quotas: Quotas,
+    exposed: proofs::Exposed,
+    /// Bytes that the memory of one user may occupy when he asks for more.
+    memory_bound: u64,
     last_program: u32,
     last_region: u64,
     last_listener: u32,
@@ -87,23 +99,31 @@ pub struct CoreEngine {
 
 impl CoreEngine {
     /// A daemon without programs.
-    ///
-    /// # Errors
-    /// When the directory can not be made.
+    #[must_use]
     pub fn new(
         limits: Limits,
+        directory: Directory,
         relay: Option<Relay>,
         hosts: Option<Rc<Hosts>>,
-    ) -> Result<Self, Errno> {
-        Ok(Self {
+    ) -> Self {
+        let ports = Ports::outside(&Ports::kernel_range());
+        let quotas = Quotas::new(Bounds::of(&limits, ports.count(), descriptor_limit()));
+        Self {
             limits,
-            directory: Directory::create()?,
+            directory,
             programs: HashMap::new(),
             listeners: HashMap::new(),
             cookies: HashMap::new(),
             links: BTreeMap::new(),
-            ports: Ports::outside(&Ports::kernel_range()),
-            deposits: Deposits::new(limits.deposits),
+            ports,
+            owners: PortOwners::new(limits.claims_per_program),
+            deposits: Deposits::new(quotas.clone()),
+            quotas,
+            exposed: proofs::Exposed::default(),
+            memory_bound: match limits.memory_per_user {
+                0 => uses::half_of_memory(),
+                bytes => bytes,
+            },
             last_program: 0,
             last_region: 0,
             last_listener: 0,
@@ -114,16 +134,17 @@ impl CoreEngine {
             hosts,
             remotes: HashMap::new(),
             news: Vec::new(),
-        })
+        }
     }
 
-    /// Numbers of listeners, links and regions go on from here: programs that knew another daemon
-    /// shall not take its numbers for this one's.
+    /// Numbers of listeners, links and regions, and the ports that are given, go on from here: programs that knew another daemon shall
+    /// not take its numbers for this one's.
     pub const fn number_from(&mut self, origin: u32) {
         self.last_listener = origin;
         // Readers of JSON have 53 bits.
         self.last_link = (origin as u64) << 20;
         self.last_region = self.last_link;
+        self.ports.begin_at(origin);
     }
 
     /// Handles one request of program `number`. `lost` says that descriptors beside it were lost.
@@ -136,7 +157,12 @@ impl CoreEngine {
         message: &Message,
         descriptors: Vec<OwnedFd>,
         lost: bool,
+        sender: Option<Sender>,
     ) -> Result<Answer, Refusal> {
+        let sender = sender.ok_or(Refusal::Fault("a message of which nobody knows the sender"))?;
+        if message.status != 0 {
+            return Err(Refusal::Fault("an answer where a request belongs"));
+        }
         let operation = Operation::from_word(message.operation);
         let operation = operation.ok_or(Refusal::Fault("an operation that does not exist"))?;
         let words = &message.words;
@@ -145,8 +171,10 @@ impl CoreEngine {
             Operation::Attach => usize::from(words[5] != 0),
             // A listening socket is its own proof.
             Operation::Listen => usize::from(words[6] != 0),
-            Operation::Adopt | Operation::Deposit => 1,
+            Operation::Deposit => 1,
             Operation::Reoffer => 3,
+            // A bound socket shows the port that is asked for.
+            Operation::Ports if words[0] == 0 => descriptors.len().min(1),
             _ => 0,
         };
         if lost {
@@ -155,17 +183,26 @@ impl CoreEngine {
         if descriptors.len() != wanted {
             return Err(Refusal::Fault("a wrong number of descriptors"));
         }
-        let attached = self.program(number)?.estate.is_some();
+        if sender.user() != self.program(number)?.user {
+            if operation != Operation::Attach {
+                return Err(Refusal::Errno(Errno::PERM));
+            }
+            self.begin_anew(number, sender)?;
+        }
+        let program = self.program(number)?;
+        // A child may let go of what its parent announced it with, and ask for nothing else.
+        let lets_go = program.adopted && operation == Operation::Unlisten;
+        let early = program.estate.is_none() && !lets_go;
         match operation {
             // A second one comes from the same process after an exec.
-            Operation::Attach => self.attach(number, words, descriptors),
-            _ if !attached => Err(Refusal::Fault("a request before Attach")),
-            Operation::Adopt => self.adopt(number, words, descriptors),
+            Operation::Attach => self.attach(number, sender, words, descriptors),
+            _ if early => Err(Refusal::Fault("a request before Attach")),
+            Operation::Adopt => self.adopt(number, words),
             Operation::Listen => self.listen(number, words, descriptors.first()),
             Operation::Unlisten => self.unlisten(number, words),
             Operation::Connect => self.connect(number, words),
             Operation::Reoffer => self.reoffer(number, words, descriptors),
-            Operation::Ports => self.reserve_ports(number, words),
+            Operation::Ports => self.reserve_ports(number, words, descriptors.first()),
             Operation::Deposit => self.deposit(number, words, descriptors),
             Operation::Lookup => self.look_up(number, words),
             Operation::Offer | Operation::Anchors => {
@@ -228,16 +265,10 @@ impl CoreEngine {
 
     /// Whether `more` descriptors can be kept and a few still be free for what passes through.
     fn admit_descriptors(&self, more: usize) -> Result<(), Refusal> {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let limit = limit.map_or(usize::MAX, |limit| {
-            usize::try_from(limit).unwrap_or(usize::MAX)
-        });
-        let kept = self.programs.len() * 2
-            + self.listeners.len() * 2
-            + self.links.len() * (1 + usize::from(self.relay.is_some() || self.hosts.is_some()))
+        let limit = descriptor_limit();
+        let kept = self.quotas.sum(Kind::Descriptors)
             + self.relay.as_ref().map_or(0, Relay::descriptors)
-            + self.hosts.as_ref().map_or(0, |hosts| hosts.descriptors())
-            + self.deposits.descriptors();
+            + self.hosts.as_ref().map_or(0, |hosts| hosts.descriptors());
         if kept + more + DESCRIPTOR_RESERVE > limit {
             return Err(Refusal::Errno(Errno::MFILE));
         }
@@ -253,6 +284,14 @@ impl CoreEngine {
         let missing = Refusal::Fault("a program that does not exist");
         self.programs.get_mut(&number).ok_or(missing)
     }
+}
+
+/// How many descriptors the daemon may open.
+fn descriptor_limit() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    })
 }
 
 /// The low half of a word that must fit into it.

@@ -1,16 +1,21 @@
 //! Programs come, fork and go.
 
+use super::connections::ASKED_A_LOOK;
 use super::{Answer, CoreEngine, Refusal, narrow};
 use crate::limits::Limits;
-use crate::memory;
-use crate::program::{Credentials, Estate, Program, shown_name};
-use netchannel_abi::program::RELAY;
+use crate::packet::{self, Sender};
+use crate::program::{Estate, Program, shown_name};
+use crate::quota::{Amounts, Kind, Ticket};
+use crate::{memory, namespace};
+use netchannel_abi::program::{Header, MAGIC, RELAY};
 use netchannel_abi::{LAYOUT_HASH, VERSION};
+use netchannel_shm::Outside;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::SocketType;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -18,25 +23,12 @@ use std::time::Instant;
 const LISTED: usize = 22;
 
 impl CoreEngine {
-    /// Somebody connected to the attach socket.
-    ///
-    /// # Errors
-    /// Where no more programs, or no more of this user, are let in.
-    pub fn on_connected(
-        &mut self,
-        socket: OwnedFd,
-        credentials: Credentials,
-    ) -> Result<u32, Refusal> {
-        self.register(Program::new(Rc::new(socket), credentials))
+    /// Somebody of `user` connected to the attach socket. It counts as a program once it attaches.
+    pub fn on_connected(&mut self, socket: OwnedFd, user: u32, process: u32) -> u32 {
+        self.register(Program::new(Rc::new(socket), user, process))
     }
 
-    fn register(&mut self, program: Program) -> Result<u32, Refusal> {
-        let user = program.credentials.user;
-        let programs = self.programs.values();
-        let same = programs.filter(|one| one.credentials.user == user).count();
-        if self.programs.len() >= self.limits.programs || same >= self.limits.programs_per_user {
-            return Err(Refusal::Errno(Errno::NOBUFS));
-        }
+    fn register(&mut self, program: Program) -> u32 {
         // Numbers go round after four thousand million programs: those in use are left out.
         loop {
             self.last_program = self.last_program.wrapping_add(1).max(1);
@@ -45,12 +37,27 @@ impl CoreEngine {
             }
         }
         self.programs.insert(self.last_program, program);
-        Ok(self.last_program)
+        self.last_program
+    }
+
+    /// Another user speaks over the socket of program `number`: it is as if he had newly connected, and nothing stays that was given to
+    /// the one before.
+    pub(super) fn begin_anew(&mut self, number: u32, sender: Sender) -> Result<(), Refusal> {
+        let program = self.program_mut(number)?;
+        let new = Program::new(Rc::clone(&program.socket), sender.user(), sender.process());
+        let former = std::mem::replace(program, new);
+        for listener in &former.listeners {
+            self.remove_holder(*listener, number);
+        }
+        self.forget_links(|link| link.client == number);
+        self.settle(former.inherited.into_iter().chain(former.estate));
+        Ok(())
     }
 
     pub(super) fn attach(
         &mut self,
         number: u32,
+        sender: Sender,
         words: &[u64; 14],
         descriptors: Vec<OwnedFd>,
     ) -> Result<Answer, Refusal> {
@@ -65,9 +72,8 @@ impl CoreEngine {
             }
             return Err(Refusal::Errno(Errno::PROTONOSUPPORT));
         }
-        self.admit_descriptors(0)?;
         let program = self.program(number)?;
-        if !program.adopted && in_other_namespace(program.process) {
+        if !program.adopted && namespace::is_elsewhere(&program.socket, sender.process()) {
             if self.mismatches.insert((0, 0)) {
                 tracing::warn!(
                     "a program of another network namespace tried to attach: its addresses are \
@@ -76,6 +82,10 @@ impl CoreEngine {
             }
             return Err(Refusal::Errno(Errno::NONET));
         }
+        let ticket = match &self.program(number)?.ticket {
+            Some(_) => None,
+            None => Some(self.admit_program(sender.user())?),
+        };
         let mut descriptors = descriptors.into_iter();
         let (estate, shared) = match descriptors.next() {
             Some(region) => self.brought(number, region, words[5])?,
@@ -92,12 +102,17 @@ impl CoreEngine {
         let shown = shared.as_ref().unwrap_or(&estate);
         answer.words[0] = u64::from(number);
         answer.words[1] = u64::from(shown.entries);
-        answer.words[2] = u64::from(self.program(number)?.credentials.user);
+        answer.words[2] = u64::from(sender.user());
         answer.words[3] = shown.number;
         let program = self.program_mut(number)?;
         program.name = shown_name([words[3], words[4]]);
-        if program.adopted {
-            program.process = u32::try_from(process).unwrap_or(0);
+        program.process = match sender.process() {
+            // By the numbers of its own namespace, for want of better.
+            0 => u32::try_from(process).unwrap_or(0),
+            number => number,
+        };
+        if ticket.is_some() {
+            program.ticket = ticket;
         }
         tracing::debug!(
             program = number,
@@ -124,26 +139,35 @@ impl CoreEngine {
         self.estate_of(program, region, entries)
     }
 
+    fn admit_program(&self, user: u32) -> Result<Ticket, Refusal> {
+        self.admit_memory(user)?;
+        self.admit_descriptors(2)?;
+        let amounts = Amounts::of(Kind::Programs, 1).and(Kind::Descriptors, 2);
+        Ok(self.quotas.charge(user, amounts)?)
+    }
+
     /// A program brings its region, which is the program's to fill, whoever made it. Its own estate, and that of the region if
-    /// another process has it too: a child its parent.
+    /// another process of the same user has it too: a child its parent.
     fn brought(
         &mut self,
         number: u32,
         region: OwnedFd,
         entries: u64,
     ) -> Result<(Rc<Estate>, Option<Rc<Estate>>), Refusal> {
+        let user = self.program(number)?.user;
         let entries = narrow(entries)?;
         // What is shown walks over it: more than this daemon or the last one gives is not walked.
         let most = self.limits.entries.max(Limits::default().entries);
-        let size = usize::try_from(entries).map_or(0, netchannel_abi::program::size);
-        if entries > most || !memory::is_sealed(&region, size as u64) {
+        if entries > most {
             return Err(Refusal::Fault("an Attach with what is no region"));
         }
+        admit_region(&region, entries, user)?;
         let programs = self.programs.values();
         let mut estates = programs.flat_map(|one| one.estate.iter().chain(&one.inherited));
-        // Of a child that became another user too: who has the memory has all that is in it.
         let known = estates.find(|one| memory::is_same(&one.region, &region));
         match known.map(Rc::clone) {
+            // Locks and all else in it would be another user's to write.
+            Some(known) if known.user != user => Err(Refusal::Errno(Errno::PERM)),
             Some(known) => Ok((self.new_estate(number)?, Some(known))),
             None => Ok((self.estate_of(number, region, entries)?, None)),
         }
@@ -155,7 +179,7 @@ impl CoreEngine {
         region: OwnedFd,
         entries: u32,
     ) -> Result<Rc<Estate>, Refusal> {
-        let user = self.program(program)?.credentials.user;
+        let user = self.program(program)?.user;
         let size = usize::try_from(entries).map_or(0, netchannel_abi::program::size);
         self.last_region += 1;
         Ok(Rc::new(Estate {
@@ -167,23 +191,17 @@ impl CoreEngine {
             entries,
             ports: RefCell::new(Vec::new()),
             links: Cell::new(0),
+            unlooked: Cell::new(ASKED_A_LOOK),
         }))
     }
 
-    pub(super) fn adopt(
-        &mut self,
-        number: u32,
-        words: &[u64; 14],
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<Answer, Refusal> {
-        let socket = descriptors.into_iter().next().ok_or(Errno::INVAL)?;
-        let kind = rustix::net::sockopt::socket_type(&socket);
-        let family = rustix::net::sockopt::socket_domain(&socket);
-        if kind != Ok(SocketType::SEQPACKET) || family != Ok(AddressFamily::UNIX) {
-            return Err(Refusal::Fault("an Adopt without a packet socket"));
-        }
-        rustix::io::ioctl_fionbio(&socket, true)?;
+    pub(super) fn adopt(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
         let parent = self.program(number)?;
+        let ticket = self.admit_program(parent.user)?;
+        // Both ends are of the daemon's making: a socket that a program made could lead back to the daemon, which would answer itself.
+        let (daemons, childs) = packet::owned_pair(SocketType::SEQPACKET)?;
+        packet::tell_senders(&daemons)?;
+        rustix::io::ioctl_fionbio(&childs, false)?;
         let count = usize::try_from(words[0]).unwrap_or(usize::MAX);
         // A list that does not fit stands for everything the parent holds: fork passes all on.
         let listeners: BTreeSet<u32> = if count > LISTED {
@@ -195,13 +213,14 @@ impl CoreEngine {
                 .filter(|one| parent.listeners.contains(one))
                 .collect()
         };
-        let child = parent.child(Rc::new(socket), listeners.clone());
-        let adopted = self.register(child)?;
+        let child = parent.child(Rc::new(daemons), listeners.clone(), ticket);
+        let adopted = self.register(child);
         for listener in listeners {
             self.add_holder(listener, adopted);
         }
         Ok(Answer {
             adopted: Some(adopted),
+            descriptors: vec![Rc::new(childs)],
             ..Answer::default()
         })
     }
@@ -220,7 +239,7 @@ impl CoreEngine {
         for listener in &program.listeners {
             self.remove_holder(*listener, number);
         }
-        self.deposits.on_gone(number, now);
+        self.deposits.on_gone(number, program.user, now);
         let estates = program.inherited.into_iter().chain(program.estate);
         self.settle(estates);
     }
@@ -230,7 +249,9 @@ impl CoreEngine {
         for estate in estates {
             if let Ok(estate) = Rc::try_unwrap(estate) {
                 self.departed.keep(&estate);
-                for block in estate.ports.into_inner() {
+                self.owners.forget_region(estate.number);
+                for (block, _charged) in estate.ports.into_inner() {
+                    self.owners.take_back(block);
                     self.ports.give(block);
                 }
                 // After an exec the program has others under the same number.
@@ -245,29 +266,34 @@ impl CoreEngine {
         let missing = Refusal::Fault("a request before Attach");
         self.program(number)?.estate.as_ref().ok_or(missing)
     }
-
-    pub(super) fn listener_word(&self, word: u64) -> Result<u32, Refusal> {
-        let listener = narrow(word)?;
-        if self.listeners.contains_key(&listener) {
-            Ok(listener)
-        } else {
-            Err(Refusal::Errno(Errno::NOENT))
-        }
-    }
 }
 
-/// Whether a process is known to have other addresses than this one. Of a process that may not be
-/// looked at nothing is known.
-fn in_other_namespace(process: u32) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let inode = |path: &str| std::fs::metadata(path).map(|metadata| metadata.ino());
-    match (
-        inode(&format!("/proc/{process}/ns/net")),
-        inode("/proc/self/ns/net"),
-    ) {
-        (Ok(theirs), Ok(ours)) => theirs != ours,
-        _ => false,
+/// Whether memory that a program of `user` brings is the region of a program, made by the user, by root or by this daemon.
+fn admit_region(region: &OwnedFd, entries: u32, user: u32) -> Result<(), Refusal> {
+    let none = Refusal::Fault("an Attach with what is no region");
+    let size = usize::try_from(entries).map_or(0, netchannel_abi::program::size);
+    let Ok(outside) = Outside::admit(region.as_raw_fd(), size) else {
+        return Err(none);
+    };
+    let makers = [0, rustix::process::geteuid().as_raw(), user];
+    if !makers.contains(&outside.owner()) {
+        return Err(Refusal::Errno(Errno::PERM));
     }
+    let mut head = [0; 24];
+    let word = |head: &[u8], at: usize| {
+        let bytes = head.get(at..at + 8).and_then(|eight| eight.try_into().ok());
+        bytes.map_or(0, u64::from_le_bytes)
+    };
+    let read = outside.read(0, &mut head) == Ok(head.len());
+    let says = word(&head, offset_of!(Header, entries)) & u64::from(u32::MAX);
+    if !read
+        || word(&head, offset_of!(Header, magic)) != MAGIC
+        || word(&head, offset_of!(Header, layout_hash)) != LAYOUT_HASH
+        || says != u64::from(entries)
+    {
+        return Err(none);
+    }
+    Ok(())
 }
 
 fn halves(word: u64) -> [u32; 2] {

@@ -1,8 +1,9 @@
 //! What the relay asks: links to listeners of this host, and single connections to be offered.
 
-use super::{CoreEngine, Listener, Refusal};
+use super::{CoreEngine, Link, Listener, Refusal};
 use crate::hosts;
 use crate::limits::FIRST_ANCHORS;
+use crate::quota::{Amounts, DAEMON, Kind, Ticket};
 use crate::relay::{self, Ask, Command, Parts, Relay};
 use netchannel_abi::address::Address;
 use rustix::io::Errno;
@@ -21,17 +22,17 @@ pub enum Asker {
 impl CoreEngine {
     /// The relay wants to lead connections to a listener.
     fn connect_relay(&mut self, listener: u32, destination: &Address) -> Result<Parts, Refusal> {
-        let [a, b, c] = destination.to_words();
-        let mut words = [0; 14];
-        words[..4].copy_from_slice(&[u64::from(listener), a, b, c]);
-        self.admit_destination(listener, &words)?;
-        self.admit_living(listener)?;
-        self.admit_descriptors(1)?;
+        let known = self.listeners.get(&listener).ok_or(Errno::CONNREFUSED)?;
+        if !known.is_at(destination) {
+            return Err(Refusal::Errno(relay::ASTRAY));
+        }
+        let reached = self.reachable(DAEMON, u64::from(listener), destination)?;
+        let ticket = self.admit_own_link()?;
         let made = self.make_link(FIRST_ANCHORS)?;
         let (link, memory) = (made.number, Rc::clone(&made.memory));
-        self.offer_link(listener, relay::PROGRAM, made.server)?;
-        self.note_link(link, relay::PROGRAM, listener, memory);
-        made.client.parts()
+        self.offer_link(reached, relay::PROGRAM, DAEMON, made.server)?;
+        self.note_own_link(link, listener, memory, ticket);
+        made.client.parts(None)
     }
 
     /// Answers what the relay asks.
@@ -80,14 +81,31 @@ impl CoreEngine {
         }
     }
 
+    fn admit_own_link(&self) -> Result<Ticket, Refusal> {
+        self.admit_descriptors(2)?;
+        let amounts = Amounts::of(Kind::Links, 1).and(Kind::Descriptors, 2);
+        Ok(self.quotas.charge(DAEMON, amounts)?)
+    }
+
+    fn note_own_link(&mut self, number: u64, listener: u32, memory: Rc<OwnedFd>, ticket: Ticket) {
+        let link = Link {
+            client: relay::PROGRAM,
+            user: DAEMON,
+            listener,
+            memory,
+            _ticket: Some(ticket),
+        };
+        self.note_link(number, link);
+    }
+
     /// A link for connections of the relay that are offered one by one, and the end of its channel
     /// that no program gets.
     fn float(&mut self, listener: u32) -> Result<(Parts, OwnedFd), Refusal> {
-        self.admit_living(listener)?;
-        self.admit_descriptors(1)?;
+        self.reachable(DAEMON, u64::from(listener), &Address::default())?;
+        let ticket = self.admit_own_link()?;
         let made = self.make_link(0)?;
-        self.note_link(made.number, relay::PROGRAM, listener, made.memory);
-        Ok((made.client.parts()?, made.server.channel))
+        self.note_own_link(made.number, listener, made.memory, ticket);
+        Ok((made.client.parts(None)?, made.server.channel))
     }
 
     /// Offers one connection of the relay to whoever accepts.
@@ -98,10 +116,10 @@ impl CoreEngine {
         slot: u32,
         anchor: OwnedFd,
     ) -> Result<(), Refusal> {
-        self.admit_living(listener)?;
+        self.reachable(DAEMON, u64::from(listener), &Address::default())?;
         let known = self.links.get(&link).ok_or(Errno::CONNREFUSED)?;
         let memory = Rc::clone(&known.memory);
-        let words = self.words_of_one(listener, link, relay::PROGRAM, u64::from(slot));
+        let words = self.words_of_one(listener, (link, relay::PROGRAM, DAEMON), u64::from(slot));
         // In place of a channel comes the memory again: whoever takes it keeps none.
         let offered = [Rc::clone(&memory), memory, Rc::new(anchor)];
         self.offer(listener, words, &offered)
@@ -117,7 +135,7 @@ impl CoreEngine {
         // An exact address before any.
         let best = found.min_by_key(|(_, known)| known.address.is_wildcard());
         let number = best.map(|(number, _)| *number)?;
-        self.admit_living(number).is_ok().then_some(number)
+        self.is_living(number).then_some(number)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Listeners of other hosts: shown in the directory, reached over a link whose other end the data plane has.
 
 use super::links::Made;
-use super::{Answer, CoreEngine, Refusal};
+use super::{Answer, CoreEngine, Link, Refusal};
 use crate::directory::Row;
 use crate::hosts;
 use crate::limits::FIRST_ANCHORS;
@@ -61,9 +61,9 @@ impl CoreEngine {
         if meant.family != 0 && !there {
             return Err(Refusal::Errno(Errno::CONNREFUSED));
         }
-        self.admit_link(number, 0)?;
-        self.admit_descriptors(1)?;
         let hosts = Rc::clone(self.hosts.as_ref().ok_or(Errno::CONNREFUSED)?);
+        let ticket = self.admit_link(number, 0)?;
+        let user = self.program(number)?.user;
         let Made {
             number: link,
             memory,
@@ -72,9 +72,20 @@ impl CoreEngine {
         } = self.make_link(FIRST_ANCHORS)?;
         let mut answer = Answer::default();
         answer.words[..4].copy_from_slice(&client.words());
+        // It is the daemon that listens.
+        answer.words[4] = u64::MAX;
         answer.descriptors = client.all();
-        hosts.tell(hosts::Command::Relay(Command::Serve(server.parts()?)));
-        self.note_link(link, number, 0, memory);
+        hosts.tell(hosts::Command::Relay(Command::Serve(
+            server.parts(Some(user))?,
+        )));
+        let made = Link {
+            client: number,
+            user,
+            listener: 0,
+            memory,
+            _ticket: Some(ticket),
+        };
+        self.note_link(link, made);
         let estate = self.estate(number)?;
         estate.links.set(estate.links.get() + 1);
         Ok(answer)

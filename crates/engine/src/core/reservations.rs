@@ -2,11 +2,24 @@
 
 use super::registry::from_io;
 use super::{Answer, CoreEngine, Refusal, narrow};
-use crate::memory;
+use crate::quota::{Amounts, Kind};
+use crate::{diagnosis, memory};
+use netchannel_abi::address::INET6;
+use netchannel_abi::directory::place_word;
 use rustix::io::Errno;
+use rustix::net::sockopt;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Instant;
+
+/// So many ports are given even where few are left.
+const LEAST_BLOCK: usize = 16;
+
+/// The ports that a program gets who wants so many, of a user who may have `room` more: his later programs find some too.
+fn fair_block(wanted: u16, room: usize) -> u16 {
+    let most = (room / 16).max(LEAST_BLOCK).min(room.max(1));
+    wanted.min(u16::try_from(most).unwrap_or(u16::MAX))
+}
 
 /// Most ports in one block.
 const LARGEST_BLOCK: u64 = 1024;
@@ -16,22 +29,45 @@ impl CoreEngine {
         &mut self,
         number: u32,
         words: &[u64; 14],
+        shown: Option<&OwnedFd>,
     ) -> Result<Answer, Refusal> {
-        let wanted = match words[0] {
-            0 => return Err(Refusal::Errno(Errno::INVAL)),
-            many => u16::try_from(many.min(LARGEST_BLOCK)).map_err(|_| Errno::INVAL)?,
-        };
-        let estate = std::rc::Rc::clone(self.estate(number)?);
+        if words[0] == 0 {
+            return self.claim_port(number, shown);
+        }
+        let user = self.program(number)?.user;
+        let wanted = words[0].min(LARGEST_BLOCK);
+        let wanted = u16::try_from(wanted).map_err(|_| Errno::INVAL)?;
+        let estate = Rc::clone(self.estate(number)?);
         let mut held = estate.ports.borrow_mut();
-        let sum: usize = held.iter().map(|block| usize::from(block.count)).sum();
+        let sum: usize = held.iter().map(|(block, _)| usize::from(block.count)).sum();
         if sum + usize::from(wanted) > self.limits.ports_per_program {
             return Err(Refusal::Errno(Errno::NOBUFS));
         }
+        let wanted = fair_block(wanted, self.quotas.room(user, Kind::Ports));
         let block = self.ports.take(wanted).ok_or(Errno::ADDRNOTAVAIL)?;
-        held.push(block);
+        let amounts = Amounts::of(Kind::Ports, usize::from(block.count));
+        let charged = self.quotas.charge(user, amounts);
+        let charged = charged.inspect_err(|_| self.ports.give(block))?;
+        self.directory.set_ports(&self.owners.give(block, user));
+        held.push((block, charged));
         let mut answer = Answer::default();
         answer.words[0] = u64::from(block.first);
         answer.words[1] = u64::from(block.count);
+        Ok(answer)
+    }
+
+    /// A program shows a socket that it has bound: the port is its user's from now on, as far as the kernel has let him have it.
+    fn claim_port(&mut self, number: u32, shown: Option<&OwnedFd>) -> Result<Answer, Refusal> {
+        let shown = shown.ok_or(Errno::INVAL)?;
+        let bound = diagnosis::bound_address(shown)?;
+        let v6_only = bound.family == INET6 && sockopt::ipv6_v6only(shown)?;
+        let (port, place) = (bound.port, place_word(&bound, v6_only));
+        let region = self.estate(number)?.number;
+        let user = self.program(number)?.user;
+        let changes = self.owners.show(port, place, user, region)?;
+        self.directory.set_ports(&changes);
+        let mut answer = Answer::default();
+        answer.words[..2].copy_from_slice(&[u64::from(port), 1]);
         Ok(answer)
     }
 
@@ -49,11 +85,8 @@ impl CoreEngine {
         if !memory::is_sealed(&link, size) {
             return Err(Refusal::Fault("a Deposit without a link"));
         }
-        let program = self.program(number)?;
-        let user = program.credentials.user;
-        let estates = program.estate.iter().chain(&program.inherited);
-        let estate = estates.into_iter().find(|one| one.number == words[5]);
-        let estate = Rc::clone(estate.ok_or(Errno::NOENT)?);
+        let user = self.program(number)?.user;
+        let estate = self.used_estate(number, words[5])?.into_estate();
         if narrow(words[6])? >= estate.entries {
             return Err(Refusal::Errno(Errno::INVAL));
         }
@@ -65,7 +98,7 @@ impl CoreEngine {
     }
 
     pub(super) fn look_up(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
-        let user = self.program(number)?.credentials.user;
+        let user = self.program(number)?.user;
         let found = self.deposits.take(words[0], user, words[1] != 0);
         let found = found.ok_or(Errno::NOENT)?;
         let region = Rc::new(found.estate.region.try_clone().map_err(|e| from_io(&e))?);
@@ -95,5 +128,20 @@ impl CoreEngine {
     fn settle_released(&mut self) {
         let released = self.deposits.take_released();
         self.settle(released);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_get_smaller_where_few_ports_are_left() {
+        assert_eq!(fair_block(256, 16384), 256);
+        assert_eq!(fair_block(256, 1600), 100);
+        assert_eq!(fair_block(256, 100), 16);
+        assert_eq!(fair_block(256, 3), 3);
+        assert_eq!(fair_block(256, 0), 1, "which is refused");
+        assert_eq!(fair_block(4, 100), 4);
     }
 }

@@ -11,7 +11,9 @@ use crate::relay::jobs::Opened;
 use crate::relay::lane::Lane;
 use crate::relay::link::LinkEnd;
 use crate::relay::targets::Targets;
-use crate::relay::{Ask, Command, Parts, Ticket};
+use crate::relay::{Ask, Command, Parts};
+use crate::{locals, published_ports::PublishedPorts};
+use netchannel_abi::address::Address;
 use netchannel_abi::link::Role;
 use netchannel_scheduler::{Class, Source, classify};
 use netchannel_vns::{Settings, Start, VirtualSocket};
@@ -19,6 +21,7 @@ use netchannel_wire::Handle;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// How long a listener that is gone is remembered, in nanoseconds.
 const FORMER: u64 = 2_000_000_000;
@@ -32,18 +35,32 @@ pub struct Front {
     pub(super) pending: Vec<Option<Pending>>,
     pub(super) unused: Vec<usize>,
     pub(super) stamps: u64,
-    /// Remote listeners by their number here: whose, and the number there.
-    listeners: HashMap<u32, (Arc<Peer>, u32)>,
+    /// Remote listeners by their number here.
+    listeners: HashMap<u32, Listed>,
     /// Numbers of those that are gone, and since when, oldest first: a program may have seen one just before.
     former: VecDeque<(u64, u32)>,
-    pub(super) retries: VecDeque<(u64, Ticket)>,
     count: Arc<Count>,
+    /// When the clock of the workers began.
+    epoch: Instant,
+    /// Ports that programs may name as theirs.
+    owners: PublishedPorts,
+}
+
+/// A listener of a peer.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// Whose.
+    pub peer: Arc<Peer>,
+    /// Its number there.
+    pub theirs: u32,
+    /// Where it listens.
+    pub address: Address,
 }
 
 impl Front {
     /// Without listeners. `count` is of the descriptors that links hold.
     #[must_use]
-    pub fn new(count: Arc<Count>) -> Self {
+    pub fn new(count: Arc<Count>, epoch: Instant, owners: PublishedPorts) -> Self {
         Self {
             targets: Targets::default(),
             pending: Vec::new(),
@@ -51,14 +68,23 @@ impl Front {
             stamps: 0,
             listeners: HashMap::new(),
             former: VecDeque::new(),
-            retries: VecDeque::new(),
             count,
+            epoch,
+            owners,
         }
     }
 
-    /// When a connection is to be tried again.
+    /// When a listener that had no room is to be tried again.
     pub fn next_retry(&self) -> Option<u64> {
-        self.retries.front().map(|(at, ..)| *at)
+        let after = self.targets.next_retry()?.duration_since(self.epoch);
+        Some(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Whether a program of the user may say that it connects from there: from an address that the peer takes as this host's, and
+    /// from a port of that user's. The peer believes this host.
+    fn admits(&self, peer: &Peer, client: &Address, user: Option<u32>) -> bool {
+        let owned = user.is_some_and(|user| self.owners.allows(client, user));
+        owned && peer.rules().is_own(client)
     }
 }
 
@@ -94,9 +120,9 @@ impl Worker {
     }
 
     /// A listener of a peer has a number here.
-    pub(super) fn add_listener(&mut self, number: u32, peer: Arc<Peer>, theirs: u32) {
+    pub(super) fn add_listener(&mut self, number: u32, listed: Listed) {
         if let Some(front) = &mut self.front {
-            front.listeners.insert(number, (peer, theirs));
+            front.listeners.insert(number, listed);
         }
     }
 
@@ -120,7 +146,7 @@ impl Worker {
         if let Some(front) = &mut self.front {
             front
                 .listeners
-                .retain(|_, (one, _)| !Arc::ptr_eq(one, peer));
+                .retain(|_, one| !Arc::ptr_eq(&one.peer, peer));
         }
     }
 
@@ -131,11 +157,16 @@ impl Worker {
         };
         let lane = Lane::accepted(&end, opened.loan).of_daemon();
         let refuse = |lane: Lane, errno: Errno| lane.refuse(errno.raw_os_error().unsigned_abs());
-        let known = self.front.as_ref();
-        let known = known.and_then(|front| front.listeners.get(&opened.listener));
-        let Some((peer, theirs)) = known.map(|(peer, theirs)| (Arc::clone(peer), *theirs)) else {
+        let Some(front) = &self.front else { return };
+        let known = front.listeners.get(&opened.listener);
+        // The program may mean a number that another listener had.
+        let meant = known.filter(|one| locals::covers(&one.address, &opened.server));
+        let Some(Listed { peer, theirs, .. }) = meant.cloned() else {
             return refuse(lane, Errno::CONNREFUSED);
         };
+        if !front.admits(&peer, &opened.client, end.user()) {
+            return refuse(lane, Errno::ADDRNOTAVAIL);
+        }
         let said = match classify(&lane.hints()) {
             (_, Source::Default) => None,
             (class, _) => Some(class),
@@ -146,10 +177,6 @@ impl Worker {
             listener: theirs,
             class: said,
         };
-        if !peer.rules().is_own(&opened.client) {
-            // The peer would believe this host.
-            return refuse(lane, Errno::ADDRNOTAVAIL);
-        }
         let mut settings = settings();
         settings.connect_timeout = peer.rules().connect.unwrap_or(settings.connect_timeout);
         let socket = VirtualSocket::active(settings, start(&lane), self.now);
@@ -207,7 +234,7 @@ pub fn insert(
     now: u64,
 ) -> Option<Arc<Remote>> {
     let mut sockets = peer.sockets();
-    if !sockets.has_room() {
+    if !sockets.has_room(link.user()) {
         drop(sockets);
         Counters::add(&peer.counters.refused, 1);
         lane.refuse(Errno::NOBUFS.raw_os_error().unsigned_abs());

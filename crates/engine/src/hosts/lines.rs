@@ -203,6 +203,7 @@ impl Worker {
         }
         if ends && self.front.is_some() {
             self.forget_peer(peer);
+            self.forget_asked(peer);
         }
     }
 }

@@ -41,6 +41,7 @@ mod rules;
 mod seats;
 mod send;
 mod service;
+mod shares;
 mod side;
 mod sight;
 mod sockets;
@@ -51,6 +52,7 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+pub use front::Listed;
 pub use peer::{Peer, Route, Terms};
 pub use rules::{Rules, ip, is_unicast};
 pub use service::{Announcement, Command, Gauges, Hosts, LineId, Lost, Report, worker_name};

@@ -6,7 +6,7 @@ use super::sockets::Sockets;
 use super::traffic::{Seen, Traffic};
 use netchannel_scheduler::channel::THRESHOLD;
 use netchannel_scheduler::{ChannelId, ChannelView, WorkerId};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What both hosts have agreed on.
@@ -119,6 +119,10 @@ pub struct Peer {
     /// Changes with the routes.
     version: AtomicU64,
     keys: AtomicU32,
+    /// This start is over.
+    ended: AtomicBool,
+    /// Its connections that are on their way to a listener; the first worker counts.
+    pub(super) waiting: AtomicUsize,
     /// What moved.
     pub counters: Counters,
 }
@@ -136,6 +140,8 @@ impl Peer {
             leaving: Mutex::new(Vec::new()),
             version: AtomicU64::new(1),
             keys: AtomicU32::new(0),
+            ended: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
             counters: Counters::default(),
         })
     }
@@ -144,6 +150,16 @@ impl Peer {
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
+    }
+
+    /// This start is over: it makes no new connection.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether it is over.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// What was agreed.

@@ -10,17 +10,19 @@ use super::worker::Worker;
 use crate::relay::cells::Key;
 use crate::relay::lane::Lane;
 use crate::relay::targets::Choice;
-use crate::relay::{Ask, Manner, Parts, Ticket};
+use crate::relay::{ASTRAY, Ask, Manner, Parts, Ticket};
 use netchannel_scheduler::Class;
 use netchannel_vns::{Reason, VirtualSocket};
 use netchannel_wire::{Frame, Handle, NcRst, NcSyn, Refusal};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// A listener whose backlog is full is asked again after this, in nanoseconds.
-const RETRY: u64 = 20_000_000;
+/// Connections of one peer that may be on their way to a listener: as many as the longest backlog that Linux allows unless told
+/// otherwise. Beyond, a listener counts as full at once.
+const MOST_WAITING: usize = 4096;
 /// So long a full backlog is waited for, about as long as TCP does.
 const PATIENCE: u64 = 120_000_000_000;
 
@@ -45,7 +47,9 @@ impl Front {
     fn take(&mut self, ticket: Ticket) -> Option<Pending> {
         self.pending(ticket)?;
         self.unused.push(ticket.number);
-        self.pending.get_mut(ticket.number)?.take()
+        let taken = self.pending.get_mut(ticket.number)?.take()?;
+        taken.peer.waiting.fetch_sub(1, Ordering::Relaxed);
+        Some(taken)
     }
 }
 
@@ -71,6 +75,9 @@ impl Worker {
 
     /// A peer asks for a connection.
     fn on_asked(&mut self, peer: &Arc<Peer>, syn: &NcSyn) {
+        if peer.has_ended() {
+            return;
+        }
         let asked = peer.sockets().ask(syn.handle);
         match asked {
             Asked::New => {}
@@ -86,8 +93,12 @@ impl Worker {
         if !peer.rules().admits(syn) {
             return self.say_refused(peer, syn.handle, Refusal::NotAllowed);
         }
+        if peer.waiting.load(Ordering::Relaxed) >= MOST_WAITING {
+            return self.say_refused(peer, syn.handle, Refusal::BacklogFull);
+        }
         let since = self.now;
         let Some(front) = &mut self.front else { return };
+        peer.waiting.fetch_add(1, Ordering::Relaxed);
         front.stamps += 1;
         let stamp = front.stamps;
         let pending = Pending {
@@ -114,6 +125,9 @@ impl Worker {
         };
         let Some(front) = &mut self.front else { return };
         let (listener, seats, cells) = (syn.listener, &self.seats, &self.cells);
+        if !front.targets.is_at(listener, &syn.server) {
+            return self.refuse(ticket, Refusal::NoListener);
+        }
         let waits = |ticket: Ticket| {
             let seat = u32::try_from(ticket.number).unwrap_or(u32::MAX);
             let remote = seats.get(seat);
@@ -183,9 +197,15 @@ impl Worker {
     fn go_on(
         &mut self,
         listener: u32,
-        waiting: impl Iterator<Item = Ticket>,
-        answer: Result<(), Errno>,
+        mut waiting: impl Iterator<Item = Ticket>,
+        mut answer: Result<(), Errno>,
     ) {
+        if answer == Err(ASTRAY) {
+            if let Some(asker) = waiting.next() {
+                self.refuse(asker, Refusal::NoListener);
+            }
+            answer = Ok(());
+        }
         if answer == Err(Errno::CONNREFUSED) {
             self.on_gone(listener);
         }
@@ -201,8 +221,13 @@ impl Worker {
     pub(super) fn on_moved(&mut self, from: u32, to: u32) {
         let waiting = self.answered(from);
         self.on_gone(from);
+        let asker = waiting.first().and_then(|ticket| self.pending(*ticket));
+        let Some(meant) = asker.map(|pending| pending.syn.server) else {
+            return;
+        };
         for ticket in waiting {
-            if let Some(pending) = self.pending(ticket) {
+            // What is at the address of the one for which CoreEngine was asked need not be at the others'.
+            if let Some(pending) = self.pending(ticket).filter(|one| one.syn.server == meant) {
                 pending.syn.listener = to;
             }
             self.route(ticket);
@@ -215,8 +240,33 @@ impl Worker {
             self.refuse(ticket, Refusal::NoListener);
         }
         let Some(front) = &mut self.front else { return };
-        for key in front.targets.remove(listener) {
+        let (links, crowd) = front.targets.remove(listener);
+        for key in links {
             self.on_link_ended(key);
+        }
+        for ticket in crowd {
+            self.refuse(ticket, Refusal::NoListener);
+        }
+    }
+
+    /// A start of a peer is over: its connections that wait for a listener are led nowhere. What is being offered is closed with
+    /// CoreEngine's answer.
+    pub(super) fn forget_asked(&mut self, peer: &Arc<Peer>) {
+        let Some(front) = &mut self.front else { return };
+        let waits = |one: &Pending| Arc::ptr_eq(&one.peer, peer) && one.offered.is_none();
+        let all = front.pending.iter().enumerate();
+        let waiting: Vec<Ticket> = all
+            .filter_map(|(number, one)| {
+                let stamp = one.as_ref().filter(|one| waits(one))?.stamp;
+                Some(Ticket { number, stamp })
+            })
+            .collect();
+        for ticket in waiting {
+            front.take(ticket);
+        }
+        if front.unused.len() == front.pending.len() {
+            // Nothing waits: what a burst took goes back.
+            (front.pending, front.unused) = Default::default();
         }
     }
 
@@ -287,6 +337,7 @@ impl Worker {
         let offered = self.pending(ticket).and_then(|one| one.offered.take());
         let Some((lane, key)) = offered else { return };
         match answer {
+            // Its peer may have ended meanwhile.
             Ok(()) => self.establish(ticket, lane, key),
             Err(errno) => {
                 lane.withdraw();
@@ -304,6 +355,9 @@ impl Worker {
             return lane.close(true);
         };
         let Pending { peer, syn, .. } = pending;
+        if peer.has_ended() {
+            return lane.close(true);
+        }
         let socket = VirtualSocket::passive(settings(), start(&lane), syn.limit, self.now);
         let Ok(socket) = socket else {
             lane.close(true);
@@ -347,14 +401,17 @@ impl Worker {
     /// A connection could not be led on now.
     fn fail(&mut self, ticket: Ticket, errno: Errno) {
         let now = self.now;
-        let Some(since) = self.pending(ticket).map(|pending| pending.since) else {
+        let Some(pending) = self.pending(ticket) else {
             return;
         };
+        let (since, listener) = (pending.since, pending.syn.listener);
         let refusal = match errno {
             // A full backlog: TCP would say it again too.
             Errno::AGAIN if now.saturating_sub(since) < PATIENCE => {
                 if let Some(front) = &mut self.front {
-                    front.retries.push_back((now + RETRY, ticket));
+                    front
+                        .targets
+                        .wait_for_room(listener, ticket, Instant::now());
                 }
                 return;
             }
@@ -365,14 +422,20 @@ impl Worker {
         self.refuse(ticket, refusal);
     }
 
-    /// Tries those again whose time has come.
+    /// Leads on those that wait for room at a listener, until there is none.
     pub(super) fn retry(&mut self) {
+        let now = Instant::now();
         while let Some(front) = &mut self.front
-            && let Some((at, ticket)) = front.retries.front().copied()
-            && at <= self.now
+            && let Some((listener, mut crowd)) = front.targets.take_crowd(now)
         {
-            front.retries.pop_front();
-            self.route(ticket);
+            while let Some(ticket) = crowd.pop_front() {
+                self.route(ticket);
+                let Some(front) = &mut self.front else { return };
+                if front.targets.is_crowded(listener) {
+                    front.targets.put_back(listener, crowd);
+                    break;
+                }
+            }
         }
     }
 

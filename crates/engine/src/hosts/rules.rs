@@ -17,13 +17,16 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Whether a connection may come from the peer: from an address of its own to one of this host that others can reach. What
-    /// listens at loopback only is no business of another host.
+    /// Whether a connection may come from the peer: from an address of its own, which this host does not have however wide the
+    /// peer's prefixes are, to one of this host that others can reach. What listens at loopback only is no business of another host.
     #[must_use]
     pub fn admits(&self, syn: &NcSyn) -> bool {
         let client = ip(&syn.client);
         let of_peer = |ip: IpAddr| is_unicast(ip) && self.peer.iter().any(|one| one.contains(ip));
-        syn.client.port != 0 && client.is_some_and(of_peer) && self.is_own(&syn.server)
+        syn.client.port != 0
+            && client.is_some_and(of_peer)
+            && !self.is_own(&syn.client)
+            && self.is_own(&syn.server)
     }
 
     /// Whether an address is this host's, and not loopback.
@@ -67,8 +70,9 @@ mod tests {
     #[test]
     fn a_peer_speaks_for_itself_only() {
         let prefix = Prefix {
-            address: IpAddr::from([10, 2, 0, 0]),
-            length: 16,
+            // This host's own address is within.
+            address: IpAddr::from([10, 0, 0, 0]),
+            length: 14,
         };
         let rules = Rules {
             peer: vec![prefix],
@@ -94,8 +98,10 @@ mod tests {
         );
         assert!(admits(client, server));
         assert!(admits(client.mapped(), server.mapped()));
-        for other in [[127, 0, 0, 1], [10, 1, 0, 1], [10, 3, 0, 1], [0; 4]] {
-            assert!(!admits(Address::v4(other, 7), server), "{other:?}");
+        for other in [[127, 0, 0, 1], [10, 1, 0, 1], [10, 4, 0, 1], [0; 4]] {
+            let other = Address::v4(other, 7);
+            assert!(!admits(other, server), "{other:?}");
+            assert!(!admits(other.mapped(), server), "{other:?}");
         }
         assert!(!admits(Address { port: 0, ..client }, server));
         for other in [[127, 0, 0, 1], [10, 1, 0, 2], [10, 2, 0, 1], [0; 4]] {

@@ -1,10 +1,12 @@
 //! What the daemon and the workers tell each other, and the threads.
 
-use super::front::Front;
+use super::front::{Front, Listed};
 use super::mailbox::Mailbox;
 use super::peer::Peer;
 use super::placing;
 use super::worker::{Letter, Worker};
+use crate::AlternateStack;
+use crate::published_ports::PublishedPorts;
 use crate::relay::anchor::Count;
 use crate::relay::{self, Parts};
 use netchannel_driver::Channel;
@@ -83,10 +85,8 @@ pub enum Command {
     Listener {
         /// The number here.
         number: u32,
-        /// Whose it is.
-        peer: Arc<Peer>,
-        /// The number there.
-        theirs: u32,
+        /// Which.
+        listed: Listed,
     },
     /// A listener of a peer is gone.
     Unlisten(u32),
@@ -150,6 +150,8 @@ pub enum Announcement {
 
 /// The worker that takes new connections, and works channels of latency.
 pub const FRONT: usize = 0;
+/// Reports that the daemon takes before others have their turn.
+const MOST_REPORTS: usize = 64;
 /// The worker that works channels of throughput; those behind it do, too.
 const FIRST_T: usize = 1;
 
@@ -233,7 +235,11 @@ impl Hosts {
     ///
     /// # Errors
     /// When descriptors or threads can not be had.
-    pub fn start(policies: &Settings, workers: Option<usize>) -> Result<Self, Errno> {
+    pub fn start(
+        policies: &Settings,
+        workers: Option<usize>,
+        owners: PublishedPorts,
+    ) -> Result<Self, Errno> {
         use rustix::process::{Resource, getrlimit};
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let cores = placing::cores();
@@ -258,12 +264,16 @@ impl Hosts {
         };
         let policies = Arc::new(policies.clone());
         for index in 0..workers {
-            let front = (index == FRONT).then(|| Front::new(Arc::clone(&hosts.count)));
+            let front = (index == FRONT)
+                .then(|| Front::new(Arc::clone(&hosts.count), shared.epoch, owners.clone()));
             let (shared, policies) = (Arc::clone(&shared), Arc::clone(&policies));
             let worker = Worker::new(index, shared, policies, front)?;
             let thread = std::thread::Builder::new()
                 .name(worker_name(index))
-                .spawn(move || worker.run())
+                .spawn(move || {
+                    let _stack = AlternateStack::new();
+                    worker.run()
+                })
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
             hosts.threads.push(thread);
         }
@@ -296,6 +306,10 @@ impl Hosts {
                 send(FRONT, command);
             }
             Command::Fail { peer, reason, ends } => {
+                if ends {
+                    // Before any worker hears of it: what another one has read meanwhile comes too late.
+                    peer.end();
+                }
                 for worker in 0..workers {
                     let peer = Arc::clone(&peer);
                     send(worker, Command::Fail { peer, reason, ends });
@@ -339,13 +353,9 @@ impl Hosts {
         self.shared.reports.as_fd()
     }
 
-    /// What the workers have told.
+    /// What the workers have told: the first of it where it is much, the bell rings for the rest.
     pub fn take_reports(&self) -> Vec<Report> {
-        let reports = &self.shared.reports;
-        reports.hear();
-        reports.sleep();
-        let mut taken = Vec::new();
-        reports.take(&mut taken);
+        let taken = self.shared.reports.take_some(MOST_REPORTS);
         for report in &taken {
             if let Report::ChannelLost { line, .. } = report {
                 self.lines.borrow_mut().remove(line);

@@ -59,11 +59,13 @@ pub struct Sight {
 }
 
 impl Peer {
-    /// All connections that have a program here.
+    /// Connections that have a program here: at most `most` from place `first` on, and the place from which others may follow.
     #[must_use]
-    pub fn sights(&self) -> Vec<Sight> {
-        let all = self.sockets().all();
-        let sights = all.iter().filter_map(|remote| {
+    pub fn sights(&self, first: u32, most: usize) -> (Vec<Sight>, Option<u32>) {
+        let some = self.sockets().some(first, most);
+        let last = some.last().filter(|_| some.len() == most);
+        let next = last.and_then(|(index, _)| index.checked_add(1));
+        let sights = some.iter().filter_map(|(_, remote)| {
             let state = remote.lock();
             let slot = state.lane.as_ref()?.handle().index;
             let (class, source) = state.class();
@@ -76,7 +78,7 @@ impl Peer {
                 channels: state.used.channels(),
             })
         });
-        sights.collect()
+        (sights.collect(), next)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The sockets with one peer: by own handle, and by the peer's.
 
 use super::remote::Remote;
+use super::shares::Shares;
 use netchannel_vns::{ChannelId, Farewell, Full, Handle, HandleTable, Lookup};
 use netchannel_wire::Refusal;
 use std::sync::Arc;
@@ -67,25 +68,25 @@ pub enum Asked {
 #[derive(Debug)]
 pub struct Sockets {
     table: HandleTable<Arc<Remote>, Memory>,
-    most: u32,
+    shares: Shares,
     theirs: Vec<Theirs>,
     most_theirs: u32,
 }
 
 impl Sockets {
     /// None yet; `most` of this host's, and handles of the peer below `most_theirs`.
-    pub const fn new(most: u32, most_theirs: u32) -> Self {
+    pub fn new(most: u32, most_theirs: u32) -> Self {
         Self {
             table: HandleTable::new(most, REMEMBER),
-            most,
+            shares: Shares::new(most),
             theirs: Vec::new(),
             most_theirs,
         }
     }
 
-    /// Whether another one can be had.
-    pub fn has_room(&self) -> bool {
-        self.len() < usize::try_from(self.most).unwrap_or(usize::MAX)
+    /// Whether another one can be had, over a link of this user's.
+    pub fn has_room(&self, user: Option<u32>) -> bool {
+        self.shares.has_room(user)
     }
 
     /// How many live.
@@ -98,6 +99,14 @@ impl Sockets {
         self.table.iter().map(|(_, one)| Arc::clone(one)).collect()
     }
 
+    /// At most so many of those that live whose index is not below `first`.
+    pub fn some(&self, first: u32, most: usize) -> Vec<(u32, Arc<Remote>)> {
+        let behind = self.table.iter_from(first).take(most);
+        behind
+            .map(|(handle, one)| (handle.index, Arc::clone(one)))
+            .collect()
+    }
+
     /// Gives a socket its handle.
     pub fn insert(
         &mut self,
@@ -106,7 +115,10 @@ impl Sockets {
     ) -> Result<Arc<Remote>, Full> {
         let handle = self.table.insert_with(make, now)?;
         match self.table.get(handle) {
-            Lookup::Live(remote) => Ok(Arc::clone(remote)),
+            Lookup::Live(remote) => {
+                self.shares.take(remote.link.user());
+                Ok(Arc::clone(remote))
+            }
             _ => Err(Full),
         }
     }
@@ -126,7 +138,9 @@ impl Sockets {
 
     /// Takes an ended socket out.
     pub fn remove(&mut self, handle: Handle, memory: Memory, now: u64) -> Option<Arc<Remote>> {
-        self.table.remove(handle, memory, now)
+        let removed = self.table.remove(handle, memory, now)?;
+        self.shares.give_back(removed.link.user());
+        Some(removed)
     }
 
     /// What a frame's handle names.

@@ -382,11 +382,7 @@ impl Worker {
     fn on_command(&mut self, command: Command) {
         match command {
             Command::Relay(command) => self.on_relay(command),
-            Command::Listener {
-                number,
-                peer,
-                theirs,
-            } => self.add_listener(number, peer, theirs),
+            Command::Listener { number, listed } => self.add_listener(number, listed),
             Command::Unlisten(number) => self.remove_listener(number),
             Command::Channel {
                 peer,

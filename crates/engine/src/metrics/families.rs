@@ -12,8 +12,10 @@ use Kind::{Counter, Gauge};
 /// Everything that is written down.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// The daemon and its programs.
+    /// The daemon; its programs are not listed.
     pub status: Status,
+    /// Attached programs.
+    pub programs: u64,
     /// Sockets of programs by the path they take.
     pub sockets: Vec<(Path, u64)>,
     /// What programs counted, by user.
@@ -66,7 +68,7 @@ fn daemon(text: &mut Text, seen: &Seen) {
         "netchannel_programs",
         Gauge,
         "Attached programs.",
-        status.programs.len() as u64,
+        seen.programs,
     );
     plain(
         text,

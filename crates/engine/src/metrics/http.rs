@@ -21,6 +21,8 @@ pub struct Fetch {
     head: Vec<u8>,
     answer: Vec<u8>,
     sent: usize,
+    /// It has asked for metrics, which are being counted; or only for the head.
+    waits: Option<bool>,
     deadline: Instant,
 }
 
@@ -42,9 +44,19 @@ pub type Fetches = Visitors<Fetch>;
 
 impl Visitor for Fetch {
     const MOST: usize = MOST_FETCHES;
+    const MOST_OF_USER: usize = MOST_FETCHES;
+
+    /// Nobody knows who comes over TCP.
+    fn user(&self) -> u32 {
+        0
+    }
 
     fn deadline(&self) -> Instant {
         self.deadline
+    }
+
+    fn waits_for_us(&self) -> bool {
+        self.waits.is_some()
     }
 }
 
@@ -56,6 +68,7 @@ impl Fetches {
             head: Vec::new(),
             answer: Vec::new(),
             sent: 0,
+            waits: None,
             deadline: now + PATIENCE,
         })
     }
@@ -92,6 +105,9 @@ fn asked(line: &[u8]) -> Asked {
 impl Fetch {
     /// Reads what came.
     pub fn on_readable(&mut self) -> Step {
+        if self.waits.is_some() {
+            return Step::AwaitRoom;
+        }
         let mut buffer = [0; 2048];
         loop {
             match rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
@@ -124,6 +140,18 @@ impl Fetch {
         }
     }
 
+    /// Metrics are being counted; it is answered then, with or without them.
+    pub const fn wait(&mut self, with_body: bool) {
+        self.waits = Some(with_body);
+    }
+
+    /// Metrics were counted: whether it waits for them, and then with them or without.
+    pub fn take_waiting(&mut self, now: Instant) -> Option<bool> {
+        // It was the daemon that took so long.
+        self.deadline = now + PATIENCE;
+        self.waits.take()
+    }
+
     /// Starts to send an answer; metrics, or a sentence.
     pub fn answer(&mut self, status: &str, body: &str, with_body: bool) -> Step {
         let with_body = with_body || !status.starts_with("200");
@@ -143,6 +171,9 @@ impl Fetch {
     pub fn on_writable(&mut self, now: Option<Instant>) -> Step {
         loop {
             let rest = self.answer.get(self.sent..).unwrap_or_default();
+            if rest.is_empty() && self.waits.is_some() {
+                return Step::Await;
+            }
             if rest.is_empty() {
                 // The end is told even to who goes on sending: its reset would take the answer away.
                 let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);

@@ -13,8 +13,12 @@ mod text;
 pub use families::{Seen, write};
 pub use http::{Fetch, Fetches, Step};
 
+use crate::view::{Counted, Counts};
 use std::net::{SocketAddr, TcpListener};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long what was counted is told again: whoever fetches without pause costs no more than one count a second.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// The address at which metrics are served, and who fetches them.
 #[derive(Debug)]
@@ -23,6 +27,10 @@ pub struct Metrics {
     pub listener: TcpListener,
     /// Who is connected.
     pub fetches: Fetches,
+    /// The count that is going on, for all who wait.
+    pub counts: Option<Box<Counts>>,
+    /// What was counted last, and when.
+    last: Option<(Instant, Counted)>,
     address: SocketAddr,
 }
 
@@ -45,6 +53,8 @@ impl Metrics {
         Ok(Self {
             listener,
             fetches: Fetches::default(),
+            counts: None,
+            last: None,
             address,
         })
     }
@@ -53,6 +63,18 @@ impl Metrics {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What was counted lately enough.
+    #[must_use]
+    pub fn lately(&self, now: Instant) -> Option<&Counted> {
+        let (since, counted) = self.last.as_ref()?;
+        (now.duration_since(*since) < FRESH).then_some(counted)
+    }
+
+    /// Keeps what was counted.
+    pub fn keep(&mut self, counted: Counted, now: Instant) {
+        self.last = Some((now, counted));
     }
 
     /// Drops who is overdue; returns when to come again.

@@ -3,14 +3,12 @@
 use super::{Known, Outside, Past};
 
 use crate::hosts::{Route, Sight, worker_name};
-use crate::part::Part;
+use crate::part::{Cursor, Elsewhere, Part};
 use crate::peers::PeerView;
 use netchannel_configuration::Configuration;
 use netchannel_control::hosts as shown;
-use netchannel_control::types::{Path, Socket};
 use netchannel_driver::default_congestion_control;
 use netchannel_scheduler::Class;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -49,20 +47,23 @@ impl Part for Outside {
         }
     }
 
-    fn show_sockets(&self, sockets: &mut [Socket]) {
-        let places = sockets.iter().enumerate();
-        let places = places.filter(|(_, socket)| socket.path == Path::Virtual);
-        let by_place: HashMap<(u64, u32), usize> = places
-            .map(|(index, socket)| ((socket.link, socket.slot), index))
-            .collect();
-        for known in self.starts.values() {
-            for sight in known.peer.sights() {
-                let index = by_place.get(&(sight.link, sight.slot));
-                if let Some(socket) = index.and_then(|index| sockets.get_mut(*index)) {
-                    show_sight(&sight, &known.name, socket);
-                }
-            }
-        }
+    fn elsewhere(&self, from: Cursor, most: usize) -> (Vec<Elsewhere>, Option<Cursor>) {
+        let starts = self.starts.iter();
+        let left = starts.filter(|(start, _)| start.0 >= from.start);
+        let Some((start, known)) = left.min_by_key(|(start, _)| **start) else {
+            return (Vec::new(), None);
+        };
+        let first = if start.0 == from.start { from.place } else { 0 };
+        let (sights, next) = known.peer.sights(first, most);
+        let shown = sights.iter().map(|sight| show_sight(sight, &known.name));
+        let next = match (next, start.0.checked_add(1)) {
+            (Some(place), _) => Some(Cursor {
+                start: start.0,
+                place,
+            }),
+            (None, after) => after.map(|start| Cursor { start, place: 0 }),
+        };
+        (shown.collect(), next)
     }
 
     fn connections(&self) -> u64 {
@@ -171,14 +172,14 @@ fn show_peer(peer: &PeerView, known: Option<&Known>, past: Past, to: &mut shown:
     }
 }
 
-fn show_sight(sight: &Sight, host: &str, to: &mut Socket) {
-    to.path = Path::Channel;
-    host.clone_into(&mut to.host);
-    let class = shown_class(sight.class);
-    class.name().clone_into(&mut to.class);
-    sight.source.clone_into(&mut to.class_source);
+fn show_sight(sight: &Sight, host: &Arc<str>) -> Elsewhere {
     let channels: Vec<String> = sight.channels.iter().map(ToString::to_string).collect();
-    if !channels.is_empty() {
-        to.channels = channels.join(",");
+    Elsewhere {
+        link: sight.link,
+        slot: sight.slot,
+        host: Arc::clone(host),
+        class: shown_class(sight.class).name(),
+        source: sight.source,
+        channels: channels.join(","),
     }
 }

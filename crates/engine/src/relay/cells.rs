@@ -14,7 +14,7 @@
 use super::anchor::Anchor;
 use super::jobs::Opened;
 use super::link::LinkEnd;
-use netchannel_abi::link::Role;
+use netchannel_abi::link::{QUEUE_CAPACITY, Role};
 use netchannel_ring::cell;
 use netchannel_ring::patience::Patience;
 use rustix::event::Timespec;
@@ -38,6 +38,8 @@ const MOST_UNREAD: u32 = 64;
 const MOST_READS: u32 = 8;
 /// A link that brought no news for so many sleeps costs nothing until it brings some.
 const MOST_CALM: u32 = 16;
+/// New connections of one link that are taken before others have their turn.
+const MOST_JOBS: usize = 64;
 /// In place of a slot: the link channel.
 const CHANNEL: u32 = u32::MAX;
 
@@ -324,7 +326,7 @@ impl Cells {
             let end = &watched.end;
             if watched.takes_jobs() && end.has_jobs() {
                 watched.calm.set(0);
-                take_jobs(*key, end, news);
+                take_jobs(*key, end, MOST_JOBS, news);
             }
             if let Some(shared) = end.cell(end.role(), watched.cell) {
                 let slots = end.layout.slots;
@@ -376,7 +378,7 @@ impl Cells {
         }
         // What was announced before the end is still taken.
         if end.role() == Role::Server && end.is_alive() {
-            take_jobs(key, end, news);
+            take_jobs(key, end, QUEUE_CAPACITY, news);
         }
         news.push(News::Ended(key));
     }
@@ -386,9 +388,9 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn take_jobs(key: Key, end: &LinkEnd, news: &mut Vec<News>) {
+fn take_jobs(key: Key, end: &LinkEnd, most: usize, news: &mut Vec<News>) {
     if end
-        .take_jobs(|opened| news.push(News::Opened(key, opened)))
+        .take_jobs(most, |opened| news.push(News::Opened(key, opened)))
         .is_err()
     {
         news.push(News::Ended(key));

@@ -164,15 +164,16 @@ impl LinkEnd {
         }
     }
 
-    /// (server) Takes new connections.
+    /// (server) Takes new connections, up to `most` or a few more: a program may announce them faster than they are taken, and others
+    /// want their turn.
     ///
     /// # Errors
     /// A fault of the program; the link has failed then.
-    pub fn take_jobs(&self, mut each: impl FnMut(Opened)) -> Result<(), Fault> {
+    pub fn take_jobs(&self, most: usize, mut each: impl FnMut(Opened)) -> Result<(), Fault> {
         let (indices, elements) = self.queue(Role::Client).ok_or(Fault)?;
         let mut batch = [Nqe::default(); BATCH];
-        // No more than there are slots: each job needs one that is not in use.
-        loop {
+        let mut taken = 0;
+        while taken < most {
             let popped =
                 self.state()
                     .consumer
@@ -186,10 +187,12 @@ impl LinkEnd {
                 })?;
                 opened.into_iter().for_each(&mut each);
             }
+            taken += count;
             if count < batch.len() {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 
     /// `None` for a connection that was refused, as there is no anchor for it.

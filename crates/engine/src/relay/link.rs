@@ -30,6 +30,8 @@ pub struct Parts {
     pub channel: OwnedFd,
     /// Anchors of the first slots.
     pub anchors: Vec<OwnedFd>,
+    /// User of the program that makes connections over it, if a program does.
+    pub user: Option<u32>,
 }
 
 /// One end of a link.
@@ -37,6 +39,7 @@ pub struct Parts {
 pub struct LinkEnd {
     number: u64,
     role: Role,
+    user: Option<u32>,
     pub(super) layout: Layout,
     pub(super) region: Region,
     pub(super) channel: OwnedFd,
@@ -116,6 +119,7 @@ impl LinkEnd {
         let link = Self {
             number: parts.number,
             role: parts.role,
+            user: parts.user,
             layout,
             region,
             channel: parts.channel,
@@ -142,6 +146,12 @@ impl LinkEnd {
     #[must_use]
     pub const fn role(&self) -> Role {
         self.role
+    }
+
+    /// User of the program that makes connections over it.
+    #[must_use]
+    pub const fn user(&self) -> Option<u32> {
+        self.user
     }
 
     /// The shared memory, to turn spans into runs.

@@ -35,7 +35,7 @@ mod writer;
 pub(crate) mod tests;
 
 pub use link::Parts;
-pub use service::{Ask, Command, Manner, Relay, Ticket};
+pub use service::{ASTRAY, Ask, Command, Manner, Relay, Ticket};
 
 /// The relay's number among programs.
 pub const PROGRAM: u32 = netchannel_abi::program::RELAY;

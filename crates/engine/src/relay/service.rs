@@ -3,6 +3,8 @@
 use super::anchor::Count;
 use super::link::Parts;
 use super::local::Local;
+use crate::AlternateStack;
+use crate::published_ports::PublishedPorts;
 use netchannel_abi::address::Address;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -10,6 +12,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+
+/// Questions of the relay that CoreEngine answers before others have their turn.
+const MOST_ASKS: usize = 64;
+
+/// The answer to [`Ask::Link`] where the listener is at another address than the connection means: no fault of the listener's, nor
+/// of others that wait for it.
+pub const ASTRAY: Errno = Errno::ADDRNOTAVAIL;
 
 /// What CoreEngine tells the relay.
 #[derive(Debug)]
@@ -44,6 +53,8 @@ pub struct Manner {
     pub shared: bool,
     /// Connections that may wait to be accepted, besides one.
     pub backlog: usize,
+    /// Where it listens.
+    pub address: Option<Address>,
 }
 
 /// A connection of the relay, by its number and what tells it from others of that number.
@@ -107,16 +118,25 @@ impl<T> Mailbox<T> {
     /// Sends, and wakes the reader. A reader that has ended needs nothing any more.
     pub fn send(&self, letter: T) {
         if self.letters.send(letter).is_ok() {
-            // Full is rung.
-            let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+            ring(&self.bell);
         }
     }
+}
+
+fn ring(bell: &OwnedFd) {
+    // Full is rung.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
 impl<T> Inbox<T> {
     /// The next letter. Silence the bell first, with [`Self::hear`].
     pub fn next(&self) -> Option<T> {
         self.letters.try_recv().ok()
+    }
+
+    /// Rings the bell of the reader itself: it comes again.
+    fn ring(&self) {
+        ring(&self.bell);
     }
 
     /// Silences the bell: letters from now on ring it again.
@@ -142,21 +162,24 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts the relay that leads every connection to a listener of this host.
+    /// Starts the relay that leads every connection to a listener of this host. `owners` say which ports programs may name.
     ///
     /// # Errors
     /// When descriptors or a thread can not be had.
-    pub fn start() -> Result<Self, Errno> {
+    pub fn start(owners: PublishedPorts) -> Result<Self, Errno> {
         use rustix::process::{Resource, getrlimit};
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         // The other half is for programs to attach.
         let count = Arc::new(Count::new(usize::try_from(limit / 2).unwrap_or(usize::MAX)));
         let (commands, inbox) = mailbox()?;
         let (outbox, asks) = mailbox()?;
-        let local = Local::new(inbox, outbox, Arc::clone(&count))?;
+        let local = Local::new(inbox, outbox, Arc::clone(&count), owners)?;
         let thread = std::thread::Builder::new()
             .name("relay".to_owned())
-            .spawn(move || local.run())
+            .spawn(move || {
+                let _stack = AlternateStack::new();
+                local.run()
+            })
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
         Ok(Self {
             commands,
@@ -183,10 +206,15 @@ impl Relay {
         self.asks.as_fd()
     }
 
-    /// What it has asked.
+    /// What it has asked: the first of it where it is much, the bell rings for the rest.
     pub fn take_asks(&self) -> Vec<Ask> {
         self.asks.hear();
-        std::iter::from_fn(|| self.asks.next()).collect()
+        let next = std::iter::from_fn(|| self.asks.next());
+        let taken: Vec<Ask> = next.take(MOST_ASKS).collect();
+        if taken.len() == MOST_ASKS {
+            self.asks.ring();
+        }
+        taken
     }
 }
 

@@ -1,18 +1,22 @@
 //! Commands connect, ask one thing, and read the answer.
 
-use super::{Daemon, accept, credentials};
+use super::answers::{Answer, Work};
+use super::{BATCH, Daemon, accept, connected_by};
 use crate::admin::Step;
 use crate::watch::{Happening, Subject};
 use std::time::Instant;
 
 impl Daemon {
     pub(super) fn accept_commands(&mut self) {
-        while let Some(socket) = accept(&self.bound.control, &mut self.spare) {
-            let Some(credentials) = credentials(&socket) else {
+        for _ in 0..BATCH {
+            let Some(socket) = accept(&self.bound.control, &mut self.spare) else {
+                return;
+            };
+            let Some((user, _)) = connected_by(&socket) else {
                 continue;
             };
             let now = Instant::now();
-            let number = self.commands.open(socket, credentials.user, now);
+            let number = self.commands.open(socket, user, now);
             let added = self
                 .commands
                 .get(number)
@@ -36,14 +40,27 @@ impl Daemon {
             return;
         };
         if let Step::Answer(request) = step {
-            let response = self.respond(request, user);
+            let answer = self.respond(request, user);
             let Some(command) = self.commands.get(number) else {
                 return;
             };
-            step = command.answer(&response);
+            step = match answer {
+                Answer::Now(response) => command.answer(&response),
+                Answer::Long(more, begun) => {
+                    command.begin(more, begun);
+                    self.list(number);
+                    Step::AwaitRoom
+                }
+            };
         }
+        self.on_step(number, step);
+    }
+
+    /// Does what is to be done next with a command.
+    pub(super) fn on_step(&mut self, number: u32, step: Step) {
         match step {
             Step::AwaitRequest | Step::Answer(_) => {}
+            Step::GoOn => self.list(number),
             Step::Close => self.commands.close(number),
             Step::AwaitRoom => {
                 let waits = self.commands.get(number).is_some_and(|command| {
@@ -54,6 +71,15 @@ impl Daemon {
                     self.commands.close(number);
                 }
             }
+        }
+    }
+
+    /// There is more to be found of the answer to a command.
+    fn list(&mut self, number: u32) {
+        if let Some(command) = self.commands.get(number)
+            && !std::mem::replace(&mut command.is_listed, true)
+        {
+            self.works.push_back(Work::Command(number));
         }
     }
 }

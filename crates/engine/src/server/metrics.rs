@@ -1,8 +1,10 @@
 //! Metrics are fetched.
 
-use super::{Daemon, accept};
+use super::answers::Work;
+use super::{BATCH, Daemon, accept};
 use crate::metrics::{Metrics, Seen, Step, write};
-use crate::view;
+use crate::turn::Turn;
+use crate::view::{Counted, Counts};
 use crate::watch::{Happening, Subject};
 use netchannel_control::types::Path;
 use std::net::SocketAddr;
@@ -30,7 +32,14 @@ impl Daemon {
     }
 
     pub(super) fn accept_fetches(&mut self) {
-        while let Some(metrics) = &mut self.metrics {
+        for _ in 0..BATCH {
+            let Some(metrics) = &mut self.metrics else {
+                return;
+            };
+            // Who comes now waits until there is room: nobody is driven out who has asked.
+            if metrics.fetches.are_all_waiting() {
+                return;
+            }
             let Some(socket) = accept(&metrics.listener, &mut self.spare) else {
                 return;
             };
@@ -57,12 +66,73 @@ impl Daemon {
             return;
         };
         if let Step::Metrics(with_body) = step {
-            let text = write(&self.seen());
-            let Some(fetch) = self.fetch(number) else {
-                return;
-            };
-            step = fetch.answer("200 OK", &text, with_body);
+            step = self.fetch_metrics(number, with_body);
         }
+        self.on_fetched(number, step);
+    }
+
+    /// Tells what was counted lately, or has it counted.
+    fn fetch_metrics(&mut self, number: u32, with_body: bool) -> Step {
+        let Some(metrics) = &mut self.metrics else {
+            return Step::Close;
+        };
+        if let Some(counted) = metrics.lately(Instant::now()).cloned() {
+            let text = write(&self.seen(counted));
+            let fetch = self.fetch(number);
+            return fetch.map_or(Step::Close, |one| one.answer("200 OK", &text, with_body));
+        }
+        let Some(fetch) = metrics.fetches.get(number) else {
+            return Step::Close;
+        };
+        fetch.wait(with_body);
+        if metrics.counts.is_none() {
+            let counts = self.look(|host, _| Box::new(Counts::new(host)));
+            if let Some(metrics) = &mut self.metrics {
+                metrics.counts = Some(counts);
+                self.works.push_back(Work::Metrics);
+            }
+        }
+        Step::Await
+    }
+
+    /// Goes on counting. Returns whether there was anything to do.
+    pub(super) fn go_on_with_metrics(&mut self) -> bool {
+        let counts = self.metrics.as_mut().and_then(|one| one.counts.take());
+        let Some(mut counts) = counts else {
+            return false;
+        };
+        let turn = Turn::begin();
+        let counted = self.look(|host, copies| counts.go_on(host, copies, &turn));
+        let Some(counted) = counted else {
+            if let Some(metrics) = &mut self.metrics {
+                metrics.counts = Some(counts);
+                self.works.push_back(Work::Metrics);
+            }
+            return true;
+        };
+        let text = write(&self.seen(counted.clone()));
+        let now = Instant::now();
+        let Some(metrics) = &mut self.metrics else {
+            return true;
+        };
+        metrics.keep(counted, now);
+        for number in metrics.fetches.numbers() {
+            self.tell_metrics(number, &text, now);
+        }
+        true
+    }
+
+    fn tell_metrics(&mut self, number: u32, text: &str, now: Instant) {
+        let Some(fetch) = self.fetch(number) else {
+            return;
+        };
+        if let Some(with_body) = fetch.take_waiting(now) {
+            let step = fetch.answer("200 OK", text, with_body);
+            self.on_fetched(number, step);
+        }
+    }
+
+    fn on_fetched(&mut self, number: u32, step: Step) {
         let Some(metrics) = &mut self.metrics else {
             return;
         };
@@ -85,27 +155,23 @@ impl Daemon {
         self.metrics.as_mut()?.fetches.get(number)
     }
 
-    /// How many sockets take each path.
-    fn paths(&mut self) -> Vec<(Path, u64)> {
-        let mut paths = view::paths(&self.core);
+    fn seen(&mut self, counted: Counted) -> Seen {
+        let [reloads, refused_reloads] = self.reloads;
         let remote: u64 = self.parts().iter().map(|part| part.connections()).sum();
+        let mut sockets = counted.paths;
         // Programs see no difference: those are among the virtual ones.
-        for (path, count) in &mut paths {
+        for (path, count) in &mut sockets {
             if *path == Path::Virtual {
                 *count = count.saturating_sub(remote);
             }
         }
-        paths.insert(1, (Path::Channel, remote));
-        paths
-    }
-
-    fn seen(&mut self) -> Seen {
-        let [reloads, refused_reloads] = self.reloads;
+        sockets.insert(1, (Path::Channel, remote));
         Seen {
             hosts: self.show_hosts(),
-            status: self.status(None),
-            sockets: self.paths(),
-            users: view::users(&self.core),
+            status: self.summary(None, &counted.memory),
+            programs: counted.programs,
+            sockets,
+            users: counted.users,
             reloads,
             refused_reloads,
         }

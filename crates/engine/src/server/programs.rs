@@ -1,6 +1,7 @@
 //! Programs connect, ask, and hang up.
 
-use super::{BATCH, Daemon, accept, credentials};
+use super::turns::Turns;
+use super::{Daemon, accept, connected_by};
 use crate::core::{Answer, Refusal};
 use crate::packet::{self, Received};
 use crate::watch::Subject;
@@ -10,26 +11,29 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Instant;
 
+/// Connections taken before others have their turn.
+const MOST_ACCEPTED: usize = 64;
+
 impl Daemon {
     pub(super) fn accept_programs(&mut self) {
-        while let Some(socket) = accept(&self.bound.attach, &mut self.spare) {
-            let Some(credentials) = credentials(&socket) else {
+        for _ in 0..MOST_ACCEPTED {
+            let Some(socket) = accept(&self.bound.attach, &mut self.spare) else {
+                return;
+            };
+            let Some((user, process)) = connected_by(&socket) else {
                 continue;
             };
-            // Whoever holds connections open without attaching must not lock the others out.
-            if self.half_open.len() >= self.options.limits.half_open {
-                let oldest = self.half_open.iter().min_by_key(|(_, since)| **since);
-                let oldest = oldest.map(|(number, _)| *number);
-                if let Some(oldest) = oldest {
-                    self.detach(oldest, Some("too many connections that did not attach"));
-                }
-            }
-            let Ok(number) = self.core.on_connected(socket, credentials) else {
-                self.fault("too many programs of one user");
-                continue;
-            };
-            self.half_open.insert(number, Instant::now());
+            let number = self.core.on_connected(socket, user, process);
+            self.is_half_open(number, user);
             self.watch_program(number);
+        }
+    }
+
+    /// Whoever holds connections open without attaching must not lock the others out.
+    fn is_half_open(&mut self, number: u32, user: u32) {
+        let goes = self.half_open.add(number, user, Instant::now());
+        if let Some(goes) = goes {
+            self.detach(goes, Some("too many connections that did not attach"));
         }
     }
 
@@ -43,11 +47,15 @@ impl Daemon {
         }
     }
 
-    pub(super) fn on_program(&mut self, number: u32) {
-        for _ in 0..BATCH {
+    pub(super) fn on_program(&mut self, number: u32, turns: &mut Turns) {
+        loop {
             let Some(program) = self.core.programs().get(&number) else {
                 return;
             };
+            let user = program.user;
+            if !turns.has(user) {
+                return;
+            }
             let socket = Rc::clone(&program.socket);
             match packet::receive(&*socket) {
                 Received::Nothing => return,
@@ -57,14 +65,16 @@ impl Daemon {
                     message,
                     descriptors,
                     lost,
+                    sender,
                 } => {
+                    turns.take(user);
                     // Without word of changes the addresses are looked at when they may matter.
                     if self.addresses.is_none() && message.operation == Operation::Listen as u32 {
                         self.refresh_addresses();
                     }
-                    let result = self
-                        .core
-                        .handle_request(number, &message, descriptors, lost);
+                    let result =
+                        self.core
+                            .handle_request(number, &message, descriptors, lost, sender);
                     if let Err(fault) = self.reply(number, &socket, &message, result) {
                         return self.detach(number, fault);
                     }
@@ -88,13 +98,13 @@ impl Daemon {
             ..*request
         };
         let mut descriptors = Vec::new();
+        if request.operation == Operation::Attach as u32 {
+            self.on_attach(number);
+        }
         match result {
             Ok(done) => {
                 if let Some(adopted) = done.adopted {
                     self.watch_program(adopted);
-                }
-                if request.operation == Operation::Attach as u32 {
-                    self.half_open.remove(&number);
                 }
                 answer.words = done.words;
                 descriptors = done.descriptors;
@@ -110,6 +120,19 @@ impl Daemon {
                 self.answer_without_descriptors(number, socket, &answer, errno)
             }
             Err(_) => Err(None),
+        }
+    }
+
+    /// A program has attached, or another user has begun anew on its socket and may not.
+    fn on_attach(&mut self, number: u32) {
+        let Some(program) = self.core.programs().get(&number) else {
+            return;
+        };
+        let user = program.user;
+        if program.is_attached() {
+            self.half_open.remove(number);
+        } else if !self.half_open.has(number) {
+            self.is_half_open(number, user);
         }
     }
 
@@ -150,12 +173,8 @@ impl Daemon {
             self.watch.remove(&*program.socket);
             let _ = rustix::net::shutdown(&*program.socket, rustix::net::Shutdown::Both);
         }
-        self.half_open.remove(&number);
+        self.half_open.remove(number);
         self.core.on_gone(number, Instant::now());
-    }
-
-    fn fault(&mut self, fault: &'static str) {
-        self.fault_of(fault, 0, "");
     }
 
     fn fault_of(&mut self, fault: &'static str, process: u32, name: &str) {

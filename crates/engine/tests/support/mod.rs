@@ -14,6 +14,7 @@ use rustix::net::{
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -130,6 +131,8 @@ impl Drop for Served {
 pub struct Client {
     pub socket: OwnedFd,
     sequence: u32,
+    /// What it listens on.
+    pub listening: Vec<TcpListener>,
 }
 
 pub type Answer = (Message, Vec<OwnedFd>);
@@ -160,6 +163,7 @@ impl Client {
         Self {
             socket,
             sequence: 0,
+            listening: Vec::new(),
         }
     }
 
@@ -203,16 +207,18 @@ impl Client {
         self.ask(operation, words, &[]).unwrap().0.status
     }
 
-    /// Announces a listener. Returns its number and the accept channel.
-    pub fn listen(&mut self, port: u16, cookie: u64) -> (u64, OwnedFd) {
-        self.listen_at(&Address::v4([127, 0, 0, 1], port), cookie)
+    /// Listens, and announces it. Returns the number and the accept channel.
+    pub fn listen(&mut self) -> (u64, OwnedFd) {
+        let socket = listening();
+        let announced = self.announce(&socket);
+        self.listening.push(socket);
+        announced
     }
 
-    /// The same at any address.
-    pub fn listen_at(&mut self, address: &Address, cookie: u64) -> (u64, OwnedFd) {
-        let [a, b, c] = address.to_words();
+    /// Announces a listener that there is.
+    pub fn announce(&mut self, socket: &TcpListener) -> (u64, OwnedFd) {
         let (answer, mut descriptors) = self
-            .ask(Operation::Listen, &[a, b, c, cookie, 128, 0], &[])
+            .ask(Operation::Listen, &listen_words(socket), &[])
             .unwrap();
         assert_eq!(answer.status, 0);
         (answer.words[0], descriptors.pop().unwrap())
@@ -221,6 +227,30 @@ impl Client {
     pub fn is_detached(&self) -> bool {
         receive(&self.socket).is_none()
     }
+}
+
+/// A TCP socket that listens somewhere on loopback.
+pub fn listening() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
+pub fn port(socket: &TcpListener) -> u16 {
+    socket.local_addr().unwrap().port()
+}
+
+/// Where a listener listens.
+pub fn address(socket: &TcpListener) -> Address {
+    match socket.local_addr().unwrap() {
+        SocketAddr::V4(v4) => Address::v4(v4.ip().octets(), v4.port()),
+        SocketAddr::V6(v6) => Address::v6(v6.ip().octets(), v6.port(), v6.scope_id()),
+    }
+}
+
+/// The words that announce a listener.
+pub fn listen_words(socket: &TcpListener) -> [u64; 6] {
+    let [a, b, c] = address(socket).to_words();
+    let cookie = rustix::net::sockopt::socket_cookie(socket).unwrap();
+    [a, b, c, cookie, 128, 0]
 }
 
 pub fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {

@@ -5,21 +5,30 @@ use core::sync::atomic::Ordering;
 
 use libc::c_int;
 use netchannel_abi::address::{Address, INET6};
+use netchannel_abi::directory;
 use netchannel_abi::link::side_flags;
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
 use super::{describe, publish, set_blocking, turn_into};
-use crate::listener::{Listener, Pending};
+use crate::link::LinkEnd;
+use crate::listener::{self, Listener, Named, Pending};
 use crate::socket::{self, Socket, header, status};
 use crate::table::Kind;
-use crate::{attach, epoll, names, options, renewal, sys};
+use crate::{attach, epoll, former_ports, names, options, renewal, sys};
 
 /// Makes a socket of a connection that waited. `Err` gives the errno of a failed accept, or 0 when
 /// the connection was unusable and the next one should be tried.
 pub fn accept(listening: &Socket, pending: Pending, flags: c_int) -> Result<(i32, Address), i32> {
-    let Pending { link, loan } = pending;
+    let Pending { link, loan, named } = pending;
     let shared = link.slot(loan.handle.index).ok_or(0)?;
+    if !is_credible(listening, link, &named) {
+        if let Some(header) = header() {
+            header.faults.fetch_add(1, Ordering::Relaxed);
+        }
+        listener::reset(&pending);
+        return Err(0);
+    }
     let close_on_exec = flags & libc::SOCK_CLOEXEC != 0;
     let Some(socket) = socket::allocate(Kind::Virtual, State::Virtual) else {
         attach::drop_kept(loan.anchor);
@@ -45,20 +54,7 @@ pub fn accept(listening: &Socket, pending: Pending, flags: c_int) -> Result<(i32
         .listener()
         .is_some_and(|listener| listener.address.family == INET6);
     let shown = |address: Address| if six { address.mapped() } else { address };
-    let (local, peer) = (shared.meta.server.load(), shared.meta.client.load());
-    // The peer names its own address: believe only one of this host, or the daemon.
-    let relayed = link.relayed.load(Ordering::Relaxed);
-    let credible =
-        relayed || attach::current().is_some_and(|attachment| names::is_local(attachment, &peer));
-    let peer = if credible {
-        peer
-    } else {
-        Address {
-            port: peer.port,
-            ..local
-        }
-    };
-    let (local, peer) = (shown(local), shown(peer));
+    let (local, peer) = (shown(named.local), shown(named.peer));
     let number = listening.entry.listener.load(Ordering::Relaxed);
     describe(&socket, link, loan, &local, &peer, number);
     options::inherit(listening, &socket);
@@ -74,6 +70,47 @@ pub fn accept(listening: &Socket, pending: Pending, flags: c_int) -> Result<(i32
         return Err(libc::EMFILE);
     }
     Ok((fd, peer))
+}
+
+/// Whether a client may have the addresses that it named: to a program they say who asks, and what was asked for. The daemon's relay
+/// has seen to that itself.
+fn is_credible(listening: &Socket, link: &LinkEnd, named: &Named) -> bool {
+    if link.relayed.load(Ordering::Relaxed) {
+        return true;
+    }
+    let (Some(attachment), Some(listener)) = (attach::current(), listening.listener()) else {
+        return false;
+    };
+    let own = listener.address.unmapped();
+    let (local, peer) = (named.local.unmapped(), named.peer.unmapped());
+    let is_meant = own.port == local.port
+        && if own.is_wildcard() {
+            names::is_local(attachment, &local)
+        } else {
+            own.family == local.family && own.bytes == local.bytes
+        };
+    let same_host = peer.family == local.family
+        && (peer.bytes == local.bytes || names::is_local(attachment, &peer));
+    is_meant && same_host && has_port(link, named)
+}
+
+/// Whether the client had the address that it named when it came, as the daemon says; or a former daemon, of a port that the present
+/// one has given to nobody. Programs of one user could as well trace each other: what they name is believed.
+fn has_port(link: &LinkEnd, named: &Named) -> bool {
+    let user = link.owner_word();
+    link.is_of_own_user()
+        || directory::is_owned(named.owner, user, &named.peer)
+        || named.owner == 0 && former_ports::were_owned(user, &named.peer)
+        || has_port_by_now(user, &named.peer)
+}
+
+/// The client may know of another daemon already, which gave it the port, while this process still has the former one's table.
+#[cold]
+fn has_port_by_now(user: u32, peer: &Address) -> bool {
+    attach::forget_if_gone();
+    renewal::follow();
+    attach::current()
+        .is_some_and(|own| directory::is_owned(names::owner_of_port(own, peer.port), user, peer))
 }
 
 /// Notes a connection the kernel accepted on our listener.

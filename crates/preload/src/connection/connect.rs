@@ -154,6 +154,14 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Option
     if to.family == INET6 {
         own = own.mapped();
     }
+    if let Some(bound) = &bound {
+        // An address that is not this host's, as a transparent proxy has, is the kernel's to vouch for.
+        let own = bound.is_wildcard()
+            || attach::current().is_some_and(|attachment| names::is_local(attachment, bound));
+        if !own || !ports::claim(fd) {
+            return None;
+        }
+    }
     match bound {
         Some(bound) if !bound.is_wildcard() => Some(bound),
         Some(bound) => Some(Address {

@@ -68,7 +68,7 @@ pub fn open(family: c_int, kind: c_int) -> Option<i32> {
 }
 
 /// Shows a socket under its descriptor.
-fn publish(fd: i32, socket: Socket) -> bool {
+pub fn publish(fd: i32, socket: Socket) -> bool {
     forget_unseen(fd);
     let _inside = gate::enter();
     socket.entry.descriptor.store(fd, Ordering::Relaxed);

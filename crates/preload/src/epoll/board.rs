@@ -46,8 +46,33 @@ impl Board {
     /// A board for at least this many members.
     pub fn new(least: usize) -> Option<Self> {
         let length = least.saturating_mul(2).clamp(1024, 1 << 20);
+        Self::map(length, libc::MAP_SHARED)
+    }
+
+    /// What it says now is this process's alone from now on. False where there is no memory for that: then it is as good as gone.
+    pub fn keep(&mut self) -> bool {
+        let Some(own) = Self::map(self.length, libc::MAP_PRIVATE) else {
+            return false;
+        };
+        let words = Self::bytes(self.length) / size_of::<AtomicU32>();
+        let all = |board: &Self| {
+            // SAFETY: the mapping has so many words, lives as long as its board, and is only touched by atomics.
+            unsafe { core::slice::from_raw_parts(board.head.as_ptr().cast::<AtomicU32>(), words) }
+        };
+        for (to, from) in all(&own).iter().zip(all(self)) {
+            let word = from.load(Ordering::Acquire);
+            // What nobody ever wrote stays a hole.
+            if word != 0 {
+                to.store(word, Ordering::Relaxed);
+            }
+        }
+        *self = own;
+        true
+    }
+
+    fn map(length: usize, kind: libc::c_int) -> Option<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let flags = kind | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let bytes = Self::bytes(length);
         // SAFETY: a new mapping at an address the kernel chooses.
         let mapped = unsafe {

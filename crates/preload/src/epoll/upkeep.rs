@@ -11,7 +11,7 @@ use crate::socket::Socket;
 use crate::table::{self, Kind};
 use crate::{attach, sys};
 
-fn memberships(socket: &Socket) -> Vec<Membership> {
+pub(super) fn memberships(socket: &Socket) -> Vec<Membership> {
     if !socket.has_memberships() {
         return Vec::new();
     }
@@ -21,7 +21,11 @@ fn memberships(socket: &Socket) -> Vec<Membership> {
 }
 
 /// The item of a membership, if it still is this socket's.
-fn item_of<'a>(state: &'a mut State, member: &Membership, socket: &Socket) -> Option<&'a mut Item> {
+pub(super) fn item_of<'a>(
+    state: &'a mut State,
+    member: &Membership,
+    socket: &Socket,
+) -> Option<&'a mut Item> {
     let item = state.items.get_mut(member.item as usize)?;
     let same = item.word.0 >> 8 == socket.word.0 >> 8;
     (item.alive && same).then_some(item)

@@ -5,7 +5,7 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 use super::lane;
 use crate::accepting::{self, Accepted};
 use crate::connection::{self, Connected};
-use crate::socket::{self, status};
+use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
 use crate::{class, names, options, real};
 
@@ -15,6 +15,11 @@ fn done(result: Result<(), i32>) -> c_int {
         Ok(()) => 0,
         Err(error) => real::fail(error),
     }
+}
+
+/// A socket that was virtual before the process became another user's.
+fn handed(fd: c_int) -> Option<Socket> {
+    socket::of(fd).filter(|socket| socket.has(status::HANDED))
 }
 
 hook! {
@@ -142,7 +147,11 @@ hook! {
 
     fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
         match lane(fd) {
-            None => real::getsockname(fd, address, length),
+            None if handed(fd).is_some() && address.is_null() => real::fail(libc::EFAULT),
+            None => match handed(fd) {
+                Some(socket) => done(names::write(&socket.entry.local.load(), address, length)),
+                None => real::getsockname(fd, address, length),
+            },
             Some(_) if address.is_null() => real::fail(libc::EFAULT),
             Some(lane) => done(names::write(&lane.socket.entry.local.load(), address, length)),
         }
@@ -150,7 +159,11 @@ hook! {
 
     fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
         match lane(fd) {
-            None => real::getpeername(fd, address, length),
+            None if handed(fd).is_some() && address.is_null() => real::fail(libc::EFAULT),
+            None => match handed(fd) {
+                Some(socket) => done(names::write(&socket.entry.peer.load(), address, length)),
+                None => real::getpeername(fd, address, length),
+            },
             Some(_) if address.is_null() => real::fail(libc::EFAULT),
             Some(lane) if lane.is_connecting() || lane.is_reset() => real::fail(libc::ENOTCONN),
             Some(lane) => done(names::write(&lane.socket.entry.peer.load(), address, length)),
@@ -166,6 +179,13 @@ hook! {
         match socket.word.kind() {
             _ if class::is_own(level) => done(class::set(&socket, fd, name, value, length)),
             Kind::Fresh | Kind::Virtual => {
+                done(options::set(&socket, fd, level, name, value, length))
+            }
+            _ if socket.has(status::HANDED) => {
+                if level == libc::SOL_SOCKET {
+                    // What a local socket knows, such as timeouts, acts on it.
+                    real::setsockopt(fd, level, name, value, length);
+                }
                 done(options::set(&socket, fd, level, name, value, length))
             }
             kind => {
@@ -188,7 +208,10 @@ hook! {
             Some(socket) if class::is_own(level) => {
                 done(class::get(&socket, name, value, length))
             }
-            Some(socket) if matches!(socket.word.kind(), Kind::Fresh | Kind::Virtual) => {
+            Some(socket)
+                if matches!(socket.word.kind(), Kind::Fresh | Kind::Virtual)
+                    || socket.has(status::HANDED) =>
+            {
                 done(options::get(&socket, fd, level, name, value, length))
             }
             _ => real::getsockopt(fd, level, name, value, length),

@@ -1,10 +1,11 @@
-//! Calls that concern each thread of a process by itself (credentials, filters of system calls), or that the kernel refuses to
+//! Calls that make a process another user's, and calls that concern each thread of a process by itself (other credentials, filters of system calls), or that the kernel refuses to
 //! a process that has several (namespaces): copy workers, which the program does not know of, end before. They are made anew,
 //! with what the program has become, when they are next of use.
 
 use libc::{c_char, c_int, c_long, c_ulong, c_void, gid_t, size_t, uid_t};
 
 use crate::copying::{never_again, without};
+use crate::users::{self, Change};
 use crate::{real, sys};
 
 /// Operations of `seccomp` that make a filter, and none that only asks.
@@ -24,12 +25,16 @@ enum Concern {
     None,
     /// It changes the calling thread only, or must be its process's only one.
     Thread,
+    /// It may make the process another user's.
+    Users(Change),
     /// From now on a system call may be the end.
     Filter,
 }
 
 /// Calls by number, as `syscall` makes them.
 pub(super) unsafe fn by_number(number: c_long, a: [usize; 6]) -> Option<c_long> {
+    // The kernel takes the lower half.
+    let user = |at: usize| a[at] as u32;
     let concern = match number {
         libc::SYS_seccomp if SETS_FILTER.contains(&a[0]) => Concern::Filter,
         #[expect(
@@ -37,11 +42,11 @@ pub(super) unsafe fn by_number(number: c_long, a: [usize; 6]) -> Option<c_long> 
             reason = "the kernel takes the lower half, too"
         )]
         libc::SYS_prctl => before_control(a[0] as u32 as c_int),
-        libc::SYS_setuid
-        | libc::SYS_setgid
-        | libc::SYS_setreuid
+        libc::SYS_setuid => Concern::Users(Change::All(user(0))),
+        libc::SYS_setreuid => Concern::Users(Change::Two(user(0), user(1))),
+        libc::SYS_setresuid => Concern::Users(Change::Three(user(0), user(1), user(2))),
+        libc::SYS_setgid
         | libc::SYS_setregid
-        | libc::SYS_setresuid
         | libc::SYS_setresgid
         | libc::SYS_setgroups
         | libc::SYS_capset
@@ -54,6 +59,7 @@ pub(super) unsafe fn by_number(number: c_long, a: [usize; 6]) -> Option<c_long> 
     let result = match concern {
         Concern::None => return None,
         Concern::Thread => without(call),
+        Concern::Users(change) => users::change(&change, call),
         Concern::Filter => {
             never_again();
             call()
@@ -67,7 +73,7 @@ pub(super) unsafe fn by_number(number: c_long, a: [usize; 6]) -> Option<c_long> 
 
 hook! {
     fn setuid(user: uid_t) -> c_int {
-        without(|| real::setuid(user))
+        users::change(&Change::All(user), || real::setuid(user))
     }
 
     fn setgid(group: gid_t) -> c_int {
@@ -75,7 +81,7 @@ hook! {
     }
 
     fn seteuid(user: uid_t) -> c_int {
-        without(|| real::seteuid(user))
+        users::change(&Change::Effective(user), || real::seteuid(user))
     }
 
     fn setegid(group: gid_t) -> c_int {
@@ -83,7 +89,7 @@ hook! {
     }
 
     fn setreuid(user: uid_t, effective: uid_t) -> c_int {
-        without(|| real::setreuid(user, effective))
+        users::change(&Change::Two(user, effective), || real::setreuid(user, effective))
     }
 
     fn setregid(group: gid_t, effective: gid_t) -> c_int {
@@ -91,7 +97,8 @@ hook! {
     }
 
     fn setresuid(user: uid_t, effective: uid_t, saved: uid_t) -> c_int {
-        without(|| real::setresuid(user, effective, saved))
+        let change = Change::Three(user, effective, saved);
+        users::change(&change, || real::setresuid(user, effective, saved))
     }
 
     fn setresgid(group: gid_t, effective: gid_t, saved: gid_t) -> c_int {
@@ -121,7 +128,7 @@ hook! {
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
         // The C library's has variable arguments, which come in the same places.
         match before_control(option) {
-            Concern::None => real::prctl(option, a, b, c, d),
+            Concern::None | Concern::Users(_) => real::prctl(option, a, b, c, d),
             Concern::Thread => without(|| real::prctl(option, a, b, c, d)),
             Concern::Filter => {
                 never_again();

@@ -11,6 +11,9 @@ use crate::connection::Progress;
 use crate::lock;
 use crate::socket::status;
 
+/// Of the flags of the receiving direction: the ring is read by [`LinkEnd::read_apart`](crate::link::LinkEnd::read_apart).
+const APART: u64 = 1;
+
 /// A ring to read from, and the sequence of the move that led to it.
 #[derive(Clone, Copy)]
 struct View {
@@ -107,7 +110,16 @@ impl Lane {
             };
             // SAFETY: the caller's promise; what is copied lies within `length`.
             let (step, copied) = unsafe {
-                if discard || peek {
+                if self.reads_apart(&view) && !discard {
+                    let step = room.min(STRIDE);
+                    let to = to.wrapping_add(done as usize);
+                    let copied = self.link.read_apart(ring, head, to, step);
+                    let copied = copied.unwrap_or_else(|| step - transfer(step).copy());
+                    if !peek && copied > 0 {
+                        publish(copied);
+                    }
+                    (step, copied)
+                } else if discard || peek {
                     let step = room.min(STRIDE);
                     let left = if discard { 0 } else { transfer(step).copy() };
                     if !peek {
@@ -189,11 +201,26 @@ impl Lane {
         self.follow(view, start, skip).is_some()
     }
 
+    /// Whether bytes are read without touching the ring they are in.
+    #[inline]
+    fn reads_apart(&self, view: &View) -> bool {
+        let receive = &self.socket.entry.receive;
+        receive.flags.load(Ordering::Relaxed) & APART != 0
+            // A peek has come to a ring that is not adopted yet.
+            || receive.switch_sequence.load(Ordering::Relaxed) != view.adopted
+    }
+
     /// Keeps the ring that reading has come to.
     #[inline]
     fn adopt(&self, view: View) {
         let receive = &self.socket.entry.receive;
         if receive.switch_sequence.load(Ordering::Relaxed) != view.adopted {
+            let apart = if self.link.may_touch(view.ring) {
+                0
+            } else {
+                APART
+            };
+            receive.flags.store(apart, Ordering::Relaxed);
             receive
                 .geometry
                 .store(view.ring.to_word(), Ordering::Relaxed);

@@ -6,7 +6,7 @@ use netchannel_shm::{Access, Region, Vacancy};
 
 use super::LinkEnd;
 use crate::lock::Lock;
-use crate::{attach, clock, foreign, sys};
+use crate::{attach, clock, foreign, mappings, sys};
 
 impl LinkEnd {
     fn drop_memory(&self) {
@@ -93,11 +93,30 @@ impl LinkEnd {
             (state.slots, state.free) = (Vec::new(), Vec::new());
             (state.bare, state.closing) = (Vec::new(), Vec::new());
         }
+        mappings::forget(&self.region);
+        self.touches_no_more();
         if let Some(vacancy) = self.region.vacate()
             && let Some(mut vacant) = VACANT.lock()
         {
             vacant.push(vacancy);
         }
+    }
+
+    /// This process is another user's: it has no part in the link any more, whatever its relatives go on with. Its memory goes with
+    /// all other memory that is shared.
+    fn forsake(&self) {
+        self.dead.store(true, Ordering::Release);
+        if let Some(mut state) = self.state.lock() {
+            for lent in &mut state.slots {
+                attach::drop_kept(core::mem::replace(&mut lent.anchor, -1));
+            }
+            state.free.clear();
+        }
+        self.channel.end();
+        self.drop_memory();
+        self.touches_no_more();
+        // Not for another link: a call of another thread may still be in this one.
+        self.vacated.store(true, Ordering::Release);
     }
 
     /// In a forked child: the pool and the channel stay the parent's. The memory stays while
@@ -121,9 +140,30 @@ impl LinkEnd {
 /// look at it; it is replaced by zero pages, and the next link takes its place.
 static VACANT: Lock<Vec<Vacancy>> = Lock::new(Vec::new());
 
-/// In a forked child no other thread holds the lock.
+/// Links whose memory this process has, also those of its parent.
+static ALL: Lock<Vec<&'static LinkEnd>> = Lock::new(Vec::new());
+
+/// A link is known from now on.
+pub(super) fn known(link: LinkEnd) -> &'static LinkEnd {
+    let link: &'static LinkEnd = Box::leak(Box::new(link));
+    mappings::note(&link.region);
+    if let Some(mut all) = ALL.lock() {
+        all.retain(|one| !one.vacated.load(Ordering::Relaxed));
+        all.push(link);
+    }
+    link
+}
+
+/// The process is another user's: it lets all links go. Their memory follows.
+pub fn forsake_all() {
+    let all = ALL.lock().map(|mut all| core::mem::take(&mut *all));
+    all.into_iter().flatten().for_each(LinkEnd::forsake);
+}
+
+/// In a forked child no other thread holds the locks.
 pub fn reset_in_child() {
     VACANT.reset();
+    ALL.reset();
 }
 
 pub(super) fn map(memory: i32, size: usize) -> Option<Region> {

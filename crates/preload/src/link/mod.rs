@@ -5,23 +5,25 @@
 //! connection between programs that know each other costs neither a new socket nor a question to
 //! the daemon.
 
+mod budget;
 mod ending;
 mod jobs;
 mod pool;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use netchannel_abi::directory;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{CELLS, Cell, Geometry, Header, Layout, Role, Side, Slot};
 use netchannel_ring::arena::Arena;
 use netchannel_ring::queue::{Consumer, Producer};
-use netchannel_shm::Region;
+use netchannel_shm::{Outside, Region};
 
 use crate::channel::Channel;
 use crate::lock::Lock;
 use crate::{attach, sys};
 
-pub use ending::reset_in_child;
+pub use ending::{forsake_all, reset_in_child};
 
 /// One end of a link. Never freed: a socket may still look at it.
 pub struct LinkEnd {
@@ -33,6 +35,8 @@ pub struct LinkEnd {
     pub layout: Layout,
     /// The shared memory.
     pub region: Region,
+    /// Device and inode of it: a number alone names nothing, since daemons follow each other.
+    pub identity: (u64, u64),
     /// The memfd, to hand connections on; kept while sockets of this process use the link.
     memory: AtomicI32,
     /// The link channel: doorbells, more anchors, and the news that the other process ended.
@@ -45,10 +49,14 @@ pub struct LinkEnd {
     pub dead: AtomicBool,
     /// (server) The daemon's relay is at the other end: the addresses it names are true.
     pub relayed: AtomicBool,
+    /// What the word of a port says that belongs to the user of the other end; 0 where that is not known.
+    user: AtomicU32,
     /// (server) Its first connection has not come yet.
     pub expecting: AtomicBool,
     /// Sockets of this process that use it.
     pub live: AtomicUsize,
+    /// What of the peer's arena is read in place.
+    touched: budget::Touched,
     /// Its memory was given back.
     vacated: AtomicBool,
     /// When the kernel was last asked whether the other process lives.
@@ -120,7 +128,7 @@ impl LinkEnd {
             descriptors.iter().for_each(|fd| sys::close(*fd));
             return None;
         };
-        let link: &'static Self = Box::leak(Box::new(link));
+        let link = ending::known(link);
         for (index, anchor) in anchors.iter().enumerate() {
             link.add_anchor(first + index, *anchor, true);
         }
@@ -141,7 +149,7 @@ impl LinkEnd {
             return None;
         };
         link.owner = 0;
-        Some(Box::leak(Box::new(link)))
+        Some(ending::known(link))
     }
 
     fn build(
@@ -151,16 +159,11 @@ impl LinkEnd {
         sizes: (u64, u64),
         descriptors: &[i32],
     ) -> Option<Self> {
-        let layout = Layout {
-            slots: usize::try_from(sizes.0).ok()?,
-            arena: usize::try_from(sizes.1).ok()?,
-        };
-        if !layout.is_valid() {
-            return None;
-        }
+        let layout = layout(sizes)?;
         let [memory, channel, ..] = *descriptors else {
             return None;
         };
+        let identity = identity(sizes, memory)?;
         let region = ending::map(memory, layout.size())?;
         let header: &Header = region.at(0)?;
         if header.magic.load(Ordering::Relaxed) != netchannel_abi::link::MAGIC
@@ -182,14 +185,17 @@ impl LinkEnd {
             role,
             layout,
             region,
+            identity,
             memory: AtomicI32::new(attach::keep(memory)),
             channel: Channel::new(channel),
             listener,
             owner: attach::process(),
             dead: AtomicBool::new(false),
             relayed: AtomicBool::new(false),
+            user: AtomicU32::new(0),
             expecting: AtomicBool::new(false),
             live: AtomicUsize::new(0),
+            touched: budget::Touched::new(),
             vacated: AtomicBool::new(false),
             checked: AtomicU64::new(0),
             pooled: AtomicUsize::new(0),
@@ -197,6 +203,27 @@ impl LinkEnd {
             reading: Lock::new(()),
             state: Lock::new(state),
         })
+    }
+
+    /// What the daemon said of the other end: whether it is the daemon's relay, and else the user of the program, or of all the programs
+    /// that it may be.
+    pub fn is_from(&self, relay: bool, user: u64) {
+        // All ones where the daemon has forgotten the link: it may have said so before.
+        let word = u32::try_from(user).map_or(0, directory::owner_word);
+        if word != 0 {
+            self.user.store(word, Ordering::Relaxed);
+        }
+        self.relayed.store(relay, Ordering::Relaxed);
+    }
+
+    /// User of the other end, where a daemon has said it.
+    pub fn user(&self) -> Option<u32> {
+        self.owner_word().checked_sub(1)
+    }
+
+    /// What the word of a port says that belongs to that user.
+    pub fn owner_word(&self) -> u32 {
+        self.user.load(Ordering::Relaxed)
     }
 
     /// The number of the link channel, -1 after the end of the link.
@@ -285,6 +312,20 @@ impl LinkEnd {
     pub fn return_cell(&self, index: usize) {
         self.cells.fetch_and(!(1 << index), Ordering::AcqRel);
     }
+}
+
+fn layout(sizes: (u64, u64)) -> Option<Layout> {
+    let layout = Layout {
+        slots: usize::try_from(sizes.0).ok()?,
+        arena: usize::try_from(sizes.1).ok()?,
+    };
+    layout.is_valid().then_some(layout)
+}
+
+/// Which memory it is that was sent as that of a link.
+pub fn identity(sizes: (u64, u64), memory: i32) -> Option<(u64, u64)> {
+    let sent = Outside::admit(memory, layout(sizes)?.size());
+    sent.ok().map(|sent| sent.identity())
 }
 
 /// Sets this side's words up for a new connection.

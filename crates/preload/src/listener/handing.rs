@@ -61,6 +61,8 @@ impl Listener {
         words[1] = u64::from(self.number());
         words[2] = u64::from(pending.loan.handle.index);
         words[3] = u64::from(to_next_image);
+        // As the daemon said it that made the link; another one does not know.
+        words[4] = pending.link.user().map_or(u64::MAX, u64::from);
         // A connection that came without its link's channel goes on with another's.
         let spare = if pending.link.is_own() && pending.link.is_alive() {
             None
@@ -84,7 +86,7 @@ impl Listener {
 }
 
 /// Resets a connection that nobody will accept.
-pub(super) fn reset(pending: &Pending) {
+pub fn reset(pending: &Pending) {
     let Some(slot) = pending.link.slot(pending.loan.handle.index) else {
         return;
     };
@@ -140,12 +142,28 @@ pub fn withdraw(listener: &'static Listener) {
 /// Before an exec: what waits to be accepted is left for the next image. The links end with this
 /// one, so nobody may announce anything on them any more.
 pub fn hand_over() {
+    end_links(true);
+}
+
+/// Before the process becomes another user's, and leaves its links: what waits to be accepted is left for whoever accepts next.
+pub fn hand_on_everything() {
+    let waits = |listener: &&'static Listener| listener.pending.any();
+    let any = REGISTRY.lock().is_some_and(|registry| {
+        !registry.servers.is_empty() || registry.listeners.iter().any(waits)
+    });
+    if any {
+        // To all who have the listener, this process too.
+        end_links(true);
+    }
+}
+
+fn end_links(to_next_image: bool) {
     clear_links(
         |_| true,
         || {
             let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
             for listener in listeners.into_iter().flatten() {
-                listener.hand_on_all(true);
+                listener.hand_on_all(to_next_image);
             }
         },
     );

@@ -33,7 +33,9 @@ pub fn poll_jobs() {
             continue;
         }
         link.take_jobs(|number, loan| {
-            let pending = Pending { link, loan };
+            let Some(pending) = Pending::new(link, loan) else {
+                return;
+            };
             match registry
                 .listeners
                 .iter()
@@ -153,6 +155,7 @@ fn make_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
     let sizes = (answer.words[1], answer.words[2]);
     let (link, of) = (answer.words[0], target.link());
     let link = LinkEnd::adopt(Role::Client, link, of, sizes, 0, fds).ok_or(libc::EPROTO)?;
+    link.is_from(false, answer.words[4]);
     let mut registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
     registry.clients.retain(|link| link.is_alive());
     registry.clients.push(link);
@@ -167,8 +170,11 @@ fn forget_ended_links() {
     registry.clients.retain(|link| link.check());
 }
 
-/// A link of this process by its number.
-pub fn own_link(role: Role, number: u64) -> Option<&'static LinkEnd> {
+/// The first link of this process that is `wanted`.
+pub fn own_link(
+    role: Role,
+    wanted: impl Fn(&&'static LinkEnd) -> bool,
+) -> Option<&'static LinkEnd> {
     let registry = REGISTRY.lock()?;
     let list = if role == Role::Client {
         &registry.clients
@@ -177,7 +183,23 @@ pub fn own_link(role: Role, number: u64) -> Option<&'static LinkEnd> {
     };
     list.iter()
         .copied()
-        .find(|link| link.number == number && link.is_own())
+        .find(|link| link.is_own() && wanted(link))
+}
+
+/// No more connections are made over the links there are; those over them go on.
+pub fn end_client_links() {
+    let links = REGISTRY
+        .lock()
+        .map(|mut registry| core::mem::take(&mut registry.clients));
+    links.into_iter().flatten().for_each(LinkEnd::fail);
+}
+
+/// This process is another user's: its links are given up.
+pub fn forsake_links() {
+    if let Some(mut registry) = REGISTRY.lock() {
+        registry.clients.clear();
+        registry.servers.clear();
+    }
 }
 
 /// The numbers of the listeners this process holds.

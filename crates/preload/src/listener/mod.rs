@@ -12,6 +12,7 @@ use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::Role;
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation, listen_flags};
+use netchannel_abi::program::RELAY;
 
 use crate::bell::Bell;
 use crate::channel::Channel;
@@ -23,10 +24,10 @@ use crate::{attach, foreign, limits, names, sys};
 use links::REGISTRY;
 use waiting::Waiting;
 
-pub use handing::{hand_over, withdraw};
+pub use handing::{hand_on_everything, hand_over, reset, withdraw};
 pub use links::{
-    client_link, listen_for_jobs, loops, numbers, own_link, poll_jobs, read_channels, relocate,
-    reset_in_child, server_links,
+    client_link, end_client_links, forsake_links, listen_for_jobs, loops, numbers, own_link,
+    poll_jobs, read_channels, relocate, reset_in_child, server_links,
 };
 pub use renewal::announce_again;
 
@@ -37,6 +38,30 @@ pub struct Pending {
     pub link: &'static LinkEnd,
     /// Its slot and anchor.
     pub loan: Loan,
+    /// What the client named when it came; it may write other addresses any time.
+    pub named: Named,
+}
+
+/// The addresses of a connection as the client named them.
+#[derive(Clone, Copy)]
+pub struct Named {
+    /// The listener's.
+    pub local: Address,
+    /// The client's.
+    pub peer: Address,
+    /// Whose port that was then, see [`names::owner_of_port`].
+    pub owner: u64,
+}
+
+impl Pending {
+    /// A connection that has just come.
+    fn new(link: &'static LinkEnd, loan: Loan) -> Option<Self> {
+        let slot = link.slot(loan.handle.index)?;
+        let (local, peer) = (slot.meta.server.load(), slot.meta.client.load());
+        let owner = attach::current().map_or(0, |own| names::owner_of_port(own, peer.port));
+        let named = Named { local, peer, owner };
+        Some(Self { link, loan, named })
+    }
 }
 
 /// Connections of the kernel's that are taken before virtual ones at first.
@@ -79,7 +104,9 @@ impl Listener {
     pub fn register(fd: i32, backlog: i32) -> Option<&'static Self> {
         attach::ensure()?;
         let address = names::of_kernel(fd, false)?;
-        let (number, channel) = Self::announce(fd, &address, backlog, false)?;
+        // Another user may have made it: then the socket proves it.
+        let announce = |shown| Self::announce(fd, &address, backlog, shown);
+        let (number, channel) = announce(false).or_else(|| announce(true))?;
         let made: &'static Self = Box::leak(Box::new(Self {
             number: AtomicU32::new(number),
             former: Lock::new(Vec::new()),
@@ -284,7 +311,7 @@ impl Listener {
         let sizes = (words[2], words[3]);
         let link = LinkEnd::adopt(Role::Server, words[0], self.number(), sizes, first, fds);
         let Some(link) = link else { return false };
-        link.relayed.store(is_relay(words), Ordering::Relaxed);
+        link.is_from(words[5] == u64::from(RELAY), words[8]);
         link.expecting.store(true, Ordering::Relaxed);
         if let Some(mut registry) = REGISTRY.lock() {
             registry.servers.retain(|link| link.is_alive());
@@ -302,10 +329,15 @@ impl Listener {
         };
         sys::close(channel);
         let sizes = (words[2], words[3]);
-        let index = u32::try_from(slot).ok()?;
-        let link = foreign::link(Role::Server, words[0], self.number(), sizes, memory)?;
-        link.relayed.store(is_relay(words), Ordering::Relaxed);
-        let shared = link.slot(index)?;
+        let index = u32::try_from(slot).unwrap_or(u32::MAX);
+        let link = foreign::link(Role::Server, words[0], self.number(), sizes, memory);
+        let Some((link, shared)) = link.and_then(|link| Some((link, link.slot(index)?))) else {
+            // The other end sees a reset.
+            link.inspect(|link| link.used_less());
+            sys::close(anchor);
+            return None;
+        };
+        link.is_from(words[5] == u64::from(RELAY), words[8]);
         let generation = shared.client.generation.load(Ordering::Acquire);
         reset_side(
             &shared.server,
@@ -319,7 +351,7 @@ impl Listener {
             anchor: attach::keep(anchor),
             nonblocking,
         };
-        self.push(Pending { link, loan });
+        self.push(Pending::new(link, loan)?);
         Some(())
     }
 
@@ -341,11 +373,6 @@ impl Listener {
 
 fn leaked(channel: i32) -> &'static Channel {
     Box::leak(Box::new(Channel::new(channel)))
-}
-
-/// Whether an offer is of a link from the daemon's relay.
-fn is_relay(words: &[u64; 14]) -> bool {
-    words[5] == u64::from(netchannel_abi::program::RELAY)
 }
 
 /// Whether the kernel's connection is to be taken first this time; `waits` says whether there is one.

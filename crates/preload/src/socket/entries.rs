@@ -1,8 +1,9 @@
 //! The entries of the region: taken, and given back.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use netchannel_abi::program::{Direction, Header, SocketEntry, State};
+use netchannel_abi::program::{self, Direction, Header, SocketEntry, State};
+use netchannel_shm::Region;
 
 use super::{Socket, entry, header, local, reset_local};
 use crate::table::{Kind, Word};
@@ -71,6 +72,52 @@ pub(super) fn clear(direction: &Direction) {
     direction.switch_sequence.store(0, Ordering::Relaxed);
     direction.limit.store(0, Ordering::Relaxed);
     direction.flags.store(0, Ordering::Relaxed);
+}
+
+/// Fills a region with copies of the entries in use that this process alone will hold from now on; all others are free.
+pub fn copy_into(region: &Region, used: &[usize]) -> Option<()> {
+    let own = attach::current()?;
+    let from: &Header = own.region.at(0)?;
+    let to: &Header = region.at(0)?;
+    to.layout_hash
+        .store(from.layout_hash.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.entries
+        .store(from.entries.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.magic
+        .store(from.magic.load(Ordering::Relaxed), Ordering::Release);
+    let first_unused = used.iter().max().map_or(0, |last| last + 1);
+    to.high_water
+        .store(u32::try_from(first_unused).ok()?, Ordering::Relaxed);
+    const WORDS: usize = size_of::<SocketEntry>() / size_of::<AtomicU64>();
+    for index in (0..first_unused).rev() {
+        let offset = program::ENTRIES_OFFSET + index * size_of::<SocketEntry>();
+        let entry: &SocketEntry = region.at(offset)?;
+        if !used.contains(&index) {
+            free_entry(to, index, entry);
+            continue;
+        }
+        let words = |region: &Region| region.slice::<AtomicU64>(offset, WORDS).map(<[_]>::as_ptr);
+        let (copy, source) = (words(region)?, words(own.region)?);
+        for word in 0..WORDS {
+            // SAFETY: both slices have so many words, in mappings that live on meanwhile.
+            unsafe {
+                (*copy.add(word)).store(
+                    (*source.add(word)).load(Ordering::Relaxed),
+                    Ordering::Relaxed,
+                )
+            };
+        }
+        entry.references.store(1, Ordering::Relaxed);
+        entry.process.store(attach::process(), Ordering::Relaxed);
+        for lock in [
+            &entry.transmit.lock,
+            &entry.receive.lock,
+            &entry.anchor_lock,
+        ] {
+            lock.store(0, Ordering::Relaxed);
+        }
+    }
+    Some(())
 }
 
 fn take_free(header: &Header) -> Option<usize> {

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 use netchannel_abi::program::{self, Header, SocketEntry};
 use netchannel_abi::reason::Reason;
 
-pub use entries::{allocate, free_entry};
+pub use entries::{allocate, copy_into, free_entry};
 pub use holding::Left;
 
 use crate::epoll::Membership;
@@ -55,6 +55,9 @@ pub mod status {
     pub const REFUSED: u32 = 1 << 15;
     /// `O_ASYNC`: a token must come for every piece of news, as it raises the signal.
     pub const ASYNC: u32 = 1 << 16;
+    /// It was virtual before the process became another user's: the kernel's socket behind it is a local one, whose other end a process
+    /// of the former user serves. Names and options are answered as before.
+    pub const HANDED: u32 = 1 << 17;
 }
 
 /// What this process alone keeps of a socket. All zero is a valid empty one.

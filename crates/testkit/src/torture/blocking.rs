@@ -14,7 +14,7 @@ use crate::script::{Ending, Role, Script};
 use crate::{STOP, accept_script, open};
 
 /// Runs one end of a connection to its end.
-fn run(socket: Descriptor, script: Script, role: Role) {
+pub fn run(socket: Descriptor, script: Script, role: Role) {
     let sending = thread::spawn(move || send(socket, &script, role));
     if !script.aborts(role) {
         receive(socket, &script, role);

@@ -12,6 +12,7 @@ mod hostile;
 mod killer;
 mod readiness;
 mod script;
+mod users;
 mod witness;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -36,6 +37,8 @@ const USAGE: &str = "usage:
                      bytes between two hosts, over kernel TCP without a program
   torture faults [OPTIONS] [--netchannel PROGRAM] [--only NAME]
                      bytes between two hosts while channels are killed, the cable is out, a daemon dies
+  torture users [OPTIONS] [--netchannel PROGRAM] [--only PART]
+                     as root: three users under root's daemon, one of them hostile
 options:
   --seed N           what is drawn from (default: the time; it is printed)
   --seconds N        how long (default 10)
@@ -70,6 +73,8 @@ struct Options {
     milliseconds: u64,
     /// How long connections may stand still.
     patience: Duration,
+    /// Which of several users, or programs, one is.
+    index: usize,
 }
 
 fn parse(arguments: &[String]) -> Result<Options, String> {
@@ -87,6 +92,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
         milliseconds: 0,
         patience: PATIENCE,
+        index: 0,
     };
     let mut rest = arguments.iter();
     while let Some(word) = rest.next() {
@@ -115,6 +121,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
                     .map_err(|_| format!("{value} is no address"))?
             }
             "--milliseconds" => options.milliseconds = number()?,
+            "--index" => options.index = usize::try_from(number()?).unwrap_or(0),
             "--patience" => options.patience = Duration::from_secs(number()?),
             "--family" if value == "v4" => options.family = Some(Family::V4),
             "--family" if value == "v6" => options.family = Some(Family::V6),
@@ -176,6 +183,8 @@ fn main() {
     match command.as_str() {
         "between" => std::process::exit(between::run(&options, &modes, &families)),
         "faults" => std::process::exit(faults::run(&options)),
+        "users" => std::process::exit(users::run(&options)),
+        "users-hostile" => return users::hostile::run(&options),
         "witness" => return witness::run(&witness, options.address),
         _ => {}
     }
@@ -195,13 +204,22 @@ fn main() {
         }
         "killer" => killer::run(&options),
         "hostile" => hostile::run(&options),
+        "users-serve" => without_watchdog(|| users::serve(&options)),
+        "users-drive" => without_watchdog(|| users::drive(&options)),
+        "users-visit" => without_watchdog(|| users::visit(&options)),
         "serve" => between::serve(&options, modes[0], duration),
         "drive" => {
             let sum = ends::drive(options.address, &options, modes[0], duration);
             println!("PASS {}, seed {}, {sum}", modes[0].name(), options.seed);
         }
-        _ => usage("say bytes, killer, hostile, between or faults"),
+        _ => usage("say bytes, killer, hostile, between, faults or users"),
     }
+}
+
+/// Runs what somebody else watches.
+fn without_watchdog(work: impl FnOnce()) {
+    sys::alarm(0);
+    work();
 }
 
 fn usage(text: &str) -> ! {

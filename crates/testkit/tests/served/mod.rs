@@ -10,7 +10,7 @@ use netchannel_testkit::runner::{PrivateDaemon, find_netchannel};
 use serde_json::Value;
 
 /// Names the part that a subject plays.
-const SUBJECT: &str = "NETCHANNEL_TEST_SUBJECT";
+pub const SUBJECT: &str = "NETCHANNEL_TEST_SUBJECT";
 
 /// The part this process plays; nothing in the test itself.
 pub fn part() -> Option<String> {
@@ -68,9 +68,15 @@ impl Served {
 
     /// Ends of virtual connections that the daemon shows.
     pub fn connections(&self) -> usize {
+        self.connections_of(|_| true)
+    }
+
+    /// Those that some process has.
+    pub fn connections_of(&self, wanted: impl Fn(&Value) -> bool) -> usize {
         let shown = self.ask(&["ss"]);
         let sockets = shown.as_array().or_else(|| shown["sockets"].as_array());
-        let is_virtual = |socket: &&Value| socket["path"] == "virtual";
+        let is_virtual =
+            |socket: &&Value| socket["path"] == "virtual" && wanted(&socket["process"]);
         sockets.unwrap().iter().filter(is_virtual).count()
     }
 }

@@ -13,8 +13,10 @@ mod losses;
 mod policies;
 mod speed;
 mod streams;
+mod waiting;
 
-use super::{Command, Hosts, LineId, Peer, Report, Rules, Terms, ip};
+use super::{Command, Hosts, LineId, Listed, Peer, Report, Rules, Terms, ip};
+use crate::published_ports::PublishedPorts;
 use crate::relay::anchor::Count;
 use crate::relay::lane::Lane;
 use crate::relay::link::LinkEnd;
@@ -22,6 +24,7 @@ use crate::relay::tests::{LAYOUT, read, take, write};
 use crate::relay::{self, Ask, Parts};
 use crate::{memory, packet};
 use netchannel_abi::class;
+use netchannel_abi::directory;
 use netchannel_abi::link::{Role, side_flags};
 use netchannel_scheduler::{ChannelId, Class};
 use netchannel_wire::Address;
@@ -34,6 +37,9 @@ use std::time::{Duration, Instant};
 
 const CLIENT: Address = Address::v4([10, 9, 0, 1], 40000);
 const SERVER: Address = Address::v4([10, 9, 0, 2], 80);
+/// User of the connecting programs, and a port of another one's.
+const USER: u32 = 1001;
+const OTHERS: u16 = 40001;
 /// Number of the listener at its host, and at the other.
 const LISTENER: u32 = 3;
 const THERE: u32 = 9;
@@ -42,6 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const MANNER: relay::Manner = relay::Manner {
     shared: false,
     backlog: 4096,
+    address: Some(SERVER),
 };
 
 const TERMS: Terms = Terms {
@@ -77,6 +84,7 @@ fn parts(number: u64, role: Role, memory: &OwnedFd, channel: OwnedFd) -> Parts {
         memory: memory.try_clone().unwrap(),
         channel,
         anchors: Vec::new(),
+        user: Some(USER),
     }
 }
 
@@ -94,8 +102,18 @@ fn rules(peer: Address, own: Address) -> Rules {
     }
 }
 
+/// The clients' port is their user's.
+fn owners() -> PublishedPorts {
+    let (_, region) = memory::published(c"directory", directory::SIZE).unwrap();
+    let owners = PublishedPorts::new(Arc::new(region));
+    owners.set(CLIENT.port, u64::from(directory::owner_word(USER)));
+    owners.set(OTHERS, u64::from(directory::owner_word(USER + 1)));
+    owners
+}
+
 fn start(workers: Option<usize>) -> Hosts {
-    Hosts::start(&netchannel_scheduler::Settings::default(), workers).unwrap()
+    let settings = netchannel_scheduler::Settings::default();
+    Hosts::start(&settings, workers, owners()).unwrap()
 }
 
 /// Both ends of a new link.
@@ -140,8 +158,11 @@ impl World {
         let (keep, _) = packet::owned_pair(SocketType::SEQPACKET).unwrap();
         hosts[0].tell(Command::Listener {
             number: THERE,
-            peer: Arc::clone(&peers[0]),
-            theirs: LISTENER,
+            listed: Listed {
+                peer: Arc::clone(&peers[0]),
+                theirs: LISTENER,
+                address: SERVER,
+            },
         });
         let mut world = Self {
             hosts,

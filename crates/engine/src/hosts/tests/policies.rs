@@ -22,7 +22,7 @@ fn run(class: u8) -> class::Hints {
 
 /// The one connection of a host, and of the other.
 fn both(world: &World) -> Option<[Sight; 2]> {
-    let one = |peer: &Arc<Peer>| peer.sights().pop();
+    let one = |peer: &Arc<Peer>| peer.sights(0, usize::MAX).0.pop();
     Some([one(&world.peers[0])?, one(&world.peers[1])?])
 }
 
@@ -170,7 +170,7 @@ fn many_workers_share_sockets_and_channels() {
             world.carry(server, client, &pattern(1_000_000 + round, 4));
         }
     }
-    let sights = world.peers[0].sights();
+    let sights = world.peers[0].sights(0, usize::MAX).0;
     let mut workers: Vec<usize> = sights.iter().map(|one| one.worker).collect();
     workers.sort_unstable();
     assert_eq!(workers, [1, 1, 2, 2, 3, 3]);

@@ -13,6 +13,7 @@ use super::service::{Ask, Command, Inbox, Mailbox, Ticket};
 use super::targets::Targets;
 use crate::faults::Faults;
 use crate::locals;
+use crate::published_ports::PublishedPorts;
 use netchannel_abi::address::Address;
 use netchannel_abi::link::{Role, side_flags};
 use rustix::io::Errno;
@@ -69,8 +70,8 @@ pub struct Local {
     by_slot: Vec<Vec<usize>>,
     queue: VecDeque<usize>,
     targets: Targets,
-    retries: VecDeque<(Instant, Ticket)>,
     count: Arc<Count>,
+    owners: PublishedPorts,
     faults: Faults,
 }
 
@@ -83,6 +84,7 @@ impl Local {
         inbox: Inbox<Command>,
         asks: Mailbox<Ask>,
         count: Arc<Count>,
+        owners: PublishedPorts,
     ) -> Result<Self, Errno> {
         let cells = Cells::new()?;
         cells.watch_own(&inbox, INBOX)?;
@@ -96,8 +98,8 @@ impl Local {
             by_slot: Vec::new(),
             queue: VecDeque::new(),
             targets: Targets::default(),
-            retries: VecDeque::new(),
             count,
+            owners,
             faults: Faults::default(),
         })
     }
@@ -108,7 +110,7 @@ impl Local {
         loop {
             self.cells.look(&mut news);
             if news.is_empty() && self.queue.is_empty() {
-                let until = self.retries.front().map(|(until, _)| *until);
+                let until = self.targets.next_retry();
                 self.cells.sleep(&mut news, until);
             }
             for one in news.drain(..) {
@@ -169,6 +171,10 @@ impl Local {
         };
         let slot = opened.loan.handle.index;
         let mut lane = Lane::accepted(&end, opened.loan).of_daemon();
+        let owned = |user| self.owners.allows(&opened.client, user);
+        if !end.user().is_some_and(owned) {
+            return lane.refuse(Errno::ADDRNOTAVAIL.raw_os_error().unsigned_abs());
+        }
         let wanted = Wanted {
             listener: opened.listener,
             client: locals::true_client(opened.client, &opened.server),

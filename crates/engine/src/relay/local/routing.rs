@@ -7,7 +7,7 @@ use crate::relay::cells::Key;
 use crate::relay::lane::Lane;
 use crate::relay::link::{LinkEnd, Loan};
 use crate::relay::pair::Pair;
-use crate::relay::service::{Ask, Manner, Ticket};
+use crate::relay::service::{ASTRAY, Ask, Manner, Ticket};
 use crate::relay::targets::Choice;
 use netchannel_abi::link::side_flags;
 use rustix::io::Errno;
@@ -15,8 +15,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A listener whose backlog is full is asked again after this.
-const RETRY: Duration = Duration::from_millis(20);
 /// So long a full backlog is waited for, about as long as TCP does.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -40,6 +38,9 @@ impl Local {
             let known = connections.get(ticket.number).and_then(Option::as_ref);
             known.is_some_and(|known| known.stamp == ticket.stamp && known.is_unaccepted())
         };
+        if !self.targets.is_at(listener, &wanted.server) {
+            return self.refuse(ticket, Errno::CONNREFUSED);
+        }
         if self.targets.is_full(listener, Instant::now(), waits) {
             return self.fail(ticket, Errno::AGAIN);
         }
@@ -94,9 +95,15 @@ impl Local {
     fn go_on(
         &mut self,
         listener: u32,
-        waiting: impl Iterator<Item = Ticket>,
-        answer: Result<(), Errno>,
+        mut waiting: impl Iterator<Item = Ticket>,
+        mut answer: Result<(), Errno>,
     ) {
+        if answer == Err(ASTRAY) {
+            if let Some(asker) = waiting.next() {
+                self.refuse(asker, Errno::CONNREFUSED);
+            }
+            answer = Ok(());
+        }
         if answer == Err(Errno::CONNREFUSED) {
             self.on_gone(listener);
         }
@@ -112,9 +119,12 @@ impl Local {
     pub(super) fn on_moved(&mut self, from: u32, to: u32) {
         let waiting = self.targets.answered(from);
         self.on_gone(from);
+        let asker = waiting.first().and_then(|ticket| self.wanted(*ticket));
         for ticket in waiting {
+            // What is at the address of the one for which CoreEngine was asked need not be at the others'.
             if let Some(connection) = self.connection_mut(ticket)
                 && let State::Pending(_, wanted) = &mut connection.state
+                && asker.is_some_and(|asker| asker.server == wanted.server)
             {
                 wanted.listener = to;
             }
@@ -126,7 +136,11 @@ impl Local {
         for ticket in self.targets.answered(listener) {
             self.refuse(ticket, Errno::CONNREFUSED);
         }
-        for key in self.targets.remove(listener) {
+        let (links, crowd) = self.targets.remove(listener);
+        for ticket in crowd {
+            self.refuse(ticket, Errno::CONNREFUSED);
+        }
+        for key in links {
             self.on_ended(key);
         }
     }
@@ -260,7 +274,7 @@ impl Local {
         // A full backlog: TCP would say it again too.
         let now = Instant::now();
         if errno == Errno::AGAIN && now.duration_since(wanted.since) < PATIENCE {
-            self.retries.push_back((now + RETRY, ticket));
+            self.targets.wait_for_room(wanted.listener, ticket, now);
         } else if errno == Errno::AGAIN {
             self.refuse(ticket, Errno::TIMEDOUT);
         } else {
@@ -268,13 +282,17 @@ impl Local {
         }
     }
 
+    /// Leads on those that wait for room at a listener, until there is none.
     pub(super) fn retry(&mut self) {
         let now = Instant::now();
-        while let Some((until, ticket)) = self.retries.front().copied()
-            && until <= now
-        {
-            self.retries.pop_front();
-            self.route(ticket);
+        while let Some((listener, mut crowd)) = self.targets.take_crowd(now) {
+            while let Some(ticket) = crowd.pop_front() {
+                self.route(ticket);
+                if self.targets.is_crowded(listener) {
+                    self.targets.put_back(listener, crowd);
+                    break;
+                }
+            }
         }
     }
 

@@ -87,7 +87,10 @@ fn wrong_jobs_end_the_link() {
         // A good one first, so that anchors are there.
         let (one, other) = connect(&client, &server);
         push(&client, bad);
-        assert_eq!(server.take_jobs(|_| panic!("{bad:?}")), Err(Fault));
+        assert_eq!(
+            server.take_jobs(QUEUE_CAPACITY, |_| panic!("{bad:?}")),
+            Err(Fault)
+        );
         assert!(!server.is_alive());
         // Others go on.
         let (mut one, mut other) = (one, other);
@@ -97,11 +100,17 @@ fn wrong_jobs_end_the_link() {
     let (client, server) = link();
     let (one, _other) = connect(&client, &server);
     push(&client, one.handle());
-    assert_eq!(server.take_jobs(|_| panic!("twice")), Err(Fault));
+    assert_eq!(
+        server.take_jobs(QUEUE_CAPACITY, |_| panic!("twice")),
+        Err(Fault)
+    );
     let (client, server) = link();
     let queue: &QueueIndices = client.region.at(client.layout.queue(Role::Client)).unwrap();
     queue.tail.store(5000, Ordering::Relaxed);
-    assert_eq!(server.take_jobs(|_| panic!("none")), Err(Fault));
+    assert_eq!(
+        server.take_jobs(QUEUE_CAPACITY, |_| panic!("none")),
+        Err(Fault)
+    );
 }
 
 #[test]
@@ -153,4 +162,16 @@ fn any_word_at_any_time_is_survived() {
         }
         other.close(random.below(2) == 0);
     }
+}
+
+#[test]
+fn a_program_that_announces_without_end_gets_its_turn_and_no_more() {
+    let (client, server) = link();
+    let lanes: Vec<Lane> = (0..LAYOUT.slots).map(|_| dial(&client)).collect();
+    let mut opened = Vec::new();
+    server.take_jobs(20, |one| opened.push(one)).unwrap();
+    assert!((20..=52).contains(&opened.len()), "{}", opened.len());
+    assert!(server.has_jobs());
+    opened.extend(take(&server));
+    assert_eq!(opened.len(), lanes.len());
 }

@@ -9,6 +9,7 @@
 )]
 
 mod cells;
+mod claims;
 mod hostile;
 mod lanes;
 mod pairs;
@@ -20,7 +21,7 @@ use super::lane::Lane;
 use super::link::LinkEnd;
 use crate::{memory, packet};
 use netchannel_abi::address::Address;
-use netchannel_abi::link::{Layout, Role};
+use netchannel_abi::link::{Layout, QUEUE_CAPACITY, Role};
 use netchannel_shm::run::transfer;
 use netchannel_shm::{Room, Run};
 use rustix::net::SocketType;
@@ -31,8 +32,8 @@ pub(crate) const LAYOUT: Layout = Layout {
     arena: 1 << 24,
 };
 
-/// The client's and the server's end of a new link.
-fn link() -> (Arc<LinkEnd>, Arc<LinkEnd>) {
+/// The parts of the client's and the server's end of a new link, whose client is a program of `user`.
+fn parts(user: Option<u32>) -> (Parts, Parts) {
     let memory = memory::link(LAYOUT, 7).unwrap();
     let (one, other) = packet::owned_pair(SocketType::SEQPACKET).unwrap();
     let end = |role, channel| Parts {
@@ -42,10 +43,17 @@ fn link() -> (Arc<LinkEnd>, Arc<LinkEnd>) {
         memory: memory.try_clone().unwrap(),
         channel,
         anchors: Vec::new(),
+        user,
     };
+    (end(Role::Client, one), end(Role::Server, other))
+}
+
+/// The client's and the server's end of a new link.
+fn link() -> (Arc<LinkEnd>, Arc<LinkEnd>) {
+    let (client, server) = parts(None);
     let count = Arc::new(Count::new(1000));
-    let client = LinkEnd::new(end(Role::Client, one), &count).unwrap();
-    let server = LinkEnd::new(end(Role::Server, other), &count).unwrap();
+    let client = LinkEnd::new(client, &count).unwrap();
+    let server = LinkEnd::new(server, &count).unwrap();
     (Arc::new(client), Arc::new(server))
 }
 
@@ -63,7 +71,9 @@ fn dial(client: &Arc<LinkEnd>) -> Lane {
 /// Takes what was announced.
 pub(crate) fn take(server: &Arc<LinkEnd>) -> Vec<Opened> {
     let mut opened = Vec::new();
-    server.take_jobs(|one| opened.push(one)).unwrap();
+    server
+        .take_jobs(QUEUE_CAPACITY, |one| opened.push(one))
+        .unwrap();
     opened
 }
 

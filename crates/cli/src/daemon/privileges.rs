@@ -1,0 +1,88 @@
+//! What the daemon may do besides what its user may: as little as it uses. Given up before there is a second thread, for capabilities
+//! belong to threads; what a thread starts has no more.
+
+use netchannel_configuration::Configuration;
+use rustix::io::Errno;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
+    clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
+    set_no_new_privs,
+};
+
+/// What is always kept, if it is there. The same stands in `dist/netchannel.service` and docs/operating.md.
+const USED: [(CapabilitySet, &str); 3] = [
+    // `/proc/PROCESS/ns/net` of other users' programs: whether they have the addresses of this host.
+    (CapabilitySet::SYS_PTRACE, "CAP_SYS_PTRACE"),
+    // A configured port below 1024, for peers or metrics, also after the configuration is read again.
+    (CapabilitySet::NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE"),
+    // Niceness of workers below 0 (`latency-priority`).
+    (CapabilitySet::SYS_NICE, "CAP_SYS_NICE"),
+];
+/// A congestion control that the kernel does not allow to everybody.
+const RESTRICTED: (CapabilitySet, &str) = (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN");
+const ALLOWED_CONTROLS: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+/// More than there are capabilities.
+const MOST: u32 = 64;
+
+/// Gives up everything that this daemon does not use. What can not be given up is said, and ends nothing.
+pub fn reduce(configuration: Option<&Configuration>) {
+    let control = configuration.and_then(restricted_control);
+    let mut wanted = USED.to_vec();
+    wanted.extend(control.map(|_| RESTRICTED));
+    match keep(&wanted) {
+        Ok(kept) if kept.is_empty() => {}
+        Ok(kept) => tracing::info!("keeps {} of its capabilities", kept.join(", ")),
+        Err(error) => tracing::warn!("capabilities cannot be given up ({error})"),
+    }
+    if let Err(error) = set_no_new_privs(true) {
+        tracing::warn!("no_new_privs cannot be set ({error})");
+    }
+    let is_missing = || capabilities(None).is_ok_and(|now| !now.effective.contains(RESTRICTED.0));
+    if let Some(control) = control.filter(|_| is_missing()) {
+        tracing::warn!(
+            "the congestion control {control} needs {}, which this daemon was not given: \
+             `sysctl -w net.ipv4.tcp_allowed_congestion_control='... {control}'` allows it to everybody",
+            RESTRICTED.1
+        );
+    }
+}
+
+/// Keeps what is wanted and permitted, in no case more. Returns the names.
+fn keep(wanted: &[(CapabilitySet, &'static str)]) -> Result<Vec<&'static str>, Errno> {
+    let now = capabilities(None)?;
+    let all = wanted
+        .iter()
+        .fold(CapabilitySet::empty(), |set, one| set | one.0);
+    for bit in 0..MOST {
+        let one = CapabilitySet::from_bits_retain(1 << bit);
+        // The kernel ends the list with an error.
+        if !capability_is_in_bounding_set(one).unwrap_or(false) || all.contains(one) {
+            continue;
+        }
+        // Without CAP_SETPCAP, as in a container, the bound stays; nothing that is executed can gain by it.
+        let _ = remove_capability_from_bounding_set(one);
+    }
+    // An older kernel has none.
+    let _ = clear_ambient_capability_set();
+    let kept = CapabilitySet::from_bits_retain(now.permitted.bits() & all.bits());
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
+    let names = wanted.iter().filter(|one| kept.contains(one.0));
+    Ok(names.map(|one| one.1).collect())
+}
+
+/// A congestion control that is configured and not allowed to everybody.
+fn restricted_control(configuration: &Configuration) -> Option<&str> {
+    let allowed = std::fs::read_to_string(ALLOWED_CONTROLS).unwrap_or_default();
+    let transport = &configuration.transport;
+    [&transport.latency, &transport.throughput]
+        .into_iter()
+        .filter_map(|options| options.congestion_control.as_deref())
+        .find(|control| !allowed.split_whitespace().any(|name| name == *control))
+}

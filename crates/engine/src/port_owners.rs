@@ -1,0 +1,186 @@
+//! To which user each port belongs: those of blocks that the daemon gave, and those that a program has bound in the kernel and shown.
+//! What changes is told, to be published in the directory.
+
+use crate::ports::Block;
+use netchannel_abi::directory::{PORTS, owner_word};
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+
+/// A port, and what its word says from now on.
+pub type Change = (u16, u64);
+
+/// Why a port has the word that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// Nobody has it. Its word says who had it last: what he asked for when he had it may still wait to be accepted.
+    Free,
+    /// It is of a block.
+    Dealt,
+    /// A program has shown it, in the name of this region.
+    Shown(u64),
+}
+
+/// The owners of all ports.
+#[derive(Debug)]
+pub struct PortOwners {
+    /// As published, and why.
+    ports: Vec<(u64, Held)>,
+    /// Ports that were shown, by region, in the order in which they were shown.
+    by_region: HashMap<u64, VecDeque<u16>>,
+    /// So many of one region.
+    bound: usize,
+}
+
+impl PortOwners {
+    /// No port is anybody's. Of one region at most `bound` ports that were shown are kept.
+    #[must_use]
+    pub fn new(bound: usize) -> Self {
+        Self {
+            ports: vec![(0, Held::Free); PORTS],
+            by_region: HashMap::new(),
+            bound: bound.max(1),
+        }
+    }
+
+    /// A block is given to a user.
+    pub fn give(&mut self, block: Block, user: u32) -> Vec<Change> {
+        let word = u64::from(owner_word(user));
+        ports(block)
+            .map(|port| {
+                self.forget(port);
+                self.set(port, word, Held::Dealt)
+            })
+            .collect()
+    }
+
+    /// A block goes back.
+    pub fn take_back(&mut self, block: Block) {
+        ports(block).for_each(|port| self.release(port));
+    }
+
+    /// A program of `user` has shown that it has a port at a place, by a socket that is bound to it. Another user, or the same at another
+    /// place, may have bound the port too: who has shown it first has it while his region lasts, so that nobody can take away what
+    /// another relies on. The others' connections go over kernel TCP.
+    ///
+    /// # Errors
+    /// `ADDRINUSE` where somebody else has it.
+    pub fn show(
+        &mut self,
+        port: u16,
+        place: u32,
+        user: u32,
+        region: u64,
+    ) -> Result<Vec<Change>, Errno> {
+        let owner = u64::from(owner_word(user));
+        let own = u64::from(place) << 32 | owner;
+        let (word, held) = self.at(port);
+        match held {
+            Held::Free => {}
+            Held::Dealt if word == owner => return Ok(Vec::new()),
+            Held::Shown(_) if word == own => self.forget(port),
+            Held::Dealt | Held::Shown(_) => return Err(Errno::ADDRINUSE),
+        }
+        let before = self.by_region.entry(region).or_default();
+        before.push_back(port);
+        if before.len() > self.bound
+            && let Some(oldest) = before.pop_front()
+        {
+            self.release(oldest);
+        }
+        Ok(vec![self.set(port, own, Held::Shown(region))])
+    }
+
+    /// A region is used no longer.
+    pub fn forget_region(&mut self, region: u64) {
+        let ports = self.by_region.remove(&region).unwrap_or_default();
+        ports.into_iter().for_each(|port| self.release(port));
+    }
+
+    /// Takes a port out of those that were shown.
+    fn forget(&mut self, port: u16) {
+        let (_, Held::Shown(region)) = self.at(port) else {
+            return;
+        };
+        if let Some(ports) = self.by_region.get_mut(&region) {
+            ports.retain(|one| *one != port);
+            if ports.is_empty() {
+                self.by_region.remove(&region);
+            }
+        }
+    }
+
+    fn at(&self, port: u16) -> (u64, Held) {
+        let known = self.ports.get(usize::from(port)).copied();
+        known.unwrap_or((0, Held::Free))
+    }
+
+    fn release(&mut self, port: u16) {
+        if let Some((_, held)) = self.ports.get_mut(usize::from(port)) {
+            *held = Held::Free;
+        }
+    }
+
+    fn set(&mut self, port: u16, word: u64, held: Held) -> Change {
+        if let Some(known) = self.ports.get_mut(usize::from(port)) {
+            *known = (word, held);
+        }
+        (port, word)
+    }
+}
+
+fn ports(block: Block) -> impl Iterator<Item = u16> {
+    (0..block.count).filter_map(move |index| block.first.checked_add(index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: Block = Block {
+        first: 10000,
+        count: 3,
+    };
+
+    #[test]
+    fn a_block_is_its_users_until_it_goes_back() {
+        let mut owners = PortOwners::new(4);
+        let given = owners.give(BLOCK, 0);
+        assert_eq!(given, [(10000, 1), (10001, 1), (10002, 1)]);
+        assert_eq!(owners.show(10001, 0, 7, 1), Err(Errno::ADDRINUSE));
+        assert_eq!(owners.show(10001, 9, 0, 1), Ok(Vec::new()));
+        owners.take_back(BLOCK);
+        assert_eq!(owners.at(10001), (1, Held::Free), "who had it last");
+        assert_eq!(owners.show(10001, 0, 7, 1), Ok(vec![(10001, 8)]));
+    }
+
+    #[test]
+    fn who_shows_a_port_first_has_it_while_his_region_lasts() {
+        let mut owners = PortOwners::new(4);
+        let at = |place: u64, owner: u64| place << 32 | owner;
+        assert_eq!(owners.show(80, 5, 7, 1), Ok(vec![(80, at(5, 8))]));
+        assert_eq!(owners.show(80, 5, 9, 2), Err(Errno::ADDRINUSE));
+        assert_eq!(owners.show(80, 6, 9, 2), Err(Errno::ADDRINUSE));
+        assert_eq!(owners.show(80, 6, 7, 1), Err(Errno::ADDRINUSE));
+        // Another program of the user has the socket now.
+        assert_eq!(owners.show(80, 5, 7, 3), Ok(vec![(80, at(5, 8))]));
+        owners.forget_region(1);
+        assert_eq!(owners.show(80, 6, 9, 2), Err(Errno::ADDRINUSE));
+        owners.forget_region(3);
+        assert_eq!(owners.show(80, 6, 9, 2), Ok(vec![(80, at(6, 10))]));
+        // A block takes it over.
+        owners.show(10000, 5, 7, 3).unwrap();
+        owners.give(BLOCK, 9);
+        owners.forget_region(3);
+        assert_eq!(owners.at(10000), (10, Held::Dealt));
+    }
+
+    #[test]
+    fn the_oldest_that_a_region_showed_makes_room() {
+        let mut owners = PortOwners::new(2);
+        for port in [80, 81, 80, 82] {
+            owners.show(port, 0, 7, 1).unwrap();
+        }
+        let held = [80, 81, 82].map(|port| owners.at(port).1);
+        assert_eq!(held, [Held::Shown(1), Held::Free, Held::Shown(1)]);
+    }
+}

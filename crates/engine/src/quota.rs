@@ -1,0 +1,355 @@
+//! What each user has of what all users share, and how much he may have. Whatever is taken is charged by a [`Ticket`], which gives it
+//! back when it is dropped: nothing is counted by hand.
+//!
+//! A user may have at most his bound, and where there are others at most half of what they have left: so one who comes late finds
+//! something, however greedy those before him were.
+
+use crate::limits::{DESCRIPTOR_RESERVE, Limits, MOST_LISTENERS};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Attached programs, and children that were announced.
+    Programs,
+    /// Listeners that his programs announced first.
+    Listeners,
+    /// Links that his programs asked for.
+    Links,
+    /// States of connections left for another process.
+    Deposits,
+    /// Ephemeral ports of virtual sockets.
+    Ports,
+    /// Descriptors that the daemon keeps for him.
+    Descriptors,
+}
+
+impl Kind {
+    /// All of them, in the order of [`Amounts`].
+    pub const ALL: [Self; 6] = [
+        Self::Programs,
+        Self::Listeners,
+        Self::Links,
+        Self::Deposits,
+        Self::Ports,
+        Self::Descriptors,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Programs => "programs",
+            Self::Listeners => "listeners",
+            Self::Links => "links",
+            Self::Deposits => "connections on their way to another process",
+            Self::Ports => "ports",
+            Self::Descriptors => "descriptors of the daemon",
+        }
+    }
+}
+
+/// An amount of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amounts([usize; Kind::ALL.len()]);
+
+impl Amounts {
+    /// So many of one kind.
+    #[must_use]
+    pub fn of(kind: Kind, amount: usize) -> Self {
+        Self::default().and(kind, amount)
+    }
+
+    /// With so many more of a kind.
+    #[must_use]
+    pub fn and(mut self, kind: Kind, amount: usize) -> Self {
+        if let Some(known) = self.0.get_mut(kind as usize) {
+            *known = known.saturating_add(amount);
+        }
+        self
+    }
+
+    /// How many of a kind.
+    #[must_use]
+    pub fn get(&self, kind: Kind) -> usize {
+        self.0.get(kind as usize).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (sum, amount) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_add(amount);
+        }
+    }
+
+    fn take(&mut self, other: &Self) {
+        for (sum, amount) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_sub(amount);
+        }
+    }
+}
+
+/// How much one user may have, and how much there is for all.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// For one user.
+    pub each: Amounts,
+    /// For all; more than a user can reach where there is no end.
+    pub all: Amounts,
+    /// Whether there may be several users.
+    pub shared: bool,
+}
+
+impl Bounds {
+    /// Those of a daemon: `ports` there are, and so many `descriptors` it may open. All users come to root's alone.
+    #[must_use]
+    pub fn of(limits: &Limits, ports: usize, descriptors: usize) -> Self {
+        let shared = rustix::process::geteuid().is_root();
+        let each = Amounts::of(Kind::Programs, limits.programs_per_user)
+            .and(Kind::Listeners, limits.listeners_per_user)
+            .and(Kind::Links, limits.links_per_user)
+            .and(Kind::Deposits, limits.deposits_per_user)
+            .and(Kind::Ports, limits.ports_per_user)
+            .and(Kind::Descriptors, usize::MAX);
+        let all = Amounts::of(Kind::Programs, limits.programs)
+            .and(Kind::Listeners, MOST_LISTENERS)
+            .and(Kind::Links, usize::MAX)
+            .and(Kind::Deposits, limits.deposits)
+            .and(Kind::Ports, ports)
+            .and(
+                Kind::Descriptors,
+                descriptors.saturating_sub(DESCRIPTOR_RESERVE),
+            );
+        Self { each, all, shared }
+    }
+}
+
+/// The user in whose name the daemon itself takes something: for other hosts and for the relay. Without a bound of its own.
+pub const DAEMON: u32 = u32::MAX;
+/// How often the log says of one user and kind that the bound is reached.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Users and kinds of which is known when the log said it.
+const MOST_SAID: usize = 1024;
+
+#[derive(Debug)]
+struct Table {
+    bounds: Bounds,
+    users: BTreeMap<u32, Amounts>,
+    sum: Amounts,
+    /// Who has reached what since the log was last looked after.
+    reached: BTreeMap<(u32, Kind), usize>,
+    said: HashMap<(u32, Kind), Instant>,
+}
+
+impl Table {
+    fn bound(&self, user: u32, kind: Kind) -> usize {
+        if user == DAEMON {
+            return usize::MAX;
+        }
+        let own = self.users.get(&user).map_or(0, |amounts| amounts.get(kind));
+        let others = self.sum.get(kind).saturating_sub(own);
+        let left = self.bounds.all.get(kind).saturating_sub(others);
+        // The last one is not halved away.
+        let share = if self.bounds.shared {
+            left.div_ceil(2)
+        } else {
+            left
+        };
+        self.bounds.each.get(kind).min(share)
+    }
+}
+
+/// What all users have.
+#[derive(Clone, Debug)]
+pub struct Quotas(Rc<RefCell<Table>>);
+
+impl Quotas {
+    /// Nobody has anything.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
+        Self(Rc::new(RefCell::new(Table {
+            bounds,
+            users: BTreeMap::new(),
+            sum: Amounts::default(),
+            reached: BTreeMap::new(),
+            said: HashMap::new(),
+        })))
+    }
+
+    /// Gives a user more, until the ticket is dropped.
+    ///
+    /// # Errors
+    /// `NOBUFS` where that is more than he may have.
+    pub fn charge(&self, user: u32, amounts: Amounts) -> Result<Ticket, Errno> {
+        let mut table = self.0.borrow_mut();
+        let own = table.users.get(&user).copied().unwrap_or_default();
+        for kind in Kind::ALL {
+            let (more, bound) = (amounts.get(kind), table.bound(user, kind));
+            if more > 0 && own.get(kind).saturating_add(more) > bound {
+                table.reached.insert((user, kind), bound);
+                return Err(Errno::NOBUFS);
+            }
+        }
+        table.users.entry(user).or_default().add(&amounts);
+        table.sum.add(&amounts);
+        Ok(Ticket {
+            quotas: self.clone(),
+            user,
+            amounts,
+        })
+    }
+
+    /// How many more of a kind a user may have now.
+    #[must_use]
+    pub fn room(&self, user: u32, kind: Kind) -> usize {
+        let table = self.0.borrow();
+        let own = table
+            .users
+            .get(&user)
+            .map_or(0, |amounts| amounts.get(kind));
+        table.bound(user, kind).saturating_sub(own)
+    }
+
+    /// How many of a kind a user has.
+    #[must_use]
+    pub fn use_of(&self, user: u32, kind: Kind) -> usize {
+        let table = self.0.borrow();
+        table
+            .users
+            .get(&user)
+            .map_or(0, |amounts| amounts.get(kind))
+    }
+
+    /// How many of a kind all users have.
+    #[must_use]
+    pub fn sum(&self, kind: Kind) -> usize {
+        self.0.borrow().sum.get(kind)
+    }
+
+    /// Each user with what he has of each kind, and how much he may have now.
+    #[must_use]
+    pub fn users(&self) -> Vec<(u32, [(usize, usize); Kind::ALL.len()])> {
+        let table = self.0.borrow();
+        let users = table.users.iter().filter(|(user, _)| **user != DAEMON);
+        users
+            .map(|(user, amounts)| {
+                let shown = |kind| (amounts.get(kind), table.bound(*user, kind));
+                (*user, Kind::ALL.map(shown))
+            })
+            .collect()
+    }
+
+    /// Who has reached a bound, as sentences for the log: at most one a minute of each user and kind.
+    #[must_use]
+    pub fn complaints(&self, now: Instant) -> Vec<String> {
+        let mut table = self.0.borrow_mut();
+        if table.reached.is_empty() {
+            return Vec::new();
+        }
+        let fresh = |at: &Instant| now.saturating_duration_since(*at) < SILENCE;
+        table.said.retain(|_, at| fresh(at));
+        let mut sentences = Vec::new();
+        for ((user, kind), bound) in std::mem::take(&mut table.reached) {
+            let key = (user, kind);
+            if table.said.len() < MOST_SAID && !table.said.contains_key(&key) {
+                table.said.insert(key, now);
+                sentences.push(format!(
+                    "user {user} may have no more {} than {bound}: what its programs ask for beyond goes over kernel TCP or fails; \
+                     end or close some (`netchannel status` shows who has what)",
+                    kind.name()
+                ));
+            }
+        }
+        sentences
+    }
+}
+
+/// What was charged to a user: given back when it is dropped.
+#[derive(Debug)]
+pub struct Ticket {
+    quotas: Quotas,
+    user: u32,
+    amounts: Amounts,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut table = self.quotas.0.borrow_mut();
+        table.sum.take(&self.amounts);
+        if let Some(own) = table.users.get_mut(&self.user) {
+            own.take(&self.amounts);
+            if *own == Amounts::default() {
+                table.users.remove(&self.user);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quotas(each: usize, all: usize) -> Quotas {
+        Quotas::new(Bounds {
+            each: Amounts::of(Kind::Ports, each).and(Kind::Links, each),
+            all: Amounts::of(Kind::Ports, all).and(Kind::Links, usize::MAX),
+            shared: true,
+        })
+    }
+
+    #[test]
+    fn what_is_dropped_is_given_back() {
+        let quotas = quotas(3, 100);
+        let many = |amount| quotas.charge(7, Amounts::of(Kind::Ports, amount));
+        let (one, two) = (many(1).unwrap(), many(2).unwrap());
+        assert_eq!(many(1).unwrap_err(), Errno::NOBUFS);
+        assert_eq!(quotas.users()[0].1[Kind::Ports as usize], (3, 3));
+        drop(two);
+        assert_eq!(
+            (quotas.room(7, Kind::Ports), quotas.sum(Kind::Ports)),
+            (2, 1)
+        );
+        drop(one);
+        assert!(quotas.users().is_empty());
+        assert_eq!(quotas.sum(Kind::Ports), 0);
+    }
+
+    #[test]
+    fn nothing_is_charged_where_one_kind_is_refused() {
+        let quotas = quotas(3, 100);
+        let amounts = Amounts::of(Kind::Links, 1).and(Kind::Ports, 4);
+        assert!(quotas.charge(7, amounts).is_err());
+        assert!(quotas.users().is_empty());
+    }
+
+    #[test]
+    fn however_many_are_greedy_another_finds_something() {
+        let quotas = quotas(60, 100);
+        let mut held = Vec::new();
+        for user in 0..5 {
+            let before = held.len();
+            while let Ok(ticket) = quotas.charge(user, Amounts::of(Kind::Ports, 1)) {
+                held.push(ticket);
+            }
+            assert!(held.len() > before, "{user} got nothing");
+        }
+        assert!(held.len() <= 100);
+        assert!(quotas.charge(DAEMON, Amounts::of(Kind::Ports, 1)).is_ok());
+    }
+
+    #[test]
+    fn the_log_says_it_once_a_minute() {
+        let quotas = quotas(0, 100);
+        let now = Instant::now();
+        let refused = || assert!(quotas.charge(7, Amounts::of(Kind::Links, 1)).is_err());
+        refused();
+        refused();
+        let said = quotas.complaints(now);
+        assert!(matches!(&said[..], [one] if one.contains("user 7") && one.contains("links")));
+        refused();
+        assert!(quotas.complaints(now + SILENCE / 2).is_empty());
+        refused();
+        assert_eq!(quotas.complaints(now + SILENCE).len(), 1);
+    }
+}

@@ -1,0 +1,56 @@
+//! What the regions of programs and the links between them show. All of it was written by programs that may lie: it is copied once,
+//! clamped, and never used as an index unchecked. It is read, not mapped: a hole stays one, and a page that is gone raises no signal.
+//!
+//! An answer can be long, so that it is work that goes on in turns. Between two of them programs, links and listeners come and go:
+//! nothing of theirs is kept but numbers, and [`std::rc::Weak`] regions.
+//!
+//! ```text
+//!  estates: which regions --> region: its entries, page by page --> entry: one socket
+//!           each answer: sockets (`ss`), programs (`status`), counts (metrics)
+//! ```
+
+mod counts;
+mod entry;
+mod estates;
+mod links;
+mod programs;
+mod region;
+mod sockets;
+
+pub use counts::{Counted, Counts};
+pub use entry::shown_address;
+pub use links::Memory;
+pub use programs::Programs;
+pub use region::named_links;
+pub use sockets::{FULL, Sockets};
+
+use crate::core::CoreEngine;
+use crate::part::Part;
+use netchannel_shm::Snapshot;
+
+/// What there is to look at on this host.
+#[derive(Clone, Copy)]
+pub struct Host<'a> {
+    /// Programs, links, listeners.
+    pub core: &'a CoreEngine,
+    /// What has to do with other hosts.
+    pub parts: &'a [&'a dyn Part],
+}
+
+/// Room for what is looked at, filled anew in each turn.
+#[derive(Debug)]
+pub struct Copies {
+    /// Some entries of a region.
+    entries: Snapshot,
+    /// A header, records of holders, a slot.
+    other: Snapshot,
+}
+
+impl Default for Copies {
+    fn default() -> Self {
+        Self {
+            entries: Snapshot::new(region::ENTRIES_AT_ONCE * region::ENTRY),
+            other: Snapshot::new(16 << 10),
+        }
+    }
+}

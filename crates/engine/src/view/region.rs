@@ -1,0 +1,178 @@
+//! The entries of one region, those only that have pages.
+
+use super::Copies;
+use crate::holders::Holders;
+use crate::program::Estate;
+use crate::turn::Turn;
+use netchannel_abi::program::{ENTRIES_OFFSET, Header, SocketEntry, State};
+use netchannel_shm::{Outside, Snapshot};
+use std::collections::HashSet;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// Entries that are copied at once.
+pub const ENTRIES_AT_ONCE: usize = 32;
+/// Bytes of an entry.
+pub const ENTRY: usize = size_of::<SocketEntry>();
+
+/// A region that is gone through step by step.
+#[derive(Debug)]
+pub struct Region {
+    /// Entries that were ever used, as it says.
+    used: usize,
+    next: usize,
+    holders: Holders,
+}
+
+/// A region's memory, to be read.
+fn memory(estate: &Estate) -> Option<Outside> {
+    let admitted = Outside::admit(estate.region.as_raw_fd(), estate.size);
+    admitted
+        .inspect_err(|error| tracing::warn!("cannot look into a region ({error:?})"))
+        .ok()
+}
+
+impl Region {
+    /// From its first entry on.
+    pub fn new(estate: &Estate, copy: &mut Snapshot) -> Option<Self> {
+        copy.fill(&memory(estate)?, 0, size_of::<Header>()).ok()?;
+        let header = copy.at::<Header>(0)?;
+        let used = header.high_water.load(Acquire).min(estate.entries);
+        let entries = usize::try_from(estate.entries).ok()?;
+        Some(Self {
+            used: usize::try_from(used).ok()?,
+            next: 0,
+            holders: Holders::new(entries, header.holders.load(Acquire)),
+        })
+    }
+
+    /// Whether there is nothing left.
+    pub const fn is_empty(&self) -> bool {
+        self.next >= self.used
+    }
+
+    /// Goes on for a turn, or until `visit` wants no more for now. Returns whether it is done.
+    pub fn go_on(
+        &mut self,
+        estate: &Estate,
+        copies: &mut Copies,
+        turn: &Turn,
+        mut visit: impl FnMut(&SocketEntry, State, &mut Snapshot) -> bool,
+    ) -> bool {
+        let Some(outside) = memory(estate) else {
+            return true;
+        };
+        let Copies { entries, other } = copies;
+        if !self.holders.go_on(&outside, other, turn) {
+            return false;
+        }
+        while let Some(first) = next_page(&outside, self.next, self.used) {
+            let count = copy_entries(&outside, entries, first, self.used);
+            self.next = first + count;
+            for index in first..first + count {
+                let Some((entry, state)) = entry_at(entries, index) else {
+                    continue;
+                };
+                let references = entry.references.load(Relaxed);
+                if !self.holders.have_left(index, references)
+                    && (!visit(entry, state, other) || turn.is_over())
+                {
+                    self.next = index + 1;
+                    return false;
+                }
+            }
+            if turn.is_over() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// The first entry from `next` on whose beginning has a page.
+fn next_page(outside: &Outside, next: usize, used: usize) -> Option<usize> {
+    if next >= used {
+        return None;
+    }
+    let found = outside.next_data(ENTRIES_OFFSET + next * ENTRY)?;
+    let first = (found - ENTRIES_OFFSET).div_ceil(ENTRY);
+    Some(first).filter(|first| *first < used)
+}
+
+/// Copies some entries. Returns how many; never none.
+fn copy_entries(outside: &Outside, copy: &mut Snapshot, first: usize, used: usize) -> usize {
+    let count = ENTRIES_AT_ONCE.min(used - first).max(1);
+    // Where it fails the copy is empty, and shows none.
+    let _ = copy.fill(outside, ENTRIES_OFFSET + first * ENTRY, count * ENTRY);
+    count
+}
+
+/// An entry that was copied, if it is somebody's.
+fn entry_at(copy: &Snapshot, index: usize) -> Option<(&SocketEntry, State)> {
+    let entry = copy.at::<SocketEntry>(ENTRIES_OFFSET + index * ENTRY)?;
+    let state = State::from_word(entry.state.load(Acquire));
+    (state != State::Free).then_some((entry, state))
+}
+
+/// Entries that are looked at in one go, while a program waits for an answer.
+const MOST_IN_ONE_GO: usize = 8192;
+
+/// The links that entries of a region name; nothing where there are too many entries to look at all of them.
+pub fn named_links(estate: &Estate) -> Option<HashSet<u64>> {
+    let outside = memory(estate)?;
+    let mut copy = Snapshot::new(ENTRIES_AT_ONCE * ENTRY);
+    copy.fill(&outside, 0, size_of::<Header>()).ok()?;
+    let used = copy.at::<Header>(0)?.high_water.load(Acquire);
+    let used = usize::try_from(used.min(estate.entries)).ok()?;
+    let (mut next, mut looked_at, mut named) = (0, 0, HashSet::new());
+    while let Some(first) = next_page(&outside, next, used) {
+        let count = copy_entries(&outside, &mut copy, first, used);
+        next = first + count;
+        looked_at += count;
+        if looked_at > MOST_IN_ONE_GO {
+            return None;
+        }
+        let entries = (first..next).filter_map(|index| entry_at(&copy, index));
+        let connected = entries.filter(|(_, state)| *state == State::Virtual);
+        named.extend(connected.map(|(entry, _)| entry.link.load(Relaxed)));
+    }
+    Some(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netchannel_shm::Access;
+    use std::cell::{Cell, RefCell};
+
+    #[test]
+    fn links_are_found_between_holes_which_stay_holes() {
+        let entries = 4096;
+        let (region, size) = crate::memory::program_region(entries).unwrap();
+        let mapped =
+            netchannel_shm::Region::map(region.as_raw_fd(), size, Access::ReadWrite).unwrap();
+        for index in [0, 1, 127, 128, 2000, 4095] {
+            let offset = ENTRIES_OFFSET + index * size_of::<SocketEntry>();
+            let entry: &SocketEntry = mapped.at(offset).unwrap();
+            entry.state.store(State::Virtual as u32, Relaxed);
+            entry.link.store(index as u64 + 7, Relaxed);
+        }
+        let estate = Estate {
+            program: 1,
+            user: 1000,
+            number: 1,
+            region,
+            size,
+            entries,
+            ports: RefCell::default(),
+            links: Cell::default(),
+            unlooked: Cell::default(),
+        };
+        let header: &Header = mapped.at(0).unwrap();
+        header.high_water.store(entries, Relaxed);
+        let before = crate::memory::occupied(&estate.region);
+        let found = named_links(&estate).unwrap();
+        assert_eq!(found, HashSet::from([7, 8, 134, 135, 2007, 4102]));
+        assert_eq!(crate::memory::occupied(&estate.region), before);
+    }
+}

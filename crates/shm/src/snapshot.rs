@@ -1,0 +1,88 @@
+//! A private copy of a part of somebody's memory: looked at like a [`crate::Region`], but taken by reading the file. So a hole makes no
+//! page at the expense of who looks, nothing is mapped, and what was looked at once stays as it was.
+
+use crate::{Outside, Shared, ShmError};
+use core::cell::UnsafeCell;
+
+const PAGE: usize = 4096;
+
+/// As strictly aligned as anything in a region.
+#[repr(C, align(4096))]
+struct Page(UnsafeCell<[u8; PAGE]>);
+
+/// Room for a copy, to be filled as often as one likes.
+pub struct Snapshot {
+    pages: Box<[Page]>,
+    /// Where in the file the copy begins.
+    start: usize,
+    /// Bytes that were there.
+    filled: usize,
+}
+
+impl core::fmt::Debug for Snapshot {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut shown = formatter.debug_struct("Snapshot");
+        shown.field("start", &self.start);
+        shown.field("filled", &self.filled).finish_non_exhaustive()
+    }
+}
+
+impl Snapshot {
+    /// Room for at least so many bytes, empty.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        let pages = (0..bytes.div_ceil(PAGE)).map(|_| Page(UnsafeCell::new([0; PAGE])));
+        Self {
+            pages: pages.collect(),
+            start: 0,
+            filled: 0,
+        }
+    }
+
+    /// Bytes that fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.pages.len() * PAGE
+    }
+
+    /// Copies `length` bytes of a file from `start` on, or as many as fit and are there. What was copied before is gone.
+    ///
+    /// # Errors
+    /// The errno of the kernel; then the copy is empty.
+    pub fn fill(&mut self, outside: &Outside, start: usize, length: usize) -> Result<(), ShmError> {
+        let length = length.min(self.room());
+        self.start = start;
+        self.filled = 0;
+        // SAFETY: the pages lie side by side, are borrowed for writing, and `length` is not beyond them.
+        let into =
+            unsafe { core::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), length) };
+        self.filled = outside.read(start, into)?;
+        Ok(())
+    }
+
+    /// The structure that lies at `offset` in the file, or `None` where it was not copied wholly or is not aligned in the copy.
+    #[must_use]
+    pub fn at<T: Shared>(&self, offset: usize) -> Option<&T> {
+        self.slice(offset, 1).and_then(<[T]>::first)
+    }
+
+    /// `count` structures from `offset` in the file on, or `None` as above.
+    #[must_use]
+    pub fn slice<T: Shared>(&self, offset: usize, count: usize) -> Option<&[T]> {
+        let bytes = count.checked_mul(size_of::<T>())?;
+        let within = offset.checked_sub(self.start)?;
+        if within > self.filled
+            || self.filled - within < bytes
+            || !within.is_multiple_of(align_of::<T>())
+        {
+            return None;
+        }
+        // SAFETY: within the pages, which live as long as `self` and are written only by who borrows it for writing; aligned, as the
+        // pages are to more than any `T`; `T: Shared` is valid for any bytes, and may change them, for which the cells allow.
+        Some(unsafe {
+            core::slice::from_raw_parts(self.pages.as_ptr().byte_add(within).cast(), count)
+        })
+    }
+}
+
+const _: () = assert!(align_of::<Page>() == PAGE && size_of::<Page>() == PAGE);

@@ -1,0 +1,264 @@
+//! An honest user's clients: connections by script to whatever honest server listens, and lasting ones whose round trips are timed.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netchannel_testkit::support::{Family, Random, pattern, pattern_mismatch, tcp};
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use netchannel_control::types::Program;
+
+use super::board::{Board, Counter, FIRST_PORT, LASTING, Measure, PORTS, WORKERS};
+use super::hello::{ANSWER, Hello, Kind, Secret, canonical};
+use super::serve::{SHAPES, Shape, set_patience};
+use super::usage;
+use crate::script::{Role, Script};
+use crate::{Options, blocking};
+
+/// Workers that connect again and again.
+const BY_SCRIPT: usize = 2;
+/// Workers with a lasting connection.
+const LASTING_WORKERS: usize = 2;
+/// Workers of one user.
+const OF_A_USER: usize = 16;
+/// How long an honest server may take to answer.
+const ANSWER_SECONDS: i64 = 15;
+
+/// A client of one worker.
+struct Client {
+    board: Board,
+    secret: Secret,
+    user: u32,
+    seed: u64,
+    random: Random,
+    measure: Measure,
+}
+
+impl Client {
+    fn new(options: &Options, salt: usize, measure: Measure) -> Self {
+        // SAFETY: no argument, can not fail.
+        let (user, process) = unsafe { (libc::getuid(), libc::getpid()) };
+        let salt = u64::from(process.unsigned_abs()) << 32 | salt as u64;
+        // What one says must not be said again by a later process of the same number.
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let time = time.map_or(0, |time| {
+            u64::from(time.subsec_nanos()) ^ time.as_secs() << 30
+        });
+        Self {
+            board: Board::inherited(),
+            secret: Secret::inherited(),
+            user,
+            seed: options.seed,
+            random: Random::new(options.seed ^ time ^ salt.wrapping_mul(0x9e37_79b9)),
+            measure,
+        }
+    }
+
+    /// Connects to the honest server that has a port, if one has. `None` where it left meanwhile.
+    fn open(&mut self, index: usize, kind: Kind, number: u64) -> Option<Descriptor> {
+        let state = self.board.port(index);
+        if state == 0 {
+            return None;
+        }
+        let shape = SHAPES[usize::from(state.to_le_bytes()[0]) % SHAPES.len()];
+        let address = self.destination(shape, index);
+        let family = if address.is_ipv4() {
+            Family::V4
+        } else {
+            Family::V6
+        };
+        let socket = tcp(family);
+        let start = Instant::now();
+        let connected = sys::connect(socket, address);
+        let time = start.elapsed();
+        let opened = connected.and_then(|()| {
+            self.board.measure(self.measure, time);
+            self.greet(socket, address, kind, number)
+        });
+        match opened {
+            Ok(()) => {
+                set_patience(socket, 0);
+                Some(socket)
+            }
+            Err(errno) => {
+                sys::close(socket).expect("close");
+                let left = self.board.port(index) != state || self.board.is_ending();
+                assert!(
+                    left,
+                    "{address}, where an honest server listens all the time: {errno:?} (led elsewhere, or refused)"
+                );
+                None
+            }
+        }
+    }
+
+    fn destination(&mut self, shape: Shape, index: usize) -> SocketAddr {
+        let port = FIRST_PORT + u16::try_from(index).expect("few ports");
+        let host = IpAddr::V4(Ipv4Addr::new(10, 77, 1, 1));
+        match (shape, self.random.below(3)) {
+            (Shape::V4, _) => Family::V4.loopback(port),
+            (Shape::V6, _) | (Shape::AnyV6, 0) => Family::V6.loopback(port),
+            (Shape::AnyV4 | Shape::AnyV6, 1) => SocketAddr::new(host, port),
+            (Shape::AnyV4 | Shape::AnyV6, _) => Family::V4.loopback(port),
+        }
+    }
+
+    /// Says who we are, and hears who they are. `EPROTO` stands for an answer that no honest server gives.
+    fn greet(
+        &mut self,
+        socket: Descriptor,
+        address: SocketAddr,
+        kind: Kind,
+        number: u64,
+    ) -> Result<(), Errno> {
+        let peer = sys::getpeername(socket)?;
+        assert_eq!(peer, address, "getpeername shows where we connected to");
+        set_patience(socket, ANSWER_SECONDS);
+        let hello = Hello {
+            nonce: self.random.number(),
+            number,
+            user: self.user,
+            kind,
+            address: canonical(sys::getsockname(socket)?),
+        };
+        sys::send(socket, &self.secret.hello(&hello), libc::MSG_NOSIGNAL)?;
+        let mut answer = [0; ANSWER];
+        let got = sys::recv(socket, &mut answer, libc::MSG_WAITALL)?;
+        if got == ANSWER && answer == self.secret.answer(hello.nonce) {
+            Ok(())
+        } else if got == 0 {
+            Err(Errno(libc::ECONNRESET))
+        } else {
+            Err(Errno(libc::EPROTO))
+        }
+    }
+
+    /// One connection by script; whether there was one.
+    fn script(&mut self, index: usize) -> bool {
+        let number = self.random.number() >> 16;
+        let Some(socket) = self.open(index, Kind::Script, number) else {
+            return false;
+        };
+        blocking::run(socket, Script::of(self.seed, number), Role::Client);
+        self.board.count(Counter::Connections, 1);
+        true
+    }
+
+    /// Round trips on a connection, so many or until the run ends.
+    fn trips(&mut self, socket: Descriptor, worker: usize, most: u64) {
+        let mut offset = 0;
+        for _ in 0..most {
+            if self.board.is_ending() {
+                break;
+            }
+            let length = self.random.between(1, 4096);
+            let bytes = pattern(offset, length);
+            let start = Instant::now();
+            let sent = sys::send(socket, &bytes, libc::MSG_NOSIGNAL);
+            assert_eq!(sent, Ok(length), "a lasting connection broke");
+            let mut back = vec![0; length];
+            let got = sys::recv(socket, &mut back, libc::MSG_WAITALL);
+            assert_eq!(got, Ok(length), "a lasting connection broke");
+            let wrong = pattern_mismatch(offset, &back);
+            assert_eq!(wrong, None, "a wrong byte came back");
+            self.board.measure(Measure::RoundTrip, start.elapsed());
+            self.board.count(Counter::RoundTrips, 1);
+            self.board.beat(worker);
+            offset += length;
+            thread::sleep(Duration::from_millis(2));
+        }
+        sys::close(socket).expect("close");
+    }
+}
+
+/// Connects until the run ends.
+pub fn run(options: &Options) {
+    let first = options.index * OF_A_USER;
+    let mut threads = Vec::new();
+    for number in 0..BY_SCRIPT + LASTING_WORKERS {
+        let worker = first + number;
+        let mut client = Client::new(options, worker, Measure::Connect);
+        threads.push(thread::spawn(move || {
+            client.board.beat(worker);
+            while !client.board.is_ending() {
+                if number < BY_SCRIPT {
+                    work(&mut client, worker);
+                } else {
+                    let index = number % LASTING;
+                    let most = if number == BY_SCRIPT { u64::MAX } else { 300 };
+                    if let Some(socket) = client.open(index, Kind::Echo, 0) {
+                        client.trips(socket, worker, most);
+                    } else {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                }
+            }
+            client.board.rest(worker);
+        }));
+    }
+    for thread in threads {
+        thread.join().expect("a panic ends the process");
+    }
+}
+
+fn work(client: &mut Client, worker: usize) {
+    let index = client.random.below(PORTS);
+    if client.script(index) {
+        client.board.beat(worker);
+    } else {
+        // Most ports have no server most of the time.
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A program that connects to every honest server once, and ends.
+pub fn visit(options: &Options) {
+    let mut client = Client::new(options, 0, Measure::First);
+    for index in 0..PORTS {
+        client.measure = if index == 0 {
+            Measure::First
+        } else {
+            Measure::Connect
+        };
+        client.script(index);
+    }
+    if client.random.once_in(2) {
+        pass_on(&mut client);
+        note_refusals(&client.board);
+    }
+}
+
+/// A connection is sent to whoever reads a local socket, lies there for a while, and goes on.
+fn pass_on(client: &mut Client) {
+    let index = client.random.below(LASTING);
+    let Some(socket) = client.open(index, Kind::Echo, 0) else {
+        return;
+    };
+    let ends = client.board.counted(Counter::Ends);
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    let [near, far] = sys::socketpair(libc::AF_UNIX, kind).expect("socketpair");
+    sys::send_descriptor(near, socket).expect("a descriptor is sent");
+    sys::close(socket).expect("close");
+    thread::sleep(Duration::from_millis(client.random.below(3000) as u64));
+    let again = sys::recv_descriptor(far).expect("a descriptor comes");
+    // What lies in a message while its daemon is replaced is lost. An odd count: one is being replaced now.
+    if ends.is_multiple_of(2) && client.board.counted(Counter::Ends) == ends {
+        client.trips(again, WORKERS, 3);
+        client.board.count(Counter::Passed, 1);
+    }
+    for end in [near, far] {
+        sys::close(end).expect("close");
+    }
+}
+
+/// What the daemon has counted of this program.
+fn note_refusals(board: &Board) {
+    if let Some(socket) = std::env::var_os("NETCHANNEL_SOCKET")
+        && let Ok(status) = usage::status(Path::new(&socket))
+    {
+        let own = |program: &Program| program.process == std::process::id();
+        board.count(Counter::Refused, usage::refused(&status, own));
+    }
+}

@@ -1,0 +1,154 @@
+//! How the honest know each other: the first bytes of a connection are signed with a secret that only they have, and so is the
+//! answer. What is signed includes the address from which the client believes to connect.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// Where the honest find the secret; the kernel shows a program's environment to its own user and root only.
+pub const VARIABLE: &str = "TORTURE_SECRET";
+/// Bytes of a hello.
+pub const HELLO: usize = 64;
+/// Bytes of the answer.
+pub const ANSWER: usize = 24;
+
+const MAGIC: u64 = u64::from_be_bytes(*b"HONEST01");
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What its script says.
+    Script,
+    /// Whatever comes is sent back, until the end.
+    Echo,
+}
+
+/// Who connects, and from where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Not said twice.
+    pub nonce: u64,
+    /// Number of the script.
+    pub number: u64,
+    /// User of the client.
+    pub user: u32,
+    /// What the connection is for.
+    pub kind: Kind,
+    /// What `getsockname` says to the client.
+    pub address: SocketAddr,
+}
+
+/// The secret of a run.
+#[derive(Clone)]
+pub struct Secret(Vec<u8>);
+
+impl Secret {
+    /// The one that was inherited.
+    pub fn inherited() -> Self {
+        Self(
+            std::env::var(VARIABLE)
+                .expect("set by `torture users`")
+                .into_bytes(),
+        )
+    }
+
+    fn sign(&self, who: u8, bytes: &[u8]) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for part in [&self.0[..], &[who], bytes, &self.0] {
+            hasher.write(part);
+        }
+        hasher.finish()
+    }
+
+    /// The bytes of a hello.
+    pub fn hello(&self, hello: &Hello) -> [u8; HELLO] {
+        let mut bytes = [0; HELLO];
+        let mut at = 0;
+        let mut put = |part: &[u8]| {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        };
+        put(&MAGIC.to_be_bytes());
+        put(&hello.nonce.to_be_bytes());
+        put(&hello.number.to_be_bytes());
+        put(&hello.user.to_be_bytes());
+        put(&u16::from(hello.kind == Kind::Echo).to_be_bytes());
+        put(&hello.address.port().to_be_bytes());
+        put(&plain(hello.address.ip()).octets());
+        let signature = self.sign(1, &bytes[..HELLO - 8]);
+        bytes[HELLO - 8..].copy_from_slice(&signature.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a hello; `None` unless an honest client made it.
+    pub fn read(&self, bytes: &[u8; HELLO]) -> Option<Hello> {
+        let word = |at: usize| {
+            let eight = bytes[at..at + 8].try_into().expect("eight bytes");
+            u64::from_be_bytes(eight)
+        };
+        if word(0) != MAGIC || word(HELLO - 8) != self.sign(1, &bytes[..HELLO - 8]) {
+            return None;
+        }
+        let half = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        let ip: [u8; 16] = bytes[32..48].try_into().expect("sixteen bytes");
+        Some(Hello {
+            nonce: word(8),
+            number: word(16),
+            user: u32::from_be_bytes(bytes[24..28].try_into().expect("four bytes")),
+            kind: if half(28) == 0 {
+                Kind::Script
+            } else {
+                Kind::Echo
+            },
+            address: SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), half(30)),
+        })
+    }
+
+    /// The answer to a hello.
+    pub fn answer(&self, nonce: u64) -> [u8; ANSWER] {
+        let mut bytes = [0; ANSWER];
+        bytes[..8].copy_from_slice(&MAGIC.to_be_bytes());
+        bytes[8..16].copy_from_slice(&nonce.to_be_bytes());
+        let signature = self.sign(2, &bytes[..16]);
+        bytes[16..].copy_from_slice(&signature.to_be_bytes());
+        bytes
+    }
+}
+
+fn plain(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(four) => four.to_ipv6_mapped(),
+        IpAddr::V6(six) => six,
+    }
+}
+
+/// An address as both ends see it, whichever family their sockets are of.
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_has_the_secret_is_believed() {
+        let secret = Secret(b"one".to_vec());
+        let hello = Hello {
+            nonce: 7,
+            number: 1 << 40,
+            user: 61001,
+            kind: Kind::Echo,
+            address: "127.0.0.1:10001".parse().expect("an address"),
+        };
+        let bytes = secret.hello(&hello);
+        assert_eq!(secret.read(&bytes), Some(hello));
+        assert_eq!(Secret(b"two".to_vec()).read(&bytes), None);
+        for at in 0..HELLO {
+            let mut changed = bytes;
+            changed[at] ^= 1;
+            assert_eq!(secret.read(&changed), None);
+        }
+        assert_ne!(secret.answer(7), secret.answer(8));
+        assert_ne!(secret.answer(7), Secret(b"two".to_vec()).answer(7));
+    }
+}

@@ -1,0 +1,332 @@
+//! Where a run happens: a host of its own, root's daemon on it, and programs of several users.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use netchannel_testkit::support::Random;
+use netchannel_testkit::two_hosts::{TwoHosts, Which};
+
+use super::board::{self, Board};
+use super::hello;
+use super::hostile::{BECOMES_VARIABLE, SOCKET_VARIABLE};
+use crate::between::this;
+
+/// A user of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User(pub libc::uid_t);
+
+/// The honest.
+pub const HONEST: [User; 2] = [User(61001), User(61003)];
+/// The other.
+pub const HOSTILE: User = User(61002);
+
+/// A host, and everything that runs on it for one run. It ends with this value.
+pub struct Place {
+    // First: it ends before the host does.
+    daemon: Option<Daemon>,
+    programs: Vec<Program>,
+    board: RawFd,
+    secret: String,
+    netchannel: Option<PathBuf>,
+    folder: tempfile::TempDir,
+    hosts: TwoHosts,
+}
+
+/// A program that was started.
+pub struct Program {
+    /// What it is called in messages, and its log.
+    pub name: String,
+    child: Child,
+}
+
+impl Program {
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Where its threads are, for who wonders why it stands still.
+    pub fn whereabouts(&self) -> String {
+        let process = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let tasks = std::fs::read_dir(process.join("task"));
+        let mut text = String::new();
+        for task in tasks.into_iter().flatten().flatten() {
+            let read = |name: &str| {
+                let read = std::fs::read_to_string(task.path().join(name));
+                read.unwrap_or_default().trim().to_owned()
+            };
+            let [name, sleeps, call] = ["comm", "wchan", "syscall"].map(read);
+            text.push_str(&format!("thread {name}: {sleeps}, system call {call}\n"));
+        }
+        let descriptors = std::fs::read_dir(process.join("fd"));
+        for one in descriptors.into_iter().flatten().flatten() {
+            if let Ok(target) = std::fs::read_link(one.path()) {
+                let number = one.file_name();
+                text.push_str(&format!("{} {}\n", number.display(), target.display()));
+            }
+        }
+        text
+    }
+
+    /// Its number.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The daemon's process.
+struct Daemon {
+    child: Child,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Place {
+    /// Makes it.
+    pub fn make(
+        hosts: TwoHosts,
+        netchannel: Option<PathBuf>,
+        board: RawFd,
+        seed: u64,
+    ) -> io::Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("torture-users-")
+            .tempdir_in("/tmp")?;
+        // Other users' programs find the daemon's socket in it.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+        let time = Instant::now();
+        let mut random = Random::new(seed ^ u64::from(std::process::id()) << 32);
+        let secret = format!("{:x}{:x}{time:?}", random.number(), random.number());
+        Ok(Self {
+            daemon: None,
+            programs: Vec::new(),
+            board,
+            secret,
+            netchannel,
+            folder,
+            hosts,
+        })
+    }
+
+    /// Where the daemon serves.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("daemon.sock")
+    }
+
+    /// Starts the daemon, or the next one, and waits until it serves.
+    pub fn start_daemon(&mut self) -> Result<(), String> {
+        let Some(netchannel) = &self.netchannel else {
+            return Ok(());
+        };
+        let mut command = Command::new(netchannel);
+        command.arg("daemon").arg("--socket").arg(self.socket());
+        self.hosts.host(Which::A).enter(&mut command);
+        let child = self
+            .spawn(command, "daemon")
+            .map_err(|error| format!("the daemon can not be started: {error}"))?;
+        let daemon = self.daemon.insert(Daemon { child });
+        let process = daemon.child.id();
+        let start = Instant::now();
+        let socket = self.folder.path().join("daemon.sock");
+        loop {
+            let answer = netchannel_control::request(
+                &socket,
+                netchannel_control::types::Request::Hello,
+                Duration::from_secs(5),
+            );
+            match answer {
+                Ok(netchannel_control::types::Response::Hello(hello))
+                    if hello.process == process =>
+                {
+                    return Ok(());
+                }
+                _ if start.elapsed() > Duration::from_secs(20) => {
+                    return Err(format!("the daemon does not serve: {}", self.log("daemon")));
+                }
+                _ => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    /// Ends the daemon: killed, or asked to.
+    pub fn end_daemon(&mut self, killed: bool) -> Result<(), String> {
+        let Some(mut daemon) = self.daemon.take() else {
+            return Ok(());
+        };
+        if let Some(status) = daemon.child.try_wait().ok().flatten() {
+            return Err(format!("the daemon ended by itself: {status}"));
+        }
+        let process = libc::pid_t::try_from(daemon.child.id()).unwrap_or(0);
+        let signal = if killed { libc::SIGKILL } else { libc::SIGTERM };
+        netchannel_testkit::sys::kill(process, signal).map_err(|errno| format!("{errno:?}"))?;
+        let start = Instant::now();
+        loop {
+            match daemon.child.try_wait() {
+                Ok(Some(status)) if killed || status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(format!("the daemon was to end: {status}")),
+                Ok(None) if start.elapsed() > Duration::from_secs(20) => {
+                    return Err("the daemon does not end on SIGTERM".to_owned());
+                }
+                Ok(None) => std::thread::sleep(Duration::from_millis(2)),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    /// How the daemon ended, which it should not have.
+    pub fn daemon_ended(&mut self) -> Option<ExitStatus> {
+        self.daemon.as_mut()?.child.try_wait().ok().flatten()
+    }
+
+    /// The daemon's process.
+    pub fn daemon_process(&self) -> Option<u32> {
+        self.daemon.as_ref().map(|daemon| daemon.child.id())
+    }
+
+    /// Starts one of this program's commands as an honest user, under the library where that is tested. It is watched until the end.
+    pub fn honest(&mut self, user: User, name: &str, words: &[String]) -> io::Result<()> {
+        let program = self.honest_once(user, name, words)?;
+        self.programs.push(program);
+        Ok(())
+    }
+
+    /// The same, for a program that ends by itself.
+    pub fn honest_once(&self, user: User, name: &str, words: &[String]) -> io::Result<Program> {
+        let mut command = match &self.netchannel {
+            Some(netchannel) => {
+                let mut command = Command::new(netchannel);
+                command.args(["run", "--require", "--no-daemon", "--socket"]);
+                command.arg(self.socket()).arg("--").arg(this());
+                command
+            }
+            None => Command::new(this()),
+        };
+        command.args(words).env(hello::VARIABLE, &self.secret);
+        self.start(command, user, name)
+    }
+
+    /// Starts a hostile program, as its user or as root that becomes it.
+    pub fn hostile(&self, name: &str, as_root: bool, words: &[String]) -> io::Result<Program> {
+        let mut command = Command::new(this());
+        command.args(words).env(SOCKET_VARIABLE, self.socket());
+        command.env(BECOMES_VARIABLE, HOSTILE.0.to_string());
+        self.start(command, if as_root { User(0) } else { HOSTILE }, name)
+    }
+
+    fn start(&self, mut command: Command, user: User, name: &str) -> io::Result<Program> {
+        self.hosts.host(Which::A).enter(&mut command);
+        let User(number) = user;
+        let become_user = move || {
+            // SAFETY: takes integers, and no groups.
+            let became = unsafe {
+                libc::setgroups(0, std::ptr::null()) == 0
+                    && libc::setresgid(number, number, number) == 0
+                    && libc::setresuid(number, number, number) == 0
+            };
+            if became {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
+            }
+        };
+        // SAFETY: three system calls.
+        unsafe { command.pre_exec(become_user) };
+        command.env(board::VARIABLE, self.board.to_string());
+        let child = self.spawn(command, name)?;
+        Ok(Program {
+            name: name.to_owned(),
+            child,
+        })
+    }
+
+    fn spawn(&self, mut command: Command, name: &str) -> io::Result<Child> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join(format!("{name}.log")))?;
+        command.env("HOME", "/").current_dir("/");
+        command.stdin(Stdio::null()).stdout(log.try_clone()?);
+        command.stderr(log).process_group(0).spawn()
+    }
+
+    /// The end of what a program has said.
+    pub fn log(&self, name: &str) -> String {
+        let text = fs::read(self.folder.path().join(format!("{name}.log"))).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+
+    /// Those that are watched and have ended, with what they said.
+    pub fn fallen(&mut self) -> Option<String> {
+        self.programs.iter_mut().find_map(Program::ended)?;
+        // Who fell first takes others with it: all that is known helps.
+        std::thread::sleep(Duration::from_millis(300));
+        let mut fallen = Vec::new();
+        for program in &mut self.programs {
+            if let Some(status) = program.ended() {
+                fallen.push((program.name.clone(), status));
+            }
+        }
+        let lines = fallen
+            .iter()
+            .map(|(name, status)| format!("{name}: {status}\n{}", self.log(name)));
+        Some(lines.collect::<Vec<_>>().join("\n"))
+    }
+
+    /// Waits until all that are watched have ended in good order.
+    pub fn finish(&mut self, board: &Board) -> Result<(), String> {
+        board.enter(board::Stage::Ending);
+        let end = Instant::now() + Duration::from_secs(20);
+        for mut program in std::mem::take(&mut self.programs) {
+            loop {
+                match program.ended() {
+                    Some(status) if status.success() => break,
+                    Some(status) => {
+                        let log = self.log(&program.name);
+                        return Err(format!("{}: {status}\n{log}", program.name));
+                    }
+                    None if Instant::now() > end => {
+                        return Err(format!("{} does not end", program.name));
+                    }
+                    None => std::thread::sleep(Duration::from_millis(5)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A line of the daemon's log that says that something broke.
+    pub fn broken(&self) -> Option<String> {
+        let text = fs::read(self.folder.path().join("daemon.log")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let words = ["panicked", "SIGSEGV", "SIGBUS", "died"];
+        let line = text
+            .lines()
+            .find(|line| words.iter().any(|word| line.contains(word)));
+        line.map(str::to_owned)
+    }
+}
+
+/// The words of a command of this program.
+pub fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}

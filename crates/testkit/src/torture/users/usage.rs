@@ -1,0 +1,161 @@
+//! What the daemon uses, and whether it goes back when the hostile user has gone.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netchannel_control::types::{Program, Request, Response, Socket, Status};
+
+use super::place::HONEST;
+
+/// What the daemon may keep of what the hostile user made it use.
+const MORE_MEMORY: u64 = 64 << 20;
+/// Percent of a processor that it may use more than before.
+const MORE_PROCESSOR: u64 = 30;
+/// How long going back may take.
+const LATEST: Duration = Duration::from_secs(25);
+
+/// At one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of memory that are the process's own.
+    pub memory: u64,
+    /// Descriptors.
+    pub descriptors: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Percent of a processor, over the last second.
+    pub processor: u64,
+}
+
+impl Usage {
+    /// Looks at a process for a second.
+    pub fn of(process: u32) -> Self {
+        let start = Instant::now();
+        let before = ticks(process);
+        thread::sleep(Duration::from_secs(1));
+        let spent = ticks(process).saturating_sub(before);
+        // A tick is a hundredth of a second.
+        let hundredths = u64::try_from(start.elapsed().as_millis() / 10).unwrap_or(1);
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|rest| rest.split_whitespace().next());
+            number.and_then(|number| number.parse().ok()).unwrap_or(0)
+        };
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count);
+        Self {
+            memory: field("RssAnon:") * 1024,
+            descriptors: descriptors as u64,
+            threads: field("Threads:"),
+            processor: spent * 100 / hundredths.max(1),
+        }
+    }
+
+    /// What of this is too much, compared with before.
+    fn excess(&self, before: &Self) -> Option<String> {
+        let memory = self.memory > before.memory + MORE_MEMORY;
+        let descriptors = self.descriptors > before.descriptors * 2 + 64;
+        let threads = self.threads > before.threads + 4;
+        let processor = self.processor > before.processor + MORE_PROCESSOR;
+        let kinds = [
+            (memory, "memory"),
+            (descriptors, "descriptors"),
+            (threads, "threads"),
+            (processor, "processor"),
+        ];
+        let kinds: Vec<&str> = kinds
+            .into_iter()
+            .filter_map(|(is, name)| is.then_some(name))
+            .collect();
+        (!kinds.is_empty()).then(|| kinds.join(", "))
+    }
+
+    /// In one line.
+    pub fn line(&self) -> String {
+        format!(
+            "{:.1} MB, {} descriptors, {} threads, {} % of a processor",
+            self.memory as f64 / 1e6,
+            self.descriptors,
+            self.threads,
+            self.processor
+        )
+    }
+}
+
+fn ticks(process: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // What follows the name, which is in parentheses and may hold anything.
+    let rest = text.rsplit(')').next().unwrap_or_default();
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let of = |at: usize| {
+        fields
+            .get(at)
+            .and_then(|one| one.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
+    of(11) + of(12)
+}
+
+/// Waits until the daemon uses about what it used before.
+pub fn await_return(process: u32, before: &Usage) -> Result<Usage, String> {
+    let start = Instant::now();
+    loop {
+        let now = Usage::of(process);
+        let Some(excess) = now.excess(before) else {
+            return Ok(now);
+        };
+        if start.elapsed() > LATEST {
+            return Err(format!(
+                "the daemon does not go back after the hostile user has gone ({excess}): before {}; now {}",
+                before.line(),
+                now.line()
+            ));
+        }
+    }
+}
+
+/// How often sockets of honest programs that still run were refused what everybody may have.
+pub fn refusals(socket: &Path) -> Result<u64, String> {
+    let status = status(socket)?;
+    let honest = |program: &Program| HONEST.iter().any(|user| user.0 == program.user);
+    Ok(refused(&status, honest))
+}
+
+/// The same of some programs.
+pub fn refused(status: &Status, which: impl Fn(&Program) -> bool) -> u64 {
+    let programs = status.programs.iter().filter(|program| which(program));
+    let fallbacks = programs.flat_map(|program| &program.fallbacks);
+    let bounds = ["quota", "no-port", "no-entry"];
+    fallbacks
+        .filter(|fallback| bounds.contains(&fallback.reason.as_str()))
+        .map(|fallback| fallback.count)
+        .sum()
+}
+
+/// What the daemon says of itself.
+pub fn status(socket: &Path) -> Result<Status, String> {
+    match netchannel_control::request(socket, Request::Status, Duration::from_secs(20)) {
+        Ok(Response::Status(status)) => Ok(*status),
+        Ok(_) => Err("another answer than was asked for".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The sockets of a process as the daemon shows them, and those at their other ends.
+pub fn sockets(socket: &Path, process: u32) -> String {
+    let answer = netchannel_control::request(socket, Request::Sockets, Duration::from_secs(20));
+    let all = match answer {
+        Ok(Response::Sockets(all)) => all.list,
+        Ok(_) => return "another answer than was asked for\n".to_owned(),
+        Err(error) => return format!("{error}\n"),
+    };
+    let own: Vec<_> = all.iter().filter(|one| one.process == process).collect();
+    let is_shown = |one: &&Socket| {
+        let other = |own: &&&Socket| own.local == one.peer && own.peer == one.local;
+        one.process == process || own.iter().any(|own| other(&own))
+    };
+    let lines = all.iter().filter(is_shown).map(|one| format!("{one:?}\n"));
+    lines.collect()
+}

@@ -1,0 +1,120 @@
+//! Which users are believed.
+
+use crate::calls;
+use core::ffi::CStr;
+
+const ROOT: u32 = 0;
+/// What the kernel shows of a user that a user namespace does not know, unless it was set.
+const OVERFLOW: u32 = 65534;
+/// The map of a namespace that knows every user under his own number.
+const EVERYBODY: [u32; 3] = [0, 0, u32::MAX];
+
+/// Who a file or a process may belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owners {
+    /// The effective user that asks.
+    pub own: u32,
+    /// What stands for every user that this user namespace does not know, the host's root among them. `None` where all are known.
+    pub unmapped: Option<u32>,
+}
+
+/// How an owner is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is the asker, or root.
+    Trusted,
+    /// It may be the host's root, and it may be anybody who is not of this namespace.
+    Unmapped,
+    /// It is somebody else.
+    Stranger,
+}
+
+impl Owners {
+    /// As the calling thread sees them.
+    #[must_use]
+    pub fn now() -> Self {
+        Self {
+            own: calls::user(),
+            unmapped: in_user_namespace().then(overflow),
+        }
+    }
+
+    /// How `user` is known.
+    #[must_use]
+    pub fn standing(&self, user: u32) -> Standing {
+        // Also where it is our own number: then nobody can tell us from them.
+        if Some(user) == self.unmapped {
+            return Standing::Unmapped;
+        }
+        if user == ROOT || user == self.own {
+            return Standing::Trusted;
+        }
+        Standing::Stranger
+    }
+}
+
+/// Whether there are users of the host that this process can not name. Not so where `/proc` does not tell.
+#[must_use]
+pub fn in_user_namespace() -> bool {
+    let mut text = [0; 256];
+    let text = file(c"/proc/self/uid_map", &mut text);
+    text.is_some_and(|text| !knows_everybody(text))
+}
+
+fn knows_everybody(map: &str) -> bool {
+    let mut numbers = map.split_ascii_whitespace().map(str::parse::<u32>);
+    let same = EVERYBODY.iter().all(|known| {
+        let number = numbers.next();
+        number.is_some_and(|number| number.as_ref() == Ok(known))
+    });
+    same && numbers.next().is_none()
+}
+
+fn overflow() -> u32 {
+    let mut text = [0; 16];
+    file(c"/proc/sys/kernel/overflowuid", &mut text)
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(OVERFLOW)
+}
+
+fn file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a str> {
+    let length = calls::read(path, buffer).ok()?;
+    core::str::from_utf8(buffer.get(..length)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_map_of_the_host_knows_everybody() {
+        assert!(knows_everybody("         0          0 4294967295\n"));
+        for other in [
+            "",
+            "0 1001 1\n",
+            "0 0 65536\n",
+            "0 100000 65536\n65536 0 1\n",
+            "0 0 4294967295\n1 1 1\n",
+        ] {
+            assert!(!knows_everybody(other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_a_stranger_but_where_users_are_unknown() {
+        let host = Owners {
+            own: 1001,
+            unmapped: None,
+        };
+        assert_eq!(host.standing(0), Standing::Trusted);
+        assert_eq!(host.standing(1001), Standing::Trusted);
+        assert_eq!(host.standing(OVERFLOW), Standing::Stranger);
+        let inside = Owners {
+            own: OVERFLOW,
+            unmapped: Some(OVERFLOW),
+        };
+        assert_eq!(inside.standing(0), Standing::Trusted);
+        assert_eq!(inside.standing(OVERFLOW), Standing::Unmapped);
+        assert_eq!(inside.standing(1002), Standing::Stranger);
+    }
+}

@@ -1,0 +1,15 @@
+//! Any request of a command, against a daemon in this process.
+#![no_main]
+
+use std::sync::OnceLock;
+
+#[path = "../../crates/engine/tests/life/mod.rs"]
+mod life;
+
+use life::support::{Served, small};
+
+static SERVED: OnceLock<Served> = OnceLock::new();
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    life::control(SERVED.get_or_init(|| Served::new(small(), None)), data);
+});
