@@ -11,6 +11,10 @@ const PERIOD: usize = 1_000_003;
 /// The largest piece that is sent or received with one call.
 pub const LARGEST: usize = 256 * 1024;
 
+/// How often a stream fills the small buffers of its connection at most. The kernel's TCP may move
+/// one such buffer in 200 ms only: its window stays below a segment, and the persist timer drives it.
+const FILLINGS: usize = 16;
+
 /// Which end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -56,8 +60,8 @@ impl Script {
     /// The script of a connection.
     pub fn of(seed: u64, number: u64) -> Self {
         let mut random = Random::new(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95));
-        let to_server = stream_length(&mut random);
-        let to_client = stream_length(&mut random);
+        let mut to_server = stream_length(&mut random);
+        let mut to_client = stream_length(&mut random);
         let aborter = if random.once_in(2) {
             Role::Client
         } else {
@@ -69,9 +73,11 @@ impl Script {
             _ => Ending::Graceful,
         };
         let small = random.between(2_000, 40_000);
-        let buffers = random
-            .once_in(4)
-            .then(|| libc::c_int::try_from(small).unwrap_or(4_000));
+        let buffers = random.once_in(4).then(|| {
+            to_server = to_server.min(FILLINGS * small);
+            to_client = to_client.min(FILLINGS * small);
+            libc::c_int::try_from(small).unwrap_or(4_000)
+        });
         Self {
             seed,
             number,
