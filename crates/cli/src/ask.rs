@@ -114,6 +114,7 @@ fn shown_users(users: &[types::User]) -> Option<String> {
         "DEPOSITS",
         "PORTS",
         "DESCRIPTORS",
+        "IN-FLIGHT",
         "HALF-OPEN",
         "MEMORY",
     ];
@@ -127,6 +128,7 @@ fn shown_users(users: &[types::User]) -> Option<String> {
             count(&one.deposits),
             count(&one.ports),
             count(&one.descriptors),
+            count(&one.in_flight),
             count(&one.half_open),
             format!("{}/{}", bytes(one.memory.used), bytes(one.memory.bound)),
         ]

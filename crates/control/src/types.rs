@@ -124,6 +124,9 @@ pub struct User {
     pub ports: Share,
     /// Descriptors that the daemon keeps.
     pub descriptors: Share,
+    /// Descriptors that the daemon sent and they have not read.
+    #[serde(default)]
+    pub in_flight: Share,
     /// Connections to the daemon that have not attached yet.
     pub half_open: Share,
     /// Bytes that regions and links really occupy; beyond the bound no more are given.

@@ -26,6 +26,7 @@ mod directory;
 mod faults;
 mod holders;
 pub mod hosts;
+mod in_flight;
 mod limits;
 mod locals;
 mod memory;

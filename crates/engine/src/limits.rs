@@ -35,6 +35,8 @@ pub struct Limits {
     pub deposits: usize,
     /// Those that one user left.
     pub deposits_per_user: usize,
+    /// Descriptors sent to programs of one user that they have not read.
+    pub in_flight_per_user: usize,
     /// Ephemeral ports one program holds.
     pub ports_per_program: usize,
     /// Ephemeral ports the programs of one user hold.
@@ -61,6 +63,7 @@ impl Default for Limits {
             memory_per_user: 0,
             deposits: 16384,
             deposits_per_user: 4096,
+            in_flight_per_user: 65536,
             ports_per_program: 16384,
             ports_per_user: 32768,
             claims_per_program: 1024,

@@ -163,6 +163,15 @@ pub fn is_hung_up(socket: impl AsFd) -> bool {
     poll(&mut looked, Some(&none)).is_ok_and(|count| count > 0)
 }
 
+/// Whether anything that was sent on `socket` was not read yet by the other side, which may still do so.
+pub fn is_unread(socket: impl AsFd) -> bool {
+    let mut bytes: libc::c_int = 0;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes one integer.
+    let asked = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
+    asked == 0 && bytes > 0
+}
+
 /// Sends one message whole.
 ///
 /// # Errors

@@ -26,17 +26,20 @@ pub enum Kind {
     Ports,
     /// Descriptors that the daemon keeps for him.
     Descriptors,
+    /// Descriptors that the daemon has sent to his programs and that they have not read.
+    InFlight,
 }
 
 impl Kind {
     /// All of them, in the order of [`Amounts`].
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Programs,
         Self::Listeners,
         Self::Links,
         Self::Deposits,
         Self::Ports,
         Self::Descriptors,
+        Self::InFlight,
     ];
 
     const fn name(self) -> &'static str {
@@ -47,6 +50,7 @@ impl Kind {
             Self::Deposits => "connections on their way to another process",
             Self::Ports => "ports",
             Self::Descriptors => "descriptors of the daemon",
+            Self::InFlight => "descriptors that it was sent and has not read",
         }
     }
 }
@@ -111,7 +115,8 @@ impl Bounds {
             .and(Kind::Links, limits.links_per_user)
             .and(Kind::Deposits, limits.deposits_per_user)
             .and(Kind::Ports, limits.ports_per_user)
-            .and(Kind::Descriptors, usize::MAX);
+            .and(Kind::Descriptors, usize::MAX)
+            .and(Kind::InFlight, limits.in_flight_per_user);
         let all = Amounts::of(Kind::Programs, limits.programs)
             .and(Kind::Listeners, MOST_LISTENERS)
             .and(Kind::Links, usize::MAX)
@@ -120,7 +125,9 @@ impl Bounds {
             .and(
                 Kind::Descriptors,
                 descriptors.saturating_sub(DESCRIPTOR_RESERVE),
-            );
+            )
+            // The kernel bounds those in flight by the same limit, and counts what other programs of the daemon's user send.
+            .and(Kind::InFlight, descriptors / 2);
         Self { each, all, shared }
     }
 }

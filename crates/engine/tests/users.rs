@@ -562,3 +562,134 @@ fn finding_14_a_program_beyond_the_bound_is_told_so() {
     let one = program_of(&honest, &served);
     assert_ne!(inode(&one.region), 0);
 }
+
+/// Asks for links and reads no answer.
+fn ask_without_reading(program: &mut Program, listener: u64, most: u32) {
+    for sequence in 0..most {
+        let mut words = [0; 14];
+        words[0] = listener;
+        let message = Message::new(Operation::Connect, 1000 + sequence, words);
+        send(&program.client.socket, &message.to_bytes(), &[]);
+    }
+}
+
+#[test]
+fn who_does_not_read_his_answers_uses_up_nobodys_descriptors_in_flight() {
+    if !has_users("descriptors in flight") {
+        return;
+    }
+    let limits = Limits {
+        in_flight_per_user: 100,
+        ..Limits::default()
+    };
+    let served = served_to_all(limits);
+    let (honest, hostile) = (User::new(HONEST), User::new(HOSTILE));
+    let socket = listener_of(&hostile, "127.0.0.1:0");
+    let server = program_of(&hostile, &served);
+    let (_server, listener, accepts) = announced(&hostile, server, v4(port(&socket)), &socket);
+    let greedy = program_of(&hostile, &served);
+    let greedy = hostile.run(move || {
+        let mut greedy = greedy;
+        ask_without_reading(&mut greedy, listener, 20);
+        greedy
+    });
+    let shown = served.await_status(|status| {
+        let user = |one: &&netchannel_control::types::User| one.user == HOSTILE;
+        status
+            .users
+            .iter()
+            .find(user)
+            .is_some_and(|one| one.links.used >= 1)
+    });
+    let in_flight = |status: &netchannel_control::types::Status, user: u32| {
+        let one = status.users.iter().find(|one| one.user == user);
+        one.map_or((0, 0), |one| (one.in_flight.used, one.in_flight.bound))
+    };
+    let (used, bound) = in_flight(&shown, HOSTILE);
+    assert!((18..=100).contains(&used) && bound == 100, "{used}/{bound}");
+    // A second program of his has no more: what counts is the user.
+    let (_victim, anchor) = leave(&served, &honest);
+    let victim = program_of(&honest, &served);
+    let (_victim, answer) = ask_as(&honest, victim, Operation::Lookup, vec![anchor], Vec::new());
+    assert_eq!(status(&answer), 0, "another user is answered");
+    let path = served.path();
+    let refused = hostile.run(move || {
+        let words = [u64::from(VERSION), LAYOUT_HASH, 1];
+        let answer = dial(&path).ask(Operation::Attach, &words, &[]);
+        answer.map(|(message, _)| message.status)
+    });
+    let full = Errno::NOBUFS.raw_os_error().unsigned_abs();
+    assert_eq!(refused, Some(full), "his next program");
+    // Whoever reads what he was sent is served again.
+    while is_offered(&accepts) {}
+    let answers = hostile.run(move || {
+        let statuses: Vec<u32> = (0..20)
+            .map(|_| receive(&greedy.client.socket).unwrap().0.status)
+            .collect();
+        (greedy, statuses)
+    });
+    let (greedy, statuses) = answers;
+    assert_eq!(statuses[0], 0);
+    assert!(statuses.contains(&full), "{statuses:?}");
+    let (_greedy, answer) = ask_as(
+        &hostile,
+        greedy,
+        Operation::Connect,
+        vec![listener],
+        Vec::new(),
+    );
+    assert_eq!(answer.unwrap().0.status, 0, "he has read all");
+}
+
+#[test]
+fn what_can_not_be_sent_now_is_looked_up_again() {
+    if !has_users("descriptors in flight") {
+        return;
+    }
+    let limits = Limits {
+        in_flight_per_user: 60,
+        ..Limits::default()
+    };
+    let served = served_to_all(limits);
+    let user = User::new(HONEST);
+    let (victim, anchor) = leave(&served, &user);
+    let socket = listener_of(&user, "127.0.0.1:0");
+    let server = program_of(&user, &served);
+    let (_server, listener, accepts) = announced(&user, server, v4(port(&socket)), &socket);
+    let greedy = program_of(&user, &served);
+    let greedy = user.run(move || {
+        let mut greedy = greedy;
+        ask_without_reading(&mut greedy, listener, 20);
+        greedy
+    });
+    let full = Errno::NOBUFS.raw_os_error().unsigned_abs();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut victim = victim;
+    loop {
+        let (back, answer) = ask_as(
+            &user,
+            victim,
+            Operation::Lookup,
+            vec![anchor, 1],
+            Vec::new(),
+        );
+        victim = back;
+        if status(&answer) == full {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the bound is never met");
+    }
+    let (victim, answer) = ask_as(
+        &user,
+        victim,
+        Operation::Lookup,
+        vec![anchor + 1],
+        Vec::new(),
+    );
+    let none = Errno::NOENT.raw_os_error().unsigned_abs();
+    assert_eq!(status(&answer), none, "who finds nothing is told so");
+    drop(greedy);
+    while is_offered(&accepts) {}
+    let (_victim, answer) = ask_as(&user, victim, Operation::Lookup, vec![anchor], Vec::new());
+    assert_eq!(status(&answer), 0, "it is still there");
+}

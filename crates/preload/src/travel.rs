@@ -11,7 +11,7 @@
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::Role;
-use netchannel_abi::message::Operation;
+use netchannel_abi::message::{Message, Operation};
 use netchannel_abi::program::{SocketEntry, State};
 
 use crate::hooks::streams;
@@ -19,7 +19,7 @@ use crate::lane::Lane;
 use crate::link::LinkEnd;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{attach, connection, foreign, gate, sys, users};
+use crate::{attach, clock, connection, foreign, gate, limits, sys, users};
 
 /// Where the entry of a socket is: the region that has it, and its number there.
 fn home(socket: &Socket) -> Option<(u64, usize)> {
@@ -94,8 +94,10 @@ pub fn adopt(fd: i32, again: bool) {
     words[0] = cookie;
     words[1] = u64::from(again);
     let mut received = [-1; sys::MOST];
-    let Ok((answer, count)) = attach::request(Operation::Lookup, words, &[], &mut received) else {
-        return;
+    let (answer, count) = match look_up(words, &mut received) {
+        Ok(answered) => answered,
+        Err(libc::ENOBUFS) => return break_off(fd),
+        Err(_) => return,
     };
     let [memory, region] = received[..2] else {
         return;
@@ -122,6 +124,40 @@ pub fn adopt(fd: i32, again: bool) {
     if !table::set(fd, socket.word) {
         socket.drop_descriptor();
     }
+}
+
+/// How long what is known to be there is asked for.
+const PATIENCE: u64 = 2_000_000_000;
+
+/// Asks the daemon for what was left. `ENOBUFS` says that something was, and that the daemon can not send it now: it is asked again for
+/// a while, since nothing but the user's other programs is in the way.
+fn look_up(words: [u64; 14], received: &mut [i32; sys::MOST]) -> Result<(Message, usize), i32> {
+    let until = clock::nanoseconds().saturating_add(PATIENCE);
+    let mut pause = 1_000_000;
+    loop {
+        let answered = attach::request(Operation::Lookup, words, &[], received);
+        if answered.as_ref().err() != Some(&libc::ENOBUFS) || clock::nanoseconds() >= until {
+            return answered;
+        }
+        sys::sleep(pause);
+        pause = (pause * 2).min(50_000_000);
+    }
+}
+
+/// The connection of an anchor can not be had: whoever uses the descriptor gets `ECONNRESET`, and does not wait for ever at a bare
+/// anchor, over which nothing comes.
+fn break_off(anchor: i32) {
+    let Ok((end, other)) = limits::make(|| sys::socket_pair(libc::SOCK_STREAM)) else {
+        return;
+    };
+    let status = sys::fcntl(anchor, libc::F_GETFL, 0).unwrap_or(0);
+    let flags = sys::fcntl(anchor, libc::F_GETFD, 0).unwrap_or(0);
+    // The kernel's word for an end that goes with bytes unread.
+    let _ = sys::send(end, &[0], 0);
+    sys::close(other);
+    let _ = sys::fcntl(end, libc::F_SETFL, status);
+    let _ = sys::replace(end, anchor, flags & libc::FD_CLOEXEC as usize != 0);
+    sys::close(end);
 }
 
 /// The socket that the daemon's answer names, and whether this process had no descriptor of it; `memory` is consumed.
@@ -230,5 +266,34 @@ pub fn adopt_inherited() {
         // Listeners that the exec closed are held no longer.
         let mut none = [-1; sys::MOST];
         let _ = attach::request(Operation::Unlisten, [0; 14], &[], &mut none);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_broken_off_is_reset_and_not_waited_for() {
+        let (anchor, other) = sys::socket_pair(libc::SOCK_STREAM).unwrap();
+        sys::fcntl(anchor, libc::F_SETFL, libc::O_NONBLOCK as usize).unwrap();
+        sys::fcntl(anchor, libc::F_SETFD, libc::FD_CLOEXEC as usize).unwrap();
+        break_off(anchor);
+        assert!(sys::has_hung_up(other), "nobody else has it");
+        let flags = sys::fcntl(anchor, libc::F_GETFL, 0).unwrap();
+        assert_ne!(flags & libc::O_NONBLOCK as usize, 0);
+        assert_eq!(
+            sys::fcntl(anchor, libc::F_GETFD, 0),
+            Ok(libc::FD_CLOEXEC as usize)
+        );
+        let mut bytes = [0; 8];
+        assert_eq!(sys::receive(anchor, &mut bytes, 0), Err(libc::ECONNRESET));
+        assert_eq!(sys::receive(anchor, &mut bytes, 0), Ok(0));
+        assert_eq!(
+            sys::send(anchor, &bytes, libc::MSG_NOSIGNAL),
+            Err(libc::EPIPE)
+        );
+        sys::close(anchor);
+        sys::close(other);
     }
 }

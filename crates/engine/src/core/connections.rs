@@ -155,7 +155,7 @@ impl CoreEngine {
     }
 
     /// Puts an offer into the accept channel of `listener`. A full channel is a full backlog, and
-    /// so is the kernel's bound on descriptors in flight.
+    /// so is a bound on descriptors in flight.
     pub(super) fn offer(
         &mut self,
         listener: u32,
@@ -172,7 +172,8 @@ impl CoreEngine {
             return Err(Refusal::Errno(Errno::AGAIN));
         }
         let message = Message::new(Operation::Offer, 0, words);
-        packet::send(&known.offers, &message, descriptors)
+        self.in_flight
+            .send(&known.offers, known.user, &message, descriptors)
             .map_err(|_| Refusal::Errno(Errno::AGAIN))?;
         known.offered += 1;
         Ok(())

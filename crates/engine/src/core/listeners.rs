@@ -232,6 +232,8 @@ impl CoreEngine {
             "listens no more"
         );
         self.directory.remove(listener);
+        // What was offered and not read keeps the daemon's end open.
+        let _ = rustix::net::shutdown(&*known.offers, rustix::net::Shutdown::Both);
         self.listeners.remove(&listener);
         self.cookies.remove(&cookie);
         self.forget_links(|link| link.listener == listener);

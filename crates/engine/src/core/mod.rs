@@ -23,12 +23,13 @@ pub use uses::UserUse;
 use crate::deposits::Deposits;
 use crate::directory::Directory;
 use crate::hosts::Hosts;
+use crate::in_flight::InFlight;
 use crate::limits::{DESCRIPTOR_RESERVE, Limits};
 use crate::packet::Sender;
 use crate::port_owners::PortOwners;
 use crate::ports::Ports;
 use crate::program::Program;
-use crate::quota::{Bounds, Kind, Quotas};
+use crate::quota::{Bounds, DAEMON, Kind, Quotas};
 use crate::relay::Relay;
 use crate::totals::Users;
 use netchannel_abi::address::Address;
@@ -47,6 +48,8 @@ pub struct Answer {
     pub descriptors: Vec<Rc<OwnedFd>>,
     /// A child that was adopted: its socket is to be watched.
     pub adopted: Option<u32>,
+    /// The cookie of a deposit that is fetched with this answer, should it arrive.
+    pub fetched: Option<u64>,
 }
 
 /// Why a request is not met.
@@ -77,6 +80,7 @@ pub struct CoreEngine {
     owners: PortOwners,
     deposits: Deposits,
     quotas: Quotas,
+    in_flight: InFlight,
     exposed: proofs::Exposed,
     /// Bytes that the memory of one user may occupy when he asks for more.
     memory_bound: u64,
@@ -118,6 +122,7 @@ impl CoreEngine {
             ports,
             owners: PortOwners::new(limits.claims_per_program),
             deposits: Deposits::new(quotas.clone()),
+            in_flight: InFlight::new(quotas.clone()),
             quotas,
             exposed: proofs::Exposed::default(),
             memory_bound: match limits.memory_per_user {
@@ -193,6 +198,12 @@ impl CoreEngine {
         // A child may let go of what its parent announced it with, and ask for nothing else.
         let lets_go = program.adopted && operation == Operation::Unlisten;
         let early = program.estate.is_none() && !lets_go;
+        if matches!(
+            operation,
+            Operation::Attach | Operation::Adopt | Operation::Listen | Operation::Connect
+        ) {
+            self.in_flight.admit(sender.user())?;
+        }
         match operation {
             // A second one comes from the same process after an exec.
             Operation::Attach => self.attach(number, sender, words, descriptors),
@@ -209,6 +220,27 @@ impl CoreEngine {
                 Err(Refusal::Fault("a message that belongs to another socket"))
             }
         }
+    }
+
+    /// Sends the answer to a request of program `number`.
+    ///
+    /// # Errors
+    /// As [`InFlight::send`].
+    pub fn send_answer(
+        &mut self,
+        number: u32,
+        socket: &Rc<OwnedFd>,
+        message: &Message,
+        answer: &Answer,
+    ) -> Result<(), Errno> {
+        let user = self.programs.get(&number).map_or(DAEMON, |one| one.user);
+        let descriptors = &answer.descriptors;
+        self.in_flight.send(socket, user, message, descriptors)?;
+        if let Some(cookie) = answer.fetched {
+            self.deposits.take(cookie, user, false);
+            self.settle_released();
+        }
+        Ok(())
     }
 
     /// The limits in force.

@@ -99,13 +99,18 @@ impl CoreEngine {
 
     pub(super) fn look_up(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
         let user = self.program(number)?.user;
-        let found = self.deposits.take(words[0], user, words[1] != 0);
+        let (cookie, again) = (words[0], words[1] != 0);
+        // It stays until the answer is sent, which may fail.
+        let found = self.deposits.take(cookie, user, true);
         let found = found.ok_or(Errno::NOENT)?;
+        // Not before: who is told that it is too much knows that there is something.
+        self.in_flight.admit(user)?;
         let region = Rc::new(found.estate.region.try_clone().map_err(|e| from_io(&e))?);
         let layout = self.limits.layout();
         let mut answer = Answer {
             words: found.words,
             descriptors: vec![found.link, region],
+            fetched: (!again).then_some(cookie),
             adopted: None,
         };
         answer.words[7] = u64::from(found.estate.entries);
@@ -114,7 +119,6 @@ impl CoreEngine {
         // It may hand the socket on, and then names the same region.
         let unused = self.program_mut(number)?.use_estate(found.estate);
         self.settle(unused);
-        self.settle_released();
         Ok(answer)
     }
 
@@ -125,7 +129,7 @@ impl CoreEngine {
         next
     }
 
-    fn settle_released(&mut self) {
+    pub(super) fn settle_released(&mut self) {
         let released = self.deposits.take_released();
         self.settle(released);
     }

@@ -88,7 +88,7 @@ impl Daemon {
     fn reply(
         &mut self,
         number: u32,
-        socket: &OwnedFd,
+        socket: &Rc<OwnedFd>,
         request: &Message,
         result: Result<Answer, Refusal>,
     ) -> Result<(), Option<&'static str>> {
@@ -97,7 +97,7 @@ impl Daemon {
             words: [0; 14],
             ..*request
         };
-        let mut descriptors = Vec::new();
+        let mut given = Answer::default();
         if request.operation == Operation::Attach as u32 {
             self.on_attach(number);
         }
@@ -107,16 +107,16 @@ impl Daemon {
                     self.watch_program(adopted);
                 }
                 answer.words = done.words;
-                descriptors = done.descriptors;
+                given = done;
             }
             Err(Refusal::Errno(errno)) => answer.status = errno.raw_os_error().unsigned_abs(),
             Err(Refusal::Fault(fault)) => return Err(Some(fault)),
         }
-        match packet::send(socket, &answer, &descriptors) {
+        match self.core.send_answer(number, socket, &answer, &given) {
             Ok(()) => Ok(()),
             Err(Errno::AGAIN) => Err(Some("it does not read its answers")),
             Err(Errno::PIPE | Errno::CONNRESET) => Err(None),
-            Err(errno) if !descriptors.is_empty() => {
+            Err(errno) if !given.descriptors.is_empty() => {
                 self.answer_without_descriptors(number, socket, &answer, errno)
             }
             Err(_) => Err(None),

@@ -19,7 +19,15 @@ impl Daemon {
 }
 
 fn shown(one: &UserUse, half_open: Share) -> User {
-    let [programs, listeners, links, deposits, ports, descriptors] = one.kinds.map(share);
+    let [
+        programs,
+        listeners,
+        links,
+        deposits,
+        ports,
+        descriptors,
+        in_flight,
+    ] = one.kinds.map(share);
     User {
         user: one.user,
         programs,
@@ -28,6 +36,7 @@ fn shown(one: &UserUse, half_open: Share) -> User {
         deposits,
         ports,
         descriptors,
+        in_flight,
         half_open,
         memory: Share {
             used: one.memory,

@@ -1,0 +1,187 @@
+//! Descriptors that the daemon has sent and nobody has read yet.
+//!
+//! The kernel lets a user have as many in flight as one of its processes may open, and counts all that this daemon sends as this
+//! daemon's. Who does not read his answers would use them up for everybody, so what is unread is charged to whose it is to read.
+
+use crate::limits::FIRST_ANCHORS;
+use crate::packet;
+use crate::quota::{Amounts, Kind, Quotas, Ticket};
+use netchannel_abi::message::Message;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// The most descriptors of one answer: memory, channel and anchors of a new link.
+const LARGEST_ANSWER: usize = 2 + FIRST_ANCHORS;
+/// Messages of a user that are looked at for each that is sent to him: more than one, so that those that were read go.
+const LOOKED_AT: usize = 2;
+/// And where he may have no more.
+const LOOKED_AT_AT_THE_BOUND: usize = 64;
+
+/// One message. Its socket stays open until it was read: a closed one does not tell.
+#[derive(Debug)]
+struct Unread {
+    socket: Rc<OwnedFd>,
+    _ticket: Ticket,
+}
+
+/// What was sent, by the user who is to read it; the oldest first.
+#[derive(Debug)]
+pub struct InFlight {
+    quotas: Quotas,
+    by_user: BTreeMap<u32, VecDeque<Unread>>,
+}
+
+impl InFlight {
+    /// Nothing yet.
+    #[must_use]
+    pub const fn new(quotas: Quotas) -> Self {
+        Self {
+            quotas,
+            by_user: BTreeMap::new(),
+        }
+    }
+
+    /// Whether an answer with descriptors may be sent to `user`: asked before anything is done for which there will be one.
+    ///
+    /// # Errors
+    /// `NOBUFS` where he has too much unread.
+    pub fn admit(&mut self, user: u32) -> Result<(), Errno> {
+        self.charge(user, LARGEST_ANSWER).map(drop)
+    }
+
+    /// Sends a message, which `user` is to read.
+    ///
+    /// # Errors
+    /// `NOBUFS` where he has too much unread, and as [`packet::send`].
+    pub fn send(
+        &mut self,
+        socket: &Rc<OwnedFd>,
+        user: u32,
+        message: &Message,
+        descriptors: &[Rc<OwnedFd>],
+    ) -> Result<(), Errno> {
+        if descriptors.is_empty() {
+            return packet::send(socket, message, descriptors);
+        }
+        self.forget_read(user, LOOKED_AT);
+        let ticket = self.charge(user, descriptors.len())?;
+        packet::send(socket, message, descriptors)?;
+        self.by_user.entry(user).or_default().push_back(Unread {
+            socket: Rc::clone(socket),
+            _ticket: ticket,
+        });
+        Ok(())
+    }
+
+    /// So many more in flight, and a socket that may have to be kept for them.
+    fn charge(&mut self, user: u32, descriptors: usize) -> Result<Ticket, Errno> {
+        let amounts = Amounts::of(Kind::InFlight, descriptors).and(Kind::Descriptors, 1);
+        self.quotas.charge(user, amounts).or_else(|_| {
+            self.forget_read(user, LOOKED_AT_AT_THE_BOUND);
+            self.quotas.charge(user, amounts)
+        })
+    }
+
+    /// Looks at the oldest of a user's, and forgets those that were read.
+    fn forget_read(&mut self, user: u32, most: usize) {
+        let Some(sent) = self.by_user.get_mut(&user) else {
+            return;
+        };
+        for _ in 0..most.min(sent.len()) {
+            if let Some(oldest) = sent.pop_front()
+                && packet::is_unread(&oldest.socket)
+            {
+                sent.push_back(oldest);
+            }
+        }
+        if sent.is_empty() {
+            self.by_user.remove(&user);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quota::Bounds;
+    use netchannel_abi::message::Operation;
+    use rustix::net::SocketType;
+
+    const USER: u32 = 1000;
+
+    fn in_flight(each: usize) -> (InFlight, Quotas) {
+        let amounts =
+            |in_flight| Amounts::of(Kind::InFlight, in_flight).and(Kind::Descriptors, 1000);
+        let quotas = Quotas::new(Bounds {
+            each: amounts(each),
+            all: amounts(10 * each),
+            shared: true,
+        });
+        (InFlight::new(quotas.clone()), quotas)
+    }
+
+    fn pair() -> (Rc<OwnedFd>, OwnedFd) {
+        let (ours, theirs) = packet::owned_pair(SocketType::SEQPACKET).unwrap();
+        (Rc::new(ours), theirs)
+    }
+
+    fn sent(in_flight: &mut InFlight, socket: &Rc<OwnedFd>, count: usize) -> Result<(), Errno> {
+        let message = Message::new(Operation::Connect, 1, [0; 14]);
+        in_flight.send(socket, USER, &message, &vec![Rc::clone(socket); count])
+    }
+
+    fn read(socket: &OwnedFd) {
+        assert!(matches!(
+            packet::receive(socket),
+            packet::Received::Message { .. }
+        ));
+    }
+
+    #[test]
+    fn who_reads_is_sent_more_for_ever() {
+        let (mut in_flight, quotas) = in_flight(LARGEST_ANSWER);
+        let (ours, theirs) = pair();
+        for _ in 0..1000 {
+            in_flight.admit(USER).unwrap();
+            sent(&mut in_flight, &ours, LARGEST_ANSWER).unwrap();
+            read(&theirs);
+        }
+        assert!(quotas.use_of(USER, Kind::InFlight) <= LARGEST_ANSWER);
+    }
+
+    #[test]
+    fn who_does_not_read_is_sent_no_more_until_he_does() {
+        let (mut in_flight, _) = in_flight(2 * LARGEST_ANSWER);
+        let ((ours, theirs), (other, others)) = (pair(), pair());
+        sent(&mut in_flight, &ours, LARGEST_ANSWER).unwrap();
+        sent(&mut in_flight, &other, LARGEST_ANSWER).unwrap();
+        assert_eq!(in_flight.admit(USER), Err(Errno::NOBUFS));
+        assert_eq!(sent(&mut in_flight, &ours, 1), Err(Errno::NOBUFS));
+        assert_eq!(
+            sent(&mut in_flight, &ours, 0),
+            Ok(()),
+            "without descriptors"
+        );
+        assert_eq!(in_flight.admit(USER + 1), Ok(()), "another user");
+        read(&others);
+        assert_eq!(in_flight.admit(USER), Ok(()));
+        drop(theirs);
+        sent(&mut in_flight, &other, LARGEST_ANSWER).unwrap();
+        assert_eq!(in_flight.admit(USER), Ok(()), "whose end is closed");
+    }
+
+    #[test]
+    fn what_a_detached_program_has_not_read_counts_until_it_does() {
+        let (mut in_flight, quotas) = in_flight(LARGEST_ANSWER);
+        let (ours, theirs) = pair();
+        sent(&mut in_flight, &ours, LARGEST_ANSWER).unwrap();
+        rustix::net::shutdown(&*ours, rustix::net::Shutdown::Both).unwrap();
+        drop(ours);
+        assert_eq!(in_flight.admit(USER), Err(Errno::NOBUFS));
+        drop(theirs);
+        assert_eq!(in_flight.admit(USER), Ok(()));
+        assert!(quotas.users().is_empty());
+    }
+}
