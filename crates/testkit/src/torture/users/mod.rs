@@ -37,8 +37,8 @@ use usage::Usage;
 pub use drive::{run as drive, visit};
 pub use serve::run as serve;
 
-/// No worker stands still for so long.
-const STARVED: Duration = Duration::from_secs(15);
+/// No worker stands still for so long, however many programs wait for a processor. The longest that one did is told.
+const STARVED: Duration = Duration::from_secs(60);
 /// Hostile programs at a time.
 const AT_ONCE: usize = 5;
 /// Honest programs that come and go, at a time.
@@ -93,6 +93,7 @@ pub fn run(options: &Options) -> i32 {
         visits: 0,
         last_end: None,
         refused: 0,
+        longest: Duration::ZERO,
     };
     let outcome = judge.run();
     judge.report();
@@ -123,6 +124,7 @@ struct Judge {
     visits: u64,
     last_end: Option<Instant>,
     refused: u64,
+    longest: Duration,
 }
 
 impl Judge {
@@ -235,10 +237,12 @@ impl Judge {
             return Err(text);
         }
         let (worker, time) = self.board.slowest();
+        self.longest = self.longest.max(time);
         if time > STARVED {
             return Err(format!(
-                "worker {worker} of the honest stands still for {} s",
-                time.as_secs()
+                "worker {worker} of the honest stands still for {} s\n{}",
+                time.as_secs(),
+                self.place.whereabouts()
             ));
         }
         self.visit()
@@ -349,6 +353,10 @@ impl Judge {
                 );
             }
         }
+        println!(
+            "an honest worker stood still for {:.1?} at most",
+            self.longest
+        );
         for line in self.place.log("hostile").lines().take(3) {
             println!("hostile programs said: {line}");
         }

@@ -15,6 +15,7 @@ use netchannel_testkit::two_hosts::{TwoHosts, Which};
 use super::board::{self, Board};
 use super::hello;
 use super::hostile::{BECOMES_VARIABLE, SOCKET_VARIABLE};
+use super::usage;
 use crate::between::this;
 
 /// A user of the run.
@@ -53,23 +54,34 @@ impl Program {
 
     /// Where its threads are, for who wonders why it stands still.
     pub fn whereabouts(&self) -> String {
+        let mut text = self.threads();
         let process = PathBuf::from(format!("/proc/{}", self.child.id()));
-        let tasks = std::fs::read_dir(process.join("task"));
-        let mut text = String::new();
-        for task in tasks.into_iter().flatten().flatten() {
-            let read = |name: &str| {
-                let read = std::fs::read_to_string(task.path().join(name));
-                read.unwrap_or_default().trim().to_owned()
-            };
-            let [name, sleeps, call] = ["comm", "wchan", "syscall"].map(read);
-            text.push_str(&format!("thread {name}: {sleeps}, system call {call}\n"));
-        }
         let descriptors = std::fs::read_dir(process.join("fd"));
         for one in descriptors.into_iter().flatten().flatten() {
             if let Ok(target) = std::fs::read_link(one.path()) {
                 let number = one.file_name();
                 text.push_str(&format!("{} {}\n", number.display(), target.display()));
             }
+        }
+        text
+    }
+
+    /// What each of its threads does: one that runs, or waits for a processor, is at `R`.
+    pub fn threads(&self) -> String {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let mut text = String::new();
+        for task in tasks.into_iter().flatten().flatten() {
+            let read = |name: &str| {
+                let read = std::fs::read_to_string(task.path().join(name));
+                read.unwrap_or_default().trim().to_owned()
+            };
+            let [name, sleeps, call, stat, waited] =
+                ["comm", "wchan", "syscall", "stat", "schedstat"].map(read);
+            let state = stat.rsplit(") ").next().unwrap_or_default();
+            let state = state.get(..1).unwrap_or_default();
+            text.push_str(&format!(
+                "thread {name}: {state} {sleeps}, system call {call}, ran and waited {waited} ns\n"
+            ));
         }
         text
     }
@@ -290,6 +302,22 @@ impl Place {
             .iter()
             .map(|(name, status)| format!("{name}: {status}\n{}", self.log(name)));
         Some(lines.collect::<Vec<_>>().join("\n"))
+    }
+
+    /// What the programs that are watched do, and the sockets that something waits in.
+    pub fn whereabouts(&self) -> String {
+        let mut text = String::new();
+        for program in &self.programs {
+            text.push_str(&format!("{} {}\n", program.name, program.process()));
+            text.push_str(&program.threads());
+            text.push_str(&usage::sockets(&self.socket(), program.process()));
+        }
+        let mut command = Command::new("ss");
+        command.args(["-t", "-n", "-o", "-i", "-e"]);
+        self.hosts.host(Which::A).enter(&mut command);
+        let kernel = command.output().map(|output| output.stdout);
+        text.push_str(&String::from_utf8_lossy(&kernel.unwrap_or_default()));
+        text
     }
 
     /// Waits until all that are watched have ended in good order.
