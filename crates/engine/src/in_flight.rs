@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// The most descriptors of one answer: memory, channel and anchors of a new link.
 const LARGEST_ANSWER: usize = 2 + FIRST_ANCHORS;
@@ -18,6 +19,10 @@ const LARGEST_ANSWER: usize = 2 + FIRST_ANCHORS;
 const LOOKED_AT: usize = 2;
 /// And where he may have no more.
 const LOOKED_AT_AT_THE_BOUND: usize = 64;
+
+/// And of each user's in every [`PERIOD`], whether anything is sent to him or not.
+const LOOKED_AT_IN_A_PERIOD: usize = 256;
+const PERIOD: Duration = Duration::from_secs(1);
 
 /// One message. Its socket stays open until it was read: a closed one does not tell.
 #[derive(Debug)]
@@ -31,6 +36,8 @@ struct Unread {
 pub struct InFlight {
     quotas: Quotas,
     by_user: BTreeMap<u32, VecDeque<Unread>>,
+    /// When those are looked at to whom nothing more is sent.
+    due: Option<Instant>,
 }
 
 impl InFlight {
@@ -40,6 +47,7 @@ impl InFlight {
         Self {
             quotas,
             by_user: BTreeMap::new(),
+            due: None,
         }
     }
 
@@ -73,6 +81,23 @@ impl InFlight {
             _ticket: ticket,
         });
         Ok(())
+    }
+
+    /// Forgets what was read, now and then. Returns when to come again.
+    pub fn expire(&mut self, now: Instant) -> Option<Instant> {
+        if self.by_user.is_empty() {
+            self.due = None;
+            return None;
+        }
+        let due = *self.due.get_or_insert(now + PERIOD);
+        if due <= now {
+            let users: Vec<u32> = self.by_user.keys().copied().collect();
+            for user in users {
+                self.forget_read(user, LOOKED_AT_IN_A_PERIOD);
+            }
+            self.due = (!self.by_user.is_empty()).then(|| now + PERIOD);
+        }
+        self.due
     }
 
     /// So many more in flight, and a socket that may have to be kept for them.
@@ -181,7 +206,10 @@ mod tests {
         drop(ours);
         assert_eq!(in_flight.admit(USER), Err(Errno::NOBUFS));
         drop(theirs);
-        assert_eq!(in_flight.admit(USER), Ok(()));
+        let now = Instant::now();
+        let due = in_flight.expire(now).unwrap();
+        assert_eq!(quotas.use_of(USER, Kind::InFlight), LARGEST_ANSWER);
+        assert_eq!(in_flight.expire(due), None);
         assert!(quotas.users().is_empty());
     }
 }

@@ -248,13 +248,14 @@ impl Daemon {
         let proofs = self.core.prove_exposed(now);
         let commands = self.commands.expire(now);
         let deposits = self.core.expire_deposits(now);
+        let in_flight = self.core.in_flight_mut().expire(now);
         let outside = self.outside.as_mut().and_then(|outside| {
             outside.tend(&mut self.core, now);
             outside.deadline(now)
         });
         let fetches = self.metrics.as_mut().and_then(|one| one.expire(now));
         [
-            idle, attaching, proofs, commands, deposits, outside, fetches,
+            idle, attaching, proofs, commands, deposits, in_flight, outside, fetches,
         ]
         .into_iter()
         .flatten()

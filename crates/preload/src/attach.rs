@@ -407,6 +407,10 @@ fn introduce(fd: i32) -> Result<(), i32> {
     if answer.words[3] == own.number() {
         return Ok(());
     }
+    // Before anybody sees the other directory: what clients of the former one name is judged by what it said.
+    if daemon != own.daemon {
+        former_ports::keep(own);
+    }
     // Another daemon. Who still looks into the former directory finds nothing there.
     let renewed = Attachment {
         number: AtomicU64::new(answer.words[3]),
@@ -415,9 +419,6 @@ fn introduce(fd: i32) -> Result<(), i32> {
         ..*own
     };
     ATTACHMENT.store(Box::into_raw(Box::new(renewed)), Ordering::Release);
-    if daemon != own.daemon {
-        former_ports::keep(own);
-    }
     own.directory.vacate();
     ports::forget();
     Ok(())
@@ -443,6 +444,11 @@ pub fn begin_anew(memory: Option<i32>) {
     for word in [&ATTACHED, &ADOPTED] {
         word.store(false, Ordering::Release);
     }
+    RETRY_AT.store(0, Ordering::Relaxed);
+}
+
+/// The next request looks for a daemon at once, however short ago none was found.
+pub fn hasten() {
     RETRY_AT.store(0, Ordering::Relaxed);
 }
 

@@ -7,10 +7,30 @@ use netchannel_abi::address::Address;
 use netchannel_abi::directory::{PORTS, PORTS_OFFSET, is_owned};
 
 use crate::attach::Attachment;
+use crate::clock;
 use crate::lock::Lock;
 
-/// The ports that somebody had, in their order, with their words.
-type Table = Vec<(u16, u64)>;
+/// What a daemon said at its end.
+struct Table {
+    /// The ports that somebody had, in their order, with their words.
+    ports: Vec<(u16, u64)>,
+    kept: u64,
+}
+
+impl Table {
+    fn is_owned(&self, user: u32, from: &Address) -> bool {
+        let found = self
+            .ports
+            .binary_search_by_key(&from.port, |(port, _)| *port);
+        let word = found.ok().and_then(|index| self.ports.get(index));
+        word.is_some_and(|(_, word)| is_owned(*word, user, from))
+    }
+
+    /// Whether programs may not have heard yet that it has ended: they look once a second, and wait as long where they found none.
+    fn is_of_just_now(&self) -> bool {
+        clock::now().wrapping_sub(self.kept) < 10 * clock::SECOND
+    }
+}
 
 static TABLES: Lock<Vec<Table>> = Lock::new(Vec::new());
 /// So many daemons back clients are believed.
@@ -21,7 +41,10 @@ pub fn keep(former: &Attachment) {
     let words: Option<&[AtomicU64]> = former.directory.slice(PORTS_OFFSET, PORTS);
     let words = words.unwrap_or_default().iter().zip(0..=u16::MAX);
     let said = words.map(|(word, port)| (port, word.load(Ordering::Acquire)));
-    let table: Table = said.filter(|(_, word)| *word != 0).collect();
+    let table = Table {
+        ports: said.filter(|(_, word)| *word != 0).collect(),
+        kept: clock::now(),
+    };
     if let Some(mut tables) = TABLES.lock() {
         if tables.len() >= MOST {
             tables.remove(0);
@@ -30,13 +53,10 @@ pub fn keep(former: &Attachment) {
     }
 }
 
-/// Whether a former daemon said that a program of the user with this word may come from there.
-pub fn were_owned(user: u32, from: &Address) -> bool {
-    let owned = |table: &Table| {
-        let found = table.binary_search_by_key(&from.port, |(port, _)| *port);
-        let word = found.ok().and_then(|index| table.get(index));
-        word.is_some_and(|(_, word)| is_owned(*word, user, from))
-    };
+/// Whether a former daemon said that a program of the user with this word may come from there. Of a port that is `another`'s by now
+/// only a daemon that ended just now is believed.
+pub fn were_owned(user: u32, from: &Address, another: bool) -> bool {
+    let owned = |table: &Table| table.is_owned(user, from) && (!another || table.is_of_just_now());
     TABLES.lock().is_some_and(|tables| tables.iter().any(owned))
 }
 

@@ -243,6 +243,11 @@ impl CoreEngine {
         Ok(())
     }
 
+    /// What was sent and is not read yet.
+    pub const fn in_flight_mut(&mut self) -> &mut InFlight {
+        &mut self.in_flight
+    }
+
     /// The limits in force.
     #[must_use]
     pub const fn limits(&self) -> &Limits {

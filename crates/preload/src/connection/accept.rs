@@ -95,12 +95,12 @@ fn is_credible(listening: &Socket, link: &LinkEnd, named: &Named) -> bool {
 }
 
 /// Whether the client had the address that it named when it came, as the daemon says; or a former daemon, of a port that the present
-/// one has given to nobody. Programs of one user could as well trace each other: what they name is believed.
+/// one has given to nobody, or has given away just now. Programs of one user could as well trace each other: what they name is believed.
 fn has_port(link: &LinkEnd, named: &Named) -> bool {
     let user = link.owner_word();
     link.is_of_own_user()
         || directory::is_owned(named.owner, user, &named.peer)
-        || named.owner == 0 && former_ports::were_owned(user, &named.peer)
+        || former_ports::were_owned(user, &named.peer, named.owner != 0)
         || has_port_by_now(user, &named.peer)
 }
 
@@ -108,9 +108,12 @@ fn has_port(link: &LinkEnd, named: &Named) -> bool {
 #[cold]
 fn has_port_by_now(user: u32, peer: &Address) -> bool {
     attach::forget_if_gone();
+    attach::hasten();
     renewal::follow();
-    attach::current()
-        .is_some_and(|own| directory::is_owned(names::owner_of_port(own, peer.port), user, peer))
+    attach::current().is_some_and(|own| {
+        let owner = names::owner_of_port(own, peer.port);
+        directory::is_owned(owner, user, peer) || former_ports::were_owned(user, peer, owner != 0)
+    })
 }
 
 /// Notes a connection the kernel accepted on our listener.

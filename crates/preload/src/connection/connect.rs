@@ -98,6 +98,14 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         _ => Reason::LinkFailed,
     })?;
     let local = local_address(fd, socket, &address, target.remote);
+    if !attach::current().is_some_and(|now| core::ptr::eq(now, attachment)) {
+        // The port is of another daemon than the link: whoever accepts might not know it yet.
+        if claimed {
+            link.unclaim();
+        }
+        local.inspect(|local| release_port(socket, local));
+        return try_virtual(fd, socket, Some(address));
+    }
     let loan = if local.is_some() { link.lend() } else { None };
     let (Some(local), Some(loan)) = (local, loan) else {
         if claimed {
