@@ -46,6 +46,9 @@ const VISITS: usize = 3;
 /// How long the hostile user is there before it goes for a moment.
 const ROUND: Duration = Duration::from_secs(120);
 
+/// How `netchannel run --require` ends where no daemon answers.
+const NOT_RUN: i32 = 125;
+
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_interrupt(_: libc::c_int) {
@@ -94,6 +97,7 @@ pub fn run(options: &Options) -> i32 {
         last_end: None,
         refused: 0,
         longest: Duration::ZERO,
+        not_run: 0,
     };
     let outcome = judge.run();
     judge.report();
@@ -125,6 +129,7 @@ struct Judge {
     last_end: Option<Instant>,
     refused: u64,
     longest: Duration,
+    not_run: u64,
 }
 
 impl Judge {
@@ -256,6 +261,8 @@ impl Judge {
                 Some(status) if status.success() => {}
                 // It asked a daemon that ended just then, and was told to insist on one.
                 Some(_) if self.last_end.is_some_and(|end| end > since) => {}
+                // `netchannel run` waits for 5 seconds, which is little where dozens of programs wait for two processors.
+                Some(status) if status.code() == Some(NOT_RUN) => self.not_run += 1,
                 Some(status) => {
                     let log = self.place.log("visit");
                     return Err(format!("a visit ended: {status}\n{log}"));
@@ -270,6 +277,13 @@ impl Judge {
             }
         }
         self.visiting = waiting;
+        if self.not_run > 2 + self.visits / 100 {
+            let log = self.place.log("visit");
+            return Err(format!(
+                "the daemon did not answer {} visits\n{log}",
+                self.not_run
+            ));
+        }
         if self.visiting.len() < VISITS {
             let user = HONEST[self.random.below(HONEST.len())];
             let seed = self.options.seed.to_string();
@@ -354,8 +368,8 @@ impl Judge {
             }
         }
         println!(
-            "an honest worker stood still for {:.1?} at most",
-            self.longest
+            "an honest worker stood still for {:.1?} at most; {} visits were not answered within 5 s",
+            self.longest, self.not_run
         );
         for line in self.place.log("hostile").lines().take(3) {
             println!("hostile programs said: {line}");
