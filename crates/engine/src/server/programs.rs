@@ -67,7 +67,7 @@ impl Daemon {
                     lost,
                     sender,
                 } => {
-                    turns.take(user);
+                    let start = Instant::now();
                     // Without word of changes the addresses are looked at when they may matter.
                     if self.addresses.is_none() && message.operation == Operation::Listen as u32 {
                         self.refresh_addresses();
@@ -75,7 +75,9 @@ impl Daemon {
                     let result =
                         self.core
                             .handle_request(number, &message, descriptors, lost, sender);
-                    if let Err(fault) = self.reply(number, &socket, &message, result) {
+                    let replied = self.reply(number, &socket, &message, result);
+                    turns.take(user, start, Instant::now());
+                    if let Err(fault) = replied {
                         return self.detach(number, fault);
                     }
                 }

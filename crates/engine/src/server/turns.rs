@@ -1,27 +1,33 @@
-//! Whose turn it is: of each user so many messages are handled in one pass of the loop, whatever the number of his programs. What is
-//! left waits in the sockets until the next pass, which begins as soon as the others were served.
+//! Whose turn it is: each user has so many messages and so much time in one pass of the loop, whatever the number of his programs. What
+//! is left waits in the sockets until the next pass, which begins as soon as the others were served.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 /// Messages of one user handled in one pass.
 const MESSAGES: usize = 16;
+/// How long messages of one user are handled in one pass: a link takes a tenth of it, a look for a listener among thousands all of it.
+const TIME: Duration = Duration::from_micros(500);
 
 /// One pass.
 #[derive(Debug, Default)]
 pub struct Turns {
-    used: HashMap<u32, usize>,
+    used: HashMap<u32, (usize, Duration)>,
 }
 
 impl Turns {
     /// Whether one more message of `user` is handled in this pass.
     #[must_use]
     pub fn has(&self, user: u32) -> bool {
-        self.used.get(&user).is_none_or(|used| *used < MESSAGES)
+        let used = self.used.get(&user);
+        used.is_none_or(|(messages, time)| *messages < MESSAGES && *time < TIME)
     }
 
-    /// A message of `user` is handled.
-    pub fn take(&mut self, user: u32) {
-        *self.used.entry(user).or_default() += 1;
+    /// A message of `user` was handled from `start` to `end`.
+    pub fn take(&mut self, user: u32, start: Instant, end: Instant) {
+        let (messages, time) = self.used.entry(user).or_default();
+        *messages += 1;
+        *time += end.saturating_duration_since(start);
     }
 }
 
@@ -29,15 +35,28 @@ impl Turns {
 mod tests {
     use super::*;
 
+    fn served(user: u32, turns: &mut Turns, each: Duration) -> usize {
+        let start = Instant::now();
+        let mut served = 0;
+        while turns.has(user) {
+            turns.take(user, start, start + each);
+            served += 1;
+        }
+        served
+    }
+
     #[test]
     fn nobody_uses_up_the_turns_of_another() {
         let mut turns = Turns::default();
-        let mut served = 0;
-        while turns.has(7) {
-            turns.take(7);
-            served += 1;
-        }
-        assert_eq!(served, MESSAGES);
+        assert_eq!(served(7, &mut turns, Duration::ZERO), MESSAGES);
         assert!(turns.has(8));
+    }
+
+    #[test]
+    fn what_takes_long_is_done_seldom() {
+        let mut turns = Turns::default();
+        assert_eq!(served(7, &mut turns, 3 * TIME), 1);
+        assert_eq!(served(8, &mut turns, TIME / 2), 2);
+        assert!(turns.has(9));
     }
 }
