@@ -88,7 +88,8 @@ fn gather(how: How, verdict: Verdict) -> (Vec<Traveller>, bool) {
     });
     for fd in fresh {
         // A socket of the kernel's own, not a duplicate of the one all fresh sockets share.
-        connection::before_kernel_use(fd);
+        // Where none can be made, the other program gets one that the kernel connects to nothing.
+        let _ = connection::before_kernel_use(fd);
     }
     travellers.retain(|one| !one.descriptors.is_empty());
     (travellers, listeners)

@@ -11,8 +11,8 @@ use crate::lock;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{
-    HEAP, attach, copying, epoll, faults, foreign, former_ports, gate, holders, limits, link,
-    listener, names, poll, ports, receiver, sys, users,
+    HEAP, attach, connection, copying, epoll, faults, foreign, former_ports, gate, holders, limits,
+    link, listener, names, poll, ports, receiver, sys, users,
 };
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
@@ -51,6 +51,7 @@ fn prepare_child() {
         return;
     }
     users::shares();
+    connection::before_fork();
     set_rings_aside();
     count_holds();
     epoll::before_fork();

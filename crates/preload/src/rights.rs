@@ -46,17 +46,19 @@ pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
             return real::sendmsg(fd, message, flags);
         };
         let mut sockets: Vec<(c_int, Socket)> = Vec::new();
+        let mut refused = None;
         let start = control.as_mut_ptr().cast();
         for_each_descriptor(start, header.msg_controllen, |place| {
             let sent = place.read_unaligned();
             match table::get(sent).kind() {
-                Kind::Fresh => {
-                    connection::before_kernel_use(sent);
-                }
+                Kind::Fresh => refused = connection::before_kernel_use(sent).err().or(refused),
                 Kind::Virtual => sockets.extend(socket::of(sent).map(|found| (sent, found))),
                 _ => {}
             }
         });
+        if let Some(error) = refused {
+            return real::fail(error);
+        }
         if sockets.is_empty() {
             return real::sendmsg(fd, message, flags);
         }

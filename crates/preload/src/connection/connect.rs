@@ -7,7 +7,7 @@ use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
-use super::{describe, materialise, pending, set_blocking, turn_into};
+use super::{describe, is_shared, materialise, pending, set_blocking, turn_into};
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::names::Target;
 use crate::socket::{Socket, header, status};
@@ -28,6 +28,10 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
         return Connected::Virtual(pending::connect_again(fd, socket));
     }
     if socket.word.kind() == Kind::Listener || socket.has(status::KERNEL_CONNECTED) {
+        return Connected::Kernel;
+    }
+    if is_shared(socket) {
+        falls_back(socket, Reason::Unsupported, address);
         return Connected::Kernel;
     }
     renewal::look();
@@ -53,12 +57,13 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
                 _ => Connected::Virtual(waited),
             }
         }
-        Err(reason) => {
-            if let Ok(kernel) = materialise(fd, socket, Reason::None) {
+        Err(reason) => match materialise(fd, socket, Reason::None) {
+            Ok(kernel) => {
                 falls_back(&kernel, reason, address);
+                Connected::Kernel
             }
-            Connected::Kernel
-        }
+            Err(error) => Connected::Virtual(Err(error)),
+        },
     }
 }
 

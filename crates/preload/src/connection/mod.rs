@@ -14,6 +14,7 @@ use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
 use crate::link::{LinkEnd, Loan};
+use crate::lock::Lock;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
 use crate::{attach, epoll, gate, limits, options, sys};
@@ -26,19 +27,19 @@ pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};
 pub use pending::Progress;
 
-/// Kernel TCP sockets, one per family, of which fresh sockets are duplicates.
-static TEMPLATES: [AtomicI32; 2] = [AtomicI32::new(-1), AtomicI32::new(-1)];
+/// The socket of which fresh ones are duplicates. It is a local one: the kernel neither connects it to an internet address nor binds it
+/// to one, so a call that reaches it by mistake fails, and does not act on every fresh socket. Who polls it sees what TCP shows.
+static TEMPLATE: AtomicI32 = AtomicI32::new(-1);
 
-fn template(family: c_int) -> Option<i32> {
-    let place = &TEMPLATES[usize::from(family == libc::AF_INET6)];
-    let known = place.load(Ordering::Acquire);
+fn template() -> Option<i32> {
+    let known = TEMPLATE.load(Ordering::Acquire);
     if known >= 0 {
         return Some(known);
     }
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    let made = limits::make(|| sys::socket(family, kind, 0)).ok()?;
+    let made = limits::make(|| sys::socket(libc::AF_UNIX, kind, 0)).ok()?;
     let made = attach::keep(made);
-    match place.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire) {
+    match TEMPLATE.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(made),
         Err(other) => {
             attach::drop_kept(made);
@@ -51,7 +52,7 @@ fn template(family: c_int) -> Option<i32> {
 /// the caller must make a kernel socket instead.
 pub fn open(family: c_int, kind: c_int) -> Option<i32> {
     attach::ensure()?;
-    let template = template(family)?;
+    let template = template()?;
     let socket = socket::allocate(Kind::Fresh, State::Fresh)?;
     let Ok(fd) = sys::duplicate(template, 0, kind & libc::SOCK_CLOEXEC != 0) else {
         socket.free();
@@ -80,12 +81,19 @@ pub fn publish(fd: i32, socket: Socket) -> bool {
     false
 }
 
-/// Changes what a descriptor is, keeping its socket.
+/// Changes what a descriptor is, and every other of the same socket, keeping the socket.
 fn turn_into(fd: i32, socket: &Socket, kind: Kind, state: State) -> Socket {
     socket.entry.state.store(state as u32, Ordering::Release);
     let word = Word(socket.word.0 & !0xff | kind as u64);
     let _inside = gate::enter();
     table::set(fd, word);
+    if socket.local.descriptors.load(Ordering::Acquire) > 1 {
+        table::for_each(|other, known| {
+            if known == socket.word {
+                table::change(other, known, word);
+            }
+        });
+    }
     Socket { word, ..*socket }
 }
 
@@ -104,12 +112,21 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
         0
     };
     let kind = libc::SOCK_STREAM | nonblocking;
-    let made = limits::make(|| sys::socket(family, kind, 0))?;
-    options::replay(socket, made);
     let close_on_exec = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
-    let replaced = sys::replace(made, fd, close_on_exec);
-    sys::close(made);
-    replaced?;
+    let make = || sys::socket(family, kind, 0);
+    let made = match limits::make(make) {
+        Err(libc::EMFILE) => in_place(fd, make)?,
+        made => made?,
+    };
+    options::replay(socket, made);
+    if made == fd {
+        let flags = if close_on_exec { libc::FD_CLOEXEC } else { 0 };
+        sys::fcntl(fd, libc::F_SETFD, sys::int(flags))?;
+    } else {
+        let replaced = sys::replace(made, fd, close_on_exec);
+        sys::close(made);
+        replaced?;
+    }
     let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
     if reason != Reason::None {
         turned.falls_back(reason);
@@ -149,22 +166,73 @@ fn describe(
     socket.local.link.store(link, Ordering::Release);
 }
 
-/// Before the kernel does something with a socket that only a real TCP socket can: a fresh one
-/// becomes one. The socket as it is then.
-pub fn before_kernel_use(fd: i32) -> Option<Socket> {
-    let socket = socket::of(fd)?;
-    if socket.word.kind() == Kind::Fresh {
-        return materialise(fd, &socket, Reason::None).ok();
+/// Makes a socket with the number of the fresh one at `fd`, where the process may have no other. TCP needs none to connect, so this
+/// must not fail for want of one.
+fn in_place(fd: i32, make: impl Fn() -> Result<i32, i32>) -> Result<i32, i32> {
+    static ONE_AT_A_TIME: Lock<()> = Lock::new(());
+    let _guard = ONE_AT_A_TIME.lock();
+    sys::close(fd);
+    let made = make();
+    if made.is_err() {
+        // Another thread of the program took the number: it stays open, if that can be.
+        if let Some(template) = template()
+            && let Ok(again) = sys::duplicate(template, fd, false)
+            && again != fd
+        {
+            sys::close(again);
+        }
     }
-    Some(socket)
+    made
+}
+
+/// Before the kernel does something with a socket that only a real TCP socket can: a fresh one
+/// becomes one. The socket as it is then, or none where it is not ours.
+///
+/// # Errors
+/// Why no socket could be made: nothing may be done then.
+pub fn before_kernel_use(fd: i32) -> Result<Option<Socket>, i32> {
+    match socket::of(fd) {
+        Some(socket) if socket.word.kind() == Kind::Fresh => {
+            materialise(fd, &socket, Reason::None).map(Some)
+        }
+        other => Ok(other),
+    }
 }
 
 /// A fresh socket becomes the kernel's for good, before it is used in a way that only the kernel
 /// knows.
-pub fn to_kernel(fd: i32, reason: Reason) {
-    if let Some(socket) = socket::of(fd) {
-        let _ = materialise(fd, &socket, reason);
+///
+/// # Errors
+/// As [`before_kernel_use`].
+pub fn to_kernel(fd: i32, reason: Reason) -> Result<(), i32> {
+    match socket::of(fd) {
+        Some(socket) => materialise(fd, &socket, reason).map(drop),
+        None => Ok(()),
     }
+}
+
+/// Before a fork: what both processes will have is one kernel socket. One that may be connected in either of them stays the kernel's.
+pub fn before_fork() {
+    table::for_each(|fd, word| match word.kind() {
+        Kind::Fresh => {
+            // Without one the child has a socket that the kernel connects to nothing.
+            if let Ok(Some(socket)) = before_kernel_use(fd) {
+                socket.mark(status::SHARED);
+            }
+        }
+        Kind::Kernel => {
+            if let Some(socket) = socket::of_word(word) {
+                socket.mark(status::SHARED);
+            }
+        }
+        _ => {}
+    });
+}
+
+/// Whether other numbers, or other processes, have the same socket: what one of them is connected to, all are.
+fn is_shared(socket: &Socket) -> bool {
+    socket.word.kind() == Kind::Kernel
+        && (socket.has(status::SHARED) || socket.local.descriptors.load(Ordering::Acquire) > 1)
 }
 
 /// A descriptor of the library has moved.
@@ -172,9 +240,7 @@ pub fn relocate(from: i32, to: i32) {
     let exchange = |word: &AtomicI32, from, to| {
         let _ = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     };
-    for template in &TEMPLATES {
-        exchange(template, from, to);
-    }
+    exchange(&TEMPLATE, from, to);
     table::for_each(|_, word| {
         if let Kind::Virtual = word.kind()
             && let Some(socket) = socket::of_word(word)

@@ -299,7 +299,9 @@ hook! {
         address: *const sockaddr, address_length: socklen_t,
     ) -> ssize_t {
         if !address.is_null() {
-            crate::connection::before_kernel_use(fd);
+            if let Err(error) = crate::connection::before_kernel_use(fd) {
+                return real::fail(error);
+            }
         }
         through!(fd, real::sendto(fd, buffer, length, flags, address, address_length),
             |lane| transfer::send(&mut lane, &vector(buffer, length), flags))

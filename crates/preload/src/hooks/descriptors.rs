@@ -48,18 +48,18 @@ fn duplicated(from: c_int, to: c_int) {
     }
 }
 
-fn before_duplicate(fd: c_int) {
-    // Duplicates of a fresh socket must share one file.
-    if table::get(fd).kind() == Kind::Fresh {
-        connection::before_kernel_use(fd);
-    }
+/// Duplicates of a fresh socket must share one file.
+fn before_duplicate(fd: c_int) -> Result<(), i32> {
+    connection::before_kernel_use(fd).map(drop)
 }
 
 fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if table::get(from).kind() == Kind::Internal {
         return real::fail(libc::EBADF);
     }
-    before_duplicate(from);
+    if let Err(error) = before_duplicate(from) {
+        return real::fail(error);
+    }
     if from != to && sys::fcntl(from, libc::F_GETFD, 0).is_ok() {
         if !relocate::make_way(to) {
             return real::fail(libc::EBUSY);
@@ -142,13 +142,17 @@ unsafe fn control(
         && (is_of_signals(command) || command == libc::F_SETFL && asynchronous)
     {
         // Whom to signal is kept in the kernel's file, which fresh sockets share.
-        connection::to_kernel(fd, Reason::Option);
+        if let Err(error) = connection::to_kernel(fd, Reason::Option) {
+            return real::fail(error);
+        }
         // SAFETY: the program's arguments.
         return unsafe { call(fd, command, argument) };
     }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            before_duplicate(fd);
+            if let Err(error) = before_duplicate(fd) {
+                return real::fail(error);
+            }
             // SAFETY: the program's arguments.
             let made = unsafe { call(fd, command, argument) };
             if made >= 0 {
@@ -291,7 +295,9 @@ hook! {
         if table::get(fd).kind() == Kind::Internal {
             return real::fail(libc::EBADF);
         }
-        before_duplicate(fd);
+        if let Err(error) = before_duplicate(fd) {
+            return real::fail(error);
+        }
         let made = real::dup(fd);
         if made >= 0 {
             duplicated(fd, made);
@@ -348,8 +354,10 @@ hook! {
             return result;
         }
         if matches!(request, libc::FIOASYNC | FIOSETOWN | SIOCSPGRP) {
-            if word.kind() == Kind::Fresh {
-                connection::to_kernel(fd, Reason::Option);
+            if word.kind() == Kind::Fresh
+                && let Err(error) = connection::to_kernel(fd, Reason::Option)
+            {
+                return real::fail(error);
             }
             let result = real::ioctl(fd, request, argument);
             if result == 0 && request == libc::FIOASYNC && let Ok(on) = user::read(value) {

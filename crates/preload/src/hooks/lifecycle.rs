@@ -40,7 +40,10 @@ hook! {
     }
 
     fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
-        let socket = connection::before_kernel_use(fd);
+        let socket = match connection::before_kernel_use(fd) {
+            Ok(socket) => socket,
+            Err(error) => return real::fail(error),
+        };
         if lane(fd).is_some() {
             return real::fail(libc::EINVAL);
         }
@@ -52,7 +55,10 @@ hook! {
     }
 
     fn listen(fd: c_int, backlog: c_int) -> c_int {
-        let socket = connection::before_kernel_use(fd);
+        let socket = match connection::before_kernel_use(fd) {
+            Ok(socket) => socket,
+            Err(error) => return real::fail(error),
+        };
         if lane(fd).is_some() {
             return real::fail(libc::EINVAL);
         }

@@ -36,6 +36,7 @@ pub use streams::Functions as StreamFunctions;
 
 use libc::{c_int, iovec};
 
+use crate::connection;
 use crate::lane::Lane;
 use crate::socket;
 use crate::table::{self, Kind};
@@ -44,10 +45,21 @@ use crate::table::{self, Kind};
 #[inline]
 pub(crate) fn lane(fd: c_int) -> Option<Lane> {
     let word = table::get(fd);
-    if word.kind() != Kind::Virtual {
-        return None;
+    match word.kind() {
+        Kind::Virtual => Lane::of(socket::of_word(word)?, fd),
+        Kind::Fresh => {
+            becomes_real(fd);
+            None
+        }
+        _ => None,
     }
-    Lane::of(socket::of_word(word)?, fd)
+}
+
+/// The kernel will be asked about a socket that it does not know yet. Where none can be made it answers for one that it connects to
+/// nothing.
+#[cold]
+fn becomes_real(fd: c_int) {
+    let _ = connection::before_kernel_use(fd);
 }
 
 /// One buffer as a vector.

@@ -289,7 +289,9 @@ hook! {
         match table::get(fd).kind() {
             Kind::Foreign => connection::recognise_listener(fd),
             Kind::Fresh => {
-                connection::before_kernel_use(fd);
+                if let Err(error) = connection::before_kernel_use(fd) {
+                    return real::fail(error);
+                }
             }
             _ => {}
         }

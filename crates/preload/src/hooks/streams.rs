@@ -191,7 +191,12 @@ hook! {
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         match table::get(fd).kind() {
             // Stdio will use whatever is under the number: that has to stay the kernel's.
-            Kind::Fresh => connection::to_kernel(fd, Reason::Unsupported),
+            Kind::Fresh => {
+                if let Err(error) = connection::to_kernel(fd, Reason::Unsupported) {
+                    let _: c_int = real::fail(error);
+                    return core::ptr::null_mut();
+                }
+            }
             Kind::Virtual => return open(fd, mode),
             _ => {}
         }

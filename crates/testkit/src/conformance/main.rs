@@ -31,6 +31,7 @@ mod corner_15_limits;
 mod descriptors;
 mod dual_stack;
 mod foreign_calls;
+mod fresh;
 mod listeners;
 mod numbers;
 mod options;

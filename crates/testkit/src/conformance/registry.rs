@@ -90,6 +90,7 @@ const FILES: &[&[Case]] = &[
     crate::descriptors::CASES,
     crate::dual_stack::CASES,
     crate::foreign_calls::CASES,
+    crate::fresh::CASES,
     crate::listeners::CASES,
     crate::numbers::CASES,
     crate::options::CASES,
