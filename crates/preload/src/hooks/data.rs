@@ -298,10 +298,10 @@ hook! {
         fd: c_int, buffer: *const c_void, length: size_t, flags: c_int,
         address: *const sockaddr, address_length: socklen_t,
     ) -> ssize_t {
-        if !address.is_null() {
-            if let Err(error) = crate::connection::before_kernel_use(fd) {
-                return real::fail(error);
-            }
+        if !address.is_null()
+            && let Err(error) = crate::connection::before_kernel_use(fd)
+        {
+            return real::fail(error);
         }
         through!(fd, real::sendto(fd, buffer, length, flags, address, address_length),
             |lane| transfer::send(&mut lane, &vector(buffer, length), flags))
