@@ -26,6 +26,7 @@ mod corner_13_signals;
 mod corner_13_timeouts;
 mod corner_14_calls;
 mod corner_14_faults;
+mod corner_14_programs;
 mod corner_14_vectors;
 mod corner_15_limits;
 mod descriptors;

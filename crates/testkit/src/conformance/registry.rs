@@ -85,6 +85,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_13_timeouts::CASES,
     crate::corner_14_calls::CASES,
     crate::corner_14_faults::CASES,
+    crate::corner_14_programs::CASES,
     crate::corner_14_vectors::CASES,
     crate::corner_15_limits::CASES,
     crate::descriptors::CASES,
