@@ -24,6 +24,7 @@ mod corner_12_connecting;
 mod corner_13_handlers;
 mod corner_13_signals;
 mod corner_13_timeouts;
+mod corner_14_arguments;
 mod corner_14_calls;
 mod corner_14_faults;
 mod corner_14_programs;

@@ -83,6 +83,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_13_handlers::CASES,
     crate::corner_13_signals::CASES,
     crate::corner_13_timeouts::CASES,
+    crate::corner_14_arguments::CASES,
     crate::corner_14_calls::CASES,
     crate::corner_14_faults::CASES,
     crate::corner_14_programs::CASES,
