@@ -4,10 +4,11 @@ use libc::{
     c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
 };
 
+use super::readiness::Timeout;
 use super::{lane, vector};
 use crate::lane::Lane;
 use crate::table::{self, Kind};
-use crate::{names, real, rights, splicing, transfer, user};
+use crate::{clock, epoll, names, real, rights, splicing, transfer, user};
 
 macro_rules! through {
     ($fd:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
@@ -287,6 +288,12 @@ hook! {
             }
             return got;
         }
+        let time = Timeout::Timespec(timeout);
+        let limit = match time.limit() {
+            Ok(limit) => limit,
+            Err(error) => return real::fail(error),
+        };
+        let start = if limit > 0 { clock::nanoseconds() } else { 0 };
         let mut done = 0;
         let mut flags = flags;
         for index in 0..count.min(MOST_MESSAGES) as usize {
@@ -307,9 +314,13 @@ hook! {
             if flags & libc::MSG_WAITFORONE != 0 {
                 flags |= libc::MSG_DONTWAIT;
             }
-            if got == 0 {
+            // The time is looked at between messages only, as in the kernel.
+            if got == 0 || limit == 0 || limit > 0 && epoll::remaining(limit, start) == 0 {
                 break;
             }
+        }
+        if done > 0 {
+            time.tell(limit, start);
         }
         if done == 0 && count > 0 { -1 } else { done }
     }

@@ -2,7 +2,7 @@
 
 use std::ptr::{null, null_mut};
 
-use libc::{c_int, c_void, iovec, msghdr, sockaddr, socklen_t};
+use libc::{c_int, c_void, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
@@ -19,6 +19,7 @@ cases! {
         corner_14_arguments_connect_and_bind_to_a_bad_name,
         corner_14_arguments_names_nowhere,
         corner_14_arguments_options_nowhere,
+        corner_14_arguments_receive_many_with_a_bad_time,
     ];
 }
 
@@ -293,5 +294,42 @@ fn corner_14_arguments_options_nowhere(family: Family) {
             assert_eq!(set(null(), 0), Err(INVALID), "{level} {name}");
         }
     }
+    expect_alive(client, server);
+}
+
+fn corner_14_arguments_receive_many_with_a_bad_time(family: Family) {
+    let (client, server) = pair(family);
+    let mut bytes = [[0_u8; 3]; 2];
+    let [one, two] = &mut bytes;
+    let mut buffers = [sys::entry_mut(one), sys::entry_mut(two)];
+    let [one, two] = &mut buffers;
+    let mut messages = [one, two].map(|buffer| mmsghdr {
+        msg_hdr: message(null_mut(), 0, buffer),
+        msg_len: 0,
+    });
+    let mut receive = |time: *mut libc::timespec| {
+        // SAFETY: the kernel says what is bad.
+        said(unsafe { libc::recvmmsg(client, messages.as_mut_ptr(), 2, 0, time) })
+    };
+    send_and_wait(server, client, b"abcdef");
+    assert_eq!(receive(forbidden().cast()), Err(FAULT));
+    for (tv_sec, tv_nsec) in [(-1, 0), (0, -1), (0, 1_000_000_000)] {
+        let mut time = libc::timespec { tv_sec, tv_nsec };
+        assert_eq!(receive(&raw mut time), Err(INVALID));
+    }
+    // It looks at the time after each message.
+    let mut none = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    assert_eq!(receive(&raw mut none), Ok(1));
+    let mut long = libc::timespec {
+        tv_sec: 10,
+        tv_nsec: 0,
+    };
+    send_and_wait(server, client, b"abcdef");
+    assert_eq!(receive(&raw mut long), Ok(2));
+    assert!((5..10).contains(&long.tv_sec), "{} s", long.tv_sec);
+    expect_bytes(client, b"def");
     expect_alive(client, server);
 }

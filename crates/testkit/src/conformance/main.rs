@@ -29,6 +29,7 @@ mod corner_14_calls;
 mod corner_14_faults;
 mod corner_14_programs;
 mod corner_14_vectors;
+mod corner_14_waits;
 mod corner_15_limits;
 mod descriptors;
 mod dual_stack;

@@ -88,6 +88,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_14_faults::CASES,
     crate::corner_14_programs::CASES,
     crate::corner_14_vectors::CASES,
+    crate::corner_14_waits::CASES,
     crate::corner_15_limits::CASES,
     crate::descriptors::CASES,
     crate::dual_stack::CASES,
