@@ -59,23 +59,26 @@ impl Timeout {
             .saturating_add(nanoseconds))
     }
 
+    /// Whether the call says what is left.
+    const fn is_told(self) -> bool {
+        matches!(self, Self::Timespec(_) | Self::Timeval(_))
+    }
+
     /// Writes what is left of `limit` since `start`. Where that can not be written it is not: then
     /// the call does not fail for it.
     pub(super) unsafe fn tell(self, limit: i64, start: u64) {
-        if limit <= 0 {
+        if limit <= 0 || !self.is_told() {
             return;
         }
         let left = epoll::remaining(limit, start);
         let (tv_sec, tv_nsec) = (left / 1_000_000_000, left % 1_000_000_000);
+        let tv_usec = tv_nsec / 1000;
         // SAFETY: the program's time.
         let _ = unsafe {
             match self {
                 Self::Milliseconds(_) | Self::Constant(_) => Ok(()),
                 Self::Timespec(time) => user::write(time, timespec { tv_sec, tv_nsec }),
-                Self::Timeval(time) => {
-                    let tv_usec = tv_nsec / 1000;
-                    user::write(time, timeval { tv_sec, tv_usec })
-                }
+                Self::Timeval(time) => user::write(time, timeval { tv_sec, tv_usec }),
             }
         };
     }
@@ -85,9 +88,10 @@ impl Timeout {
         // SAFETY: the program's time.
         unsafe {
             let limit = self.limit()?;
-            let start = match self {
-                Self::Milliseconds(_) | Self::Constant(_) => 0,
-                _ => crate::clock::nanoseconds(),
+            let start = if limit > 0 && self.is_told() {
+                crate::clock::nanoseconds()
+            } else {
+                0
             };
             let polled = polling::poll(set, limit, mask);
             self.tell(limit, start);
