@@ -1,9 +1,7 @@
 //! Before another program begins in this process or as a child of it: its sockets are made ready
 //! for that.
 
-use libc::c_char;
-
-use crate::image::{Environment, Verdict};
+use crate::image::{Entries, Environment, Verdict};
 use crate::pump::{self, Pump};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
@@ -108,10 +106,7 @@ pub fn concerns(how: How) -> bool {
 }
 
 /// Makes ready for a program of which `verdict` says whether the library will be in it.
-///
-/// # Safety
-/// `environment` is null or an environment.
-pub unsafe fn prepare(how: How, verdict: Verdict, environment: *const *const c_char) -> Departure {
+pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> Departure {
     let (mut deposited, mut diverted) = (Vec::new(), Vec::new());
     let mut control = None;
     let mut inherits = false;
@@ -141,8 +136,7 @@ pub unsafe fn prepare(how: How, verdict: Verdict, environment: *const *const c_c
         }
     }
     let mut made = Departure {
-        // SAFETY: the caller's promise.
-        environment: unsafe { Environment::new(environment, verdict, inherits, control) },
+        environment: Environment::new(environment, verdict, inherits, control),
         deposited,
         diverted,
         pump: None,

@@ -10,9 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use libc::c_char;
+use libc::{c_char, c_int};
 
-use crate::{attach, handover, travel, users};
+use crate::{attach, handover, travel, user, users};
 
 /// Says that sockets came with the exec.
 const INHERIT: &[u8] = b"NETCHANNEL_INHERIT=";
@@ -112,6 +112,44 @@ pub fn socket() -> Option<&'static [u8]> {
     Some(given.socket.to_bytes())
 }
 
+/// What a program gave as the environment of another, read once.
+#[derive(Default)]
+pub struct Entries {
+    /// Those that go on as they are.
+    pointers: Vec<*const c_char>,
+    preload: Option<Vec<u8>>,
+    has_socket: bool,
+}
+
+impl Entries {
+    /// Reads an environment.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    ///
+    /// # Safety
+    /// The program gave the list to be read.
+    pub unsafe fn read(from: *const *const c_char) -> Result<Self, c_int> {
+        let mut entries = Self::default();
+        // SAFETY: the caller's promise.
+        for pointer in unsafe { user::pointers(from)? } {
+            // SAFETY: the program's string.
+            let entry = unsafe { user::string(pointer)? };
+            let entry = entry.as_bytes();
+            if let Some(value) = entry.strip_prefix(PRELOAD) {
+                entries.preload = Some(value.to_vec());
+            } else if ![INHERIT, CONTROL, NAMES]
+                .iter()
+                .any(|one| entry.starts_with(one))
+            {
+                entries.has_socket |= entry.starts_with(SOCKET);
+                entries.pointers.push(pointer);
+            }
+        }
+        Ok(entries)
+    }
+}
+
 /// The environment of a new program. Its strings are the caller's or its own.
 pub struct Environment {
     pointers: Vec<*const c_char>,
@@ -121,39 +159,22 @@ pub struct Environment {
 impl Environment {
     /// `from` with the library and the daemon's socket in it even where the program left them out,
     /// and word of what the image `inherits`, with the `control` socket.
-    ///
-    /// # Safety
-    /// `from` is null or an environment.
-    pub unsafe fn new(
-        from: *const *const c_char,
+    pub fn new(
+        from: Entries,
         verdict: Verdict,
         inherits: bool,
         control: Option<(i32, u64)>,
     ) -> Self {
-        let mut pointers = Vec::new();
+        let Entries {
+            mut pointers,
+            preload,
+            has_socket,
+        } = from;
         let mut own = Vec::new();
-        let (mut has_socket, mut preload) = (false, None);
-        // SAFETY: null, or ends with null, as the caller promises.
-        unsafe {
-            let mut at = from;
-            while !at.is_null() && !(*at).is_null() {
-                let entry = CStr::from_ptr(*at).to_bytes();
-                if let Some(value) = entry.strip_prefix(PRELOAD) {
-                    preload = Some(value);
-                } else if ![INHERIT, CONTROL, NAMES]
-                    .iter()
-                    .any(|one| entry.starts_with(one))
-                {
-                    has_socket |= entry.starts_with(SOCKET);
-                    pointers.push(*at);
-                }
-                at = at.add(1);
-            }
-        }
         // SAFETY: null or a leaked box.
         let given = unsafe { GIVEN.load(Ordering::Acquire).as_ref() };
         let library = given.map(|given| given.library.as_bytes());
-        if let Some(value) = preloaded(preload, library, verdict) {
+        if let Some(value) = preloaded(preload.as_deref(), library, verdict) {
             own.push([PRELOAD, &value].concat());
         }
         if let Some(given) = given.filter(|_| !has_socket) {

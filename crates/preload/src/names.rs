@@ -37,24 +37,56 @@ pub unsafe fn read(address: *const sockaddr, length: socklen_t) -> Option<Addres
     None
 }
 
+/// The longest name of a socket.
+const MOST_BYTES: usize = size_of::<libc::sockaddr_storage>();
+
+/// Whether the kernel would take a name, which it looks at before the socket.
+///
+/// # Errors
+/// `EFAULT`, or `EINVAL` for a length no name has.
+///
+/// # Safety
+/// The program gave `address` to be read, with `length` bytes.
+pub unsafe fn check(address: *const sockaddr, length: socklen_t) -> Result<(), c_int> {
+    let length = usize::try_from(length.cast_signed()).map_err(|_| libc::EINVAL)?;
+    if length > MOST_BYTES {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { user::probe(address.cast(), length) }
+}
+
+/// The name in a message that is sent: a longer one is cut.
+///
+/// # Errors
+/// As [`check`].
+///
+/// # Safety
+/// The program gave the name to be read.
+pub unsafe fn check_in_message(message: &libc::msghdr) -> Result<(), c_int> {
+    if message.msg_name.is_null() {
+        return Ok(());
+    }
+    let length = message.msg_namelen.cast_signed();
+    let length = usize::try_from(length).map_err(|_| libc::EINVAL)?;
+    // SAFETY: the caller's promise.
+    unsafe { user::probe(message.msg_name.cast(), length.min(MOST_BYTES)) }
+}
+
 /// Writes an address as the C call would: truncated to `length`, which becomes its true length.
 ///
 /// # Errors
 /// `EFAULT`, or `EINVAL` for a negative length.
 ///
 /// # Safety
-/// The program gave `to` to be written, with `*length` bytes; `to` may be null.
+/// The program gave `to` to be written, with `*length` bytes.
 pub unsafe fn write(
     from: &Address,
     to: *mut sockaddr,
     length: *mut socklen_t,
 ) -> Result<(), c_int> {
-    if to.is_null() {
-        return Ok(());
-    }
     // SAFETY: the program's length.
-    let room = unsafe { user::read(length)? };
-    let room = usize::try_from(room.cast_signed()).map_err(|_| libc::EINVAL)?;
+    let room = unsafe { room(length)? };
     // SAFETY: all zero is a valid storage.
     let mut storage: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
     let size = if from.family == INET6 {
@@ -80,6 +112,19 @@ pub unsafe fn write(
         user::put(to.cast(), (&raw const storage).cast(), room.min(size))?;
         user::write(length, socklen_t::try_from(size).unwrap_or(0))
     }
+}
+
+/// The room a program has for a name.
+///
+/// # Errors
+/// `EFAULT`, or `EINVAL` for a negative length.
+///
+/// # Safety
+/// The program gave the length to be read.
+pub unsafe fn room(length: *const socklen_t) -> Result<usize, c_int> {
+    // SAFETY: the caller's promise.
+    let room = unsafe { user::read(length)? };
+    usize::try_from(room.cast_signed()).map_err(|_| libc::EINVAL)
 }
 
 /// The kernel's own name of a socket.

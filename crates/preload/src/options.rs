@@ -162,10 +162,7 @@ pub unsafe fn set(
     value: *const c_void,
     length: socklen_t,
 ) -> Result<(), c_int> {
-    let size = length as usize;
-    if value.is_null() && size > 0 {
-        return Err(libc::EFAULT);
-    }
+    let size = usize::try_from(length.cast_signed()).map_err(|_| libc::EINVAL)?;
     if needs_kernel(level, name) || size > 16 {
         if socket.word.kind() == Kind::Fresh {
             let reason = netchannel_abi::reason::Reason::Option;
@@ -224,8 +221,8 @@ pub unsafe fn note(
         value: [0; 16],
     };
     // SAFETY: the caller's promise.
-    unsafe {
-        core::ptr::copy_nonoverlapping(value.cast::<u8>(), record.value.as_mut_ptr(), size);
+    if unsafe { user::put(record.value.as_mut_ptr(), value.cast(), size) }.is_err() {
+        return;
     }
     if let Some(bit) = flag_bit(level, name).filter(|_| size >= 4) {
         return set_flag(socket, bit, as_int(&record) != 0);
@@ -371,9 +368,6 @@ pub unsafe fn get(
     value: *mut c_void,
     length: *mut socklen_t,
 ) -> Result<(), c_int> {
-    if length.is_null() || value.is_null() {
-        return Err(libc::EFAULT);
-    }
     let mut buffer = [0u8; 512];
     // SAFETY: the caller's pointer.
     let room = unsafe { user::read(length)? };

@@ -3,6 +3,8 @@
 //! Virtual ones are looked at in shared memory; to sleep, their anchors (and for listeners the
 //! descriptors on which virtual connections announce themselves) take part in one kernel `poll`.
 
+use core::mem::MaybeUninit;
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{POLLIN, pollfd};
@@ -14,14 +16,12 @@ use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
 use crate::{bell, cancel, clock, epoll, listener, sys, wait};
 
-/// Whether any of the descriptors is virtual, a listener, or a set.
-pub fn concerns(set: &[pollfd]) -> bool {
-    set.iter().any(|entry| {
-        matches!(
-            table::get(entry.fd).kind(),
-            Kind::Virtual | Kind::Listener | Kind::Epoll
-        )
-    })
+/// Whether the descriptor is virtual, a listener, or a set.
+pub fn concerns(fd: i32) -> bool {
+    matches!(
+        table::get(fd).kind(),
+        Kind::Virtual | Kind::Listener | Kind::Epoll
+    )
 }
 
 #[derive(Clone, Copy)]
@@ -79,8 +79,56 @@ const FEW: usize = 4;
 const MORE: usize = FEW + 1;
 const MANY: usize = 64;
 
+/// A private copy of the entries of a call: the program's memory may be bad, or for reading only.
+pub struct Entries {
+    /// The first `count` are there, unless there are `many`.
+    few: [MaybeUninit<pollfd>; MANY],
+    many: Vec<pollfd>,
+    count: usize,
+}
+
+impl Entries {
+    /// `count` entries that the kernel would pass over.
+    pub fn new(count: usize) -> Self {
+        let mut entries = Self {
+            few: [const { MaybeUninit::uninit() }; MANY],
+            many: Vec::new(),
+            count,
+        };
+        match entries.few.get_mut(..count) {
+            Some(few) => few.fill(MaybeUninit::new(UNUSED)),
+            None => entries.many.resize(count, UNUSED),
+        }
+        entries
+    }
+}
+
+impl Deref for Entries {
+    type Target = [pollfd];
+    fn deref(&self) -> &[pollfd] {
+        match self.few.get(..self.count) {
+            // SAFETY: they were written when the list was made.
+            Some(few) => unsafe { core::slice::from_raw_parts(few.as_ptr().cast(), few.len()) },
+            None => &self.many,
+        }
+    }
+}
+
+impl DerefMut for Entries {
+    fn deref_mut(&mut self) -> &mut [pollfd] {
+        match self.few.get_mut(..self.count) {
+            // SAFETY: they were written when the list was made.
+            Some(few) => unsafe {
+                core::slice::from_raw_parts_mut(few.as_mut_ptr().cast(), few.len())
+            },
+            None => &mut self.many,
+        }
+    }
+}
+
 /// The lists of a call with many descriptors.
 struct Lists {
+    set: Vec<pollfd>,
     watches: Vec<Watch>,
     kernel: Vec<pollfd>,
 }
@@ -89,18 +137,27 @@ struct Lists {
 ///
 /// # Errors
 /// As `ppoll`.
-pub fn poll(set: &mut [pollfd], timeout: i64, mask: *const libc::sigset_t) -> Result<usize, i32> {
+pub fn poll(
+    entries: &mut Entries,
+    timeout: i64,
+    mask: *const libc::sigset_t,
+) -> Result<usize, i32> {
     cancel::point();
-    match set.len() {
-        0..=FEW => poll_few::<FEW>(set, timeout, mask, true),
-        MORE..=MANY => poll_few::<MANY>(set, timeout, mask, true),
+    match entries.count {
+        0..=FEW => poll_few::<FEW>(entries, timeout, mask, true),
+        MORE..=MANY => poll_few::<MANY>(entries, timeout, mask, true),
         length => {
             let lists = Box::into_raw(Box::new(Lists {
+                set: core::mem::take(&mut entries.many),
                 watches: vec![Watch::Kernel; length],
                 kernel: vec![UNUSED; length],
             }));
             // SAFETY: freed below, or when the thread is cancelled and never comes back.
-            let Lists { watches, kernel } = unsafe { &mut *lists };
+            let Lists {
+                set,
+                watches,
+                kernel,
+            } = unsafe { &mut *lists };
             let mut call = Call {
                 set,
                 watches,
@@ -110,7 +167,7 @@ pub fn poll(set: &mut [pollfd], timeout: i64, mask: *const libc::sigset_t) -> Re
             };
             let polled = call.run(timeout, mask);
             // SAFETY: made above, and nobody uses it any more.
-            drop(unsafe { Box::from_raw(lists) });
+            entries.many = unsafe { Box::from_raw(lists) }.set;
             polled
         }
     }

@@ -10,6 +10,8 @@ use crate::{connection, real, receiver, travel, user};
 /// Room for a copy of a message's control part: more than the kernel takes descriptors.
 const MOST: usize = 4096;
 const HEADER: usize = size_of::<cmsghdr>();
+/// What the kernel takes of control data at most, unless `net.core.optmem_max` says otherwise.
+const MOST_CONTROL: usize = 128 << 10;
 
 /// Calls `each` with the place of every descriptor in the control part of a message.
 ///
@@ -33,6 +35,43 @@ unsafe fn for_each_descriptor(control: *mut u8, length: usize, mut each: impl Fn
             at += size.next_multiple_of(size_of::<usize>());
         }
     }
+}
+
+/// Whether TCP would send a message with this control part, of which it uses nothing.
+///
+/// # Errors
+/// `ENOBUFS`, `EFAULT`, or `EINVAL` for what a socket of the internet families does not know.
+///
+/// # Safety
+/// The program gave the control part to be read.
+#[cold]
+pub unsafe fn check(message: &msghdr) -> Result<(), c_int> {
+    let length = message.msg_controllen;
+    if length > MOST_CONTROL {
+        return Err(libc::ENOBUFS);
+    }
+    let mut control = vec![0u8; length];
+    // SAFETY: a copy that is long enough; the program's control part.
+    unsafe { user::put(control.as_mut_ptr(), message.msg_control.cast(), length)? };
+    let mut rest = &control[..];
+    while rest.len() >= HEADER {
+        // SAFETY: as long as the header at least.
+        let header: cmsghdr = unsafe { rest.as_ptr().cast::<cmsghdr>().read_unaligned() };
+        if header.cmsg_len < HEADER || header.cmsg_len > rest.len() {
+            return Err(libc::EINVAL);
+        }
+        let known = header.cmsg_level != libc::SOL_SOCKET
+            || matches!(
+                header.cmsg_type,
+                libc::SCM_RIGHTS | libc::SCM_CREDENTIALS | libc::SO_MARK | libc::SO_TIMESTAMPING
+            );
+        if !known {
+            return Err(libc::EINVAL);
+        }
+        let size = header.cmsg_len.next_multiple_of(size_of::<usize>());
+        rest = rest.get(size..).unwrap_or_default();
+    }
+    Ok(())
 }
 
 /// `sendmsg` on a descriptor that is not ours, of a message that may carry ours.

@@ -3,8 +3,9 @@
 
 use core::mem::MaybeUninit;
 use core::ops::Deref;
+use std::ffi::CString;
 
-use libc::{c_int, iovec};
+use libc::{c_char, c_int, iovec};
 use netchannel_shm::copy;
 
 use crate::faults;
@@ -88,6 +89,57 @@ pub unsafe fn probe(from: *const u8, length: usize) -> Result<(), c_int> {
 pub unsafe fn probe_write(to: *mut u8) -> Result<(), c_int> {
     // SAFETY: the caller's promise.
     unsafe { put(to, to, 1) }
+}
+
+/// How much of a string is read at a time.
+const PIECE: usize = 256;
+
+/// Copies a C string.
+///
+/// # Errors
+/// `EFAULT`, also for null.
+///
+/// # Safety
+/// The program gave the string to be read.
+pub unsafe fn string(from: *const c_char) -> Result<CString, c_int> {
+    if from.is_null() {
+        return Err(libc::EFAULT);
+    }
+    let mut bytes = Vec::new();
+    loop {
+        // What lies behind the end on the same page can be read too.
+        let start = bytes.len();
+        let at = from.wrapping_add(start);
+        let length = PIECE.min(PAGE - at.addr() % PAGE);
+        bytes.resize(start + length, 0);
+        let piece = &mut bytes[start..];
+        // SAFETY: the target is ours, the source was given by the program.
+        unsafe { put(piece.as_mut_ptr(), at.cast(), length)? };
+        if let Some(end) = piece.iter().position(|byte| *byte == 0) {
+            bytes.truncate(start + end);
+            return CString::new(bytes).map_err(|_| libc::EFAULT);
+        }
+    }
+}
+
+/// Copies a list of pointers to its null, which is left out. An absent list is an empty one.
+///
+/// # Errors
+/// `EFAULT`.
+///
+/// # Safety
+/// The program gave the list to be read.
+pub unsafe fn pointers(from: *const *const c_char) -> Result<Vec<*const c_char>, c_int> {
+    let mut all = Vec::new();
+    while !from.is_null() {
+        // SAFETY: the caller's promise; any bytes are a pointer.
+        let one = unsafe { read(from.wrapping_add(all.len()))? };
+        if one.is_null() {
+            break;
+        }
+        all.push(one);
+    }
+    Ok(all)
 }
 
 /// The kernel moves no more than this in one call.

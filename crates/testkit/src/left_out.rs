@@ -4,7 +4,7 @@
 use crate::far::Side;
 
 /// How a case's name begins, which end must not be on the other host (either, where none is named), and why.
-const LEFT_OUT: [(&str, Option<Side>, &str); 47] = [
+const LEFT_OUT: [(&str, Option<Side>, &str); 49] = [
     (
         "corner_02_close_and_reuse_while_blocked_recv",
         None,
@@ -71,9 +71,11 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 47] = [
         Some(Side::Client),
         SIGNALS,
     ),
+    ("corner_14_arguments_", None, MEMORY),
     ("corner_14_fault_in_vectors", None, MEMORY),
     ("corner_14_trunc_discards", None, MEMORY),
     ("corner_14_vectors_too_many", None, MEMORY),
+    ("corner_14_waits_", None, MEMORY),
     ("corner_15_close_all_", None, NUMBERS),
     ("corner_15_close_range_", None, NUMBERS),
     ("corner_15_closefrom", None, NUMBERS),

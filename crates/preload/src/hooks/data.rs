@@ -4,10 +4,11 @@ use libc::{
     c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
 };
 
+use super::readiness::Timeout;
 use super::{lane, vector};
 use crate::lane::Lane;
 use crate::table::{self, Kind};
-use crate::{real, rights, splicing, transfer, user};
+use crate::{clock, epoll, names, real, rights, splicing, transfer, user};
 
 macro_rules! through {
     ($fd:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
@@ -84,17 +85,54 @@ unsafe fn write_vectors(
 
 /// The buffers of a message.
 #[inline(always)]
-unsafe fn buffers_of(message: *const msghdr) -> Result<user::Vectors, i32> {
+unsafe fn buffers_of(message: &msghdr) -> Result<user::Vectors, i32> {
+    if message.msg_iovlen > 1024 {
+        return Err(libc::EMSGSIZE);
+    }
+    // SAFETY: the program's list.
+    unsafe { user::vectors(message.msg_iov, message.msg_iovlen) }
+}
+
+/// Sends a message, of which TCP uses neither name nor control data, but looks at them.
+#[inline(always)]
+unsafe fn send_message(
+    lane: &mut Lane,
+    message: *const msghdr,
+    flags: c_int,
+) -> Result<usize, i32> {
     // SAFETY: the program's message.
     unsafe {
-        let (list, count) = (
-            user::read(&raw const (*message).msg_iov)?,
-            user::read(&raw const (*message).msg_iovlen)?,
-        );
-        if count > 1024 {
-            return Err(libc::EMSGSIZE);
+        let message = user::read(message)?;
+        names::check_in_message(&message)?;
+        let list = buffers_of(&message)?;
+        if message.msg_controllen > 0 {
+            rights::check(&message)?;
         }
-        user::vectors(list, count)
+        transfer::send(lane, &list, flags)
+    }
+}
+
+/// Receives a message, which has neither name nor control data.
+#[inline(always)]
+unsafe fn receive_message(
+    lane: &mut Lane,
+    message: *mut msghdr,
+    flags: c_int,
+) -> Result<usize, i32> {
+    // SAFETY: the program's message.
+    unsafe {
+        let given = user::read(message)?;
+        let named = !given.msg_name.is_null();
+        if named && given.msg_namelen.cast_signed() < 0 {
+            return Err(libc::EINVAL);
+        }
+        let count = transfer::receive(lane, &buffers_of(&given)?, flags)?;
+        if named {
+            user::write(&raw mut (*message).msg_namelen, 0)?;
+        }
+        user::write(&raw mut (*message).msg_controllen, 0)?;
+        user::write(&raw mut (*message).msg_flags, 0)?;
+        Ok(count)
     }
 }
 
@@ -207,10 +245,12 @@ hook! {
         address: *mut sockaddr, address_length: *mut socklen_t,
     ) -> ssize_t {
         through!(fd, real::recvfrom(fd, buffer, length, flags, address, address_length), |lane| {
-            // TCP names nobody.
+            // TCP names nobody, and looks at the room for a name when it has received.
             let got = transfer::receive(&mut lane, &vector(buffer, length), flags);
             if got.is_ok() && !address.is_null() {
-                user::write(address_length, 0).and(got)
+                names::room(address_length)
+                    .and_then(|_| user::write(address_length, 0))
+                    .and(got)
             } else {
                 got
             }
@@ -233,17 +273,7 @@ hook! {
                 }
                 got
             }
-            Some(mut lane) => {
-                let got = buffers_of(message)
-                    .and_then(|list| transfer::receive(&mut lane, &list, flags));
-                let told = got.and_then(|count| {
-                    user::write(&raw mut (*message).msg_namelen, 0)?;
-                    user::write(&raw mut (*message).msg_controllen, 0)?;
-                    user::write(&raw mut (*message).msg_flags, 0)?;
-                    Ok(count)
-                });
-                transfer::result(told)
-            }
+            Some(mut lane) => transfer::result(receive_message(&mut lane, message, flags)),
         }
     }
 
@@ -258,6 +288,12 @@ hook! {
             }
             return got;
         }
+        let time = Timeout::Timespec(timeout);
+        let limit = match time.limit() {
+            Ok(limit) => limit,
+            Err(error) => return real::fail(error),
+        };
+        let start = if limit > 0 { clock::nanoseconds() } else { 0 };
         let mut done = 0;
         let mut flags = flags;
         for index in 0..count.min(MOST_MESSAGES) as usize {
@@ -278,9 +314,13 @@ hook! {
             if flags & libc::MSG_WAITFORONE != 0 {
                 flags |= libc::MSG_DONTWAIT;
             }
-            if got == 0 {
+            // The time is looked at between messages only, as in the kernel.
+            if got == 0 || limit == 0 || limit > 0 && epoll::remaining(limit, start) == 0 {
                 break;
             }
+        }
+        if done > 0 {
+            time.tell(limit, start);
         }
         if done == 0 && count > 0 { -1 } else { done }
     }
@@ -303,16 +343,20 @@ hook! {
         {
             return real::fail(error);
         }
-        through!(fd, real::sendto(fd, buffer, length, flags, address, address_length),
-            |lane| transfer::send(&mut lane, &vector(buffer, length), flags))
+        through!(fd, real::sendto(fd, buffer, length, flags, address, address_length), |lane| {
+            let named = if address.is_null() {
+                Ok(())
+            } else {
+                names::check(address, address_length)
+            };
+            named.and_then(|()| transfer::send(&mut lane, &vector(buffer, length), flags))
+        })
     }
 
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
         match lane(fd) {
             None => rights::send(fd, message, flags),
-            Some(mut lane) => transfer::result(
-                buffers_of(message).and_then(|list| transfer::send(&mut lane, &list, flags)),
-            ),
+            Some(mut lane) => transfer::result(send_message(&mut lane, message, flags)),
         }
     }
 

@@ -40,6 +40,11 @@ hook! {
     }
 
     fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        if lane(fd).is_some()
+            && let Err(error) = names::check(address, length)
+        {
+            return real::fail(error);
+        }
         let socket = match connection::before_kernel_use(fd) {
             Ok(socket) => socket,
             Err(error) => return real::fail(error),
@@ -75,6 +80,12 @@ hook! {
 
     fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
         let Some(socket) = socket::of(fd) else { return real::connect(fd, address, length) };
+        if let Err(error) = names::check(address, length) {
+            return real::fail(error);
+        }
+        if (length as usize) < size_of::<libc::sa_family_t>() {
+            return real::fail(libc::EINVAL);
+        }
         let target = names::read(address, length);
         match connection::connect(fd, &socket, target) {
             Connected::Virtual(result) => done(result),
@@ -107,6 +118,9 @@ hook! {
         loop {
             match crate::accepting::accept(fd, &socket, flags) {
                 Ok(Accepted::Virtual(made, peer)) => {
+                    if address.is_null() {
+                        return made;
+                    }
                     return match names::write(&peer, address, length) {
                         Ok(()) => made,
                         Err(error) => {
@@ -153,24 +167,20 @@ hook! {
 
     fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
         match lane(fd) {
-            None if handed(fd).is_some() && address.is_null() => real::fail(libc::EFAULT),
             None => match handed(fd) {
                 Some(socket) => done(names::write(&socket.entry.local.load(), address, length)),
                 None => real::getsockname(fd, address, length),
             },
-            Some(_) if address.is_null() => real::fail(libc::EFAULT),
             Some(lane) => done(names::write(&lane.socket.entry.local.load(), address, length)),
         }
     }
 
     fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
         match lane(fd) {
-            None if handed(fd).is_some() && address.is_null() => real::fail(libc::EFAULT),
             None => match handed(fd) {
                 Some(socket) => done(names::write(&socket.entry.peer.load(), address, length)),
                 None => real::getpeername(fd, address, length),
             },
-            Some(_) if address.is_null() => real::fail(libc::EFAULT),
             Some(lane) if lane.is_connecting() || lane.is_reset() => real::fail(libc::ENOTCONN),
             Some(lane) => done(names::write(&lane.socket.entry.peer.load(), address, length)),
         }

@@ -7,6 +7,7 @@ use core::ptr::with_exposed_provenance_mut as pointer;
 
 use libc::{c_int, c_long, c_uint, c_ulong, c_void, sigset_t, socklen_t};
 
+use super::readiness::Timeout;
 use super::{data, descriptors, lifecycle, privileges, processes, readiness};
 use crate::table::{self, Word};
 use crate::{attach, real, sys, user};
@@ -48,12 +49,15 @@ unsafe fn signals(mask: usize, size: usize) -> Result<Option<sigset_t>, c_int> {
 unsafe fn with_signals(
     mask: usize,
     size: usize,
-    call: impl FnOnce(*const sigset_t) -> c_int,
-) -> c_long {
+    call: impl FnOnce(*const sigset_t) -> Option<c_int>,
+) -> Option<c_long> {
     // SAFETY: the program's set.
     match unsafe { signals(mask, size) } {
-        Ok(set) => call(set.as_ref().map_or(core::ptr::null(), core::ptr::from_ref)).into(),
-        Err(error) => real::fail(error),
+        Ok(set) => {
+            let set = set.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+            call(set).map(c_long::from)
+        }
+        Err(error) => Some(real::fail(error)),
     }
 }
 
@@ -163,37 +167,55 @@ unsafe fn on_any(number: c_long, a: Arguments) -> Option<c_long> {
             libc::SYS_execveat => {
                 processes::execveat(fd, at.cast(), pointer(a[2]), pointer(a[3]), int(a[4])).into()
             }
-            _ => return ready(number, a),
+            _ => return waits(number, a),
         }
     };
     Some(result)
 }
 
-/// Calls that wait, and the sets they wait with.
-unsafe fn ready(number: c_long, a: Arguments) -> Option<c_long> {
+/// Calls that wait on a list of descriptors. The C library's own would read a bad time: what does not
+/// concern us goes to the kernel as it is.
+unsafe fn waits(number: c_long, a: Arguments) -> Option<c_long> {
+    let sets = [pointer(a[1]), pointer(a[2]), pointer(a[3])];
+    // SAFETY: the program's arguments, as the call of this number takes them.
+    unsafe {
+        match number {
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_poll => {
+                let timeout = Timeout::Milliseconds(int(a[2]));
+                let count = a[1] as libc::nfds_t;
+                let told = readiness::polled(pointer(a[0]), count, timeout, core::ptr::null())?;
+                Some(readiness::count(told).into())
+            }
+            libc::SYS_ppoll => with_signals(a[3], a[4], |mask| {
+                let timeout = Timeout::Timespec(pointer(a[2]));
+                let count = a[1] as libc::nfds_t;
+                readiness::polled(pointer(a[0]), count, timeout, mask).map(readiness::count)
+            }),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_select => {
+                let timeout = Timeout::Timeval(pointer(a[4]));
+                let told = readiness::selected(int(a[0]), sets, timeout, core::ptr::null())?;
+                Some(readiness::count(told).into())
+            }
+            libc::SYS_pselect6 => match described(a[5]) {
+                Ok((mask, size)) => with_signals(mask, size, |mask| {
+                    let timeout = Timeout::Timespec(pointer(a[4]));
+                    readiness::selected(int(a[0]), sets, timeout, mask).map(readiness::count)
+                }),
+                Err(error) => Some(real::fail(error)),
+            },
+            _ => on_sets(number, a),
+        }
+    }
+}
+
+/// Calls on epoll sets.
+unsafe fn on_sets(number: c_long, a: Arguments) -> Option<c_long> {
     let (set, at) = (int(a[0]), pointer::<c_void>(a[1]));
     // SAFETY: the program's arguments, as the call of this number takes them.
     let result = unsafe {
         match number {
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_poll => {
-                readiness::poll(pointer(a[0]), a[1] as libc::nfds_t, int(a[2])).into()
-            }
-            libc::SYS_ppoll => with_signals(a[3], a[4], |mask| {
-                readiness::ppoll(pointer(a[0]), a[1] as libc::nfds_t, pointer(a[2]), mask)
-            }),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_select => {
-                let (write, except) = (pointer(a[2]), pointer(a[3]));
-                readiness::select(set, at.cast(), write, except, pointer(a[4])).into()
-            }
-            libc::SYS_pselect6 => match described(a[5]) {
-                Ok((mask, size)) => with_signals(mask, size, |mask| {
-                    let (write, except) = (pointer(a[2]), pointer(a[3]));
-                    readiness::pselect(set, at.cast(), write, except, pointer(a[4]), mask)
-                }),
-                Err(error) => real::fail(error),
-            },
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_create => readiness::epoll_create(set).into(),
             libc::SYS_epoll_create1 => readiness::epoll_create1(set).into(),
@@ -204,12 +226,18 @@ unsafe fn ready(number: c_long, a: Arguments) -> Option<c_long> {
             libc::SYS_epoll_wait => {
                 readiness::epoll_wait(set, at.cast(), int(a[2]), int(a[3])).into()
             }
-            libc::SYS_epoll_pwait => with_signals(a[4], a[5], |mask| {
-                readiness::epoll_pwait(set, at.cast(), int(a[2]), int(a[3]), mask)
-            }),
-            libc::SYS_epoll_pwait2 => with_signals(a[4], a[5], |mask| {
-                readiness::epoll_pwait2(set, at.cast(), int(a[2]), pointer(a[3]), mask)
-            }),
+            libc::SYS_epoll_pwait => {
+                return with_signals(a[4], a[5], |mask| {
+                    let (most, timeout) = (int(a[2]), int(a[3]));
+                    Some(readiness::epoll_pwait(set, at.cast(), most, timeout, mask))
+                });
+            }
+            libc::SYS_epoll_pwait2 => {
+                return with_signals(a[4], a[5], |mask| {
+                    let (most, timeout) = (int(a[2]), pointer(a[3]));
+                    Some(readiness::epoll_pwait2(set, at.cast(), most, timeout, mask))
+                });
+            }
             _ => return None,
         }
     };

@@ -7,8 +7,8 @@ use std::ffi::CString;
 use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::departure::{self, How};
-use crate::image::{self, Verdict};
-use crate::{limits, real, sys};
+use crate::image::{self, Entries, Verdict};
+use crate::{limits, real, sys, user};
 
 type Strings = *const *const c_char;
 
@@ -16,18 +16,37 @@ unsafe extern "C" {
     static mut environ: Strings;
 }
 
+/// The environment for `file`, where the program can begin as far as is known. Else the kernel says
+/// what is wrong: with the file, or with memory that can not be read.
+unsafe fn entries(file: &CStr, arguments: Strings, environment: Strings) -> Option<Entries> {
+    if !image::is_executable(file) {
+        return None;
+    }
+    // SAFETY: the program's lists and strings.
+    unsafe {
+        for argument in user::pointers(arguments).ok()? {
+            user::string(argument).ok()?;
+        }
+        Entries::read(environment).ok()
+    }
+}
+
 /// Runs `call`, which does not return when it succeeds, with the environment for the program in
 /// `file`. Where there is no such program the call fails as it would.
 unsafe fn become_program(
     file: Option<&CStr>,
+    arguments: Strings,
     environment: Strings,
     call: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
-    let Some(file) = file.filter(|file| image::is_executable(file)) else {
+    // SAFETY: what the program gave.
+    let known = file.and_then(|file| unsafe {
+        entries(file, arguments, environment).map(|entries| (image::judge(file), entries))
+    });
+    let Some((verdict, entries)) = known else {
         return call(environment);
     };
-    // SAFETY: the program's environment.
-    let departure = unsafe { departure::prepare(How::Exec, image::judge(file), environment) };
+    let departure = departure::prepare(How::Exec, verdict, entries);
     // The program must not inherit a raised limit.
     limits::before_fork();
     let result = call(departure.environment.pointer());
@@ -40,9 +59,9 @@ unsafe fn become_program(
     result
 }
 
-unsafe fn text<'a>(pointer: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: null, or a C string of the program.
-    (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) })
+unsafe fn text(pointer: *const c_char) -> Option<CString> {
+    // SAFETY: the program's string.
+    unsafe { user::string(pointer).ok() }
 }
 
 /// The path of an open file, or of one beside an open folder.
@@ -173,29 +192,31 @@ struct Spawn {
 /// Spawns the program in `file`, which `call` knows how to start.
 unsafe fn spawn(file: Option<&CStr>, spawn: &Spawn, call: impl FnOnce(Strings) -> c_int) -> c_int {
     let how = child(spawn.actions);
-    let Some(file) = file.filter(|file| image::is_executable(file)) else {
+    // SAFETY: what the program gave.
+    let known = file.and_then(|file| unsafe {
+        Some((file, entries(file, spawn.arguments, spawn.environment)?))
+    });
+    let Some((file, entries)) = known else {
         return call(spawn.environment);
     };
     let verdict = image::judge(file);
-    // SAFETY: the program's arguments.
-    unsafe {
-        if verdict != Verdict::Takes && departure::concerns(how) {
-            return spawn_by_shell(file, spawn);
-        }
-        let departure = departure::prepare(how, verdict, spawn.environment);
-        limits::before_fork();
-        let result = call(departure.environment.pointer());
-        limits::after_fork();
-        if result != 0 {
-            departure.undo();
-        }
-        result
+    if verdict != Verdict::Takes && departure::concerns(how) {
+        // SAFETY: the program's arguments.
+        return unsafe { spawn_by_shell(file, spawn, entries) };
     }
+    let departure = departure::prepare(how, verdict, entries);
+    limits::before_fork();
+    let result = call(departure.environment.pointer());
+    limits::after_fork();
+    if result != 0 {
+        departure.undo();
+    }
+    result
 }
 
 /// A program that can not have the library is started by a shell that can, which becomes it: then
 /// the sockets are in their final places, and a pump can be put between.
-unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn) -> c_int {
+unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int {
     let shell = c"/bin/sh";
     let mut arguments = vec![
         c"sh".as_ptr(),
@@ -205,16 +226,11 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn) -> c_int {
     ];
     // SAFETY: the program's arguments.
     unsafe {
-        let mut at = spawn.arguments;
-        while !at.is_null() && !(*at).is_null() {
-            at = at.add(1);
-            arguments.push(*at);
-        }
-        if arguments.last().is_none_or(|last| !last.is_null()) {
-            arguments.push(null());
-        }
+        let given = user::pointers(spawn.arguments).unwrap_or_default();
+        arguments.extend(given.into_iter().skip(1));
+        arguments.push(null());
         let how = child(spawn.actions);
-        let departure = departure::prepare(how, Verdict::Takes, spawn.environment);
+        let departure = departure::prepare(how, Verdict::Takes, entries);
         let environment = departure.environment.pointer();
         let result = real::posix_spawn(
             spawn.process,
@@ -236,18 +252,16 @@ unsafe fn before_shell() {
     if !departure::concerns(How::Child) {
         return;
     }
-    // SAFETY: the process's own environment, and C strings.
-    unsafe {
-        let departure = departure::prepare(How::Child, Verdict::Takes, null());
-        if departure.inherits() {
-            libc::setenv(c"NETCHANNEL_INHERIT".as_ptr(), c"1".as_ptr(), 1);
-        }
+    let departure = departure::prepare(How::Child, Verdict::Takes, Entries::default());
+    if departure.inherits() {
+        // SAFETY: C strings.
+        unsafe { libc::setenv(c"NETCHANNEL_INHERIT".as_ptr(), c"1".as_ptr(), 1) };
     }
 }
 
 hook! {
     fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
-        become_program(text(path), environment, |environment| {
+        become_program(text(path).as_deref(), arguments, environment, |environment| {
             real::execve(path, arguments, environment)
         })
     }
@@ -257,8 +271,8 @@ hook! {
     }
 
     fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
-        let found = text(file).and_then(image::resolve);
-        become_program(found.as_deref(), environment, |environment| {
+        let found = text(file).and_then(|file| image::resolve(&file));
+        become_program(found.as_deref(), arguments, environment, |environment| {
             real::execvpe(file, arguments, environment)
         })
     }
@@ -269,7 +283,7 @@ hook! {
 
     fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
         let file = of_descriptor(fd, c"");
-        become_program(file.as_deref(), environment, |environment| {
+        become_program(file.as_deref(), arguments, environment, |environment| {
             real::fexecve(fd, arguments, environment)
         })
     }
@@ -277,8 +291,8 @@ hook! {
     fn execveat(
         fd: c_int, path: *const c_char, arguments: Strings, environment: Strings, flags: c_int,
     ) -> c_int {
-        let file = text(path).and_then(|path| of_descriptor(fd, path));
-        become_program(file.as_deref(), environment, |environment| {
+        let file = text(path).and_then(|path| of_descriptor(fd, &path));
+        become_program(file.as_deref(), arguments, environment, |environment| {
             let (path, list) = (path.expose_provenance(), arguments.expose_provenance());
             let words = [sys::int(fd), path, list, environment.expose_provenance(), sys::int(flags), 0];
             match sys::raw(libc::SYS_execveat, words) {
@@ -293,7 +307,7 @@ hook! {
         attributes: *const posix_spawnattr_t, arguments: Strings, environment: Strings,
     ) -> c_int {
         let what = Spawn { process, actions, attributes, arguments, environment };
-        spawn(text(path), &what, |environment| {
+        spawn(text(path).as_deref(), &what, |environment| {
             real::posix_spawn(process, path, actions, attributes, arguments, environment)
         })
     }
@@ -302,7 +316,7 @@ hook! {
         process: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t,
         attributes: *const posix_spawnattr_t, arguments: Strings, environment: Strings,
     ) -> c_int {
-        let found = text(file).and_then(image::resolve);
+        let found = text(file).and_then(|file| image::resolve(&file));
         let what = Spawn { process, actions, attributes, arguments, environment };
         spawn(found.as_deref(), &what, |environment| {
             real::posix_spawnp(process, file, actions, attributes, arguments, environment)

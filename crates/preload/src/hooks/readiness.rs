@@ -3,28 +3,104 @@
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use super::array_mut;
+use crate::epoll::{self, EpollSet};
+use crate::poll::{self as polling, Entries};
 use crate::socket::{self, status};
 use crate::table::{self, Kind};
-use crate::{connection, epoll, poll as polling, real, user};
+use crate::{connection, real, user};
 
-/// A timeout as nanoseconds, negative for none. `None` for an invalid one.
-unsafe fn nanoseconds(timeout: *const timespec) -> Option<i64> {
-    if timeout.is_null() {
-        return Some(-1);
-    }
-    // SAFETY: the program's timeout; the kernel says what is wrong with a bad pointer.
-    let time = unsafe { user::read(timeout) }.ok()?;
-    if time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec) {
-        return None;
-    }
-    Some(
-        time.tv_sec
-            .saturating_mul(1_000_000_000)
-            .saturating_add(time.tv_nsec),
-    )
+/// How long a call may wait, as the program says it.
+#[derive(Clone, Copy)]
+pub(super) enum Timeout {
+    /// Negative for ever.
+    Milliseconds(c_int),
+    /// Null for ever; the C library does not write it.
+    Constant(*const timespec),
+    /// Null for ever; the kernel writes what is left.
+    Timespec(*mut timespec),
+    /// Null for ever; what is left is written.
+    Timeval(*mut timeval),
 }
 
-fn count(result: Result<usize, i32>) -> c_int {
+impl Timeout {
+    /// In nanoseconds, negative for ever.
+    pub(super) unsafe fn limit(self) -> Result<i64, i32> {
+        // SAFETY: the program's time, of which any bytes are one.
+        let (seconds, nanoseconds) = unsafe {
+            match self {
+                Self::Milliseconds(time) if time < 0 => return Ok(-1),
+                Self::Milliseconds(time) => return Ok(i64::from(time) * 1_000_000),
+                Self::Timeval(time) if time.is_null() => return Ok(-1),
+                Self::Timeval(time) => {
+                    let time = user::read(time)?;
+                    let more = time.tv_usec / 1_000_000;
+                    (
+                        time.tv_sec.saturating_add(more),
+                        time.tv_usec % 1_000_000 * 1000,
+                    )
+                }
+                Self::Timespec(time) if time.is_null() => return Ok(-1),
+                Self::Constant(time) if time.is_null() => return Ok(-1),
+                Self::Timespec(time) => {
+                    let time = user::read(time)?;
+                    (time.tv_sec, time.tv_nsec)
+                }
+                Self::Constant(time) => {
+                    let time = user::read(time)?;
+                    (time.tv_sec, time.tv_nsec)
+                }
+            }
+        };
+        if seconds < 0 || !(0..1_000_000_000).contains(&nanoseconds) {
+            return Err(libc::EINVAL);
+        }
+        Ok(seconds
+            .saturating_mul(1_000_000_000)
+            .saturating_add(nanoseconds))
+    }
+
+    /// Whether the call says what is left.
+    const fn is_told(self) -> bool {
+        matches!(self, Self::Timespec(_) | Self::Timeval(_))
+    }
+
+    /// Writes what is left of `limit` since `start`. Where that can not be written it is not: then
+    /// the call does not fail for it.
+    pub(super) unsafe fn tell(self, limit: i64, start: u64) {
+        if limit <= 0 || !self.is_told() {
+            return;
+        }
+        let left = epoll::remaining(limit, start);
+        let (tv_sec, tv_nsec) = (left / 1_000_000_000, left % 1_000_000_000);
+        let tv_usec = tv_nsec / 1000;
+        // SAFETY: the program's time.
+        let _ = unsafe {
+            match self {
+                Self::Milliseconds(_) | Self::Constant(_) => Ok(()),
+                Self::Timespec(time) => user::write(time, timespec { tv_sec, tv_nsec }),
+                Self::Timeval(time) => user::write(time, timeval { tv_sec, tv_usec }),
+            }
+        };
+    }
+
+    /// Waits as long as it says, and says what is left.
+    unsafe fn poll(self, set: &mut Entries, mask: *const sigset_t) -> Result<usize, i32> {
+        // SAFETY: the program's time.
+        unsafe {
+            let limit = self.limit()?;
+            let start = if limit > 0 && self.is_told() {
+                crate::clock::nanoseconds()
+            } else {
+                0
+            };
+            let polled = polling::poll(set, limit, mask);
+            self.tell(limit, start);
+            polled
+        }
+    }
+}
+
+pub(super) fn count(result: Result<usize, i32>) -> c_int {
     match result {
         Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
         Err(error) => real::fail(error),
@@ -40,124 +116,199 @@ fn outcome(result: Result<(), i32>) -> c_int {
 
 const SET_BITS: usize = 64;
 
-/// Bit `fd` of a program's set of descriptors, which may be longer than `fd_set`.
-unsafe fn is_set(set: *const fd_set, fd: usize) -> bool {
-    // SAFETY: the program's set has at least `fd` bits.
-    !set.is_null()
-        && unsafe { set.cast::<u64>().add(fd / SET_BITS).read_unaligned() } >> (fd % SET_BITS) & 1
-            == 1
-}
-
-unsafe fn put(set: *mut fd_set, fd: usize, on: bool) {
+/// The word of a set of descriptors, which may be longer than `fd_set`; nothing of an absent set.
+unsafe fn word(set: *const fd_set, index: usize) -> Result<u64, i32> {
     if set.is_null() {
-        return;
+        return Ok(0);
     }
-    // SAFETY: the program's set has at least `fd` bits.
-    unsafe {
-        let word = set.cast::<u64>().add(fd / SET_BITS);
-        let bit = 1u64 << (fd % SET_BITS);
-        let old = word.read_unaligned();
-        word.write_unaligned(if on { old | bit } else { old & !bit });
-    }
+    // SAFETY: the program's set.
+    unsafe { user::read(set.cast::<u64>().wrapping_add(index)) }
 }
 
-/// The poll set that stands for three select sets. `None` where none of it concerns us.
-unsafe fn gather(
-    most: c_int,
-    read: *const fd_set,
-    write: *const fd_set,
-    except: *const fd_set,
-) -> Option<Vec<pollfd>> {
+/// What the three sets of a `select` ask for: to read, to write, what is exceptional.
+const ASKED: [i16; 3] = [
+    libc::POLLIN | libc::POLLRDNORM,
+    libc::POLLOUT | libc::POLLWRNORM,
+    libc::POLLPRI,
+];
+
+/// What of an answer counts in the three sets.
+const COUNTS: [i16; 3] = [
+    libc::POLLIN | libc::POLLRDNORM | libc::POLLHUP | libc::POLLERR,
+    libc::POLLOUT | libc::POLLWRNORM | libc::POLLERR,
+    libc::POLLPRI,
+];
+
+/// The poll set that stands for three select sets. `None` where none of it concerns us, or the
+/// kernel shall say what is wrong.
+unsafe fn gather(most: c_int, sets: [*mut fd_set; 3]) -> Option<Entries> {
     let most = usize::try_from(most).ok()?;
-    for set in [read, write, except] {
-        if !set.is_null() {
-            // SAFETY: the program's sets.
-            unsafe { user::probe(set.cast(), most.div_ceil(SET_BITS) * 8).ok()? };
-        }
-    }
     let mut concerned = false;
-    let mut set = Vec::new();
-    for number in 0..most {
-        // SAFETY: the caller's sets have `most` bits.
-        let (wants_read, wants_write, wants_except) = unsafe {
-            (
-                is_set(read, number),
-                is_set(write, number),
-                is_set(except, number),
-            )
-        };
-        if !(wants_read || wants_write || wants_except) {
-            continue;
+    let mut found = Vec::new();
+    for index in 0..most.div_ceil(SET_BITS) {
+        let mut words = [0; 3];
+        for (word_of, set) in words.iter_mut().zip(sets) {
+            // SAFETY: the program's sets.
+            *word_of = unsafe { word(set, index).ok()? };
         }
-        let fd = c_int::try_from(number).ok()?;
-        concerned |= matches!(
-            table::get(fd).kind(),
-            Kind::Virtual | Kind::Listener | Kind::Epoll
-        );
-        let mut events = 0;
-        if wants_read {
-            events |= libc::POLLIN | libc::POLLRDNORM;
+        let mut any = words[0] | words[1] | words[2];
+        while any != 0 {
+            let bit = any.trailing_zeros() as usize;
+            any &= any - 1;
+            let number = index * SET_BITS + bit;
+            if number >= most {
+                break;
+            }
+            let fd = c_int::try_from(number).ok()?;
+            concerned |= polling::concerns(fd);
+            let asked = words.iter().zip(ASKED);
+            let events = asked.map(|(word, asked)| if word >> bit & 1 == 1 { asked } else { 0 });
+            found.push(pollfd {
+                fd,
+                events: events.fold(0, |all, one| all | one),
+                revents: 0,
+            });
         }
-        if wants_write {
-            events |= libc::POLLOUT | libc::POLLWRNORM;
-        }
-        if wants_except {
-            events |= libc::POLLPRI;
-        }
-        set.push(pollfd {
-            fd,
-            events,
-            revents: 0,
-        });
     }
-    (concerned && polling::concerns(&set)).then_some(set)
+    if !concerned {
+        return None;
+    }
+    let mut entries = Entries::new(found.len());
+    entries.copy_from_slice(&found);
+    Some(entries)
 }
 
 /// Writes the outcome back into the three sets and counts as select does.
-unsafe fn scatter(
-    set: &[pollfd],
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-) -> Result<usize, i32> {
-    if set.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+unsafe fn scatter(entries: &[pollfd], sets: [*mut fd_set; 3]) -> Result<usize, i32> {
+    if entries
+        .iter()
+        .any(|entry| entry.revents & libc::POLLNVAL != 0)
+    {
         return Err(libc::EBADF);
     }
     let mut total = 0;
-    for entry in set {
-        let Ok(number) = usize::try_from(entry.fd) else {
+    for ((set, asked), counts) in sets.into_iter().zip(ASKED).zip(COUNTS) {
+        if set.is_null() {
             continue;
-        };
-        let seen = entry.revents;
-        let on_read = seen & (libc::POLLIN | libc::POLLRDNORM | libc::POLLHUP | libc::POLLERR);
-        let on_write = seen & (libc::POLLOUT | libc::POLLWRNORM | libc::POLLERR);
-        for (target, wanted, on) in [
-            (read, libc::POLLIN, on_read != 0),
-            (write, libc::POLLOUT, on_write != 0),
-            (except, libc::POLLPRI, seen & libc::POLLPRI != 0),
-        ] {
-            let on = on && entry.events & wanted != 0;
-            if entry.events & wanted != 0 {
-                // SAFETY: the program's sets.
-                unsafe { put(target, number, on) };
-                total += usize::from(on);
+        }
+        let words = set.cast::<u64>();
+        // The first word is written in any case, and of the others those that had a bit.
+        let (mut at, mut word) = (0, 0);
+        for entry in entries.iter().filter(|entry| entry.events & asked != 0) {
+            let number = usize::try_from(entry.fd).unwrap_or(0);
+            if number / SET_BITS != at {
+                // SAFETY: the program's set.
+                unsafe { user::write(words.wrapping_add(at), word)? };
+                (at, word) = (number / SET_BITS, 0);
+            }
+            if entry.revents & counts != 0 {
+                word |= 1u64 << (number % SET_BITS);
+                total += 1;
             }
         }
+        // SAFETY: the program's set.
+        unsafe { user::write(words.wrapping_add(at), word)? };
     }
     Ok(total)
 }
 
-/// The program's entries when any of them concerns the library. `None` where the kernel shall do
-/// it, and say what is wrong with them.
-unsafe fn entries<'a>(set: *mut pollfd, length: nfds_t) -> Option<&'a mut [pollfd]> {
+/// `select`. `None` where none of it concerns the library: then the kernel does it, and says what is
+/// wrong with it.
+pub(super) unsafe fn selected(
+    most: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: Timeout,
+    mask: *const sigset_t,
+) -> Option<Result<usize, i32>> {
+    // SAFETY: the program's arguments.
+    unsafe {
+        let mut entries = gather(most, sets)?;
+        let polled = timeout.poll(&mut entries, mask);
+        Some(polled.and_then(|_| scatter(&entries, sets)))
+    }
+}
+
+/// The program's entries when any of them concerns the library.
+unsafe fn entries(set: *const pollfd, length: nfds_t) -> Option<Entries> {
     let length = length as usize;
     if length > MOST_ENTRIES {
         return None;
     }
-    // SAFETY: the program's entries, looked at only where they can be read.
+    let mut concerned = false;
+    for index in 0..length {
+        // SAFETY: the program's entry.
+        let fd = unsafe { user::read(&raw const (*set.wrapping_add(index)).fd).ok()? };
+        concerned |= polling::concerns(fd);
+    }
+    if !concerned {
+        return None;
+    }
+    let mut entries = Entries::new(length);
+    let bytes = size_of_val(&*entries);
+    // SAFETY: the target is ours, the source the program's.
+    unsafe { user::put(entries.as_mut_ptr().cast(), set.cast(), bytes).ok()? };
+    Some(entries)
+}
+
+/// `poll`. `None` where none of it concerns the library: then the kernel does it, and says what is
+/// wrong with it.
+pub(super) unsafe fn polled(
+    set: *mut pollfd,
+    length: nfds_t,
+    timeout: Timeout,
+    mask: *const sigset_t,
+) -> Option<Result<usize, i32>> {
+    // SAFETY: the program's arguments.
     unsafe {
-        user::probe(set.cast(), length * size_of::<pollfd>()).ok()?;
-        Some(array_mut(set, length)).filter(|entries| polling::concerns(entries))
+        let mut entries = entries(set, length)?;
+        let polled = timeout.poll(&mut entries, mask);
+        for (index, entry) in entries.iter().enumerate() {
+            let place = &raw mut (*set.wrapping_add(index)).revents;
+            if let Err(error) = user::write(place, entry.revents) {
+                return Some(Err(error));
+            }
+        }
+        Some(polled)
+    }
+}
+
+/// Addresses of the kernel's, which it refuses at once.
+const NOT_THE_PROGRAMS: usize = 1 << 47;
+
+/// `epoll_wait` on a set that the library serves.
+#[inline]
+unsafe fn wait_active(
+    set: c_int,
+    known: &'static EpollSet,
+    events: *mut epoll_event,
+    room: usize,
+    limit: i64,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's room for events.
+    unsafe {
+        if user::probe_write(events.cast()).is_ok() {
+            return count(known.wait(array_mut(events, room), limit, mask));
+        }
+    }
+    wait_for_fault(set, events.addr(), limit, mask)
+}
+
+/// A wait for events for which there is no room: they stay, and that there are some is a fault.
+#[cold]
+fn wait_for_fault(set: c_int, at: usize, limit: i64, mask: *const sigset_t) -> c_int {
+    if at >= NOT_THE_PROGRAMS {
+        return real::fail(libc::EFAULT);
+    }
+    let mut entries = Entries::new(1);
+    entries.fill(pollfd {
+        fd: set,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    match polling::poll(&mut entries, limit, mask) {
+        Ok(1..) => real::fail(libc::EFAULT),
+        told => count(told),
     }
 }
 
@@ -166,9 +317,10 @@ const MOST_ENTRIES: usize = 1 << 20;
 
 hook! {
     fn poll(set: *mut pollfd, length: nfds_t, timeout: c_int) -> c_int {
-        let Some(entries) = entries(set, length) else { return real::poll(set, length, timeout) };
-        let limit = if timeout < 0 { -1 } else { i64::from(timeout) * 1_000_000 };
-        count(polling::poll(entries, limit, core::ptr::null()))
+        match polled(set, length, Timeout::Milliseconds(timeout), core::ptr::null()) {
+            Some(told) => count(told),
+            None => real::poll(set, length, timeout),
+        }
     }
 
     fn __poll(set: *mut pollfd, length: nfds_t, timeout: c_int) -> c_int {
@@ -182,12 +334,9 @@ hook! {
     fn ppoll(
         set: *mut pollfd, length: nfds_t, timeout: *const timespec, mask: *const sigset_t,
     ) -> c_int {
-        let Some(entries) = entries(set, length) else {
-            return real::ppoll(set, length, timeout, mask);
-        };
-        match nanoseconds(timeout) {
-            Some(limit) => count(polling::poll(entries, limit, mask)),
-            None => real::fail(libc::EINVAL),
+        match polled(set, length, Timeout::Constant(timeout), mask) {
+            Some(told) => count(told),
+            None => real::ppoll(set, length, timeout, mask),
         }
     }
 
@@ -202,31 +351,10 @@ hook! {
         most: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
         timeout: *mut timeval,
     ) -> c_int {
-        let Some(mut set) = gather(most, read, write, except) else {
-            return real::select(most, read, write, except, timeout);
-        };
-        let mut limit = -1;
-        if !timeout.is_null() {
-            let time = timeout.read_unaligned();
-            if time.tv_sec < 0 || time.tv_usec < 0 {
-                return real::fail(libc::EINVAL);
-            }
-            limit = time.tv_sec.saturating_mul(1_000_000_000)
-                .saturating_add(time.tv_usec.saturating_mul(1000));
-        }
-        let start = crate::clock::nanoseconds();
-        let polled = polling::poll(&mut set, limit, core::ptr::null());
-        if limit >= 0 {
-            // Linux says what was left.
-            let left = epoll::remaining(limit, start);
-            timeout.write_unaligned(timeval {
-                tv_sec: left / 1_000_000_000,
-                tv_usec: left % 1_000_000_000 / 1000,
-            });
-        }
-        match polled {
-            Ok(_) => count(scatter(&set, read, write, except)),
-            Err(error) => real::fail(error),
+        let limit = Timeout::Timeval(timeout);
+        match selected(most, [read, write, except], limit, core::ptr::null()) {
+            Some(told) => count(told),
+            None => real::select(most, read, write, except, timeout),
         }
     }
 
@@ -241,13 +369,9 @@ hook! {
         most: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
         timeout: *const timespec, mask: *const sigset_t,
     ) -> c_int {
-        let Some(mut set) = gather(most, read, write, except) else {
-            return real::pselect(most, read, write, except, timeout, mask);
-        };
-        let Some(limit) = nanoseconds(timeout) else { return real::fail(libc::EINVAL) };
-        match polling::poll(&mut set, limit, mask) {
-            Ok(_) => count(scatter(&set, read, write, except)),
-            Err(error) => real::fail(error),
+        match selected(most, [read, write, except], Timeout::Constant(timeout), mask) {
+            Some(told) => count(told),
+            None => real::pselect(most, read, write, except, timeout, mask),
         }
     }
 
@@ -318,14 +442,14 @@ hook! {
     fn epoll_pwait(
         set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t,
     ) -> c_int {
+        let limit = if timeout < 0 { -1 } else { i64::from(timeout) * 1_000_000 };
+        // An inactive set's events are written by the kernel, which says what is wrong.
         match (epoll::of(set), usize::try_from(most)) {
-            // An inactive set's events are written by the kernel, which says what is wrong.
-            (Some(known), Ok(room @ 1..))
-                if !known.is_active() && !events.is_null()
-                    || user::probe_write(events.cast()).is_ok() =>
-            {
-                let limit = if timeout < 0 { -1 } else { i64::from(timeout) * 1_000_000 };
+            (Some(known), Ok(room @ 1..)) if !known.is_active() && !events.is_null() => {
                 count(known.wait(array_mut(events, room), limit, mask))
+            }
+            (Some(known), Ok(room @ 1..)) if known.is_active() => {
+                wait_active(set, known, events, room, limit, mask)
             }
             _ => real::epoll_pwait(set, events, most, timeout, mask),
         }
@@ -335,10 +459,11 @@ hook! {
         set: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec,
         mask: *const sigset_t,
     ) -> c_int {
-        match (epoll::of(set), usize::try_from(most), nanoseconds(timeout)) {
-            (Some(known), Ok(room @ 1..), Some(limit))
-                if user::probe_write(events.cast()).is_ok() =>
-            {
+        match (epoll::of(set), usize::try_from(most), Timeout::Constant(timeout).limit()) {
+            (Some(known), Ok(room @ 1..), Ok(limit)) if known.is_active() => {
+                wait_active(set, known, events, room, limit, mask)
+            }
+            (Some(known), Ok(room @ 1..), Ok(limit)) if !events.is_null() => {
                 count(known.wait(array_mut(events, room), limit, mask))
             }
             _ => real::epoll_pwait2(set, events, most, timeout, mask),

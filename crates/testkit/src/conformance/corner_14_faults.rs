@@ -18,7 +18,7 @@ cases! {
 }
 
 /// Memory that can not be touched.
-fn forbidden() -> *mut u8 {
+pub fn forbidden() -> *mut u8 {
     // SAFETY: an anonymous mapping of one page.
     let page = unsafe {
         libc::mmap(
