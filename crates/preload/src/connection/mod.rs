@@ -16,7 +16,7 @@ use netchannel_abi::reason::Reason;
 use crate::link::{LinkEnd, Loan};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, gate, limits, options, sys};
+use crate::{attach, epoll, gate, limits, options, rings, sys};
 
 pub use accept::{
     BLOCKING, accept, announce_late, listen, mark_blocking, note_kernel_accept, recognise_listener,
@@ -64,7 +64,13 @@ pub fn open(family: c_int, kind: c_int) -> Option<i32> {
     if kind & libc::SOCK_CLOEXEC != 0 {
         socket.mark(status::CLOSE_ON_EXEC);
     }
-    publish(fd, socket).then_some(fd)
+    if !publish(fd, socket) {
+        return None;
+    }
+    if rings::present() {
+        to_kernel(fd, Reason::IoUring);
+    }
+    Some(fd)
 }
 
 /// Shows a socket under its descriptor.
