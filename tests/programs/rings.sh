@@ -44,8 +44,19 @@ shown() {
     if grep -q virtual "$TMP/ss.log"; then fail "virtual in spite of a ring: $(cat "$TMP/ss.log")"; fi
 }
 
+# No ring is made, and a program that has none is not harmed.
+refused_to_all() {
+    local code=0 run=("$NETCHANNEL_PROGRAM" run --socket "$SOCKET" --refuse-rings --)
+    limited 20 "${run[@]}" "$TMP/rings" before "$PORT" >"$TMP/refused.log" 2>&1 || code=$?
+    if [ "$code" != 77 ] || ! grep -q 'Function not implemented' "$TMP/refused.log"; then
+        fail "--refuse-rings, exit $code: $(cat "$TMP/refused.log")"
+    fi
+    limited 20 "${run[@]}" "$TMP/rings" asked "$PORT" >"$TMP/refused.log" 2>&1 || fail "--refuse-rings: $(cat "$TMP/refused.log")"
+}
+
 scenario() {
     serving serve
+    if [ "$MODE" = both ]; then refused_to_all; fi
     client asked
     if [ "${#CLIENT[@]}" != 0 ] && grep '^asked' "$TMP/asked.errors.log" | grep -v 'Function not implemented'; then
         fail "a ring was not refused: $(cat "$TMP/asked.errors.log")"

@@ -20,6 +20,7 @@ Examples:
   netchannel run -- curl http://127.0.0.1:8080/
   netchannel run --require -- iperf3 -c 127.0.0.1
   netchannel run --class latency -- redis-server
+  netchannel run --refuse-rings -- ./server-with-static-liburing
   netchannel run --socket /tmp/mine.sock -- python3 server.py
 
 A daemon is started where none serves; it ends by itself after 30 seconds without a program. Where
