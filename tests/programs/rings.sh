@@ -61,7 +61,7 @@ scenario() {
     if [ "${#CLIENT[@]}" != 0 ] && grep '^asked' "$TMP/asked.errors.log" | grep -v 'Function not implemented'; then
         fail "a ring was not refused: $(cat "$TMP/asked.errors.log")"
     fi
-    for program in before between over-exec; do
+    for program in before by-ring between over-exec; do
         client "$program"
         # Over an exec nothing came that is virtual, where the server has no library.
         if [ "$MODE" = both ] || { [ "$MODE" = client ] && [ "$program" != over-exec ]; }; then said "$program.errors"; fi

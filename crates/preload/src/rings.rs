@@ -7,8 +7,8 @@
 //!      has kernel TCP; listeners are the kernel's alone, connections that there are go on through a pump, over which a ring may go
 //! ```
 //!
-//! A ring shows in `/proc/self/fd` and nowhere else. That is read before the first sockets become virtual, then ever more seldom: an
-//! inline call is never seen itself.
+//! A ring shows in `/proc/self/fd` and nowhere else. That is read when the first sockets are made and become virtual, then ever more
+//! seldom: an inline call is never seen itself.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -19,10 +19,10 @@ use crate::{attach, complaint, connection, copying, handover, socket, sys};
 
 /// The process has a ring, or had one.
 static PRESENT: AtomicBool = AtomicBool::new(false);
-/// Times that a socket was to become virtual.
+/// Times that a socket was made, or was to become virtual.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 /// So many of those look for a ring; later ones do when their number is a power of two.
-const ALWAYS: u32 = 8;
+const ALWAYS: u32 = 16;
 
 /// What the kernel calls the file of a ring.
 const NAME: &[u8] = b"anon_inode:[io_uring]";
@@ -39,7 +39,7 @@ pub fn refuses() -> bool {
     !present() && attach::ensure().is_some()
 }
 
-/// A socket is about to become virtual: whether it must not.
+/// A socket was made, or is about to become virtual: whether it must not.
 pub fn excludes() -> bool {
     if !present() {
         let begun = BEGUN.fetch_add(1, Ordering::Relaxed).wrapping_add(1);

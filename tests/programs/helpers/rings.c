@@ -5,6 +5,7 @@
  * late-serves PORT  the same: listens and accepts by libc, with a ring made in between, for what is read and written
  * asked PORT        asks for rings by functions of libc and liburing, says what it got; then connects without
  * before PORT       makes a ring, connects by libc, sends and receives by the ring
+ * by-ring PORT      the same, and connects by the ring
  * between PORT      connects, makes a ring, connects again; sends and receives by the ring on both
  * over-exec PORT    connects, makes a ring that outlives an exec, executes itself; there sends and receives by a ring
  */
@@ -232,6 +233,13 @@ int main(int count, char **arguments) {
     } else if (strcmp(what, "before") == 0) {
         make_ring();
         talk(what, connected(port));
+    } else if (strcmp(what, "by-ring") == 0) {
+        make_ring();
+        struct sockaddr_in to = address(port);
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        long done = by_ring(IORING_OP_CONNECT, fd, &to, sizeof to);
+        if (done < 0) fail("connect", -done);
+        talk(what, fd);
     } else if (strcmp(what, "between") == 0) {
         /* A connection to a server that takes one after the other: the first must have its say before the second comes. */
         int first = connected(port);

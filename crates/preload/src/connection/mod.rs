@@ -67,7 +67,7 @@ pub fn open(family: c_int, kind: c_int) -> Option<i32> {
     if !publish(fd, socket) {
         return None;
     }
-    if rings::present() {
+    if rings::excludes() {
         to_kernel(fd, Reason::IoUring);
     }
     Some(fd)
