@@ -33,11 +33,13 @@ pub enum Reason {
     PeerDown = 12,
     /// The process became another user's, and leaves its relatives' memory: another process copies for it.
     UserChanged = 13,
+    /// The process has a ring of `io_uring`, whose operations come past the library.
+    IoUring = 14,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::None,
         Self::NoDaemon,
         Self::NoListener,
@@ -52,6 +54,7 @@ impl Reason {
         Self::NoPort,
         Self::PeerDown,
         Self::UserChanged,
+        Self::IoUring,
     ];
 
     /// The code as shown.
@@ -72,6 +75,7 @@ impl Reason {
             Self::NoPort => "no-port",
             Self::PeerDown => "peer-down",
             Self::UserChanged => "user-changed",
+            Self::IoUring => "io-uring",
         }
     }
 

@@ -85,6 +85,10 @@ pub struct Run {
     /// none [default: as the policy says, none on fewer than four processors]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=8))]
     pub copy_workers: Option<u32>,
+    /// Let nobody make a ring of io_uring, not even by system calls that no library sees. An ordinary user's program, and
+    /// what it starts, then gains no rights by executing files such as sudo
+    #[arg(long)]
+    pub refuse_rings: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,

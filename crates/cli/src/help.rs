@@ -20,6 +20,7 @@ Examples:
   netchannel run -- curl http://127.0.0.1:8080/
   netchannel run --require -- iperf3 -c 127.0.0.1
   netchannel run --class latency -- redis-server
+  netchannel run --refuse-rings -- ./server-with-static-liburing
   netchannel run --socket /tmp/mine.sock -- python3 server.py
 
 A daemon is started where none serves; it ends by itself after 30 seconds without a program. Where
@@ -67,7 +68,7 @@ Examples:
 
 Reasons why a socket is kernel TCP:
   no-daemon, no-listener, remote, peer-down, backlog-full, quota, option, plain-client,
-  unsupported, link-failed, no-entry, no-port, user-changed
+  unsupported, link-failed, no-entry, no-port, user-changed, io-uring
 
 Exit codes:
   0  a daemon answered    1  none did, or it refused    2  the command line is wrong";

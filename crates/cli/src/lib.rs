@@ -21,6 +21,7 @@ mod help;
 mod hosts;
 mod library;
 mod log;
+mod refusal;
 mod run;
 mod show;
 mod top;

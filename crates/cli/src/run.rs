@@ -4,6 +4,7 @@ use crate::arguments::{ClassChoice, Run};
 use crate::daemon::start_detached;
 use crate::executable::{self, Obstacle};
 use crate::library;
+use crate::refusal;
 use netchannel_control::client::ClientError;
 use netchannel_control::path::{
     PathError, SOCKET_VARIABLE, default_socket, network_namespace, prepare_directory,
@@ -53,6 +54,14 @@ pub fn run(arguments: &Run) -> c_int {
     if matches!(arguments.class, Some(ClassChoice::Latency)) {
         // A kernel without slices runs it as any other.
         let _ = slice::set(slice::LATENCY);
+    }
+    if arguments.refuse_rings
+        && let Err(error) = refusal::refuse_rings()
+    {
+        complain(&format!(
+            "rings of io_uring can not be refused ({error}); not run"
+        ));
+        return FAILED;
     }
     execute(&arguments.program, &environment)
 }

@@ -47,6 +47,16 @@ pub fn distrusted<T>(path: &[u8], judged: Result<T, Distrust>) -> Option<T> {
     None
 }
 
+/// The program has a ring of `io_uring`.
+pub fn has_ring() {
+    if !SAID.swap(true, Ordering::Relaxed) {
+        say(
+            "netchannel: this program has an io_uring, whose operations come past NetChannel; its sockets are \
+             kernel TCP from now on\n",
+        );
+    }
+}
+
 fn say(sentence: &str) {
     let then = ERRORS.each_ref().map(|word| word.load(Ordering::Relaxed));
     if errors() != Some(then) {

@@ -12,7 +12,7 @@ use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{
     HEAP, attach, connection, copying, epoll, faults, foreign, former_ports, gate, holders, limits,
-    link, listener, names, poll, ports, receiver, sys, users,
+    link, listener, names, poll, ports, receiver, rings, sys, users,
 };
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
@@ -181,4 +181,5 @@ unsafe extern "C" fn in_child() {
     listener::reset_in_child();
     names::reset_in_child();
     former_ports::reset_in_child();
+    rings::reset_in_child();
 }

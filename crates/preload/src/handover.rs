@@ -1,6 +1,7 @@
 //! Connections of a process that becomes another user's. Their memory is shared with relatives and peers of the former user, so the
 //! process leaves it: a pump, which is still the former user's, goes on with each connection, and the program's descriptor becomes the
-//! other end of a local socket. Names and options are answered as before.
+//! other end of a local socket. Names and options are answered as before. So it is with a process that is found to have a ring of
+//! `io_uring` ([`crate::rings`]), which has no use for rings of ours.
 //!
 //! ```text
 //!  before:  peer == rings == this process
@@ -64,7 +65,7 @@ fn connections() -> Vec<One> {
     all
 }
 
-/// Before the process may become another user's.
+/// Before the process may become another user's, or when its calls are found to come past the library.
 pub fn prepare() -> Handover {
     let all = connections();
     let sockets: Vec<(i32, Socket)> = all
@@ -175,7 +176,7 @@ fn broken_end() -> Option<i32> {
 
 impl Kept {
     /// The descriptors are sockets of the kernel with the names and options of before.
-    pub fn publish(&self) {
+    pub fn publish(&self, reason: Reason) {
         let Some(socket) = socket::allocate(Kind::Kernel, State::Kernel) else {
             return;
         };
@@ -185,7 +186,7 @@ impl Kept {
         entry.flags.store(self.flags, Ordering::Relaxed);
         entry.hints.store(self.hints, Ordering::Relaxed);
         socket.mark(self.status | status::HANDED | status::KERNEL_CONNECTED);
-        socket.falls_back(Reason::UserChanged);
+        socket.falls_back(reason);
         if !self.options.is_empty() {
             socket.with_options(|all| all.extend_from_slice(&self.options));
         }
@@ -298,6 +299,6 @@ pub fn adopt(text: &str) {
             options: Vec::new(),
             left: Vec::new(),
         };
-        kept.publish();
+        kept.publish(Reason::UserChanged);
     }
 }

@@ -56,6 +56,7 @@ mod receiver;
 mod relocate;
 mod renewal;
 mod rights;
+mod rings;
 mod signals;
 mod socket;
 mod splicing;

@@ -5,7 +5,7 @@ use libc::{c_int, cmsghdr, msghdr};
 use crate::pump::{self, Pump};
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
-use crate::{connection, real, receiver, travel, user};
+use crate::{connection, real, receiver, rings, travel, user};
 
 /// Room for a copy of a message's control part: more than the kernel takes descriptors.
 const MOST: usize = 4096;
@@ -199,6 +199,7 @@ pub unsafe fn received(message: *mut msghdr, flags: c_int) {
             connection::forget_unseen(fd);
             travel::adopt_listener(fd);
             travel::adopt(fd, flags & libc::MSG_PEEK != 0);
+            rings::received(fd);
         });
     }
 }

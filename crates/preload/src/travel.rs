@@ -19,7 +19,7 @@ use crate::lane::Lane;
 use crate::link::LinkEnd;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{attach, clock, connection, foreign, gate, limits, sys, users};
+use crate::{attach, clock, connection, foreign, gate, limits, rings, sys, users};
 
 /// Where the entry of a socket is: the region that has it, and its number there.
 fn home(socket: &Socket) -> Option<(u64, usize)> {
@@ -256,6 +256,9 @@ pub fn adopt_inherited() {
         if word.kind() == Kind::Virtual {
             adopted.push((cookie, word));
         }
+    }
+    if !adopted.is_empty() {
+        rings::inherited();
     }
     for fd in 0..3 {
         if table::get(fd).kind() == Kind::Virtual {

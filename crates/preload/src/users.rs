@@ -14,6 +14,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use netchannel_abi::program;
+use netchannel_abi::reason::Reason;
 use netchannel_shm::Region;
 
 use crate::handover::{self, Handover};
@@ -142,7 +143,7 @@ fn become_another(handover: Option<Handover>, shared: bool) {
         let kept = handover.complete();
         memory = Some(leave_region().unwrap_or(-1));
         for one in &kept {
-            one.publish();
+            one.publish(Reason::UserChanged);
         }
     }
     attached();

@@ -15,7 +15,7 @@ use crate::link::LinkEnd;
 use crate::listener::{self, Listener, Named, Pending};
 use crate::socket::{self, Socket, header, status};
 use crate::table::Kind;
-use crate::{attach, epoll, former_ports, names, options, renewal, sys};
+use crate::{attach, epoll, former_ports, names, options, renewal, rings, sys};
 
 /// Makes a socket of a connection that waited. `Err` gives the errno of a failed accept, or 0 when
 /// the connection was unusable and the next one should be tried.
@@ -69,6 +69,7 @@ pub fn accept(listening: &Socket, pending: Pending, flags: c_int) -> Result<(i32
         sys::close(fd);
         return Err(libc::EMFILE);
     }
+    rings::arrived();
     Ok((fd, peer))
 }
 
@@ -137,6 +138,10 @@ pub fn note_kernel_accept(fd: i32, nonblocking: bool) {
 
 /// After a successful `listen` of the kernel: the listener is open to our programs too.
 pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
+    if attach::ensure().is_some() && rings::excludes() {
+        socket.inspect(|socket| socket.falls_back(Reason::IoUring));
+        return;
+    }
     let Some(listener) = Listener::register(fd, backlog) else {
         return;
     };
@@ -168,7 +173,7 @@ pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
 /// A listener that was inherited over exec, or received, or made while no daemon served, is opened
 /// to our programs when the program first uses it.
 pub fn recognise_listener(fd: i32) {
-    if attach::ensure().is_none() || !is_listening(fd) {
+    if attach::ensure().is_none() || rings::present() || !is_listening(fd) {
         return;
     }
     // A set that watches it and is not told would sleep while virtual connections wait.

@@ -12,7 +12,7 @@ use crate::link::{LinkEnd, Loan, reset_side};
 use crate::names::Target;
 use crate::socket::{Socket, header, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, listener, names, ports, renewal, sys};
+use crate::{attach, epoll, listener, names, ports, renewal, rings, sys};
 
 /// What became of a connect.
 pub enum Connected {
@@ -79,6 +79,9 @@ fn falls_back(kernel: &Socket, reason: Reason, address: Option<Address>) {
 fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<bool, Reason> {
     let mut address = address.ok_or(Reason::Unsupported)?;
     let attachment = attach::ensure().ok_or(Reason::NoDaemon)?;
+    if rings::excludes() {
+        return Err(Reason::IoUring);
+    }
     let family = socket.local.family.load(Ordering::Relaxed);
     if i32::from(address.family) != family || socket.entry.reason.load(Ordering::Relaxed) != 0 {
         return Err(Reason::Option);

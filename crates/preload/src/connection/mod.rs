@@ -17,7 +17,7 @@ use crate::link::{LinkEnd, Loan};
 use crate::lock::Lock;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, gate, limits, options, sys};
+use crate::{attach, epoll, gate, limits, options, rings, sys};
 
 pub use accept::{
     BLOCKING, accept, announce_late, listen, mark_blocking, note_kernel_accept, recognise_listener,
@@ -65,7 +65,15 @@ pub fn open(family: c_int, kind: c_int) -> Option<i32> {
     if kind & libc::SOCK_CLOEXEC != 0 {
         socket.mark(status::CLOSE_ON_EXEC);
     }
-    publish(fd, socket).then_some(fd)
+    if !publish(fd, socket) {
+        sys::close(fd);
+        return None;
+    }
+    if rings::excludes() {
+        // Where none can be made, the ring finds one that the kernel connects to nothing.
+        let _ = to_kernel(fd, Reason::IoUring);
+    }
+    Some(fd)
 }
 
 /// Shows a socket under its descriptor.

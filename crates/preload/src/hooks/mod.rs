@@ -29,6 +29,7 @@ mod numbers;
 mod privileges;
 mod processes;
 mod readiness;
+mod rings;
 mod signals;
 pub(crate) mod streams;
 

@@ -10,7 +10,7 @@ use libc::{c_int, c_long, c_uint, c_ulong, c_void, sigset_t, socklen_t};
 use super::readiness::Timeout;
 use super::{data, descriptors, lifecycle, privileges, processes, readiness};
 use crate::table::{self, Word};
-use crate::{attach, real, sys, user};
+use crate::{real, rings, sys, user};
 
 /// The arguments after the number. Of an `int` only the lower half counts.
 type Arguments = [usize; 6];
@@ -244,12 +244,6 @@ unsafe fn on_sets(number: c_long, a: Arguments) -> Option<c_long> {
     Some(result)
 }
 
-/// Whether the library serves this process, so that rings of `io_uring` must not: what is submitted
-/// there comes past it, and libuv from 1.50 on submits its members of epoll sets so.
-fn refuses_rings() -> bool {
-    attach::ensure().is_some()
-}
-
 /// Whether the call may concern us, by its number and the descriptor in its first argument.
 #[inline]
 unsafe fn hooked(number: c_long, a: Arguments) -> Option<c_long> {
@@ -258,7 +252,7 @@ unsafe fn hooked(number: c_long, a: Arguments) -> Option<c_long> {
         match number {
             // Often called, and never ours.
             libc::SYS_futex | libc::SYS_gettid | libc::SYS_getrandom | libc::SYS_openat => None,
-            libc::SYS_io_uring_setup if refuses_rings() => Some(real::fail(libc::ENOSYS)),
+            libc::SYS_io_uring_setup if rings::refuses() => Some(real::fail(libc::ENOSYS)),
             _ => {
                 let ours = if is_ours(a[0]) {
                     on_ours(number, a)
