@@ -77,7 +77,7 @@ fn user_events(watch: &Watch, wanted: i16) -> i16 {
 /// Descriptors beyond which the lists of a call come from the heap.
 const FEW: usize = 4;
 const MORE: usize = FEW + 1;
-const MANY: usize = 64;
+pub const MANY: usize = 64;
 
 /// A private copy of the entries of a call: the program's memory may be bad, or for reading only.
 pub struct Entries {
@@ -88,23 +88,31 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// `count` entries that the kernel would pass over.
-    pub fn new(count: usize) -> Self {
-        let mut entries = Self {
+    /// None. It is filled where it stays: moved, it would be copied.
+    #[inline]
+    pub const fn new() -> Self {
+        Self {
             few: [const { MaybeUninit::uninit() }; MANY],
             many: Vec::new(),
-            count,
-        };
-        match entries.few.get_mut(..count) {
-            Some(few) => few.fill(MaybeUninit::new(UNUSED)),
-            None => entries.many.resize(count, UNUSED),
+            count: 0,
         }
-        entries
+    }
+
+    /// Makes it `count` entries that the kernel would pass over.
+    #[inline]
+    pub fn make(&mut self, count: usize) -> &mut [pollfd] {
+        self.count = count;
+        match self.few.get_mut(..count) {
+            Some(few) => few.fill(MaybeUninit::new(UNUSED)),
+            None => self.many = vec![UNUSED; count],
+        }
+        self
     }
 }
 
 impl Deref for Entries {
     type Target = [pollfd];
+    #[inline]
     fn deref(&self) -> &[pollfd] {
         match self.few.get(..self.count) {
             // SAFETY: they were written when the list was made.
@@ -115,6 +123,7 @@ impl Deref for Entries {
 }
 
 impl DerefMut for Entries {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [pollfd] {
         match self.few.get_mut(..self.count) {
             // SAFETY: they were written when the list was made.

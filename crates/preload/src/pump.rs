@@ -364,8 +364,8 @@ fn run(mut flows: Vec<Flow>) {
         }
         set.clear();
         set.extend(flows.iter().flat_map(Flow::waits));
-        let mut entries = poll::Entries::new(set.len());
-        entries.copy_from_slice(&set);
+        let mut entries = poll::Entries::new();
+        entries.make(set.len()).copy_from_slice(&set);
         let slept = poll::poll(&mut entries, -1, core::ptr::null());
         set.copy_from_slice(&entries);
         if slept.is_err() {

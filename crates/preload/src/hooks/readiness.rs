@@ -141,7 +141,7 @@ const COUNTS: [i16; 3] = [
 
 /// The poll set that stands for three select sets. `None` where none of it concerns us, or the
 /// kernel shall say what is wrong.
-unsafe fn gather(most: c_int, sets: [*mut fd_set; 3]) -> Option<Entries> {
+unsafe fn gather(entries: &mut Entries, most: c_int, sets: [*mut fd_set; 3]) -> Option<()> {
     let most = usize::try_from(most).ok()?;
     let mut concerned = false;
     let mut found = Vec::new();
@@ -173,9 +173,8 @@ unsafe fn gather(most: c_int, sets: [*mut fd_set; 3]) -> Option<Entries> {
     if !concerned {
         return None;
     }
-    let mut entries = Entries::new(found.len());
-    entries.copy_from_slice(&found);
-    Some(entries)
+    entries.make(found.len()).copy_from_slice(&found);
+    Some(())
 }
 
 /// Writes the outcome back into the three sets and counts as select does.
@@ -222,32 +221,35 @@ pub(super) unsafe fn selected(
 ) -> Option<Result<usize, i32>> {
     // SAFETY: the program's arguments.
     unsafe {
-        let mut entries = gather(most, sets)?;
+        let mut entries = Entries::new();
+        gather(&mut entries, most, sets)?;
         let polled = timeout.poll(&mut entries, mask);
         Some(polled.and_then(|_| scatter(&entries, sets)))
     }
 }
 
-/// The program's entries when any of them concerns the library.
-unsafe fn entries(set: *const pollfd, length: nfds_t) -> Option<Entries> {
+/// Copies the program's entries when any of them concerns the library.
+#[inline]
+unsafe fn copy(entries: &mut Entries, set: *const pollfd, length: nfds_t) -> Option<()> {
     let length = length as usize;
-    if length > MOST_ENTRIES {
-        return None;
+    // SAFETY: the program's entries.
+    unsafe {
+        if length > polling::MANY && !concerns_many(set, length) {
+            return None;
+        }
+        let list = entries.make(length);
+        user::put(list.as_mut_ptr().cast(), set.cast(), size_of_val(list)).ok()?;
+        let concerned = list.iter().any(|entry| polling::concerns(entry.fd));
+        concerned.then_some(())
     }
-    let mut concerned = false;
-    for index in 0..length {
-        // SAFETY: the program's entry.
-        let fd = unsafe { user::read(&raw const (*set.wrapping_add(index)).fd).ok()? };
-        concerned |= polling::concerns(fd);
-    }
-    if !concerned {
-        return None;
-    }
-    let mut entries = Entries::new(length);
-    let bytes = size_of_val(&*entries);
-    // SAFETY: the target is ours, the source the program's.
-    unsafe { user::put(entries.as_mut_ptr().cast(), set.cast(), bytes).ok()? };
-    Some(entries)
+}
+
+/// Whether a list that is too long to be copied without need concerns the library.
+#[cold]
+unsafe fn concerns_many(set: *const pollfd, length: usize) -> bool {
+    // SAFETY: the program's entries.
+    let number = |index| unsafe { user::read(&raw const (*set.wrapping_add(index)).fd) };
+    length <= MOST_ENTRIES && (0..length).any(|index| number(index).is_ok_and(polling::concerns))
 }
 
 /// `poll`. `None` where none of it concerns the library: then the kernel does it, and says what is
@@ -260,7 +262,8 @@ pub(super) unsafe fn polled(
 ) -> Option<Result<usize, i32>> {
     // SAFETY: the program's arguments.
     unsafe {
-        let mut entries = entries(set, length)?;
+        let mut entries = Entries::new();
+        copy(&mut entries, set, length)?;
         let polled = timeout.poll(&mut entries, mask);
         for (index, entry) in entries.iter().enumerate() {
             let place = &raw mut (*set.wrapping_add(index)).revents;
@@ -300,8 +303,8 @@ fn wait_for_fault(set: c_int, at: usize, limit: i64, mask: *const sigset_t) -> c
     if at >= NOT_THE_PROGRAMS {
         return real::fail(libc::EFAULT);
     }
-    let mut entries = Entries::new(1);
-    entries.fill(pollfd {
+    let mut entries = Entries::new();
+    entries.make(1).fill(pollfd {
         fd: set,
         events: libc::POLLIN,
         revents: 0,

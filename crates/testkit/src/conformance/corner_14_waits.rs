@@ -15,6 +15,7 @@ cases! {
         corner_14_waits_with_a_bad_time,
         corner_14_waits_on_bad_lists,
         corner_14_waits_on_read_only_lists,
+        corner_14_waits_on_long_lists,
         corner_14_waits_with_a_read_only_time,
         corner_14_waits_tell_what_is_left,
         corner_14_waits_clear_what_is_not_ready,
@@ -187,6 +188,26 @@ fn corner_14_waits_on_read_only_lists(family: Family) {
         send_all(client, b"x");
         await_events(kinds[2], libc::POLLIN);
     }
+}
+
+fn corner_14_waits_on_long_lists(family: Family) {
+    let (kinds, client) = all_kinds(family);
+    let [reader, listening, server, _] = kinds;
+    let mut list = [entry(-1); 200];
+    list[7] = entry(reader);
+    list[80] = entry(listening);
+    list[199] = entry(server);
+    let count = list.len() as libc::nfds_t;
+    // SAFETY: all of it can be read.
+    let poll = |list: *mut pollfd| unsafe { libc::poll(list, count, 1) };
+    assert_eq!(poll(list.as_mut_ptr()), 0);
+    assert!(list.iter().all(|entry| entry.revents == 0));
+    send_all(client, b"x");
+    await_events(server, libc::POLLIN);
+    assert_eq!(poll(list.as_mut_ptr()), 1);
+    assert_eq!(list[199].revents, libc::POLLIN);
+    assert_eq!(poll(constant(list).cast()), -1);
+    assert_eq!(sys::last_errno(), Errno(libc::EFAULT));
 }
 
 fn corner_14_waits_with_a_read_only_time(family: Family) {
