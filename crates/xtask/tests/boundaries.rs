@@ -40,7 +40,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         what: "the kernel is asked who sent a message",
-        words: &["ScmCredentials", "SCM_CREDENTIALS"],
+        words: &["ScmCredentials", "set_socket_passcred", "SO_PASSCRED"],
         crates: ALL,
         files: &["engine/src/packet.rs"],
     },
