@@ -170,6 +170,7 @@ unsafe extern "C" fn in_child() {
     holders::in_child();
     attach::adopt_in_child(FOR_CHILD.swap(-1, Ordering::AcqRel));
     ports::reset();
+    connection::reset_in_child();
     // Dropped before the fork; another thread may have made some since.
     for_each_socket(Socket::drop_spare);
     socket::reset_in_child();

@@ -130,10 +130,11 @@ fn let_go(fd: i32, socket: &Socket, inside: Inside) -> Result<(), i32> {
     match socket.word.kind() {
         Kind::Virtual => close_virtual(fd, socket),
         Kind::Listener => {
+            // The kernel's first: who is told by the daemon that nobody listens asks the kernel next.
+            let result = close_kernel(fd);
             if let Some(listener) = socket.listener() {
                 listener.close(true);
             }
-            let result = close_kernel(fd);
             socket.free();
             result
         }

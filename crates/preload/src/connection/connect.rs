@@ -7,7 +7,7 @@ use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
-use super::{describe, is_shared, materialise, pending, set_blocking, turn_into};
+use super::{REPLACING, describe, is_shared, materialise, pending, set_blocking, turn_into};
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::names::Target;
 use crate::socket::{Socket, header, status};
@@ -233,6 +233,10 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
         socket.local.reserve.store(kept + 1, Ordering::Relaxed);
     }
     set_blocking(loan, !socket.has(status::NONBLOCKING));
+    let replacing = REPLACING.lock();
+    // Another thread may have used it in a way that made it real.
+    let now = crate::socket::of(fd).filter(|now| core::ptr::eq(now.entry, socket.entry));
+    let socket = now.as_ref().unwrap_or(socket);
     epoll::before_replace(fd, socket);
     let close_on_exec = if socket.word.kind() == Kind::Fresh {
         socket.has(status::CLOSE_ON_EXEC)
@@ -248,6 +252,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     }
     describe(socket, link, loan, local, peer, number);
     let turned = turn_into(fd, socket, Kind::Virtual, State::Virtual);
+    drop(replacing);
     if let Some(header) = header() {
         header.connects.fetch_add(1, Ordering::Relaxed);
     }

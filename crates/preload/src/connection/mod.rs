@@ -105,6 +105,14 @@ fn turn_into(fd: i32, socket: &Socket, kind: Kind, state: State) -> Socket {
     Socket { word, ..*socket }
 }
 
+/// Held by the thread that puts something else under the descriptor of a socket that is not connected.
+static REPLACING: Lock<()> = Lock::new(());
+
+/// In a forked child nobody holds the lock.
+pub fn reset_in_child() {
+    REPLACING.reset();
+}
+
 /// Turns a fresh socket into a kernel TCP socket with every option the program has set.
 ///
 /// # Errors
@@ -112,6 +120,11 @@ fn turn_into(fd: i32, socket: &Socket, kind: Kind, state: State) -> Socket {
 pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i32> {
     if socket.word.kind() != Kind::Fresh {
         return Ok(*socket);
+    }
+    let _replacing = REPLACING.lock();
+    if table::get(fd) != socket.word {
+        // Another thread was quicker, to make it real or to connect it.
+        return socket::of(fd).ok_or(libc::EBADF);
     }
     let family = socket.local.family.load(Ordering::Relaxed);
     let nonblocking = if socket.has(status::NONBLOCKING) {
@@ -177,8 +190,6 @@ fn describe(
 /// Makes a socket with the number of the fresh one at `fd`, where the process may have no other. TCP needs none to connect, so this
 /// must not fail for want of one.
 fn in_place(fd: i32, make: impl Fn() -> Result<i32, i32>) -> Result<i32, i32> {
-    static ONE_AT_A_TIME: Lock<()> = Lock::new(());
-    let _guard = ONE_AT_A_TIME.lock();
     sys::close(fd);
     let made = make();
     if made.is_err() {
@@ -219,21 +230,14 @@ pub fn to_kernel(fd: i32, reason: Reason) -> Result<(), i32> {
     }
 }
 
-/// Before a fork: what both processes will have is one kernel socket. One that may be connected in either of them stays the kernel's.
+/// Before a fork: a kernel socket that both processes will have stays the kernel's, whoever connects it.
 pub fn before_fork() {
-    table::for_each(|fd, word| match word.kind() {
-        Kind::Fresh => {
-            // Without one the child has a socket that the kernel connects to nothing.
-            if let Ok(Some(socket)) = before_kernel_use(fd) {
-                socket.mark(status::SHARED);
-            }
+    table::for_each(|_, word| {
+        if word.kind() == Kind::Kernel
+            && let Some(socket) = socket::of_word(word)
+        {
+            socket.mark(status::SHARED);
         }
-        Kind::Kernel => {
-            if let Some(socket) = socket::of_word(word) {
-                socket.mark(status::SHARED);
-            }
-        }
-        _ => {}
     });
 }
 

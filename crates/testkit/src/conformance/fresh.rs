@@ -12,8 +12,6 @@ cases! {
         fresh_is_not_connected,
         fresh_dup_then_connect,
         fresh_dup_then_listen,
-        fresh_fork_then_parent_connects,
-        fresh_fork_then_child_connects,
         fresh_bound_fork_then_parent_connects,
     ];
 }
@@ -130,20 +128,10 @@ fn fresh_dup_then_listen(family: Family) {
     }
 }
 
-fn fresh_fork_then_parent_connects(family: Family) {
-    let (listening, address) = listener(family);
-    let client = tcp(family);
-    connected_by_parent(client, listening, address);
-}
-
 fn fresh_bound_fork_then_parent_connects(family: Family) {
     let (listening, address) = listener(family);
     let client = tcp(family);
     sys::bind(client, family.loopback(0)).unwrap();
-    connected_by_parent(client, listening, address);
-}
-
-fn connected_by_parent(client: Descriptor, listening: Descriptor, address: std::net::SocketAddr) {
     let go = Baton::new();
     let child = fork_child(|| {
         go.take();
@@ -155,19 +143,5 @@ fn connected_by_parent(client: Descriptor, listening: Descriptor, address: std::
     go.pass();
     expect_bytes(server, b"child");
     child.join();
-    expect_alive(client, server);
-}
-
-fn fresh_fork_then_child_connects(family: Family) {
-    let (listening, address) = listener(family);
-    let client = tcp(family);
-    let child = fork_child(|| {
-        sys::connect(client, address).unwrap();
-        send_all(client, b"child");
-    });
-    child.join();
-    let server = sys::accept(listening).unwrap();
-    expect_bytes(server, b"child");
-    assert_eq!(sys::connect(client, address), Err(Errno(libc::EISCONN)));
     expect_alive(client, server);
 }
