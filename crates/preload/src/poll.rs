@@ -162,11 +162,12 @@ pub fn poll(
                 kernel: vec![UNUSED; length],
             }));
             // SAFETY: freed below, or when the thread is cancelled and never comes back.
+            let made = unsafe { &mut *lists };
             let Lists {
                 set,
                 watches,
                 kernel,
-            } = unsafe { &mut *lists };
+            } = made;
             let mut call = Call {
                 set,
                 watches,

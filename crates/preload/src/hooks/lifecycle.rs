@@ -40,18 +40,13 @@ hook! {
     }
 
     fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
-        if lane(fd).is_some()
-            && let Err(error) = names::check(address, length)
-        {
-            return real::fail(error);
+        if lane(fd).is_some() {
+            return real::fail(names::check(address, length).err().unwrap_or(libc::EINVAL));
         }
         let socket = match connection::before_kernel_use(fd) {
             Ok(socket) => socket,
             Err(error) => return real::fail(error),
         };
-        if lane(fd).is_some() {
-            return real::fail(libc::EINVAL);
-        }
         let result = real::bind(fd, address, length);
         if let (0, Some(socket)) = (result, socket) {
             socket.mark(status::BOUND);

@@ -244,10 +244,12 @@ impl Judge {
         let (worker, time) = self.board.slowest();
         self.longest = self.longest.max(time);
         if time > STARVED {
+            let socket = self.place.socket();
+            let shown = |process| usage::sockets(&socket, process);
             return Err(format!(
                 "worker {worker} of the honest stands still for {} s\n{}",
                 time.as_secs(),
-                self.place.whereabouts()
+                self.place.whereabouts(shown)
             ));
         }
         self.visit()

@@ -15,7 +15,6 @@ use netchannel_testkit::two_hosts::{TwoHosts, Which};
 use super::board::{self, Board};
 use super::hello;
 use super::hostile::{BECOMES_VARIABLE, SOCKET_VARIABLE};
-use super::usage;
 use crate::between::this;
 
 /// A user of the run.
@@ -304,13 +303,13 @@ impl Place {
         Some(lines.collect::<Vec<_>>().join("\n"))
     }
 
-    /// What the programs that are watched do, and the sockets that something waits in.
-    pub fn whereabouts(&self) -> String {
+    /// What the programs that are watched do, their sockets as `shown`, and those of the kernel.
+    pub fn whereabouts(&self, shown: impl Fn(u32) -> String) -> String {
         let mut text = String::new();
         for program in &self.programs {
             text.push_str(&format!("{} {}\n", program.name, program.process()));
             text.push_str(&program.threads());
-            text.push_str(&usage::sockets(&self.socket(), program.process()));
+            text.push_str(&shown(program.process()));
         }
         let mut command = Command::new("ss");
         command.args(["-t", "-n", "-o", "-i", "-e"]);
