@@ -242,9 +242,17 @@ fn pass_on(client: &mut Client) {
     sys::send_descriptor(near, socket).expect("a descriptor is sent");
     sys::close(socket).expect("close");
     thread::sleep(Duration::from_millis(client.random.below(3000) as u64));
+    let start = Instant::now();
     let again = sys::recv_descriptor(far).expect("a descriptor comes");
+    let time = start.elapsed();
     // What lies in a message while its daemon is replaced is lost. An odd count: one is being replaced now.
     if ends.is_multiple_of(2) && client.board.counted(Counter::Ends) == ends {
+        // Else the round trips would wait for ever, and nobody would know why.
+        let peer = sys::getpeername(again);
+        assert!(
+            peer.is_ok_and(|peer| peer.port() != 0),
+            "a connection that came in a message is none: {peer:?}, after {time:?}"
+        );
         client.trips(again, WORKERS, 3);
         client.board.count(Counter::Passed, 1);
     }
@@ -259,6 +267,10 @@ fn note_refusals(board: &Board) {
         && let Ok(status) = usage::status(Path::new(&socket))
     {
         let own = |program: &Program| program.process == std::process::id();
-        board.count(Counter::Refused, usage::refused(&status, own));
+        let refused = usage::refused(&status, own);
+        if !refused.is_empty() {
+            eprintln!("{}", refused.shown());
+            board.count(Counter::Refused, refused.count());
+        }
     }
 }

@@ -208,13 +208,16 @@ impl Judge {
         let now = usage::await_return(process, &before)?;
         println!("after: the daemon uses {}", now.line());
         self.look()?;
-        let refused = usage::refusals(&self.place.socket())?;
-        let refused = refused + self.board.counted(Counter::Refused);
+        let running = usage::refusals(&self.place.socket())?;
+        let refused = running.count() + self.board.counted(Counter::Refused);
         let more = refused.saturating_sub(std::mem::replace(&mut self.refused, refused));
         // After a restart programs ask for much at once, and some of it may be refused for a moment.
         if more > 0 && !restarted {
             return Err(format!(
-                "{more} sockets of honest programs were sent to kernel TCP by bounds that others had used up"
+                "{more} sockets of honest programs were sent to kernel TCP by bounds that others had used up\n{}\n{}\n{}",
+                running.shown(),
+                self.place.log("visit"),
+                self.place.log("daemon")
             ));
         }
         Ok(())

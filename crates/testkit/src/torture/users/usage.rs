@@ -116,22 +116,48 @@ pub fn await_return(process: u32, before: &Usage) -> Result<Usage, String> {
     }
 }
 
-/// How often sockets of honest programs that still run were refused what everybody may have.
-pub fn refusals(socket: &Path) -> Result<u64, String> {
+/// Sockets that bounds sent to kernel TCP, by program and reason.
+pub struct Refused(Vec<(u32, String, u64)>);
+
+impl Refused {
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|(.., count)| count).sum()
+    }
+
+    /// For whoever looks for the cause.
+    pub fn shown(&self) -> String {
+        let line = |(process, reason, count): &(u32, String, u64)| {
+            format!("process {process} was refused {count} times: {reason}")
+        };
+        self.0.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Sockets of honest programs that still run, which were refused what everybody may have.
+pub fn refusals(socket: &Path) -> Result<Refused, String> {
     let status = status(socket)?;
     let honest = |program: &Program| HONEST.iter().any(|user| user.0 == program.user);
     Ok(refused(&status, honest))
 }
 
 /// The same of some programs.
-pub fn refused(status: &Status, which: impl Fn(&Program) -> bool) -> u64 {
-    let programs = status.programs.iter().filter(|program| which(program));
-    let fallbacks = programs.flat_map(|program| &program.fallbacks);
+pub fn refused(status: &Status, which: impl Fn(&Program) -> bool) -> Refused {
     let bounds = ["quota", "no-port", "no-entry"];
-    fallbacks
-        .filter(|fallback| bounds.contains(&fallback.reason.as_str()))
-        .map(|fallback| fallback.count)
-        .sum()
+    let mut found = Vec::new();
+    for program in status.programs.iter().filter(|program| which(program)) {
+        for fallback in &program.fallbacks {
+            if fallback.count > 0 && bounds.contains(&fallback.reason.as_str()) {
+                found.push((program.process, fallback.reason.clone(), fallback.count));
+            }
+        }
+    }
+    Refused(found)
 }
 
 /// What the daemon says of itself.
