@@ -247,12 +247,12 @@ fn pass_on(client: &mut Client) {
     let time = start.elapsed();
     // What lies in a message while its daemon is replaced is lost. An odd count: one is being replaced now.
     if ends.is_multiple_of(2) && client.board.counted(Counter::Ends) == ends {
-        // Else the round trips would wait for ever, and nobody would know why.
-        let peer = sys::getpeername(again);
-        assert!(
-            peer.is_ok_and(|peer| peer.port() != 0),
-            "a connection that came in a message is none: {peer:?}, after {time:?}"
-        );
+        // Through a pump it is a local socket, and works. One that nobody serves must not be waited for without a word.
+        let domain = sys::option_int(again, libc::SOL_SOCKET, libc::SO_DOMAIN);
+        if domain == Ok(libc::AF_UNIX) {
+            eprintln!("a connection came in a message as a local socket, after {time:?}");
+        }
+        set_patience(again, ANSWER_SECONDS);
         client.trips(again, WORKERS, 3);
         client.board.count(Counter::Passed, 1);
     }
