@@ -96,7 +96,7 @@ pub fn adopt(fd: i32, again: bool) {
     let mut received = [-1; sys::MOST];
     let (answer, count) = match look_up(words, &mut received) {
         Ok(answered) => answered,
-        Err(error) if is_known_there(error) => return break_off(fd),
+        Err(libc::ENOBUFS) => return break_off(fd),
         Err(_) => return,
     };
     let [memory, region] = received[..2] else {
@@ -131,41 +131,25 @@ pub fn adopt(fd: i32, again: bool) {
 /// How long what is known to be there is asked for.
 const PATIENCE: u64 = 2_000_000_000;
 
-/// Whether the daemon's refusal says that something was left, and that it can not be sent now.
-const fn is_known_there(refusal: i32) -> bool {
-    matches!(
-        refusal,
-        libc::ENOBUFS | libc::ENOMEM | libc::EMFILE | libc::ENFILE
-    )
-}
-
-/// Whether the daemon was not heard, be it that it has hung up or that the program did.
-const fn is_unheard(error: i32) -> bool {
-    matches!(
-        error,
-        libc::ENOTCONN | libc::EPIPE | libc::ECONNRESET | libc::ETIMEDOUT
-    )
-}
-
-/// Asks the daemon for what was left. What is known there is asked for again for a while, since nothing but the user's other programs
-/// is in the way. A daemon that was not heard is called once more: what was left outlives the call.
+/// Asks the daemon for what was left. `ENOBUFS` says that something was, and that the daemon can not send it now: it is asked again for
+/// a while, since nothing but the user's other programs is in the way. A daemon that was lost in the asking is called once more: what was
+/// left outlives the call.
 fn look_up(words: [u64; 14], received: &mut [i32; sys::MOST]) -> Result<(Message, usize), i32> {
     let until = clock::nanoseconds().saturating_add(PATIENCE);
     let mut pause = 1_000_000;
     let mut called = false;
     loop {
         let answered = attach::request(Operation::Lookup, words, &[], received);
-        let Err(error) = answered else {
-            return answered;
-        };
-        if is_unheard(error) && !called {
-            called = true;
-            attach::hasten();
-        } else if is_known_there(error) && clock::nanoseconds() < until {
-            sys::sleep(pause);
-            pause = (pause * 2).min(50_000_000);
-        } else {
-            return answered;
+        match answered {
+            Err(libc::EPIPE | libc::ECONNRESET | libc::ETIMEDOUT) if !called => {
+                called = true;
+                attach::hasten();
+            }
+            Err(libc::ENOBUFS) if clock::nanoseconds() < until => {
+                sys::sleep(pause);
+                pause = (pause * 2).min(50_000_000);
+            }
+            answered => return answered,
         }
     }
 }

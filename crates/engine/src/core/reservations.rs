@@ -1,6 +1,5 @@
 //! Ports and deposits.
 
-use super::registry::from_io;
 use super::{Answer, CoreEngine, Refusal, narrow};
 use crate::quota::{Amounts, Kind};
 use crate::{diagnosis, memory};
@@ -105,7 +104,8 @@ impl CoreEngine {
         let found = found.ok_or(Errno::NOENT)?;
         // Not before: who is told that it is too much knows that there is something.
         self.in_flight.admit(user)?;
-        let region = Rc::new(found.estate.region.try_clone().map_err(|e| from_io(&e))?);
+        let region = found.estate.region.try_clone();
+        let region = Rc::new(region.map_err(|_| Errno::NOBUFS)?);
         let layout = self.limits.layout();
         let mut answer = Answer {
             words: found.words,
