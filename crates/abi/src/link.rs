@@ -235,6 +235,11 @@ impl Geometry {
     }
 }
 
+/// `SO_INCOMING_CPU` of every anchor, a number of no processor. The option means nothing to the
+/// kernel on a local socket: it is the mark by which a process that gets an anchor from another one
+/// tells it from a local socket of the program, without asking the daemon.
+pub const ANCHOR_MARK: i32 = 0x4e43_414e;
+
 /// Which end of a link a process holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

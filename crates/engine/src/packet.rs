@@ -1,6 +1,7 @@
 //! Messages of the attach protocol on `SOCK_SEQPACKET` sockets, with descriptors beside them.
 //! Nothing here blocks, and descriptors that are not wanted are closed.
 
+use netchannel_abi::link::ANCHOR_MARK;
 use netchannel_abi::message::{MESSAGE_BYTES, MOST_DESCRIPTORS, Message};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -220,6 +221,15 @@ pub fn owned_pair(kind: rustix::net::SocketType) -> Result<(OwnedFd, OwnedFd), E
     use rustix::net::{AddressFamily, SocketFlags, socketpair};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socketpair(AddressFamily::UNIX, kind, flags, None)
+}
+
+/// A pair of anchors, each with the mark by which whoever gets one knows it.
+pub fn anchor_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let pair = owned_pair(rustix::net::SocketType::STREAM)?;
+    for end in [&pair.0, &pair.1] {
+        rustix::net::sockopt::set_socket_incoming_cpu(end, ANCHOR_MARK.cast_unsigned())?;
+    }
+    Ok(pair)
 }
 
 #[cfg(test)]

@@ -455,9 +455,8 @@ fn state(socket: &Socket, fd: c_int) -> u8 {
 /// What the local socket knows itself.
 fn answer_handed(fd: c_int, level: c_int, name: c_int) -> Option<i32> {
     match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_ERROR | libc::SO_INCOMING_CPU) => {
-            sys::option(fd, level, name).ok()
-        }
+        (libc::SOL_SOCKET, libc::SO_ERROR) => sys::option(fd, level, name).ok(),
+        (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => Some(sys::processor()),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
         _ => None,
     }
@@ -467,7 +466,8 @@ fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Opti
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => Some(take_error(socket, fd)),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
-        (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => sys::option(fd, level, name).ok(),
+        // What comes is brought by whoever asks for it.
+        (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => Some(sys::processor()),
         _ => None,
     }
 }

@@ -2,6 +2,7 @@
 //! own hooks and never touch `errno`. A failure is the errno.
 
 use libc::{c_int, c_void};
+use netchannel_abi::link::ANCHOR_MARK;
 pub use netchannel_shm::system::{Sys, raw, yield_now};
 
 /// A descriptor or other int as a register.
@@ -81,6 +82,15 @@ pub fn socket_pair(kind: c_int) -> Sys<(c_int, c_int)> {
     Ok((pair[0], pair[1]))
 }
 
+/// A new pair of anchors, each with the mark by which whoever gets one knows it.
+pub fn anchor_pair() -> Sys<(c_int, c_int)> {
+    let pair = socket_pair(libc::SOCK_STREAM)?;
+    for fd in [pair.0, pair.1] {
+        set_option(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, ANCHOR_MARK)?;
+    }
+    Ok(pair)
+}
+
 /// Receives into `buffer`.
 #[inline]
 pub fn receive(fd: c_int, buffer: &mut [u8], flags: c_int) -> Sys<usize> {
@@ -127,6 +137,25 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Sys<c_int> {
         )?;
     }
     Ok(value)
+}
+
+/// Sets an option that is one number.
+pub fn set_option(fd: c_int, level: c_int, name: c_int, value: c_int) -> Sys<()> {
+    // SAFETY: the pointer is to a local of the size that is given.
+    unsafe {
+        raw(
+            libc::SYS_setsockopt,
+            [
+                int(fd),
+                int(level),
+                int(name),
+                (&raw const value).addr(),
+                size_of::<c_int>(),
+                0,
+            ],
+        )
+    }
+    .map(drop)
 }
 
 /// The kernel's number for a socket, unique in its namespace.
@@ -309,6 +338,19 @@ pub fn processors() -> u32 {
         let _ = raw(libc::SYS_sched_getaffinity, words);
         u32::try_from(libc::CPU_COUNT(&set)).unwrap_or(0)
     }
+}
+
+/// The processor that runs the calling thread.
+pub fn processor() -> c_int {
+    let mut processor: u32 = 0;
+    // SAFETY: the pointer is to a local of the size that is written.
+    let _ = unsafe {
+        raw(
+            libc::SYS_getcpu,
+            [(&raw mut processor).addr(), 0, 0, 0, 0, 0],
+        )
+    };
+    processor.cast_signed()
 }
 
 /// Sleeps for so many nanoseconds, or until a signal.

@@ -10,7 +10,7 @@
 
 use core::sync::atomic::Ordering;
 
-use netchannel_abi::link::Role;
+use netchannel_abi::link::{ANCHOR_MARK, Role};
 use netchannel_abi::message::{Message, Operation};
 use netchannel_abi::program::{SocketEntry, State};
 
@@ -40,7 +40,6 @@ pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
     }
     users::shares();
     let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
-    let (region, index) = home(socket).ok_or(libc::EBADF)?;
     let memory = lane.link.memory();
     if memory < 0 {
         return Err(libc::EBADF);
@@ -51,18 +50,30 @@ pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
     words[2] = u64::from(lane.handle().index);
     words[3] = lane.link.role as u64;
     words[4] = u64::from(lane.handle().generation);
-    words[5] = region;
-    words[6] = index as u64;
     lane.set_aside();
     // Counted first: whoever looks it up may close it at once.
     socket.add_hold();
-    let mut none = [-1; sys::MOST];
-    let done = attach::request(Operation::Deposit, words, &[memory], &mut none);
-    if let Err(error) = done {
+    let done = with_second_call(|| {
+        // The next daemon knows the region by another number.
+        let (region, index) = home(socket).ok_or(libc::EBADF)?;
+        words[5] = region;
+        words[6] = index as u64;
+        attach::request(Operation::Deposit, words, &[memory], &mut [-1; sys::MOST])
+    });
+    done.map(drop).inspect_err(|_| {
         socket.drop_hold();
-        return Err(error);
+    })
+}
+
+/// Asks once more where the daemon was lost in the asking: another one may serve already.
+fn with_second_call<R>(mut ask: impl FnMut() -> Result<R, i32>) -> Result<R, i32> {
+    match ask() {
+        Err(libc::EPIPE | libc::ECONNRESET | libc::ETIMEDOUT) => {
+            attach::hasten();
+            ask()
+        }
+        answered => answered,
     }
-    Ok(())
 }
 
 /// What was deposited will not be fetched: the call that should have carried it failed.
@@ -76,28 +87,30 @@ pub fn withdraw(fd: i32, socket: &Socket) {
     socket.drop_hold();
 }
 
-/// Whether a descriptor may be an anchor.
-fn may_be_anchor(fd: i32) -> bool {
+/// Whether a descriptor is an anchor of whose connection nothing is known here.
+fn is_bare_anchor(fd: i32) -> bool {
     table::get(fd).kind() == Kind::Foreign
+        && sys::option(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU) == Ok(ANCHOR_MARK)
         && sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
-        && sys::option(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_STREAM)
 }
 
 /// A descriptor came from another process: if it is the anchor of a virtual socket, it becomes
 /// one here. `again` when the same descriptor will come once more (a peek).
 pub fn adopt(fd: i32, again: bool) {
-    if !may_be_anchor(fd) || attach::ensure().is_none() {
+    if !is_bare_anchor(fd) {
         return;
     }
-    let mut words = [0; 14];
     let Ok(cookie) = sys::cookie(fd) else { return };
+    let mut words = [0; 14];
     words[0] = cookie;
     words[1] = u64::from(again);
     let mut received = [-1; sys::MOST];
-    let (answer, count) = match look_up(words, &mut received) {
-        Ok(answered) => answered,
-        Err(libc::ENOBUFS) => return break_off(fd),
-        Err(_) => return,
+    let answered = match attach::ensure() {
+        Some(_) => look_up(words, &mut received),
+        None => Err(libc::ENOTCONN),
+    };
+    let Ok((answer, count)) = answered else {
+        return break_off(fd);
     };
     let [memory, region] = received[..2] else {
         return;
@@ -132,19 +145,13 @@ pub fn adopt(fd: i32, again: bool) {
 const PATIENCE: u64 = 2_000_000_000;
 
 /// Asks the daemon for what was left. `ENOBUFS` says that something was, and that the daemon can not send it now: it is asked again for
-/// a while, since nothing but the user's other programs is in the way. A daemon that was lost in the asking is called once more: what was
-/// left outlives the call.
+/// a while, since nothing but the user's other programs is in the way.
 fn look_up(words: [u64; 14], received: &mut [i32; sys::MOST]) -> Result<(Message, usize), i32> {
     let until = clock::nanoseconds().saturating_add(PATIENCE);
     let mut pause = 1_000_000;
-    let mut called = false;
     loop {
-        let answered = attach::request(Operation::Lookup, words, &[], received);
-        match answered {
-            Err(libc::EPIPE | libc::ECONNRESET | libc::ETIMEDOUT) if !called => {
-                called = true;
-                attach::hasten();
-            }
+        let ask = || attach::request(Operation::Lookup, words, &[], received);
+        match with_second_call(ask) {
             Err(libc::ENOBUFS) if clock::nanoseconds() < until => {
                 sys::sleep(pause);
                 pause = (pause * 2).min(50_000_000);
@@ -249,7 +256,7 @@ pub fn adopt_inherited() {
             continue;
         }
         adopt_listener(fd);
-        if !may_be_anchor(fd) {
+        if !is_bare_anchor(fd) {
             continue;
         }
         let Ok(cookie) = sys::cookie(fd) else {
@@ -285,6 +292,22 @@ pub fn adopt_inherited() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_anchor_that_no_daemon_knows_is_broken_off_and_a_local_socket_stays() {
+        let (anchor, other) = sys::anchor_pair().unwrap();
+        let (local, peer) = sys::socket_pair(libc::SOCK_STREAM).unwrap();
+        for fd in [anchor, local] {
+            adopt(fd, false);
+        }
+        let mut bytes = [0; 8];
+        assert_eq!(sys::receive(anchor, &mut bytes, 0), Err(libc::ECONNRESET));
+        assert_eq!(sys::send(peer, &bytes, 0), Ok(8));
+        assert_eq!(sys::receive(local, &mut bytes, 0), Ok(8));
+        for fd in [anchor, other, local, peer] {
+            sys::close(fd);
+        }
+    }
 
     #[test]
     fn a_connection_that_is_broken_off_is_reset_and_not_waited_for() {

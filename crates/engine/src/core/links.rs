@@ -76,7 +76,7 @@ impl CoreEngine {
         let mut client = end(Role::Client, one);
         let mut server = end(Role::Server, other);
         for _ in 0..anchors.min(layout.slots) {
-            let (one, other) = packet::owned_pair(SocketType::STREAM)?;
+            let (one, other) = packet::anchor_pair()?;
             client.anchors.push(one);
             server.anchors.push(other);
         }

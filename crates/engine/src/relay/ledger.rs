@@ -6,7 +6,6 @@ use crate::packet;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role, SMALL_RING_LOG2, Slot, side_flags};
 use netchannel_abi::message::{Message, Operation};
-use rustix::net::SocketType;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
@@ -113,7 +112,7 @@ impl LinkEnd {
             }
             None => return None,
         };
-        let pair = packet::owned_pair(SocketType::STREAM).ok();
+        let pair = packet::anchor_pair().ok();
         let pair = pair.and_then(|(own, theirs)| Some((Anchor::new(own, &self.count)?, theirs)));
         let Some((anchor, theirs)) = pair else {
             state.bare.push(index);
@@ -191,7 +190,7 @@ impl LinkEnd {
             }
         }
         let pairs: Vec<_> = (0..slots.len())
-            .map_while(|_| packet::owned_pair(SocketType::STREAM).ok())
+            .map_while(|_| packet::anchor_pair().ok())
             .collect();
         let mut words = [0; 14];
         words[0] = u64::try_from(pairs.len()).unwrap_or(0);

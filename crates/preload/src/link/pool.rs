@@ -197,7 +197,7 @@ impl LinkEnd {
         let mut theirs = [-1; BATCH];
         let mut made = 0;
         while made < count {
-            let Ok((mine, other)) = limits::make(|| sys::socket_pair(libc::SOCK_STREAM)) else {
+            let Ok((mine, other)) = limits::make(sys::anchor_pair) else {
                 break;
             };
             own[made] = mine;
