@@ -39,8 +39,11 @@ impl Ports {
 }
 
 /// A port that no other virtual connection of this host uses.
-pub fn take() -> Option<u16> {
-    let mut ports = PORTS.lock()?;
+///
+/// # Errors
+/// The daemon's refusal, or why it could not be asked.
+pub fn take() -> Result<u16, i32> {
+    let mut ports = PORTS.lock().ok_or(libc::EDEADLK)?;
     // Acquire: pairs with the release in `forget`.
     if FORGOTTEN.swap(false, Ordering::Acquire) || ports.process != attach::process() {
         ports.clear();
@@ -50,25 +53,28 @@ pub fn take() -> Option<u16> {
         let mut words = [0; 14];
         words[0] = BLOCK;
         let mut none = [-1; sys::MOST];
-        let (answer, _) = attach::request(Operation::Ports, words, &[], &mut none).ok()?;
+        let (answer, _) = attach::request(Operation::Ports, words, &[], &mut none)?;
         if FORGOTTEN.swap(false, Ordering::Acquire) {
             // Said while it was asked: what comes now is of who is there now.
             ports.clear();
         }
-        let first = u16::try_from(answer.words[0]).ok()?;
-        let count = u16::try_from(answer.words[1].min(BLOCK)).ok()?;
+        let first = u16::try_from(answer.words[0]).map_err(|_| libc::EPROTO)?;
+        let count = u16::try_from(answer.words[1].min(BLOCK)).map_err(|_| libc::EPROTO)?;
         ports.blocks.push((first, count));
         ports
             .free
             .extend((0..count).filter_map(|index| first.checked_add(index)));
     }
-    ports.free.pop_front()
+    ports.free.pop_front().ok_or(libc::ENOBUFS)
 }
 
-/// Shows the daemon a kernel socket that the program has bound: its port is this program's to name. Whether it was accepted.
-pub fn claim(bound: i32) -> bool {
+/// Shows the daemon a kernel socket that the program has bound: its port is this program's to name.
+///
+/// # Errors
+/// The daemon's refusal, or why it could not be asked.
+pub fn claim(bound: i32) -> Result<(), i32> {
     let mut none = [-1; sys::MOST];
-    attach::request(Operation::Ports, [0; 14], &[bound], &mut none).is_ok()
+    attach::request(Operation::Ports, [0; 14], &[bound], &mut none).map(drop)
 }
 
 /// Gives a port back, if this process is the one that took it. 0 is none.
@@ -92,4 +98,12 @@ pub fn forget() {
 /// In a forked child.
 pub fn reset() {
     PORTS.reset();
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_daemon_that_can_not_be_asked_has_refused_nothing() {
+        assert_eq!(super::take(), Err(libc::ENOTCONN), "not what a bound says");
+    }
 }

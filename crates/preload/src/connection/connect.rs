@@ -111,21 +111,23 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         if claimed {
             link.unclaim();
         }
-        local.inspect(|local| release_port(socket, local));
+        if let Ok(local) = local {
+            release_port(socket, &local);
+        }
         return try_virtual(fd, socket, Some(address));
     }
-    let loan = if local.is_some() { link.lend() } else { None };
-    let (Some(local), Some(loan)) = (local, loan) else {
+    let lent = local.and_then(|local| match link.lend() {
+        Some(loan) => Ok((local, loan)),
+        None => {
+            release_port(socket, &local);
+            Err(Reason::Quota)
+        }
+    });
+    let (local, loan) = lent.inspect_err(|_| {
         if claimed {
             link.unclaim();
         }
-        local.inspect(|local| release_port(socket, local));
-        return Err(if local.is_some() {
-            Reason::Quota
-        } else {
-            Reason::NoPort
-        });
-    };
+    })?;
     let route = Route {
         link,
         loan,
@@ -155,7 +157,12 @@ fn release_port(socket: &Socket, local: &Address) {
 }
 
 /// The address a connection starts from: what the program bound, or a port of our own.
-fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Option<Address> {
+fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result<Address, Reason> {
+    // A daemon that did not answer has not refused anything.
+    let refused = |error| match error {
+        libc::ENOTCONN | libc::EPIPE | libc::ECONNRESET | libc::ETIMEDOUT => Reason::NoDaemon,
+        _ => Reason::NoPort,
+    };
     let bound = if socket.has(status::BOUND) {
         names::of_kernel(fd, false).filter(|address| address.port != 0)
     } else {
@@ -164,7 +171,7 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Option
     let plain = to.unmapped();
     let mut own = match plain.family {
         INET if plain.is_loopback() => Address::v4([127, 0, 0, 1], 0),
-        _ if remote => names::source(&plain)?,
+        _ if remote => names::source(&plain).ok_or(Reason::Unsupported)?,
         _ => Address { port: 0, ..plain },
     };
     if to.family == INET6 {
@@ -174,18 +181,19 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Option
         // An address that is not this host's, as a transparent proxy has, is the kernel's to vouch for.
         let own = bound.is_wildcard()
             || attach::current().is_some_and(|attachment| names::is_local(attachment, bound));
-        if !own || !ports::claim(fd) {
-            return None;
+        if !own {
+            return Err(Reason::Unsupported);
         }
+        ports::claim(fd).map_err(refused)?;
     }
     match bound {
-        Some(bound) if !bound.is_wildcard() => Some(bound),
-        Some(bound) => Some(Address {
+        Some(bound) if !bound.is_wildcard() => Ok(bound),
+        Some(bound) => Ok(Address {
             port: bound.port,
             ..own
         }),
-        None => Some(Address {
-            port: ports::take()?,
+        None => Ok(Address {
+            port: ports::take().map_err(refused)?,
             ..own
         }),
     }
