@@ -185,13 +185,24 @@ impl Attach {
         words: &[u64],
         descriptors: &[RawFd],
     ) -> Option<Answer> {
+        self.ask_within(1000, operation, words, descriptors)
+    }
+
+    /// The same, with so many milliseconds for the answer.
+    pub fn ask_within(
+        &mut self,
+        milliseconds: i32,
+        operation: Operation,
+        words: &[u64],
+        descriptors: &[RawFd],
+    ) -> Option<Answer> {
         let mut all = [0; 14];
         all[..words.len()].copy_from_slice(words);
         if !self.tell(operation as u32, all, descriptors) {
             return None;
         }
         loop {
-            let answer = receive(self.socket.as_raw_fd(), 1000)?;
+            let answer = receive(self.socket.as_raw_fd(), milliseconds)?;
             if answer.0.sequence == self.sequence {
                 return Some(answer);
             }
