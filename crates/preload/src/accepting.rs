@@ -8,7 +8,7 @@ use crate::connection;
 use crate::listener::{self, Listener};
 use crate::signals::Held;
 use crate::socket::{Socket, status};
-use crate::{cancel, poll, renewal, signals, sys};
+use crate::{cancel, limits, poll, renewal, signals, sys};
 
 /// What an accept found.
 pub enum Accepted {
@@ -68,8 +68,9 @@ fn look(
                 Err(error) => return Err(error),
             }
         }
-        if socket.has(status::NONBLOCKING) && listener.is_done() {
-            return Err(libc::EAGAIN);
+        if socket.has(status::NONBLOCKING) && listener.is_done() && !listener.is_starved() {
+            let used_up = limits::are_used_up(fd);
+            return Err(if used_up { libc::EMFILE } else { libc::EAGAIN });
         }
         // One look at both: an accept that finds nothing costs the kernel ten times as much.
         listener.begin_look();
@@ -82,6 +83,10 @@ fn look(
         }
         if kernel {
             return Ok(Accepted::Kernel(fd));
+        }
+        // TCP looks for a number before it looks for a connection.
+        if listener.is_starved() || limits::are_used_up(fd) {
+            return Err(libc::EMFILE);
         }
         if socket.has(status::NONBLOCKING) {
             return Err(libc::EAGAIN);

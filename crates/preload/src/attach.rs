@@ -51,8 +51,6 @@ static SEQUENCE: AtomicU32 = AtomicU32::new(1);
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
 static TALK: Lock<()> = Lock::new(());
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-/// First descriptor number the library uses for itself.
-static HIGH: AtomicI32 = AtomicI32::new(256);
 
 /// Number of this process, kept so that it costs no call.
 #[inline]
@@ -65,43 +63,12 @@ pub fn renew_process() {
     PROCESS.store(sys::process(), Ordering::Relaxed);
 }
 
-/// Descriptors of the library start here, out of the way of the program's.
-pub fn high() -> i32 {
-    HIGH.load(Ordering::Relaxed)
-}
-
-/// A program that may not even have so many descriptors has none to spare: it uses kernel TCP.
-const LEAST_LIMIT: u64 = 256;
-static POOR: AtomicBool = AtomicBool::new(false);
-
-/// Chooses where the library's own descriptors go: the upper half of what the program may have.
-pub fn choose_high() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the limit is a local.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    POOR.store(limit.rlim_max < LEAST_LIMIT, Ordering::Relaxed);
-    let most = limit.rlim_cur.min(1 << 20);
-    // Where the program has few, they are all left to it.
-    let half = if most < 256 && limit.rlim_max > most {
-        most
-    } else {
-        most / 2
-    };
-    HIGH.store(
-        i32::try_from(half).unwrap_or(256).max(16),
-        Ordering::Relaxed,
-    );
-}
-
 /// Duplicates a descriptor to where the library's own are, even beyond what the program may have.
 ///
 /// # Errors
 /// Those of `fcntl`.
 pub fn duplicate(fd: i32) -> Result<i32, i32> {
-    limits::make(|| sys::duplicate(fd, high(), true))
+    limits::make(|| sys::duplicate(fd, limits::high(), true))
 }
 
 /// Moves a descriptor of the library out of the program's way and marks it.
@@ -136,9 +103,6 @@ pub fn current() -> Option<&'static Attachment> {
 pub fn ensure() -> Option<&'static Attachment> {
     if let Some(attachment) = current() {
         return Some(attachment);
-    }
-    if POOR.load(Ordering::Relaxed) {
-        return None;
     }
     let _guard = TALK.lock()?;
     if current().is_none() && clock::now() >= RETRY_AT.load(Ordering::Relaxed) && !connect() {

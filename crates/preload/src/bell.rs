@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering, fence};
 
 use crate::listener;
-use crate::{attach, sys};
+use crate::{attach, limits, sys};
 
 /// Threads of this process that sleep for connections, in whatever way.
 static ASLEEP: AtomicUsize = AtomicUsize::new(0);
@@ -65,12 +65,7 @@ impl Bell {
         if self.fd() >= 0 {
             return;
         }
-        // SAFETY: no pointers.
-        let made = unsafe {
-            let flags = sys::int(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE);
-            sys::raw(libc::SYS_eventfd2, [0, flags, 0, 0, 0, 0])
-        };
-        let Some(made) = made.ok().and_then(|fd| i32::try_from(fd).ok()) else {
+        let Ok(made) = limits::make(|| sys::event_counter(libc::EFD_SEMAPHORE)) else {
             return;
         };
         let made = attach::keep(made);

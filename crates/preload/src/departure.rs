@@ -175,7 +175,7 @@ impl Departure {
         };
         for (one, end) in self.diverted.iter_mut().zip(&pump.ends) {
             for fd in &one.descriptors {
-                if let Ok(backup) = limits::make(|| sys::duplicate(*fd, attach::high(), true)) {
+                if let Ok(backup) = limits::make(|| sys::duplicate(*fd, limits::high(), true)) {
                     table::set(backup, Word::new(Kind::Internal, 0, 0));
                     self.backups.push((backup, *fd, one.socket.word));
                 }

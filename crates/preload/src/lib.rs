@@ -74,7 +74,7 @@ static HEAP: heap::Heap = heap::Heap::new();
 /// Runs when the library is loaded, before the program's own start.
 extern "C" fn start() {
     attach::renew_process();
-    attach::choose_high();
+    limits::look();
     complaint::remember();
     if table::initialise() {
         wait::initialise();

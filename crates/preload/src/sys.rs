@@ -82,6 +82,13 @@ pub fn socket_pair(kind: c_int) -> Sys<(c_int, c_int)> {
     Ok((pair[0], pair[1]))
 }
 
+/// A new eventfd that counts from 0, non-blocking, closed on exec.
+pub fn event_counter(flags: c_int) -> Sys<c_int> {
+    let flags = int(flags | libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
+    // SAFETY: no pointers.
+    unsafe { raw(libc::SYS_eventfd2, [0, flags, 0, 0, 0, 0]) }.map(descriptor)
+}
+
 /// A new pair of anchors, each with the mark by which whoever gets one knows it.
 pub fn anchor_pair() -> Sys<(c_int, c_int)> {
     let pair = socket_pair(libc::SOCK_STREAM)?;
@@ -452,12 +459,16 @@ pub fn send_message(fd: c_int, bytes: &[u8], descriptors: &[c_int], flags: c_int
     }
 }
 
-/// Receives one message with its descriptors (close-on-exec), and how many of both.
-pub fn receive_message(
+/// Looks at the next message, which stays where it is, and gets descriptors of its own of what it carries (close-on-exec). How many
+/// bytes and descriptors.
+///
+/// # Errors
+/// `EMFILE` where not all descriptors found a number, `EPROTO` where they are more than any of our messages carries; then none is left
+/// open.
+pub fn look_at_message(
     fd: c_int,
     bytes: &mut [u8],
     descriptors: &mut [c_int; MOST],
-    flags: c_int,
 ) -> Sys<(usize, usize)> {
     let mut control = Control::default();
     let mut vector = libc::iovec {
@@ -470,7 +481,7 @@ pub fn receive_message(
     header.msg_iovlen = 1;
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = size_of::<Control>() as _;
-    let flags = int(flags | libc::MSG_CMSG_CLOEXEC);
+    let flags = int(libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC);
     // SAFETY: the header points at locals that outlive the call.
     let length = unsafe {
         raw(
@@ -486,7 +497,35 @@ pub fn receive_message(
         count = (control.length.saturating_sub(16) / 4).min(MOST);
         descriptors[..count].copy_from_slice(&control.descriptors[..count]);
     }
-    Ok((length, count))
+    if header.msg_flags & libc::MSG_CTRUNC == 0 {
+        return Ok((length, count));
+    }
+    descriptors.iter().take(count).for_each(|fd| close(*fd));
+    Err(if count < MOST {
+        libc::EMFILE
+    } else {
+        libc::EPROTO
+    })
+}
+
+/// Does `work` while no other process does something alone with the same file, which several have.
+///
+/// # Errors
+/// Those of `work`; `EAGAIN` where another process is at it.
+pub fn alone<R>(fd: c_int, work: impl FnOnce() -> Sys<R>) -> Sys<R> {
+    let set = |kind: c_int| {
+        // SAFETY: all zero is a valid lock: of the whole file.
+        let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+        lock.l_type = i16::try_from(kind).unwrap_or(0);
+        fcntl(fd, libc::F_SETLK, (&raw const lock).addr())
+    };
+    // Where the kernel has no room for a lock, all go without one.
+    if let Err(libc::EACCES | libc::EAGAIN) = set(libc::F_WRLCK) {
+        return Err(libc::EAGAIN);
+    }
+    let done = work();
+    let _ = set(libc::F_UNLCK);
+    done
 }
 
 /// Most descriptors beside one message.

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use crate::{attach, sys};
+use crate::{limits, sys};
 
 /// What a descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +106,24 @@ pub fn get(fd: i32) -> Word {
 pub fn set(fd: i32, word: Word) -> bool {
     cell(fd).is_some_and(|cell| {
         if word != Word::FOREIGN {
-            let high = &HIGH[usize::from(fd >= attach::high())];
+            let high = &HIGH[usize::from(fd >= limits::high())];
             high.fetch_max(usize::try_from(fd).unwrap_or(0) + 1, Ordering::Relaxed);
         }
         cell.store(word.0, Ordering::Release);
         true
     })
+}
+
+/// One more than the highest descriptor of the program's that ever had a word.
+pub fn highest() -> usize {
+    HIGH[0].load(Ordering::Relaxed)
+}
+
+/// The library's descriptors start at another number from now on: those below are looked for among the program's.
+pub fn split_at(high: i32) {
+    let ours = HIGH[1].load(Ordering::Relaxed);
+    let high = usize::try_from(high).unwrap_or(0);
+    HIGH[0].fetch_max(ours.min(high), Ordering::Relaxed);
 }
 
 /// Changes the word only if it still is `old`.
@@ -128,7 +140,7 @@ pub fn for_each(mut each: impl FnMut(i32, Word)) {
         let end = high.load(Ordering::Relaxed);
         i32::try_from(end).unwrap_or(0)
     });
-    for fd in (0..own).chain(attach::high()..ours) {
+    for fd in (0..own).chain(own.max(limits::high())..ours) {
         let word = get(fd);
         if word != Word::FOREIGN {
             each(fd, word);

@@ -244,7 +244,7 @@ pub fn adopt_listener(fd: i32) {
             socket.add_descriptor();
             table::set(fd, socket.word);
         }
-        None => connection::recognise_listener(fd),
+        None => connection::receive_listener(fd),
     }
 }
 

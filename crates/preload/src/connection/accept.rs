@@ -14,8 +14,8 @@ use super::{describe, publish, set_blocking, turn_into};
 use crate::link::LinkEnd;
 use crate::listener::{self, Listener, Named, Pending};
 use crate::socket::{self, Socket, header, status};
-use crate::table::Kind;
-use crate::{attach, epoll, former_ports, names, options, renewal, rings, sys};
+use crate::table::{self, Kind};
+use crate::{attach, epoll, former_ports, limits, names, options, renewal, rings, sys};
 
 /// Makes a socket of a connection that waited. `Err` gives the errno of a failed accept, or 0 when
 /// the connection was unusable and the next one should be tried.
@@ -36,7 +36,8 @@ pub fn accept(listening: &Socket, pending: Pending, flags: c_int) -> Result<(i32
     };
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     set_blocking(loan, !nonblocking);
-    let fd = match sys::duplicate(loan.anchor, 0, close_on_exec) {
+    let number = || sys::duplicate(loan.anchor, 0, close_on_exec);
+    let fd = match limits::for_program(number) {
         Ok(fd) => fd,
         Err(error) => {
             socket.free();
@@ -138,6 +139,12 @@ pub fn note_kernel_accept(fd: i32, nonblocking: bool) {
 
 /// After a successful `listen` of the kernel: the listener is open to our programs too.
 pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
+    if !limits::is_poor() {
+        open_to_programs(fd, socket, backlog);
+    }
+}
+
+fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     if attach::ensure().is_some() && rings::excludes() {
         socket.inspect(|socket| socket.falls_back(Reason::IoUring));
         return;
@@ -173,7 +180,7 @@ pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
 /// A listener that was inherited over exec, or received, or made while no daemon served, is opened
 /// to our programs when the program first uses it.
 pub fn recognise_listener(fd: i32) {
-    if attach::ensure().is_none() || rings::present() || !is_listening(fd) {
+    if limits::is_poor() || attach::ensure().is_none() || rings::present() || !is_listening(fd) {
         return;
     }
     // A set that watches it and is not told would sleep while virtual connections wait.
@@ -183,6 +190,27 @@ pub fn recognise_listener(fd: i32) {
     listen(fd, None, LARGEST_BACKLOG);
     if let Some(socket) = socket::of(fd) {
         epoll::take_over(fd, &socket, &watched);
+    }
+}
+
+/// As [`recognise_listener`], of one that came from a process in which it may have been another to the kernel than to the program: where
+/// it is the kernel's alone from now on, it blocks as the program takes it to.
+pub fn receive_listener(fd: i32) {
+    recognise_listener(fd);
+    if table::get(fd).kind() != Kind::Foreign || !is_listening(fd) {
+        return;
+    }
+    let is_marked =
+        |flags: usize| flags & sys::int(BLOCKING) != 0 && flags & sys::int(libc::O_NONBLOCK) != 0;
+    if limits::is_poor() && attach::current().is_some() {
+        // What waited for the former image was left for this one.
+        open_to_programs(fd, None, LARGEST_BACKLOG);
+        socket::of(fd)
+            .as_ref()
+            .and_then(Socket::listener)
+            .inspect(|listener| listener.retire());
+    } else if sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(is_marked) {
+        set_file_nonblocking(fd, false);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::link::{LinkEnd, Loan, reset_side};
 use crate::names::Target;
 use crate::socket::{Socket, header, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, listener, names, ports, renewal, rings, sys};
+use crate::{attach, epoll, limits, listener, names, ports, renewal, rings, sys};
 
 /// What became of a connect.
 pub enum Connected {
@@ -81,6 +81,9 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
     let attachment = attach::ensure().ok_or(Reason::NoDaemon)?;
     if rings::excludes() {
         return Err(Reason::IoUring);
+    }
+    if limits::is_poor() {
+        return Err(Reason::Quota);
     }
     let family = socket.local.family.load(Ordering::Relaxed);
     if i32::from(address.family) != family || socket.entry.reason.load(Ordering::Relaxed) != 0 {

@@ -20,8 +20,8 @@ use crate::table::{self, Kind, Word};
 use crate::{attach, epoll, gate, limits, options, rings, sys};
 
 pub use accept::{
-    BLOCKING, accept, announce_late, listen, mark_blocking, note_kernel_accept, recognise_listener,
-    set_file_nonblocking, unlisten,
+    BLOCKING, accept, announce_late, listen, mark_blocking, note_kernel_accept, receive_listener,
+    recognise_listener, set_file_nonblocking, unlisten,
 };
 pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};
@@ -51,10 +51,14 @@ fn template() -> Option<i32> {
 /// A new TCP socket that costs the kernel nothing until it is known where it goes. `None` where
 /// the caller must make a kernel socket instead.
 pub fn open(family: c_int, kind: c_int) -> Option<i32> {
+    if limits::is_poor() {
+        return None;
+    }
     attach::ensure()?;
     let template = template()?;
     let socket = socket::allocate(Kind::Fresh, State::Fresh)?;
-    let Ok(fd) = sys::duplicate(template, 0, kind & libc::SOCK_CLOEXEC != 0) else {
+    let number = || sys::duplicate(template, 0, kind & libc::SOCK_CLOEXEC != 0);
+    let Ok(fd) = limits::for_program(number) else {
         socket.free();
         return None;
     };

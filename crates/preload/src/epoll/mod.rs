@@ -43,7 +43,7 @@ use libc::c_int;
 use crate::link::LinkEnd;
 use crate::lock::{Guard, Lock};
 use crate::table::{self, Kind, Word};
-use crate::{attach, gate, sys};
+use crate::{attach, gate, limits, sys};
 
 pub use adoption::{take_over, watching};
 use item::Item;
@@ -271,7 +271,7 @@ impl EpollSet {
         if self.is_active() {
             return Ok(());
         }
-        let inner = attach::keep(crate::limits::make(sys::epoll_create)?);
+        let inner = attach::keep(limits::make(sys::epoll_create)?);
         let set = self.fd.load(Ordering::Relaxed);
         let events = flag(libc::EPOLLIN);
         let data = own_data() | NUMBER;
@@ -311,12 +311,7 @@ impl EpollSet {
         if inner < 0 {
             return None;
         }
-        // SAFETY: no pointers.
-        let made = unsafe {
-            let flags = sys::int(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
-            sys::raw(libc::SYS_eventfd2, [0, flags, 0, 0, 0, 0])
-        };
-        let made = attach::keep(i32::try_from(made.ok()?).ok()?);
+        let made = attach::keep(limits::make(|| sys::event_counter(0)).ok()?);
         let placed = self
             .kick
             .compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire);

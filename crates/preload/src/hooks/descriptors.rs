@@ -8,7 +8,10 @@ use super::lane;
 use crate::poll as polling;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
-use crate::{connection, copying, epoll, fork as forking, gate, limits, real, relocate, sys, user};
+use crate::{
+    attach, connection, copying, epoll, fork as forking, gate, limits, listener, real, relocate,
+    sys, user,
+};
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
 /// all of it.
@@ -26,6 +29,22 @@ fn close_ours(fd: c_int) -> Option<Result<(), i32>> {
             Some(socket) => connection::close(fd, &socket),
             None => Err(libc::EBADF),
         }),
+    }
+}
+
+/// The program is about to change a limit. Where it will have no number to spare, what comes to its listeners goes to the kernel's queue
+/// from now on, and what has come is taken while there are numbers for it.
+unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rlimit) {
+    let own = process == 0 || u32::try_from(process) == Ok(attach::process());
+    if !own || !limits::is_of_files(resource) || new.is_null() || limits::is_poor() {
+        return;
+    }
+    // SAFETY: the program's pointer, read as the kernel does.
+    let Ok(limit) = (unsafe { user::read(new) }) else {
+        return;
+    };
+    if limits::leaves_none(&limit) {
+        listener::retire_all();
     }
 }
 
@@ -400,6 +419,7 @@ hook! {
     }
 
     fn setrlimit(resource: c_int, limit: *const libc::rlimit) -> c_int {
+        make_ready(0, resource, limit);
         limits::undisturbed(resource, || real::setrlimit(resource, limit))
     }
 
@@ -410,6 +430,7 @@ hook! {
     fn prlimit(
         process: libc::pid_t, resource: c_int, new: *const libc::rlimit, old: *mut libc::rlimit,
     ) -> c_int {
+        make_ready(process, resource, new);
         limits::undisturbed(resource, || real::prlimit(process, resource, new, old))
     }
 

@@ -158,6 +158,13 @@ unsafe fn on_any(number: c_long, a: Arguments) -> Option<c_long> {
                 let count = a[2] as c_uint;
                 data::recvmmsg(fd, at.cast(), count, int(a[3]), pointer(a[4])).into()
             }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_getrlimit => descriptors::getrlimit(fd, at.cast()).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_setrlimit => descriptors::setrlimit(fd, at.cast()).into(),
+            libc::SYS_prlimit64 => {
+                descriptors::prlimit(fd, int(a[1]), pointer(a[2]), pointer(a[3])).into()
+            }
             libc::SYS_close_range => {
                 descriptors::close_range(a[0] as c_uint, a[1] as c_uint, int(a[2])).into()
             }

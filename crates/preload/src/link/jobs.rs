@@ -4,12 +4,12 @@
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::handle::Handle;
-use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Role, asleep};
+use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Role, Slot, asleep};
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::nqe::{Nqe, Operation as Job};
 use netchannel_ring::queue::Element;
 
-use super::{LinkEnd, Loan, reset_side};
+use super::{LinkEnd, Loan, Taken, reset_side};
 use crate::{limits, sys};
 
 impl LinkEnd {
@@ -133,7 +133,13 @@ impl LinkEnd {
             return false;
         };
         let head = indices.head.load(Ordering::Relaxed);
-        indices.tail.load(Ordering::Acquire) != head
+        indices.tail.load(Ordering::Acquire) != head || self.is_starved()
+    }
+
+    /// (server) Whether connections wait for numbers of descriptors.
+    #[inline]
+    pub fn is_starved(&self) -> bool {
+        self.starved.load(Ordering::Relaxed)
     }
 
     /// (server) Asks for a doorbell; the caller looks at [`Self::has_jobs`] once more.
@@ -152,6 +158,9 @@ impl LinkEnd {
         let Some(_reading) = self.reading.lock() else {
             return;
         };
+        if self.is_starved() && !self.take_announced(&mut each) {
+            return;
+        }
         let mut batch = [Nqe::default(); 32];
         loop {
             let Some(mut state) = self.state.lock() else {
@@ -167,12 +176,13 @@ impl LinkEnd {
             if count > 0 {
                 self.expecting.store(false, Ordering::Relaxed);
             }
-            for nqe in batch.iter().take(count) {
-                let Some(loan) = self.take_job(nqe) else {
-                    return self.fail();
-                };
-                let listener = u32::try_from(nqe.data).unwrap_or(0);
-                each(listener, loan);
+            let taken = batch.get(..count).unwrap_or(&[]);
+            for (index, nqe) in taken.iter().enumerate() {
+                match self.take_job(nqe) {
+                    Taken::Lent(loan) => each(listener_of(nqe), loan),
+                    Taken::Later => return self.starve(taken.get(index..).unwrap_or(&[])),
+                    Taken::Broken => return self.fail(),
+                }
             }
             if count < batch.len() {
                 return;
@@ -180,16 +190,60 @@ impl LinkEnd {
         }
     }
 
-    fn take_job(&self, nqe: &Nqe) -> Option<Loan> {
+    /// What has no anchor for want of numbers is kept, and tried again at every look.
+    #[cold]
+    fn starve(&self, jobs: &[Nqe]) {
+        if let Some(mut state) = self.state.lock() {
+            state.announced.extend(jobs);
+            self.starved.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes what was kept, in its order. Whether none is left.
+    #[cold]
+    fn take_announced(&self, each: &mut impl FnMut(u32, Loan)) -> bool {
+        loop {
+            let Some(state) = self.state.lock() else {
+                return false;
+            };
+            let Some(nqe) = state.announced.front().copied() else {
+                self.starved.store(false, Ordering::Relaxed);
+                return true;
+            };
+            drop(state);
+            match self.take_job(&nqe) {
+                Taken::Lent(loan) => each(listener_of(&nqe), loan),
+                Taken::Later => return false,
+                Taken::Broken => {
+                    self.fail();
+                    return false;
+                }
+            }
+            if let Some(mut state) = self.state.lock() {
+                state.announced.pop_front();
+            }
+        }
+    }
+
+    fn take_job(&self, nqe: &Nqe) -> Taken {
         let handle = Handle::from_word(nqe.handle);
-        let slot = self.slot(handle.index)?;
+        let Some(slot) = self.slot(handle.index) else {
+            return Taken::Broken;
+        };
         if nqe.operation != Job::Connect as u8 {
-            return None;
+            return Taken::Broken;
         }
         let pair = slot.meta.anchor.load(Ordering::Relaxed);
-        if !self.has_anchor(handle.index, pair) {
-            self.read();
+        let lacking = !self.has_anchor(handle.index, pair) && !self.read();
+        if lacking && !self.has_anchor(handle.index, pair) {
+            return Taken::Later;
         }
+        self.seat(handle, slot, pair)
+            .map_or(Taken::Broken, Taken::Lent)
+    }
+
+    /// The slot with its anchor is the connection's.
+    fn seat(&self, handle: Handle, slot: &Slot, pair: u32) -> Option<Loan> {
         let mut state = self.state.lock()?;
         let lent = state.slots.get_mut(handle.index as usize)?;
         self.free_if_gone(lent, slot);
@@ -230,19 +284,19 @@ impl LinkEnd {
         }
     }
 
-    /// As [`Self::read_channel`], for who holds `reading`.
-    fn read(&self) {
+    /// As [`Self::read_channel`], for who holds `reading`. False where something waits there for numbers of descriptors.
+    fn read(&self) -> bool {
         loop {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut descriptors = [-1; sys::MOST];
             let got = self
                 .channel
                 .with(|fd| limits::receive_message(fd, &mut bytes, &mut descriptors));
-            let Some(got) = got else { return };
+            let Some(got) = got else { return true };
             match got {
                 // What was announced before the end is still to be accepted.
-                Ok((0, _)) if self.role == Role::Server && self.has_jobs() => return,
-                Ok((0, _)) => return self.fail(),
+                Ok((0, _)) if self.role == Role::Server && self.has_jobs() => return true,
+                Ok((0, _)) => break,
                 Ok((length, count)) => {
                     let fds = descriptors.get(..count).unwrap_or(&[]);
                     let message = bytes.get(..length).and_then(Message::from_bytes);
@@ -264,9 +318,16 @@ impl LinkEnd {
                         _ => fds.iter().for_each(|fd| sys::close(*fd)),
                     }
                 }
-                Err(libc::EAGAIN | libc::EINTR) => return,
-                Err(_) => return self.fail(),
+                Err(libc::EAGAIN | libc::EINTR) => return true,
+                Err(libc::EMFILE) => return false,
+                Err(_) => break,
             }
         }
+        self.fail();
+        true
     }
+}
+
+fn listener_of(nqe: &Nqe) -> u32 {
+    u32::try_from(nqe.data).unwrap_or(0)
 }

@@ -11,10 +11,12 @@ mod jobs;
 mod pool;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::collections::VecDeque;
 
 use netchannel_abi::directory;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{CELLS, Cell, Geometry, Header, Layout, Role, Side, Slot};
+use netchannel_abi::nqe::Nqe;
 use netchannel_ring::arena::Arena;
 use netchannel_ring::queue::{Consumer, Producer};
 use netchannel_shm::{Outside, Region};
@@ -68,6 +70,8 @@ pub struct LinkEnd {
     /// (server) Held while the channel is read and jobs are taken: an anchor that one thread has read is in the pool before another
     /// looks for it there.
     reading: Lock<()>,
+    /// (server) Connections were announced whose anchors found no number yet.
+    starved: AtomicBool,
     state: Lock<State>,
 }
 
@@ -99,6 +103,17 @@ struct State {
     arena: Arena,
     producer: Producer,
     consumer: Consumer,
+    /// (server) What was announced and not taken yet, where the link is starved.
+    announced: VecDeque<Nqe>,
+}
+
+/// What became of a connection that was announced.
+enum Taken {
+    Lent(Loan),
+    /// Its anchor waits in the channel until there is a number for it.
+    Later,
+    /// Such a one can not be.
+    Broken,
 }
 
 /// An anchor that was lent with a slot.
@@ -179,6 +194,7 @@ impl LinkEnd {
             arena: Arena::new(layout.arena_start(role) as u64, layout.arena as u64),
             producer: Producer::at(0),
             consumer: Consumer::at(0),
+            announced: VecDeque::new(),
         };
         Some(Self {
             number,
@@ -201,6 +217,7 @@ impl LinkEnd {
             pooled: AtomicUsize::new(0),
             cells: AtomicU32::new(0),
             reading: Lock::new(()),
+            starved: AtomicBool::new(false),
             state: Lock::new(state),
         })
     }

@@ -47,6 +47,17 @@ impl Listener {
         self.bell.silence();
     }
 
+    /// Other programs come to the kernel's queue from now on. What is on its way here is taken off its channels, and accepted as ever.
+    pub fn retire(&self) {
+        let mut words = [0; 14];
+        words[0] = u64::from(self.number());
+        let mut none = [-1; sys::MOST];
+        let _ = attach::request(Operation::Unlisten, words, &[], &mut none);
+        while self.take_offers() {}
+        self.end_channel();
+        clear_links(|link| self.has_number(link.listener), || ());
+    }
+
     fn hand_on_all(&self, to_next_image: bool) {
         for pending in self.pending.take_all() {
             if !self.hand_on(&pending, to_next_image) {
@@ -83,6 +94,12 @@ impl Listener {
         }
         done
     }
+}
+
+/// The process will have no numbers for more virtual connections: its listeners [retire](Listener::retire).
+pub fn retire_all() {
+    let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
+    listeners.into_iter().flatten().for_each(Listener::retire);
 }
 
 /// Resets a connection that nobody will accept.

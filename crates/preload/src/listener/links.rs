@@ -1,5 +1,7 @@
 //! The links and listeners of this process: which there are, and what all of them are asked at once.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use netchannel_abi::link::Role;
 use netchannel_abi::message::Operation;
 
@@ -28,6 +30,7 @@ pub fn poll_jobs() {
     let Some(registry) = REGISTRY.lock() else {
         return;
     };
+    let mut starved = false;
     for link in &registry.servers {
         if !link.is_alive() || !link.has_jobs() {
             continue;
@@ -45,8 +48,20 @@ pub fn poll_jobs() {
                 None => reset(&pending),
             }
         });
+        starved |= link.is_starved();
+    }
+    if starved != are_starved() {
+        STARVED.store(starved, Ordering::Relaxed);
     }
 }
+
+/// Whether connections wait which can not be taken: there are no numbers for their descriptors.
+pub fn are_starved() -> bool {
+    STARVED.load(Ordering::Relaxed)
+}
+
+/// Some link was starved when they were last looked at.
+static STARVED: AtomicBool = AtomicBool::new(false);
 
 /// Asks for doorbells on all links. True when a connection came meanwhile.
 pub fn listen_for_jobs() -> bool {
@@ -237,6 +252,7 @@ pub fn reset_in_child() {
             .offers()
             .inspect(|channel| channel.reset_in_child());
         listener.watchers.reset();
+        listener.taking.reset();
         listener.bell.silence();
         listener.kernel_tells();
         listener.pending.reset_in_child();

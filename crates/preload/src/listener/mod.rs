@@ -24,7 +24,8 @@ use crate::{attach, foreign, limits, names, sys};
 use links::REGISTRY;
 use waiting::Waiting;
 
-pub use handing::{hand_on_everything, hand_over, reset, withdraw};
+pub use handing::{hand_on_everything, hand_over, reset, retire_all, withdraw};
+use links::are_starved;
 pub use links::{
     client_link, end_client_links, forsake_links, listen_for_jobs, loops, numbers, own_link,
     poll_jobs, read_channels, relocate, reset_in_child, server_links,
@@ -96,6 +97,10 @@ pub struct Listener {
     pub bell: Bell,
     /// Event loops that want to hear of connections.
     watchers: Lock<Vec<&'static EpollSet>>,
+    /// Held by the thread that takes offers.
+    taking: Lock<()>,
+    /// An offer waits in the channel, for whose descriptors there were no numbers.
+    starved: AtomicBool,
     pending: Waiting,
 }
 
@@ -121,6 +126,8 @@ impl Listener {
             kernel_told: AtomicBool::new(true),
             bell: Bell::new(),
             watchers: Lock::new(Vec::new()),
+            taking: Lock::new(()),
+            starved: AtomicBool::new(false),
             pending: Waiting::new(),
         }));
         REGISTRY.lock()?.listeners.push(made);
@@ -182,13 +189,19 @@ impl Listener {
         if !self.pending.any() {
             poll_jobs();
         }
-        self.pending.any()
+        self.has_taken()
     }
 
     /// As [`Self::has_pending`], of what was taken off the links already.
     #[inline]
     pub fn has_taken(&self) -> bool {
-        self.pending.any()
+        self.pending.any() || self.is_starved()
+    }
+
+    /// Whether connections may wait that can not be taken for want of numbers: an accept says `EMFILE`.
+    #[inline]
+    pub fn is_starved(&self) -> bool {
+        are_starved() || self.starved.load(Ordering::Relaxed)
     }
 
     /// Puts a connection back that could not be accepted for want of a descriptor.
@@ -274,15 +287,22 @@ impl Listener {
 
     /// Takes the daemon's offers. True when any came.
     pub fn take_offers(&self) -> bool {
+        // `None` in a handler that interrupted the taking.
+        let Some(_taking) = self.taking.lock() else {
+            return false;
+        };
         let mut any = false;
         loop {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut fds = [-1; sys::MOST];
             let got = self.offers().and_then(|channel| {
-                channel.with(|fd| limits::receive_message(fd, &mut bytes, &mut fds))
+                channel
+                    .with(|fd| sys::alone(fd, || limits::receive_message(fd, &mut bytes, &mut fds)))
             });
+            let starved = got == Some(Err(libc::EMFILE));
+            self.starved.store(starved, Ordering::Relaxed);
             let (length, count) = match got {
-                None | Some(Err(libc::EAGAIN | libc::EINTR)) => return any,
+                None | Some(Err(libc::EAGAIN | libc::EINTR | libc::EMFILE)) => return any,
                 Some(Err(_) | Ok((0, _))) => {
                     self.lose_channel();
                     return any;

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use super::{Listener, leaked};
 use crate::renewal::daemon_is_gone;
 use crate::table::{self, Kind};
-use crate::{socket, sys};
+use crate::{limits, socket, sys};
 
 impl Listener {
     /// Nobody is at the other end of the accept channel any more, which would be told for ever.
@@ -14,7 +14,7 @@ impl Listener {
         daemon_is_gone();
     }
 
-    fn end_channel(&self) {
+    pub(super) fn end_channel(&self) {
         let Some(channel) = self.offers() else { return };
         if let Some(watchers) = self.watchers.lock() {
             let number = channel.number();
@@ -56,6 +56,9 @@ impl Listener {
 
 /// The daemon is another one: it hears of everything this process listens to.
 pub fn announce_again() {
+    if limits::is_poor() {
+        return;
+    }
     table::for_each(|fd, word| {
         if word.kind() == Kind::Listener
             && let Some(socket) = socket::of_word(word)

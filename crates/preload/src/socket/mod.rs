@@ -101,6 +101,22 @@ const MOST_FOREIGN: usize = 1 << 16;
 static SPARES: AtomicUsize = AtomicUsize::new(0);
 const MOST_SPARES: usize = 256;
 
+/// Lets all of them go, since numbers are short. Whether there were any.
+#[cold]
+pub fn drop_spares() -> bool {
+    if SPARES.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    table::for_each(|_, word| {
+        if word.kind() == Kind::Virtual
+            && let Some(socket) = of_word(word)
+        {
+            socket.drop_spare();
+        }
+    });
+    true
+}
+
 /// Indices of foreign sockets: those free again, and how many were ever used.
 static FOREIGN: Lock<(Vec<usize>, usize)> = Lock::new((Vec::new(), 0));
 

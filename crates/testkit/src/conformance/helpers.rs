@@ -25,6 +25,11 @@ pub fn run(arguments: &[String]) {
                 sys::close(connection).expect("close");
             }
         }
+        // Echoes two bytes on each of so many connections, the first when there is no number for another.
+        "answer-at-limit" => {
+            let count = arguments[2].parse().expect("a number");
+            crate::room::answer_at_limit(number(1), count);
+        }
         // Connects, says something, and waits for the end.
         "connect-say" => {
             let address: SocketAddr = arguments[1].parse().expect("an address");

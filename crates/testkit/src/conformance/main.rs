@@ -7,6 +7,7 @@ mod between;
 mod compare;
 mod helpers;
 mod registry;
+mod room;
 
 mod corner_01_dup2;
 mod corner_02_close;

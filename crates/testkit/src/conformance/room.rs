@@ -1,0 +1,205 @@
+//! Numbers of descriptors: which the program gets, and what it is told when it has none left, whatever the limits are and were.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::registry::cases;
+
+cases! {
+    families: [
+        room_numbers_are_the_lowest,
+        room_numbers_are_the_lowest_after_lowering,
+        room_accept_with_none_left_and_nothing_waiting,
+        room_lowered_while_connections_wait,
+        room_wake_up_with_none_left,
+        room_server_of_few,
+        room_server_of_many,
+    ];
+}
+
+fn set_limits(soft: u64, hard: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: soft,
+        rlim_max: hard,
+    };
+    // SAFETY: a local of the right type.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(set, 0);
+}
+
+/// Takes every number that is left.
+fn fill_up(with: Descriptor) -> Vec<Descriptor> {
+    std::iter::from_fn(|| sys::dup(with).ok()).collect()
+}
+
+fn close_all(descriptors: Vec<Descriptor>) {
+    for descriptor in descriptors {
+        sys::close(descriptor).unwrap();
+    }
+}
+
+/// All that may be had, by connections and sockets in turn, are the numbers up to the limit, in their order.
+fn expect_all_numbers(family: Family, address: std::net::SocketAddr, listening: Descriptor) {
+    let expected = fill_up(listening);
+    close_all(expected.clone());
+    let mut made = Vec::new();
+    while made.len() + 3 <= expected.len() {
+        let client = connect_to(address);
+        let server = sys::accept(listening).unwrap();
+        made.extend([client, server, tcp(family)]);
+    }
+    made.extend(fill_up(listening));
+    assert_eq!(made, expected);
+    close_all(made);
+}
+
+fn room_numbers_are_the_lowest(family: Family) {
+    let (client, server) = pair(family);
+    let (listening, address) = listener(family);
+    set_limits(100, sys::descriptor_limit().unwrap().rlim_max);
+    expect_all_numbers(family, address, listening);
+    set_limits(700, sys::descriptor_limit().unwrap().rlim_max);
+    expect_all_numbers(family, address, listening);
+    expect_alive(client, server);
+}
+
+fn room_numbers_are_the_lowest_after_lowering(family: Family) {
+    let (client, server) = pair(family);
+    let (listening, address) = listener(family);
+    set_limits(100, 100);
+    expect_all_numbers(family, address, listening);
+    expect_alive(client, server);
+}
+
+fn room_accept_with_none_left_and_nothing_waiting(family: Family) {
+    let (listening, address) = listener(family);
+    // Whatever accept has to learn once, it has learnt.
+    let first = connect_to(address);
+    let accepted = sys::accept(listening).unwrap();
+    sys::set_descriptor_limit(64).unwrap();
+    let fillers = fill_up(listening);
+    assert_eq!(sys::accept(listening), Err(Errno(libc::EMFILE)));
+    set_nonblocking(listening);
+    assert_eq!(sys::accept(listening), Err(Errno(libc::EMFILE)));
+    close_all(fillers);
+    assert_eq!(sys::accept(listening), Err(Errno(libc::EAGAIN)));
+    expect_alive(first, accepted);
+}
+
+fn room_lowered_while_connections_wait(family: Family) {
+    const COUNT: u8 = 20;
+    let (listening, address) = listener(family);
+    let connected = Baton::new();
+    let clients = fork_child(|| {
+        let clients: Vec<_> = (0..COUNT).map(|_| connect_to(address)).collect();
+        connected.pass();
+        for (number, client) in (0..).zip(&clients) {
+            send_all(*client, &[number]);
+        }
+        for (number, client) in (0..).zip(clients) {
+            expect_bytes(client, &[number]);
+            expect_end(client);
+        }
+    });
+    connected.take();
+    let expected: Vec<_> = (0..COUNT).map(|_| sys::dup(listening).unwrap()).collect();
+    close_all(expected.clone());
+    let limit = u64::try_from(expected[expected.len() - 1] + 1).unwrap();
+    set_limits(limit, limit);
+    let accepted: Vec<_> = (0..COUNT)
+        .map(|_| sys::accept(listening).unwrap())
+        .collect();
+    assert_eq!(accepted, expected, "the lowest numbers");
+    for server in accepted {
+        let byte = receive_exact(server, 1);
+        send_all(server, &byte);
+        sys::close(server).unwrap();
+    }
+    clients.join();
+}
+
+fn room_wake_up_with_none_left(family: Family) {
+    let (idle, _other) = pair(family);
+    let (readable, writer) = pair(family);
+    let (third, third_writer) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    let unused = sys::epoll_create().unwrap();
+    sys::set_descriptor_limit(64).unwrap();
+    const EVENTS: u32 = libc::EPOLLIN.cast_unsigned();
+    let add = |set, fd: Descriptor| {
+        let data = u64::try_from(fd).unwrap();
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, fd, EVENTS, data)
+    };
+    add(set, idle).unwrap();
+    let (sleeper, task) = start_thread(move || sys::epoll_wait(set, 4, 10_000));
+    await_asleep(task);
+    let fillers = fill_up(set);
+    send_all(writer, b"here");
+    add(set, readable).unwrap();
+    let told = join_thread(sleeper).unwrap();
+    assert_eq!(told.len(), 1, "{told:?}");
+    add(unused, third).unwrap();
+    send_all(third_writer, b"there");
+    assert_eq!(sys::epoll_wait(unused, 4, 10_000).unwrap().len(), 1);
+    close_all(fillers);
+}
+
+/// More clients than the server may have descriptors, all at once; it answers one when there is no number for the next.
+fn serve_at_the_limit(family: Family, limit: u64, clients: u16) {
+    let (listening, address) = listener_with(family, 4096);
+    let server = fork_child(|| {
+        set_limits(limit, limit);
+        let words = [
+            "answer-at-limit",
+            &listening.to_string(),
+            &clients.to_string(),
+        ];
+        exec_helper(&words, true);
+    });
+    sys::close(listening).unwrap();
+    let hard = sys::descriptor_limit().unwrap().rlim_max;
+    set_limits(hard.min(u64::from(clients) + 1000), hard);
+    let sockets: Vec<_> = (0..clients)
+        .map(|number| {
+            let socket = connect_to(address);
+            send_all(socket, &number.to_be_bytes());
+            socket
+        })
+        .collect();
+    for (number, socket) in (0_u16..).zip(sockets) {
+        expect_bytes(socket, &number.to_be_bytes());
+        expect_end(socket);
+        sys::close(socket).unwrap();
+    }
+    server.join();
+}
+
+fn room_server_of_few(family: Family) {
+    serve_at_the_limit(family, 300, 600);
+}
+
+fn room_server_of_many(family: Family) {
+    serve_at_the_limit(family, 4096, 4400);
+}
+
+/// What the server does: all that it can accept first.
+pub fn answer_at_limit(listening: Descriptor, count: usize) {
+    let mut waiting = std::collections::VecDeque::new();
+    let mut accepted = 0;
+    while accepted < count || !waiting.is_empty() {
+        if accepted < count {
+            match sys::accept(listening) {
+                Ok(connection) => {
+                    accepted += 1;
+                    waiting.push_back(connection);
+                    continue;
+                }
+                Err(errno) => assert_eq!(errno, Errno(libc::EMFILE)),
+            }
+        }
+        let connection: Descriptor = waiting.pop_front().expect("numbers that others have");
+        let bytes = receive_exact(connection, 2);
+        send_all(connection, &bytes);
+        sys::close(connection).expect("close");
+    }
+}
