@@ -78,7 +78,9 @@ pub struct QueueIndices {
     pub head: AtomicU64,
     /// (b) [`asleep`]: whether and how the consumer hears of a new element.
     pub asleep: AtomicU32,
-    _tail_gap: [u32; 29],
+    /// Whether the consumer leaves: 0 it stays, 1 it looks once more, 2 it has left. The consumer writes.
+    pub departure: AtomicU32,
+    _tail_gap: [u32; 28],
 }
 
 /// Bytes of one queue: its indices, then its elements.

@@ -58,7 +58,15 @@ fn structures() -> Vec<Structure> {
                 link
             }
         ),
-        structure!(link, QueueIndices { tail, head, asleep }),
+        structure!(
+            link,
+            QueueIndices {
+                tail,
+                head,
+                asleep,
+                departure
+            }
+        ),
         structure!(
             netchannel_abi::nqe,
             Nqe {

@@ -13,6 +13,7 @@
 pub mod arena;
 pub mod bytes;
 pub mod cell;
+pub mod departure;
 pub mod parts;
 pub mod patience;
 pub mod queue;

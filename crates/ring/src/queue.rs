@@ -56,6 +56,12 @@ impl Producer {
         }
     }
 
+    /// The index after what was pushed last.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.tail
+    }
+
     /// Pushes as many of `items` as fit and returns how many. `elements` has a power-of-two
     /// length; `tail` and `head` are the queue's two shared indices.
     ///

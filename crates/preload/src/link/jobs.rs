@@ -7,10 +7,14 @@ use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Role, Slot, asleep};
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::nqe::{Nqe, Operation as Job};
+use netchannel_ring::departure::{self, Fate};
 use netchannel_ring::queue::Element;
 
 use super::{LinkEnd, Loan, Taken, reset_side};
 use crate::{limits, sys};
+
+/// How often a client looks whether a server that leaves has left: for two seconds.
+const MOST_LOOKS: u32 = 20_000;
 
 impl LinkEnd {
     fn queue(&self, producer: Role) -> Option<(&QueueIndices, &[Element])> {
@@ -65,6 +69,7 @@ impl LinkEnd {
         let pushed = state
             .producer
             .push(&indices.tail, &indices.head, elements, &[nqe]);
+        let position = state.producer.position();
         drop(state);
         match pushed {
             Ok(1) => {}
@@ -74,8 +79,11 @@ impl LinkEnd {
                 return false;
             }
         }
-        // Pairs with the fence in `listen_for_jobs`.
+        // Pairs with the fence in `listen_for_jobs`, and with that of who leaves.
         core::sync::atomic::fence(Ordering::SeqCst);
+        if !self.is_taken(indices, position) {
+            return false;
+        }
         let slept = indices.asleep.load(Ordering::Relaxed) == asleep::SLEEPS
             && indices
                 .asleep
@@ -92,6 +100,24 @@ impl LinkEnd {
             self.fail();
         }
         true
+    }
+
+    /// (client) Whether what was just announced, up to `position`, is or will be taken: by a server that stays, or before it left.
+    fn is_taken(&self, indices: &QueueIndices, position: u64) -> bool {
+        let fate = || departure::fate(&indices.departure, &indices.head, position);
+        let mut known = fate();
+        // The other process does nothing between but take what there is: one that stands still is no reason to wait for ever.
+        for _ in 0..MOST_LOOKS {
+            if known != Fate::Unknown {
+                break;
+            }
+            sys::sleep(100_000);
+            known = fate();
+        }
+        if known != Fate::Taken {
+            self.fail();
+        }
+        known != Fate::Left
     }
 
     /// The doorbell.
@@ -116,14 +142,33 @@ impl LinkEnd {
         }
     }
 
-    /// (server) The other end sees that no more connections will be taken. Those that were
-    /// announced still can.
+    /// (server) No more connections will be taken but those that one more look finds. The caller looks, and says that it has
+    /// [left](Self::left).
     pub fn hang_up(&self) {
+        if let Some((indices, _)) = self.queue(Role::Client) {
+            departure::leave(&indices.departure);
+        }
         self.channel.with(|fd| {
             let how = sys::int(libc::SHUT_WR);
             // SAFETY: no pointers.
             let _ = unsafe { sys::raw(libc::SYS_shutdown, [sys::int(fd), how, 0, 0, 0, 0]) };
         });
+    }
+
+    /// (server) Whether it has [left](Self::left).
+    #[inline]
+    pub fn has_departed(&self) -> bool {
+        self.departed.load(Ordering::Relaxed)
+    }
+
+    /// (server) What is announced from now on is not taken, and its client knows.
+    pub fn left(&self) {
+        let reading = self.reading.lock();
+        self.departed.store(true, Ordering::Relaxed);
+        drop(reading);
+        if let Some((indices, _)) = self.queue(Role::Client) {
+            departure::left(&indices.departure);
+        }
     }
 
     /// (server) Whether connections wait to be taken.
@@ -133,7 +178,8 @@ impl LinkEnd {
             return false;
         };
         let head = indices.head.load(Ordering::Relaxed);
-        indices.tail.load(Ordering::Acquire) != head || self.is_starved()
+        let announced = indices.tail.load(Ordering::Acquire) != head;
+        announced && !self.has_departed() || self.is_starved()
     }
 
     /// (server) Whether connections wait for numbers of descriptors.
@@ -158,7 +204,7 @@ impl LinkEnd {
         let Some(_reading) = self.reading.lock() else {
             return;
         };
-        if self.is_starved() && !self.take_announced(&mut each) {
+        if self.is_starved() && !self.take_announced(&mut each) || self.has_departed() {
             return;
         }
         let mut batch = [Nqe::default(); 32];

@@ -72,6 +72,8 @@ pub struct LinkEnd {
     reading: Lock<()>,
     /// (server) Connections were announced whose anchors found no number yet.
     starved: AtomicBool,
+    /// (server) What was announced since the last look is not taken any more.
+    departed: AtomicBool,
     state: Lock<State>,
 }
 
@@ -218,6 +220,7 @@ impl LinkEnd {
             cells: AtomicU32::new(0),
             reading: Lock::new(()),
             starved: AtomicBool::new(false),
+            departed: AtomicBool::new(false),
             state: Lock::new(state),
         })
     }

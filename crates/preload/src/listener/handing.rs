@@ -47,8 +47,16 @@ impl Listener {
         self.bell.silence();
     }
 
-    /// Other programs come to the kernel's queue from now on. What is on its way here is taken off its channels, and accepted as ever.
+    /// Other programs come to the kernel's queue from now on. What is on its way here is taken off its channels, and accepted as ever;
+    /// where that lacks numbers, the rest of it later.
     pub fn retire(&self) {
+        self.retires.store(true, Ordering::Relaxed);
+        while self.take_offers() {}
+    }
+
+    /// The last offer was taken.
+    #[cold]
+    pub(super) fn finish_retiring(&self) {
         let mut words = [0; 14];
         words[0] = u64::from(self.number());
         let mut none = [-1; sys::MOST];
@@ -189,17 +197,12 @@ fn end_links(to_next_image: bool) {
 /// Lets nobody announce anything more on some links, and has `hand_on` see to what was announced.
 fn clear_links(which: impl Fn(&LinkEnd) -> bool, hand_on: impl Fn()) {
     let mut links = server_links();
-    links.retain(|link| link.is_alive() && which(link));
+    links.retain(|link| link.is_alive() && !link.has_departed() && which(link));
     for link in &links {
         link.read_channel();
         link.hang_up();
     }
     poll_jobs();
+    links.iter().for_each(|link| link.left());
     hand_on();
-    if !links.is_empty() {
-        // Who had looked before the end was to be seen has announced by now.
-        sys::sleep(1_000_000);
-        poll_jobs();
-        hand_on();
-    }
 }

@@ -101,6 +101,8 @@ pub struct Listener {
     taking: Lock<()>,
     /// An offer waits in the channel, for whose descriptors there were no numbers.
     starved: AtomicBool,
+    /// No more offers are wanted: it ends its part when none is left.
+    retires: AtomicBool,
     pending: Waiting,
 }
 
@@ -128,6 +130,7 @@ impl Listener {
             watchers: Lock::new(Vec::new()),
             taking: Lock::new(()),
             starved: AtomicBool::new(false),
+            retires: AtomicBool::new(false),
             pending: Waiting::new(),
         }));
         REGISTRY.lock()?.listeners.push(made);
@@ -287,6 +290,18 @@ impl Listener {
 
     /// Takes the daemon's offers. True when any came.
     pub fn take_offers(&self) -> bool {
+        let any = self.take_next_offer();
+        if !any
+            && !self.starved.load(Ordering::Relaxed)
+            && self.retires.load(Ordering::Relaxed)
+            && self.retires.swap(false, Ordering::Relaxed)
+        {
+            self.finish_retiring();
+        }
+        any
+    }
+
+    fn take_next_offer(&self) -> bool {
         // `None` in a handler that interrupted the taking.
         let Some(_taking) = self.taking.lock() else {
             return false;

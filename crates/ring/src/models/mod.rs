@@ -21,6 +21,7 @@
 //! | `cell`: fence in `take` | `a_bit_that_is_already_set_is_enough`, `two_peers_mark_one_slot` |
 //! | `cell`: ordering of either read-modify-write of `ready` | `two_peers_mark_two_slots` |
 //! | `cell`: summary not set | all of `cell` |
+//! | `departure`: fence in `leave`; fence of the producer; release in `left` | `departure` |
 //!
 //! What loom can not see, since it runs each thread in program order and lets every
 //! read-modify-write read the last value: the pair on the *head* of a queue or a byte ring (a read
@@ -29,6 +30,7 @@
 
 mod bytes;
 mod cell;
+mod departure;
 mod parts;
 mod queue;
 mod switch;

@@ -1,0 +1,58 @@
+//! A consumer that leaves while a producer pushes, at capacity 2.
+
+use crate::departure::{self, Fate};
+use crate::queue::{Consumer, Element, Producer};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use loom::thread;
+use netchannel_abi::nqe::Nqe;
+
+const START: u64 = u64::MAX;
+
+struct Shared {
+    tail: AtomicU64,
+    head: AtomicU64,
+    departure: AtomicU32,
+    elements: [Element; 2],
+}
+
+/// Guards: fence in `leave`, fence of the producer, release in `left` with acquire in `fate`.
+#[test]
+fn what_is_pushed_is_taken_or_known_not_to_be() {
+    loom::model(|| {
+        let shared = Arc::new(Shared {
+            tail: AtomicU64::new(START),
+            head: AtomicU64::new(START),
+            departure: AtomicU32::new(departure::STAYS),
+            elements: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU64::new(0))),
+        });
+        let theirs = Arc::clone(&shared);
+        let pusher = thread::spawn(move || {
+            let mut producer = Producer::at(START);
+            let item = [Nqe::default()];
+            let pushed = producer.push(&theirs.tail, &theirs.head, &theirs.elements, &item);
+            assert_eq!(pushed, Ok(1));
+            fence(Ordering::SeqCst);
+            departure::fate(&theirs.departure, &theirs.head, producer.position())
+        });
+        let mut consumer = Consumer::at(START);
+        let mut taken = 0;
+        let mut pop = || {
+            let mut out = [Nqe::default(); 2];
+            taken += consumer
+                .pop(&shared.tail, &shared.head, &shared.elements, &mut out)
+                .unwrap();
+        };
+        departure::leave(&shared.departure);
+        pop();
+        departure::left(&shared.departure);
+        let fate = match pusher.join().unwrap() {
+            Fate::Unknown => {
+                departure::fate(&shared.departure, &shared.head, START.wrapping_add(1))
+            }
+            known => known,
+        };
+        let expected = if taken == 1 { Fate::Taken } else { Fate::Left };
+        assert_eq!(fate, expected);
+    });
+}
