@@ -7,7 +7,9 @@ use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
-use super::{REPLACING, describe, is_shared, materialise, pending, set_blocking, turn_into};
+use super::{
+    REPLACING, describe, is_shared, materialise, pending, set_blocking, tuples, turn_into,
+};
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::names::Target;
 use crate::socket::{Socket, header, status};
@@ -33,6 +35,12 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
     if is_shared(socket) {
         falls_back(socket, Reason::Unsupported, address);
         return Connected::Kernel;
+    }
+    if socket.has(status::BOUND)
+        && let Some(peer) = &address
+        && tuples::is_taken(fd, peer)
+    {
+        return Connected::Virtual(Err(libc::EADDRNOTAVAIL));
     }
     renewal::look();
     match try_virtual(fd, socket, address) {
@@ -111,7 +119,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         if claimed {
             link.unclaim();
         }
-        local.inspect(|local| release_port(socket, local));
+        local.inspect(|local| release_port(fd, socket, local));
         return try_virtual(fd, socket, Some(address));
     }
     let loan = if local.is_some() { link.lend() } else { None };
@@ -119,7 +127,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         if claimed {
             link.unclaim();
         }
-        local.inspect(|local| release_port(socket, local));
+        local.inspect(|local| release_port(fd, socket, local));
         return Err(if local.is_some() {
             Reason::Quota
         } else {
@@ -135,7 +143,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
     if establish(fd, socket, &route, &local, &address) {
         Ok(target.remote)
     } else {
-        release_port(socket, &local);
+        release_port(fd, socket, &local);
         Err(Reason::BacklogFull)
     }
 }
@@ -148,19 +156,23 @@ struct Route {
     target: Target,
 }
 
-fn release_port(socket: &Socket, local: &Address) {
-    if !socket.has(status::BOUND) {
+fn release_port(fd: i32, socket: &Socket, local: &Address) {
+    if bound_address(fd, socket).is_none_or(|bound| bound.port == 0) {
         ports::give(local.port, attach::process());
     }
 }
 
+/// What the program bound: with `IP_BIND_ADDRESS_NO_PORT` an address without a port.
+fn bound_address(fd: i32, socket: &Socket) -> Option<Address> {
+    socket
+        .has(status::BOUND)
+        .then(|| names::of_kernel(fd, false))
+        .flatten()
+}
+
 /// The address a connection starts from: what the program bound, or a port of our own.
 fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Option<Address> {
-    let bound = if socket.has(status::BOUND) {
-        names::of_kernel(fd, false).filter(|address| address.port != 0)
-    } else {
-        None
-    };
+    let bound = bound_address(fd, socket);
     let plain = to.unmapped();
     let mut own = match plain.family {
         INET if plain.is_loopback() => Address::v4([127, 0, 0, 1], 0),
@@ -172,23 +184,20 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Option
     }
     if let Some(bound) = &bound {
         // An address that is not this host's, as a transparent proxy has, is the kernel's to vouch for.
-        let own = bound.is_wildcard()
+        let local = bound.is_wildcard()
             || attach::current().is_some_and(|attachment| names::is_local(attachment, bound));
-        if !own || !ports::claim(fd) {
+        if !local || bound.port != 0 && !ports::claim(fd) {
             return None;
         }
+        if !bound.is_wildcard() {
+            own = *bound;
+        }
     }
-    match bound {
-        Some(bound) if !bound.is_wildcard() => Some(bound),
-        Some(bound) => Some(Address {
-            port: bound.port,
-            ..own
-        }),
-        None => Some(Address {
-            port: ports::take()?,
-            ..own
-        }),
-    }
+    let port = match bound {
+        Some(bound) if bound.port != 0 => bound.port,
+        _ => ports::take()?,
+    };
+    Some(Address { port, ..own })
 }
 
 /// Fills the slot in, announces it, and puts the anchor under the program's descriptor.
