@@ -139,6 +139,10 @@ pub mod side_flags {
     /// (s) only, on links to the daemon: the other host has taken the connection up. Until then who
     /// connected waits.
     pub const ESTABLISHED: u32 = 256;
+    /// The program reads no more.
+    pub const SHUT_READ: u32 = 512;
+    /// It neither sends nor reads any more: what is sent to it meets a reset.
+    pub const BOTH_SHUT: u32 = FIN | SHUT_READ;
 }
 
 /// Bits of [`Side::waiter`].

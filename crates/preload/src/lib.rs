@@ -21,6 +21,7 @@
 mod accepting;
 mod attach;
 mod bell;
+mod beside;
 mod cancel;
 mod channel;
 mod class;

@@ -37,6 +37,17 @@ pub unsafe fn read(address: *const sockaddr, length: socklen_t) -> Option<Addres
     None
 }
 
+/// Whether it is a name of no family: a connect to it takes the connection away.
+///
+/// # Safety
+/// As [`read`].
+pub unsafe fn is_nowhere(address: *const sockaddr, length: socklen_t) -> bool {
+    // SAFETY: the caller's promise.
+    (length as usize) >= size_of::<libc::sa_family_t>()
+        && unsafe { user::read(&raw const (*address).sa_family) }
+            == Ok(libc::AF_UNSPEC as libc::sa_family_t)
+}
+
 /// The longest name of a socket.
 const MOST_BYTES: usize = size_of::<libc::sockaddr_storage>();
 
@@ -87,6 +98,16 @@ pub unsafe fn write(
 ) -> Result<(), c_int> {
     // SAFETY: the program's length.
     let room = unsafe { room(length)? };
+    let (storage, size) = as_name(from);
+    // SAFETY: the caller's buffer has `room` bytes; the storage has `size`.
+    unsafe {
+        user::put(to.cast(), (&raw const storage).cast(), room.min(size))?;
+        user::write(length, socklen_t::try_from(size).unwrap_or(0))
+    }
+}
+
+/// An address as the C structure of its family, and how long that is.
+pub fn as_name(from: &Address) -> (libc::sockaddr_in6, usize) {
     // SAFETY: all zero is a valid storage.
     let mut storage: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
     let size = if from.family == INET6 {
@@ -107,11 +128,7 @@ pub unsafe fn write(
         }
         size_of::<libc::sockaddr_in>()
     };
-    // SAFETY: the caller's buffer has `room` bytes; the storage has `size`.
-    unsafe {
-        user::put(to.cast(), (&raw const storage).cast(), room.min(size))?;
-        user::write(length, socklen_t::try_from(size).unwrap_or(0))
-    }
+    (storage, size)
 }
 
 /// The room a program has for a name.
@@ -175,8 +192,13 @@ pub fn reset_in_child() {
     SOURCE.reset();
 }
 
-/// Asks the kernel, with a socket that sends nothing.
 fn ask_source(to: &Address) -> Option<Address> {
+    let found = towards(to, |fd| of_kernel(fd, false)).flatten();
+    Some(Address { port: 0, ..found? })
+}
+
+/// Asks the kernel about the way to `to`, with a socket that sends nothing.
+pub fn towards<R>(to: &Address, ask: impl FnOnce(c_int) -> R) -> Option<R> {
     let six = to.family == INET6;
     let family = if six { libc::AF_INET6 } else { libc::AF_INET };
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
@@ -190,9 +212,9 @@ fn ask_source(to: &Address) -> Option<Address> {
         write(to, pointer, &raw mut length).is_ok()
             && crate::real::connect(fd, pointer, length) == 0
     };
-    let found = connected.then(|| of_kernel(fd, false)).flatten();
+    let answer = connected.then(|| ask(fd));
     sys::close(fd);
-    Some(Address { port: 0, ..found? })
+    answer
 }
 
 /// Whether an address is this host's.

@@ -139,6 +139,14 @@ fn receive_nothing(lane: &mut Lane, nonblocking: bool) -> Result<(), i32> {
 /// The vectors are the program's.
 #[inline]
 pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    if flags & libc::MSG_FASTOPEN != 0 {
+        // To connect, and it is connected.
+        return Err(if lane.is_connecting() {
+            libc::EALREADY
+        } else {
+            libc::EISCONN
+        });
+    }
     // SAFETY: the caller's promise.
     let result = unsafe {
         if vectors.len() > 1 && is_small(vectors) {

@@ -4,7 +4,7 @@
 use crate::far::Side;
 
 /// How a case's name begins, which end must not be on the other host (either, where none is named), and why.
-const LEFT_OUT: [(&str, Option<Side>, &str); 49] = [
+const LEFT_OUT: [(&str, Option<Side>, &str); 53] = [
     (
         "corner_02_close_and_reuse_while_blocked_recv",
         None,
@@ -46,6 +46,7 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 49] = [
     ),
     ("corner_12_bind_taken_port", Some(Side::Server), TWO_HOSTS),
     ("corner_12_connecting_nonblocking_v6", None, ADDRESSES),
+    ("corner_12_dissolve_", None, TWO_HOSTS),
     ("corner_12_names_agree_at_both_ends_v6", None, ADDRESSES),
     (
         "corner_13_accept_eintr_and_restart",
@@ -72,7 +73,10 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 49] = [
         SIGNALS,
     ),
     ("corner_14_arguments_", None, MEMORY),
+    ("corner_14_beside_", None, MEMORY),
     ("corner_14_fault_in_vectors", None, MEMORY),
+    ("corner_14_splicing_", None, NUMBERS),
+    ("corner_14_states_addresses_", None, TWO_HOSTS),
     ("corner_14_trunc_discards", None, MEMORY),
     ("corner_14_vectors_too_many", None, MEMORY),
     ("corner_14_waits_", None, MEMORY),

@@ -34,6 +34,8 @@ pub struct VirtualSocket {
     clock: Clock,
     /// The program has closed.
     orphan: bool,
+    /// The program reads no more, though it has not closed.
+    deaf: bool,
     /// The program has reset it: what the window takes goes first, as it would have with TCP, then the Reset.
     resetting: Option<Reason>,
     /// The peer's direction had ended when this one did.
@@ -77,6 +79,7 @@ impl VirtualSocket {
             receiver: Receiver::new(start.receive, start.capacity, now),
             clock: Clock::new(now),
             orphan: false,
+            deaf: false,
             resetting: None,
             ended_second: false,
             changes: Changes::default(),

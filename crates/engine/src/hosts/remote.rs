@@ -413,6 +413,9 @@ impl State {
         let gone = lane.has_hung_up() && flags & side_flags::CLOSED == 0;
         let resets = flags & side_flags::RESET != 0;
         let ends = gone && lane.ended_by_reset();
+        if flags & side_flags::SHUT_READ != 0 {
+            self.socket.shutdown_read();
+        }
         if take_words(lane, &mut self.socket, now).is_err() {
             return self.socket.abort(Reason::ProgramFault, now);
         }

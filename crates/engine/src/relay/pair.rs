@@ -4,6 +4,7 @@
 use super::lane::{Checked, Lane, Spans};
 use netchannel_abi::link::{SMALL_RING, side_flags};
 use netchannel_shm::run::transfer;
+use rustix::io::Errno;
 
 /// The largest run that is copied before it is published, so that the program can begin.
 const STRIDE: u64 = 64 * 1024;
@@ -36,6 +37,8 @@ pub struct Ending {
     by: usize,
     /// The other one sees a reset.
     reset: bool,
+    /// What it sent met a reset: nobody was to read it. Both see one.
+    unwanted: bool,
     /// The words of one of the programs were wrong.
     fault: bool,
 }
@@ -99,7 +102,11 @@ impl Pair {
     /// Ends both lanes.
     pub fn close(self, ending: Ending) {
         let [incoming, outgoing] = self.lanes;
-        let resets = |lane| ending.fault || ending.reset && lane != ending.by;
+        if ending.unwanted {
+            let by = if ending.by == 0 { &incoming } else { &outgoing };
+            by.blame(Errno::PIPE.raw_os_error().unsigned_abs());
+        }
+        let resets = |lane| ending.fault || ending.unwanted || ending.reset && lane != ending.by;
         outgoing.close(resets(1));
         incoming.close(resets(0));
     }
@@ -116,29 +123,42 @@ impl Ending {
 /// Moves bytes `from` one lane `to` the other, and what ends them. `told` says whether the other
 /// program knows of the end; `by` is the number of the lane `from`.
 fn advance(from: &mut Lane, to: &mut Lane, told: &mut bool, by: usize) -> Turn {
-    let over = |reset| {
-        Turn::Over(Ending {
-            by,
-            reset,
-            fault: false,
-        })
+    let ending = Ending {
+        by,
+        reset: true,
+        unwanted: false,
+        fault: false,
     };
+    let fault = Turn::Over(Ending {
+        fault: true,
+        ..ending
+    });
+    let over = |reset| Turn::Over(Ending { reset, ..ending });
     // Before the bytes: whoever has said FIN or is gone writes no more.
     let flags = from.peer_flags();
     let gone = from.has_hung_up() && flags & side_flags::CLOSED == 0;
     // Nobody reads what is sent to a closed socket.
-    let void = to.peer_flags() & side_flags::CLOSED != 0 || to.has_hung_up();
+    let there = to.peer_flags();
+    let void = there & side_flags::CLOSED != 0 || to.has_hung_up();
+    if !void && there & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
+        match from.frontier() {
+            Ok(sent) if sent == from.consumed() => {}
+            Ok(_) => {
+                return Turn::Over(Ending {
+                    unwanted: true,
+                    ..ending
+                });
+            }
+            Err(_) => return fault,
+        }
+    }
     let moved = if void {
         discard(from).map(|()| Moved::Everything)
     } else {
         move_bytes(from, to)
     };
     let Ok(moved) = moved else {
-        return Turn::Over(Ending {
-            by,
-            reset: true,
-            fault: true,
-        });
+        return fault;
     };
     match moved {
         Moved::Busy => return Turn::Busy,

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use libc::c_int;
 use netchannel_abi::link::{Role, side_flags};
 
-use super::pending;
+use super::{dealt_port, pending};
 use crate::gate::{self, Inside};
 use crate::lane::Lane;
 use crate::link::Loan;
@@ -21,24 +21,31 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         pending::abandon(lane);
         return Ok(());
     }
-    if socket.has(status::RESET | status::PEER_GONE) {
+    if lane.is_over() {
         return Err(libc::ENOTCONN);
     }
-    if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
-        socket.mark(status::SHUT_WRITE);
-        // Another thread's close may give the slot to the next connection: not before this is done.
-        let held = lock::acquire(&socket.entry.transmit.lock);
-        if socket.is(lane.fd) {
-            // Release: the tail that is final stands before it.
-            lane.own().flags.fetch_or(side_flags::FIN, Ordering::AcqRel);
+    let (shut, said) = match how {
+        libc::SHUT_RD => (status::SHUT_READ, side_flags::SHUT_READ),
+        libc::SHUT_WR => (status::SHUT_WRITE, side_flags::FIN),
+        _ => (
+            status::SHUT_READ | status::SHUT_WRITE,
+            side_flags::SHUT_READ | side_flags::FIN,
+        ),
+    };
+    socket.mark(shut);
+    socket.unmark(status::CONNECTING);
+    // Another thread's close may give the slot to the next connection: not before this is done.
+    let held = lock::acquire(&socket.entry.transmit.lock);
+    if socket.is(lane.fd) {
+        // Release: the tail that is final stands before FIN.
+        let before = lane.own().flags.fetch_or(said, Ordering::AcqRel);
+        // That this end reads no more is news to who waits for room in it, once no byte comes from it.
+        if (before | said) & side_flags::FIN != 0 {
             lane.announce_flags();
         }
-        if held {
-            lock::release(&socket.entry.transmit.lock);
-        }
     }
-    if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
-        socket.mark(status::SHUT_READ);
+    if held {
+        lock::release(&socket.entry.transmit.lock);
     }
     // Whoever of this program sleeps on the anchor must see it. From then on it brings no tokens.
     // A reader that sleeps has nothing to learn of SHUT_WR.
@@ -164,12 +171,10 @@ fn leave_virtual(fd: i32, socket: &Socket) {
         return;
     }
     let bound = socket.local.reserve.swap(0, Ordering::Relaxed);
-    let port = if bound > 0 {
+    let port = dealt_port(socket, bound);
+    if bound > 0 {
         attach::drop_kept(bound - 1);
-        0
-    } else {
-        socket.entry.local.load().port
-    };
+    }
     lane.link.leave(lane.handle(), lane.rings(), port);
     lane.link.used_less();
     if socket.is_foreign() {
@@ -283,7 +288,7 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     });
     let is_client = lane.link.role == Role::Client;
     let bound = socket.local.reserve.swap(0, Ordering::Relaxed);
-    let port = entry.local.load().port;
+    let port = dealt_port(socket, bound);
     // The peer is told first: once the slot is given up it may carry the next connection, whose
     // wake-ups are not ours to take.
     own.flags.fetch_or(flags, Ordering::AcqRel);
@@ -293,7 +298,8 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     let result = close_kernel(fd);
     if bound > 0 {
         attach::drop_kept(bound - 1);
-    } else if is_client && !socket.is_foreign() {
+    }
+    if is_client && !socket.is_foreign() {
         ports::give(port, entry.process.load(Ordering::Relaxed));
     }
     socket.free();

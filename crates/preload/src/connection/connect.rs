@@ -7,7 +7,9 @@ use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
-use super::{REPLACING, describe, is_shared, materialise, pending, set_blocking, turn_into};
+use super::{
+    REPLACING, describe, is_shared, materialise, pending, set_blocking, tuples, turn_into,
+};
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::names::Target;
 use crate::socket::{Socket, header, status};
@@ -33,6 +35,12 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
     if is_shared(socket) {
         falls_back(socket, Reason::Unsupported, address);
         return Connected::Kernel;
+    }
+    if socket.has(status::BOUND)
+        && let Some(peer) = &address
+        && tuples::is_taken(fd, peer)
+    {
+        return Connected::Virtual(Err(libc::EADDRNOTAVAIL));
     }
     renewal::look();
     match try_virtual(fd, socket, address) {
@@ -115,14 +123,14 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
             link.unclaim();
         }
         if let Ok(local) = local {
-            release_port(socket, &local);
+            release_port(fd, socket, &local);
         }
         return try_virtual(fd, socket, Some(address));
     }
     let lent = local.and_then(|local| match link.lend() {
         Some(loan) => Ok((local, loan)),
         None => {
-            release_port(socket, &local);
+            release_port(fd, socket, &local);
             Err(Reason::Quota)
         }
     });
@@ -140,7 +148,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
     if establish(fd, socket, &route, &local, &address) {
         Ok(target.remote)
     } else {
-        release_port(socket, &local);
+        release_port(fd, socket, &local);
         Err(Reason::BacklogFull)
     }
 }
@@ -153,10 +161,18 @@ struct Route {
     target: Target,
 }
 
-fn release_port(socket: &Socket, local: &Address) {
-    if !socket.has(status::BOUND) {
+fn release_port(fd: i32, socket: &Socket, local: &Address) {
+    if bound_address(fd, socket).is_none_or(|bound| bound.port == 0) {
         ports::give(local.port, attach::process());
     }
+}
+
+/// What the program bound: with `IP_BIND_ADDRESS_NO_PORT` an address without a port.
+fn bound_address(fd: i32, socket: &Socket) -> Option<Address> {
+    socket
+        .has(status::BOUND)
+        .then(|| names::of_kernel(fd, false))
+        .flatten()
 }
 
 /// The address a connection starts from: what the program bound, or a port of our own.
@@ -166,11 +182,7 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result
         libc::ENOTCONN | libc::EPIPE | libc::ECONNRESET | libc::ETIMEDOUT => Reason::NoDaemon,
         _ => Reason::NoPort,
     };
-    let bound = if socket.has(status::BOUND) {
-        names::of_kernel(fd, false).filter(|address| address.port != 0)
-    } else {
-        None
-    };
+    let bound = bound_address(fd, socket);
     let plain = to.unmapped();
     let mut own = match plain.family {
         INET if plain.is_loopback() => Address::v4([127, 0, 0, 1], 0),
@@ -182,24 +194,23 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result
     }
     if let Some(bound) = &bound {
         // An address that is not this host's, as a transparent proxy has, is the kernel's to vouch for.
-        let own = bound.is_wildcard()
+        let local = bound.is_wildcard()
             || attach::current().is_some_and(|attachment| names::is_local(attachment, bound));
-        if !own {
+        if !local {
             return Err(Reason::Unsupported);
         }
-        ports::claim(fd).map_err(refused)?;
+        if bound.port != 0 {
+            ports::claim(fd).map_err(refused)?;
+        }
+        if !bound.is_wildcard() {
+            own = *bound;
+        }
     }
-    match bound {
-        Some(bound) if !bound.is_wildcard() => Ok(bound),
-        Some(bound) => Ok(Address {
-            port: bound.port,
-            ..own
-        }),
-        None => Ok(Address {
-            port: ports::take().map_err(refused)?,
-            ..own
-        }),
-    }
+    let port = match bound {
+        Some(bound) if bound.port != 0 => bound.port,
+        _ => ports::take().map_err(refused)?,
+    };
+    Ok(Address { port, ..own })
 }
 
 /// Fills the slot in, announces it, and puts the anchor under the program's descriptor.

@@ -4,7 +4,9 @@
 mod accept;
 mod close;
 mod connect;
+mod dissolve;
 mod pending;
+mod tuples;
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -17,7 +19,7 @@ use crate::link::{LinkEnd, Loan};
 use crate::lock::Lock;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, gate, limits, options, rings, sys};
+use crate::{attach, epoll, gate, limits, names, options, rings, sys};
 
 pub use accept::{
     BLOCKING, accept, announce_late, listen, mark_blocking, note_kernel_accept, receive_listener,
@@ -25,7 +27,9 @@ pub use accept::{
 };
 pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};
+pub use dissolve::dissolve;
 pub use pending::Progress;
+pub use tuples::is_in_use;
 
 /// The socket of which fresh ones are duplicates. It is a local one: the kernel neither connects it to an internet address nor binds it
 /// to one, so a call that reaches it by mistake fails, and does not act on every fresh socket. Who polls it sees what TCP shows.
@@ -160,6 +164,16 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
     Ok(turned)
 }
 
+/// The port that was dealt for a connection; 0 where the program has bound one. `bound` as [`socket::Local::reserve`].
+fn dealt_port(socket: &Socket, bound: i32) -> u16 {
+    let named = bound > 0 && names::of_kernel(bound - 1, false).is_none_or(|own| own.port != 0);
+    if named {
+        0
+    } else {
+        socket.entry.local.load().port
+    }
+}
+
 fn set_blocking(loan: Loan, blocking: bool) {
     if loan.nonblocking == blocking {
         let flags = if blocking { 0 } else { libc::O_NONBLOCK };
@@ -220,6 +234,24 @@ pub fn before_kernel_use(fd: i32) -> Result<Option<Socket>, i32> {
         }
         other => Ok(other),
     }
+}
+
+/// Before `shutdown` of a socket that is not connected. The kernel says so and shuts it all the same: what it is connected to later is
+/// the kernel's, which knows.
+///
+/// # Errors
+/// As [`before_kernel_use`].
+pub fn before_shutdown(fd: i32) -> Result<(), i32> {
+    match before_kernel_use(fd)? {
+        Some(socket)
+            if socket.word.kind() == Kind::Kernel
+                && !socket.has(status::KERNEL_CONNECTED | status::HANDED) =>
+        {
+            socket.falls_back(Reason::Unsupported);
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// A fresh socket becomes the kernel's for good, before it is used in a way that only the kernel

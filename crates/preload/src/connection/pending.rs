@@ -3,14 +3,12 @@
 
 use core::sync::atomic::Ordering;
 
-use netchannel_abi::link::{Geometry, side_flags, waiter as bits};
-use netchannel_abi::program::State;
+use netchannel_abi::link::{side_flags, waiter as bits};
 
-use super::turn_into;
+use super::dissolve::disconnect;
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
-use crate::table::Kind;
-use crate::{attach, epoll, limits, lock, options, ports, sys, wait};
+use crate::{epoll, wait};
 
 /// How far a connect has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -134,67 +132,10 @@ pub fn abandon(lane: &Lane) {
 fn fail(fd: i32, socket: &Socket) -> i32 {
     let error = socket.entry.error.swap(0, Ordering::AcqRel);
     // Without a descriptor for the new socket it stays the one that failed.
-    let _ = disconnect(fd, socket);
+    let _ = disconnect(fd, socket, side_flags::FIN | side_flags::CLOSED);
     if error == 0 {
         libc::ECONNABORTED
     } else {
         error
     }
-}
-
-/// Puts a kernel socket that is not connected in the place of one whose connect failed.
-fn disconnect(fd: i32, socket: &Socket) -> Result<(), i32> {
-    let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
-    let entry = socket.entry;
-    let bound = socket.local.reserve.load(Ordering::Relaxed);
-    let made = if bound > 0 {
-        sys::duplicate(bound - 1, 0, true)?
-    } else {
-        let six = entry.local.load().family == netchannel_abi::address::INET6;
-        let family = if six { libc::AF_INET6 } else { libc::AF_INET };
-        let made = limits::make(|| sys::socket(family, libc::SOCK_STREAM, 0))?;
-        options::replay(socket, made);
-        made
-    };
-    let nonblocking = if socket.has(status::NONBLOCKING) {
-        libc::O_NONBLOCK
-    } else {
-        0
-    };
-    let _ = sys::fcntl(made, libc::F_SETFL, sys::int(nonblocking));
-    let close_on_exec = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
-    lock::acquire(&entry.transmit.lock);
-    lock::acquire(&entry.receive.lock);
-    // The anchor is not used again; closed by all it leaves the sets.
-    socket.drop_spare();
-    epoll::before_replace(fd, socket);
-    let replaced = sys::replace(made, fd, close_on_exec);
-    sys::close(made);
-    if replaced.is_ok() {
-        let was_bound = bound > 0;
-        let port = entry.local.load().port;
-        let rings = [&entry.transmit.geometry, &entry.transmit.former_geometry]
-            .map(|word| Geometry::from_word(word.load(Ordering::Relaxed)));
-        let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
-        // While the slot is this connection's: the sets let go of it.
-        epoll::replaced(fd, &turned);
-        let own = lane.own();
-        own.waiter.store(0, Ordering::Release);
-        let flags = side_flags::FIN | side_flags::CLOSED;
-        own.flags.fetch_or(flags, Ordering::AcqRel);
-        let handle = lane.handle();
-        lane.link.finish(lane.slot(), handle, flags, None, rings);
-        lane.link.used_less();
-        if was_bound {
-            socket.local.reserve.store(0, Ordering::Relaxed);
-            attach::drop_kept(bound - 1);
-            turned.mark(status::BOUND);
-        } else if !socket.is_foreign() {
-            ports::give(port, entry.process.load(Ordering::Relaxed));
-        }
-        turned.renew();
-    }
-    lock::release(&entry.transmit.lock);
-    lock::release(&entry.receive.lock);
-    replaced.map(|_| ())
 }

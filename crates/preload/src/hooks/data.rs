@@ -7,8 +7,9 @@ use libc::{
 use super::readiness::Timeout;
 use super::{lane, vector};
 use crate::lane::Lane;
+use crate::splicing::Source;
 use crate::table::{self, Kind};
-use crate::{clock, epoll, names, real, rights, splicing, transfer, user};
+use crate::{beside, clock, epoll, names, real, rights, splicing, transfer, user};
 
 macro_rules! through {
     ($fd:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
@@ -112,7 +113,7 @@ unsafe fn send_message(
     }
 }
 
-/// Receives a message, which has neither name nor control data.
+/// Receives a message, which has no name, and control data only where an option asked for some.
 #[inline(always)]
 unsafe fn receive_message(
     lane: &mut Lane,
@@ -130,8 +131,14 @@ unsafe fn receive_message(
         if named {
             user::write(&raw mut (*message).msg_namelen, 0)?;
         }
-        user::write(&raw mut (*message).msg_controllen, 0)?;
-        user::write(&raw mut (*message).msg_flags, 0)?;
+        let mut told = flags & libc::MSG_CMSG_CLOEXEC;
+        let mut used = 0;
+        if beside::is_asked_for(&lane.socket) {
+            let beside = beside::tell(lane, &given, count)?;
+            (used, told) = (beside.used, told | beside.flags);
+        }
+        user::write(&raw mut (*message).msg_controllen, used)?;
+        user::write(&raw mut (*message).msg_flags, told)?;
         Ok(count)
     }
 }
@@ -403,9 +410,16 @@ hook! {
                 Err(error) => return real::fail(error),
             }
         };
+        let source = match splicing::source(from, !offset.is_null()) {
+            Ok(source) => source,
+            Err(error) => return real::fail(error),
+        };
         if base < 0 {
             return -1;
         }
+        let Some(count) = splicing::length(base, count) else {
+            return real::fail(libc::EINVAL);
+        };
         let mut position = base;
         let sent = relay(&mut lane, count, 0, |buffer| {
             let got = real::pread(from, buffer.as_mut_ptr().cast(), buffer.len(), position);
@@ -416,7 +430,10 @@ hook! {
             Ok(got.cast_unsigned())
         });
         if let Ok(sent) = sent {
-            let end = base + sent as off_t;
+            let end = match source {
+                Source::File => base + sent as off_t,
+                Source::Endless => base,
+            };
             if offset.is_null() {
                 libc::lseek(from, end, libc::SEEK_SET);
             } else if let Err(error) = user::write(offset, end) {
@@ -441,17 +458,16 @@ hook! {
         let (pipe, offset) =
             if target.is_some() { (from, to_offset) } else { (to, from_offset) };
         let pipe_offset = if target.is_some() { from_offset } else { to_offset };
+        if length == 0 {
+            return 0;
+        }
         if table::get(pipe).kind() == Kind::Internal {
             return real::fail(libc::EBADF);
         }
-        if !splicing::is_pipe(pipe) {
-            return real::fail(libc::EINVAL);
-        }
-        if !offset.is_null() || !pipe_offset.is_null() {
-            return real::fail(libc::ESPIPE);
-        }
-        if length == 0 {
-            return 0;
+        let reads = target.is_some();
+        let named = [!pipe_offset.is_null(), !offset.is_null()];
+        if let Err(error) = splicing::check(pipe, reads, named, length, flags) {
+            return real::fail(error);
         }
         transfer::result(match (source, target) {
             (_, Some(mut lane)) => splicing::to_socket(&mut lane, pipe, length, flags),

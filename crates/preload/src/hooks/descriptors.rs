@@ -244,6 +244,9 @@ unsafe extern "C" fn plain_fcntl64(fd: c_int, command: c_int, argument: usize) -
 
 const FIOSETOWN: c_ulong = 0x8901;
 const SIOCSPGRP: c_ulong = 0x8902;
+const SIOCOUTQNSD: c_ulong = 0x894b;
+const SIOCGSTAMP: c_ulong = 0x8906;
+const SIOCGSTAMPNS: c_ulong = 0x8907;
 
 /// `CLOSE_RANGE_UNSHARE`: the thread gets a table of its own before.
 const UNSHARE: c_int = 2;
@@ -387,7 +390,9 @@ hook! {
         let Some(lane) = lane(fd) else { return real::ioctl(fd, request, argument) };
         let answer = match request {
             libc::FIONREAD => lane.readable(),
-            libc::TIOCOUTQ => lane.unread_by_peer(),
+            libc::TIOCOUTQ | SIOCOUTQNSD => lane.unacknowledged(),
+            // Nothing asked for times before it came.
+            SIOCGSTAMP | SIOCGSTAMPNS => return real::fail(libc::ENOENT),
             libc::FIOCLEX | libc::FIONCLEX => return real::ioctl(fd, request, argument),
             0x8905 => 0, // SIOCATMARK
             _ => return real::ioctl(fd, request, argument),

@@ -47,6 +47,12 @@ hook! {
             Ok(socket) => socket,
             Err(error) => return real::fail(error),
         };
+        if let Some(socket) = socket.filter(|socket| !socket.has(status::BOUND))
+            && let Some(wanted) = names::read(address, length).filter(|wanted| wanted.port != 0)
+            && connection::is_in_use(&wanted, &socket, options::is_only_v6(fd))
+        {
+            return real::fail(libc::EADDRINUSE);
+        }
         let result = real::bind(fd, address, length);
         if let (0, Some(socket)) = (result, socket) {
             socket.mark(status::BOUND);
@@ -82,6 +88,19 @@ hook! {
             return real::fail(libc::EINVAL);
         }
         let target = names::read(address, length);
+        if target.is_none() && names::is_nowhere(address, length) {
+            return match socket.word.kind() {
+                Kind::Fresh => 0,
+                Kind::Virtual => done(connection::dissolve(fd, &socket)),
+                _ => {
+                    let result = real::connect(fd, address, length);
+                    if result == 0 {
+                        connection::unlisten(fd);
+                    }
+                    result
+                }
+            };
+        }
         match connection::connect(fd, &socket, target) {
             Connected::Virtual(result) => done(result),
             Connected::Kernel => real::connect(fd, address, length),
@@ -149,6 +168,9 @@ hook! {
     fn shutdown(fd: c_int, how: c_int) -> c_int {
         match lane(fd) {
             None => {
+                if let Err(error) = connection::before_shutdown(fd) {
+                    return real::fail(error);
+                }
                 let result = real::shutdown(fd, how);
                 if result == 0 && how != libc::SHUT_WR {
                     connection::unlisten(fd);
@@ -176,7 +198,7 @@ hook! {
                 Some(socket) => done(names::write(&socket.entry.peer.load(), address, length)),
                 None => real::getpeername(fd, address, length),
             },
-            Some(lane) if lane.is_connecting() || lane.is_reset() => real::fail(libc::ENOTCONN),
+            Some(lane) if lane.is_connecting() || lane.is_over() => real::fail(libc::ENOTCONN),
             Some(lane) => done(names::write(&lane.socket.entry.peer.load(), address, length)),
         }
     }

@@ -150,9 +150,15 @@ impl Lane {
         self.socket.local.full.load(Ordering::Relaxed)
     }
 
-    /// Whether the connection was reset, be it reported or not: nobody is at the other end then.
-    pub fn is_reset(&self) -> bool {
-        self.socket.has(status::RESET) || self.peer_flags() & side_flags::RESET != 0
+    /// Whether there is no connection any more, as TCP in CLOSED: it was reset, or both sides have ended it.
+    pub fn is_over(&self) -> bool {
+        let seen = self.socket.entry.status.load(Ordering::Relaxed);
+        let flags = self.peer_flags();
+        let gone = seen & status::PEER_GONE != 0;
+        seen & (status::RESET | status::FAULT | status::WRITE_MET_CLOSED) != 0
+            || flags & side_flags::RESET != 0
+            || seen & status::SHUT_WRITE != 0 && (gone || flags & side_flags::FIN != 0)
+            || gone && self.ended_by_reset()
     }
 
     /// Bytes that wait to be read.

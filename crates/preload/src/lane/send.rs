@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::{
     Geometry, LEAST_RING_LOG2, MOST_RING_LOG2, SMALL_RING_LOG2, side_flags,
 };
+use netchannel_abi::program::RELAY;
 use netchannel_ring::{bytes, switch};
 use netchannel_shm::split::{Direction, Transfer};
 
@@ -19,17 +20,18 @@ const FIRST_RING_LOG2: u32 = 17;
 /// Automatic growth stops here while the reader keeps up.
 pub(super) const CALM_RING_LOG2: u32 = 18;
 
+/// Whether a side with these flags neither sends nor reads any more.
+const fn is_shut(flags: u32) -> bool {
+    flags & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT
+}
+
 impl Lane {
     /// Whether a writer would not wait: a third of the ring is free, or it would fail.
     pub fn is_writable(&self) -> bool {
         if self.is_connecting() {
             return false;
         }
-        if self.peer_flags() & (side_flags::RESET | side_flags::CLOSED) != 0
-            || self
-                .socket
-                .has(status::SHUT_WRITE | status::RESET | status::PEER_GONE | status::FAULT)
-        {
+        if self.is_void() {
             return true;
         }
         let ring = Geometry::from_word(self.transmit_geometry());
@@ -46,6 +48,19 @@ impl Lane {
             || self.socket.has(status::RESET | status::PEER_GONE)
     }
 
+    /// Bytes sent that TCP would not have seen acknowledged: to it, what a receiver's buffer holds is. Between hosts the
+    /// other host has it, or not.
+    pub fn unacknowledged(&self) -> u64 {
+        /// What a receiver takes at least.
+        const BUFFER: u64 = 64 * 1024;
+        let unread = self.unread_by_peer();
+        if self.link.listener == RELAY {
+            return unread;
+        }
+        let ring = Geometry::from_word(self.transmit_geometry());
+        unread.saturating_sub(BUFFER.max(ring.size() / 2))
+    }
+
     /// How much a send would surely take; something at least.
     pub fn room(&self) -> usize {
         let ring = Geometry::from_word(self.transmit_geometry());
@@ -58,10 +73,20 @@ impl Lane {
         let ring = Geometry::from_word(self.transmit_geometry());
         let free = ring.size().saturating_sub(self.unread_by_peer());
         self.is_writable() && (free >= (length as u64).min(ring.size()) || self.may_grow(ring))
-            || self.peer_flags() & (side_flags::RESET | side_flags::CLOSED) != 0
-            || self
-                .socket
-                .has(status::SHUT_WRITE | status::RESET | status::PEER_GONE | status::FAULT)
+            || self.is_void()
+    }
+
+    /// Whether nobody will read what is written: no writer waits.
+    fn is_void(&self) -> bool {
+        const OVER: u32 = status::SHUT_WRITE
+            | status::RESET
+            | status::PEER_GONE
+            | status::FAULT
+            | status::WRITE_MET_CLOSED;
+        let flags = self.peer_flags();
+        flags & (side_flags::RESET | side_flags::CLOSED) != 0
+            || is_shut(flags)
+            || self.socket.has(OVER)
     }
 
     fn may_grow(&self, ring: Geometry) -> bool {
@@ -122,10 +147,13 @@ impl Lane {
         if length == 0 {
             return Ok(0);
         }
-        if self.peer_flags() & side_flags::CLOSED != 0 || self.socket.has(status::PEER_GONE) {
-            // TCP takes the first bytes and learns from the reset that nobody wants them.
-            self.socket.mark(status::WRITE_MET_CLOSED);
-            return Ok(length);
+        let flags = self.peer_flags();
+        if flags & (side_flags::CLOSED | side_flags::SHUT_READ) != 0
+            || self.socket.has(status::PEER_GONE)
+        {
+            if let Some(told) = self.send_to_nobody(flags, length) {
+                return told;
+            }
         }
         let transmit = &self.socket.entry.transmit;
         let own = self.own();
@@ -186,6 +214,29 @@ impl Lane {
         } else {
             Ok(done as usize)
         }
+    }
+
+    /// TCP takes the first bytes that nobody wants, and learns so from the reset that they meet. `None` where they are wanted.
+    #[cold]
+    fn send_to_nobody(&self, flags: u32, length: usize) -> Option<Result<usize, Stop>> {
+        if flags & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE) {
+            if !is_shut(flags) {
+                return None;
+            }
+            // The peer holds the connection still: it learns of the reset from here.
+            let own = self.own();
+            own.flags.fetch_or(side_flags::RESET, Ordering::AcqRel);
+            self.announce_flags();
+            let ring = Geometry::from_word(self.transmit_geometry());
+            let free = ring.size().saturating_sub(self.unread_by_peer());
+            if free < ring.size().min(length as u64) && !self.may_grow(ring) {
+                // It would have waited, or did: what it waited behind has met the reset before.
+                self.socket.mark(status::RESET);
+                return Some(Err(Stop::Error(libc::EPIPE)));
+            }
+        }
+        self.socket.mark(status::WRITE_MET_CLOSED);
+        Some(Ok(length))
     }
 
     fn check_send(&self) -> Result<(), Stop> {

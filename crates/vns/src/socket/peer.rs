@@ -76,7 +76,7 @@ impl VirtualSocket {
                 skip,
                 claim,
             } => {
-                if self.orphan {
+                if self.is_unwanted() {
                     self.receiver.finish(claim);
                     self.give_up(Reason::Aborted, now);
                     return Ok(Placement::Discard);
@@ -109,7 +109,7 @@ impl VirtualSocket {
         let (moved, forgotten) = self.receiver.placed(claim, sequence, length);
         self.counters.bytes_dropped += forgotten;
         if moved && !matches!(self.state, State::Closed(_)) {
-            if self.orphan {
+            if self.is_unwanted() {
                 return self.give_up(Reason::Aborted, now);
             }
             self.changes.insert(Changes::FRONTIER);
@@ -197,6 +197,11 @@ impl VirtualSocket {
                 Ok(true)
             }
         }
+    }
+
+    /// Whether what the peer sends meets a reset: the program has closed, or neither sends nor reads any more.
+    const fn is_unwanted(&self) -> bool {
+        self.orphan || self.deaf && self.sender.is_shut()
     }
 
     /// After the end: the peer has missed what it was told last.

@@ -59,6 +59,11 @@ impl VirtualSocket {
         self.follow(now);
     }
 
+    /// The program reads no more (SHUT_RD). Once it writes no more either, what the peer sends makes that a reset, as with TCP.
+    pub const fn shutdown_read(&mut self) {
+        self.deaf = true;
+    }
+
     /// The program has closed. Unread bytes, as with TCP, make that a reset; so does what the peer sends from now on.
     pub fn close(&mut self, linger: Linger, now: u64) {
         if self.orphan || self.resetting.is_some() || matches!(self.state, State::Closed(_)) {

@@ -358,3 +358,22 @@ fn after_the_end_nothing_happens() {
     assert!(pair.a.take_changes().is_empty());
     assert_eq!(pair.a.state(), State::Closed(End::Aborted(Reason::Aborted)));
 }
+
+#[test]
+fn who_neither_reads_nor_writes_any_more_answers_bytes_with_a_reset() {
+    let mut pair = Pair::new();
+    pair.written(10);
+    pair.settle();
+    pair.b.shutdown_read();
+    pair.written(20);
+    pair.settle();
+    assert_eq!(pair.b.frontier(), A.wrapping_add(20), "taken all the same");
+    pair.b.shutdown_write(pair.now);
+    pair.settle();
+    assert_eq!(pair.b.tcp_state(), TcpState::FinWait2, "nothing came");
+    pair.written(30);
+    pair.settle();
+    assert_eq!(pair.b.state(), State::Closed(End::Aborted(Reason::Aborted)));
+    assert_eq!(pair.b.frontier(), A.wrapping_add(20));
+    assert_eq!(pair.a.state(), State::Closed(End::Reset(Reason::Aborted)));
+}

@@ -1,15 +1,21 @@
 //! Options of sockets: recorded, answered as TCP answers them, and set again when the socket turns
 //! into a kernel socket.
 
+mod answers;
+
 use core::sync::atomic::Ordering;
 
 use libc::{c_int, c_void, socklen_t};
+use netchannel_abi::address::INET6;
 use netchannel_abi::link::side_flags;
 
 use crate::lane::Lane;
-use crate::socket::{Socket, status};
+use crate::socket::Socket;
 use crate::table::Kind;
-use crate::{class, limits, real, sys, user};
+use crate::{beside, class, limits, real, sys, user};
+
+pub use answers::get;
+use answers::{ESTABLISHED, state};
 
 /// One option as the program set it.
 #[derive(Clone, Copy)]
@@ -38,6 +44,16 @@ pub fn replay(socket: &Socket, fd: c_int) {
             record.value[0] = u8::from(set >> (bit + 16) & 1 == 1);
             let _ = set_raw(fd, &record);
         }
+    }
+    for (level, name) in beside::set_options(socket) {
+        let mut record = Record {
+            level,
+            name,
+            length: 4,
+            value: [0; 16],
+        };
+        record.value[0] = 1;
+        let _ = set_raw(fd, &record);
     }
     if !socket.has_options() {
         return;
@@ -88,8 +104,11 @@ fn get_raw(fd: c_int, level: c_int, name: c_int, value: &mut [u8]) -> Result<usi
 
 /// A kernel TCP socket that carries the recorded options, to ask what TCP would answer.
 fn with_scratch<R>(socket: &Socket, ask: impl FnOnce(c_int) -> R) -> Result<R, c_int> {
-    let six = socket.entry.local.load().family == netchannel_abi::address::INET6
-        || socket.local.family.load(Ordering::Relaxed) == libc::AF_INET6;
+    let six = if socket.word.kind() == Kind::Fresh {
+        socket.local.family.load(Ordering::Relaxed) == libc::AF_INET6
+    } else {
+        socket.entry.local.load().family == INET6
+    };
     let family = if six { libc::AF_INET6 } else { libc::AF_INET };
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
     let fd = limits::make(|| sys::socket(family, kind, 0))?;
@@ -163,7 +182,9 @@ pub unsafe fn set(
     length: socklen_t,
 ) -> Result<(), c_int> {
     let size = usize::try_from(length.cast_signed()).map_err(|_| libc::EINVAL)?;
-    if needs_kernel(level, name) || size > 16 {
+    let opens_fast = level == libc::IPPROTO_TCP && name == libc::TCP_FASTOPEN_CONNECT;
+    let connected = socket.word.kind() == Kind::Virtual;
+    if needs_kernel(level, name) && !(connected && opens_fast) || size > 16 {
         if socket.word.kind() == Kind::Fresh {
             let reason = netchannel_abi::reason::Reason::Option;
             crate::connection::materialise(fd, socket, reason)?;
@@ -193,7 +214,15 @@ pub unsafe fn set(
         set_flag(socket, bit, as_int(&record) != 0);
         return Ok(());
     }
+    if socket.word.kind() == Kind::Virtual
+        && let Some(told) = set_connected(socket, fd, &record)
+    {
+        return told;
+    }
     with_scratch(socket, |scratch| set_raw(scratch, &record))??;
+    if size >= 4 && beside::note(socket, level, name, as_int(&record) != 0) {
+        return Ok(());
+    }
     apply(socket, fd, &record);
     remember(socket, record).ok_or(libc::EAGAIN)
 }
@@ -227,8 +256,40 @@ pub unsafe fn note(
     if let Some(bit) = flag_bit(level, name).filter(|_| size >= 4) {
         return set_flag(socket, bit, as_int(&record) != 0);
     }
+    if size >= 4 && beside::note(socket, level, name, as_int(&record) != 0) {
+        return;
+    }
     apply(socket, fd, &record);
     remember(socket, record);
+}
+
+/// Options that TCP answers by the connection. `None` for others, and where the kernel shall say what is wrong.
+fn set_connected(socket: &Socket, fd: c_int, record: &Record) -> Option<Result<(), c_int>> {
+    let over = Lane::of(*socket, fd).is_none_or(|lane| lane.is_over());
+    match (record.level, record.name) {
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT) if !over => {
+            Some(Err(libc::EINVAL))
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM)
+            if record.length >= 4 && as_int(record) == libc::AF_INET =>
+        {
+            let entry = socket.entry;
+            let (local, peer) = (entry.local.load(), entry.peer.load());
+            if local.family != INET6 {
+                return None;
+            }
+            if state(socket, fd) != ESTABLISHED {
+                return Some(Err(libc::ENOTCONN));
+            }
+            if peer.unmapped().family == INET6 {
+                return Some(Err(libc::EADDRNOTAVAIL));
+            }
+            entry.local.store(&local.unmapped());
+            entry.peer.store(&peer.unmapped());
+            Some(Ok(()))
+        }
+        _ => None,
+    }
 }
 
 fn remember(socket: &Socket, record: Record) -> Option<()> {
@@ -270,6 +331,21 @@ fn flag(socket: &Socket, level: c_int, name: c_int) -> Option<i32> {
     let bit = flag_bit(level, name)?;
     let flags = socket.entry.flags.load(Ordering::Relaxed);
     (flags >> bit & 1 == 1).then(|| i32::from(flags >> (bit + 16) & 1 == 1))
+}
+
+/// Whether an IPv6 socket of the kernel has nothing to do with IPv4.
+pub fn is_only_v6(fd: c_int) -> bool {
+    sys::option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).is_ok_and(|on| on != 0)
+}
+
+/// Whether two sockets may be bound to one port.
+pub fn may_share(one: &Socket, other: &Socket) -> bool {
+    [libc::SO_REUSEADDR, libc::SO_REUSEPORT]
+        .into_iter()
+        .any(|name| {
+            let has = |socket| flag(socket, libc::SOL_SOCKET, name) == Some(1);
+            has(one) && has(other)
+        })
 }
 
 fn as_int(record: &Record) -> i32 {
@@ -350,144 +426,5 @@ pub fn note_abort(socket: &Socket, fd: c_int, aborts: bool) {
         } else {
             flags.fetch_and(!side_flags::ABORTS, Ordering::AcqRel);
         }
-    }
-}
-
-/// `getsockopt` of a fresh or virtual socket.
-///
-/// # Errors
-/// What TCP would say.
-///
-/// # Safety
-/// `value` points at `*length` writable bytes.
-pub unsafe fn get(
-    socket: &Socket,
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    length: *mut socklen_t,
-) -> Result<(), c_int> {
-    let mut buffer = [0u8; 512];
-    // SAFETY: the caller's pointer.
-    let room = unsafe { user::read(length)? };
-    let room = usize::try_from(room.cast_signed()).map_err(|_| libc::EINVAL)?;
-    let room = room.min(buffer.len());
-    let known = match flag(socket, level, name) {
-        None if socket.has(status::HANDED) => answer_handed(fd, level, name),
-        None if socket.word.kind() == Kind::Virtual => answer_virtual(socket, fd, level, name),
-        known => known,
-    };
-    let size = if level == libc::SOL_SOCKET && name == libc::SO_COOKIE {
-        let cookie = sys::cookie(fd)?;
-        buffer[..8].copy_from_slice(&cookie.to_ne_bytes());
-        if room < 8 {
-            return Err(libc::EINVAL);
-        }
-        8
-    } else if let Some(number) = known {
-        buffer[..4].copy_from_slice(&number.to_ne_bytes());
-        4.min(room)
-    } else {
-        let got = with_scratch(socket, |scratch| {
-            get_raw(scratch, level, name, &mut buffer[..room])
-        })?;
-        got?
-    };
-    if (socket.word.kind() == Kind::Virtual || socket.has(status::HANDED))
-        && level == libc::IPPROTO_TCP
-        && name == libc::TCP_INFO
-        && size > 0
-    {
-        // TCP_ESTABLISHED, or CLOSE_WAIT once the other has ended.
-        describe_connection(&mut buffer);
-        buffer[0] = state(socket, fd);
-    }
-    // SAFETY: the caller's buffer has room for `size` bytes.
-    unsafe {
-        user::put(value.cast(), buffer.as_ptr(), size)?;
-        user::write(length, socklen_t::try_from(size).unwrap_or(0))
-    }
-}
-
-/// What loopback TCP would say of its segments.
-const MAXIMUM_SEGMENT: i32 = 65483;
-
-/// The fields of `tcp_info` that a program may look at, as a loopback connection has them.
-fn describe_connection(info: &mut [u8; 512]) {
-    let mut put = |offset: usize, value: u32| {
-        info[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
-    };
-    let segment = MAXIMUM_SEGMENT.cast_unsigned();
-    put(8, 201_000); // rto, microseconds
-    put(16, segment); // snd_mss
-    put(20, segment); // rcv_mss
-    put(60, 65535); // pmtu
-    put(68, 20); // rtt, microseconds
-    put(72, 10); // rttvar
-    put(80, 10); // snd_cwnd
-    put(84, segment); // advmss
-}
-
-fn state(socket: &Socket, fd: c_int) -> u8 {
-    if socket.has(status::HANDED) {
-        return 1;
-    }
-    let Some(lane) = Lane::of(*socket, fd) else {
-        return 7;
-    };
-    if lane.is_connecting() {
-        // TCP_SYN_SENT.
-        return 2;
-    }
-    let ended = lane.peer_flags() & side_flags::FIN != 0;
-    if socket.has(status::RESET | status::PEER_GONE) || lane.peer_flags() & side_flags::RESET != 0 {
-        return 7;
-    }
-    match (socket.has(status::SHUT_WRITE), ended) {
-        (false, false) => 1,
-        (true, false) => 5,
-        (false, true) => 8,
-        (true, true) => 7,
-    }
-}
-
-/// What the local socket knows itself.
-fn answer_handed(fd: c_int, level: c_int, name: c_int) -> Option<i32> {
-    match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_ERROR) => sys::option(fd, level, name).ok(),
-        (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => Some(sys::processor()),
-        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
-        _ => None,
-    }
-}
-
-fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Option<i32> {
-    match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_ERROR) => Some(take_error(socket, fd)),
-        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
-        // What comes is brought by whoever asks for it.
-        (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => Some(sys::processor()),
-        _ => None,
-    }
-}
-
-/// `SO_ERROR`: the pending error, once.
-pub fn take_error(socket: &Socket, fd: c_int) -> i32 {
-    let lane = Lane::of(*socket, fd);
-    if lane.as_ref().is_none_or(|lane| !lane.is_connecting()) {
-        socket.unmark(status::CONNECTING);
-    }
-    let pending = socket.entry.error.swap(0, Ordering::AcqRel);
-    if pending != 0 {
-        return pending;
-    }
-    let reset = lane
-        .as_ref()
-        .is_some_and(|lane| lane.peer_flags() & side_flags::RESET != 0)
-        && socket.mark(status::RESET) == 0;
-    match lane {
-        Some(lane) if reset => lane.reset_error(),
-        _ => 0,
     }
 }

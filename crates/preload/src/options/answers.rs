@@ -1,0 +1,174 @@
+//! What options of a socket are answered with: what is recorded, what the connection says, what TCP would say of the rest.
+
+use core::sync::atomic::Ordering;
+
+use libc::{c_int, c_void, socklen_t};
+use netchannel_abi::link::side_flags;
+
+use super::{flag, get_raw, with_scratch};
+use crate::lane::Lane;
+use crate::socket::{Socket, status};
+use crate::table::Kind;
+use crate::{names, sys, user};
+
+/// `getsockopt` of a fresh or virtual socket.
+///
+/// # Errors
+/// What TCP would say.
+///
+/// # Safety
+/// `value` points at `*length` writable bytes.
+pub unsafe fn get(
+    socket: &Socket,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut socklen_t,
+) -> Result<(), c_int> {
+    let mut buffer = [0u8; 512];
+    // SAFETY: the caller's pointer.
+    let room = unsafe { user::read(length)? };
+    let asked = usize::try_from(room.cast_signed()).map_err(|_| libc::EINVAL)?;
+    let room = asked.min(buffer.len());
+    let known = match flag(socket, level, name) {
+        None if socket.has(status::HANDED) => answer_handed(fd, level, name),
+        None if socket.word.kind() == Kind::Virtual => answer_virtual(socket, fd, level, name),
+        known => known,
+    };
+    let size = if level == libc::SOL_SOCKET && name == libc::SO_COOKIE {
+        let cookie = sys::cookie(fd)?;
+        buffer[..8].copy_from_slice(&cookie.to_ne_bytes());
+        if room < 8 {
+            return Err(libc::EINVAL);
+        }
+        8
+    } else if let Some(number) = known {
+        buffer[..4].copy_from_slice(&number.to_ne_bytes());
+        4.min(room)
+    } else if level == libc::SOL_SOCKET && name == libc::SO_PEERNAME && is_connected(socket) {
+        let (name, size) = names::as_name(&socket.entry.peer.load());
+        if asked > size {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: the structure is longer than `size`, the buffer than any name.
+        unsafe { user::put(buffer.as_mut_ptr(), (&raw const name).cast(), size)? };
+        asked
+    } else {
+        let got = with_scratch(socket, |scratch| {
+            get_raw(scratch, level, name, &mut buffer[..room])
+        })?;
+        got?
+    };
+    if is_connected(socket) && level == libc::IPPROTO_TCP && name == libc::TCP_INFO && size > 0 {
+        describe_connection(&mut buffer);
+        buffer[0] = state(socket, fd);
+    }
+    // SAFETY: the caller's buffer has room for `size` bytes.
+    unsafe {
+        user::put(value.cast(), buffer.as_ptr(), size)?;
+        user::write(length, socklen_t::try_from(size).unwrap_or(0))
+    }
+}
+
+fn is_connected(socket: &Socket) -> bool {
+    socket.word.kind() == Kind::Virtual || socket.has(status::HANDED)
+}
+
+/// What loopback TCP would say of its segments.
+const MAXIMUM_SEGMENT: i32 = 65483;
+
+/// The fields of `tcp_info` that a program may look at, as a loopback connection has them.
+fn describe_connection(info: &mut [u8; 512]) {
+    let mut put = |offset: usize, value: u32| {
+        info[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
+    };
+    let segment = MAXIMUM_SEGMENT.cast_unsigned();
+    put(8, 201_000); // rto, microseconds
+    put(16, segment); // snd_mss
+    put(20, segment); // rcv_mss
+    put(60, 65535); // pmtu
+    put(68, 20); // rtt, microseconds
+    put(72, 10); // rttvar
+    put(80, 10); // snd_cwnd
+    put(84, segment); // advmss
+}
+
+/// `TCP_ESTABLISHED`.
+pub(super) const ESTABLISHED: u8 = 1;
+
+/// The state TCP would call it.
+pub(super) fn state(socket: &Socket, fd: c_int) -> u8 {
+    if socket.has(status::HANDED) {
+        return ESTABLISHED;
+    }
+    let Some(lane) = Lane::of(*socket, fd) else {
+        return 7;
+    };
+    if lane.is_connecting() {
+        // TCP_SYN_SENT.
+        return 2;
+    }
+    let ended = lane.peer_flags() & side_flags::FIN != 0;
+    if socket.has(status::RESET | status::PEER_GONE) || lane.peer_flags() & side_flags::RESET != 0 {
+        return 7;
+    }
+    match (socket.has(status::SHUT_WRITE), ended) {
+        (false, false) => ESTABLISHED,
+        (true, false) => 5,
+        (false, true) => 8,
+        (true, true) => 7,
+    }
+}
+
+/// What the local socket knows itself.
+fn answer_handed(fd: c_int, level: c_int, name: c_int) -> Option<i32> {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_ERROR) => sys::option(fd, level, name).ok(),
+        (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => Some(sys::processor()),
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
+        _ => None,
+    }
+}
+
+fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Option<i32> {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_ERROR) => Some(take_error(socket, fd)),
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
+        // What comes is brought by whoever asks for it.
+        (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => Some(sys::processor()),
+        (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU) => {
+            let ask = |towards| sys::option(towards, level, name).ok();
+            names::towards(&socket.entry.peer.load(), ask).flatten()
+        }
+        _ => None,
+    }
+}
+
+/// `SO_ERROR`: the pending error, once.
+fn take_error(socket: &Socket, fd: c_int) -> i32 {
+    let lane = Lane::of(*socket, fd);
+    if let Some(lane) = &lane {
+        // Notes how far a connect has come.
+        lane.is_connecting();
+    }
+    let pending = socket.entry.error.swap(0, Ordering::AcqRel);
+    if pending != 0 {
+        return pending;
+    }
+    let Some(lane) = lane else { return 0 };
+    let error = if lane.peer_flags() & side_flags::RESET != 0 {
+        lane.reset_error()
+    } else if socket.has(status::WRITE_MET_CLOSED) {
+        libc::EPIPE
+    } else if socket.has(status::PEER_GONE) && lane.ended_by_reset() {
+        libc::ECONNRESET
+    } else {
+        return 0;
+    };
+    if socket.mark(status::RESET) == 0 {
+        error
+    } else {
+        0
+    }
+}

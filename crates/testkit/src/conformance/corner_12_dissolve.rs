@@ -1,0 +1,213 @@
+//! Corner 12, `connect` to nowhere (`AF_UNSPEC`): the connection goes, the socket stays and can be connected anew.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno, HUP, IN, RDHUP};
+
+use crate::helpers::send_and_wait;
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_12_dissolve_resets_the_peer,
+        corner_12_dissolve_and_connect_again,
+        corner_12_dissolve_of_an_accepted_socket,
+        corner_12_dissolve_what_had_ended,
+        corner_12_dissolve_keeps_a_bound_address,
+        corner_12_dissolve_by_every_number,
+        corner_12_dissolve_wakes_a_reader,
+        corner_12_dissolve_in_an_event_loop,
+        corner_12_dissolve_of_a_listener,
+        corner_12_dissolve_of_what_is_not_connected,
+        corner_12_dissolve_many_times,
+    ];
+}
+
+const ALL: libc::c_short = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+const NOT: Errno = Errno(libc::ENOTCONN);
+const RESET: Errno = Errno(libc::ECONNRESET);
+
+fn nowhere(socket: Descriptor) -> sys::Outcome<()> {
+    sys::connect_raw(socket, &sys::RawAddress::empty())
+}
+
+/// Dissolves, and asks for the error that Linux leaves in some states.
+fn dissolve(socket: Descriptor) {
+    assert_eq!(nowhere(socket), Ok(()));
+    let _ = socket_error(socket);
+    assert_eq!(sys::getpeername(socket), Err(NOT));
+    let received = sys::recv(socket, &mut [0_u8; 8], libc::MSG_DONTWAIT);
+    assert_eq!(received, Err(NOT), "nothing is left of it");
+    let hung = libc::POLLOUT | libc::POLLHUP;
+    assert_eq!(poll_one(socket, ALL, 0), hung);
+}
+
+/// Connects to a new listener and talks.
+fn again(family: Family, socket: Descriptor) -> Descriptor {
+    let (listening, address) = listener(family);
+    assert_eq!(sys::connect(socket, address), Ok(()));
+    let server = sys::accept(listening).unwrap();
+    sys::close(listening).unwrap();
+    expect_alive(socket, server);
+    server
+}
+
+fn corner_12_dissolve_resets_the_peer(family: Family) {
+    let (client, server) = pair(family);
+    send_and_wait(client, server, b"read");
+    dissolve(client);
+    await_exactly(server, ALL, ALL | libc::POLLERR | libc::POLLHUP);
+    expect_bytes(server, b"read");
+    assert_eq!(sys::recv(server, &mut [0_u8; 8], 0), Err(RESET));
+    assert_eq!(sys::recv(server, &mut [0_u8; 8], 0), Ok(0));
+    assert_eq!(sys::getpeername(server), Err(NOT));
+}
+
+fn corner_12_dissolve_and_connect_again(family: Family) {
+    let (client, server) = pair(family);
+    send_and_wait(server, client, b"never read");
+    set_int(client, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+    dissolve(client);
+    again(family, client);
+    let option = sys::option_int(client, libc::IPPROTO_TCP, libc::TCP_NODELAY);
+    assert_eq!(option, Ok(1));
+    dissolve(client);
+    set_nonblocking(client);
+    let (_listening, address) = listener(family);
+    let connected = sys::connect(client, address);
+    assert!(matches!(connected, Ok(()) | Err(Errno(libc::EINPROGRESS))));
+    await_events(client, libc::POLLOUT);
+    assert_eq!(socket_error(client), Errno(0));
+}
+
+fn corner_12_dissolve_of_an_accepted_socket(family: Family) {
+    let (client, server) = pair(family);
+    dissolve(server);
+    await_exactly(client, ALL, ALL | libc::POLLERR | libc::POLLHUP);
+    assert_eq!(socket_error(client), RESET);
+    again(family, server);
+}
+
+fn corner_12_dissolve_what_had_ended(family: Family) {
+    let (client, server) = pair(family);
+    sys::close(server).unwrap();
+    await_exactly(client, ALL, ALL);
+    dissolve(client);
+    let server = again(family, client);
+    sys::shutdown(client, libc::SHUT_RDWR).unwrap();
+    expect_end(server);
+    sys::shutdown(server, libc::SHUT_WR).unwrap();
+    await_exactly(client, ALL, ALL | libc::POLLHUP);
+    dissolve(client);
+    again(family, client);
+    let (client, server) = pair(family);
+    close_with_reset(server);
+    await_events(client, libc::POLLERR);
+    dissolve(client);
+    again(family, client);
+}
+
+fn corner_12_dissolve_keeps_a_bound_address(family: Family) {
+    let bound = || {
+        let socket = tcp(family);
+        set_int(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+        socket
+    };
+    let first = bound();
+    sys::bind(first, family.loopback(0)).unwrap();
+    let address = sys::getsockname(first).unwrap();
+    sys::close(first).unwrap();
+    let client = bound();
+    sys::bind(client, address).unwrap();
+    for _ in 0..3 {
+        let server = again(family, client);
+        assert_eq!(sys::getpeername(server), Ok(address));
+        dissolve(client);
+        assert_eq!(sys::getsockname(client), Ok(address));
+        await_events(server, libc::POLLERR);
+    }
+}
+
+fn corner_12_dissolve_by_every_number(family: Family) {
+    let (client, _server) = pair(family);
+    let other = sys::dup(client).unwrap();
+    dissolve(client);
+    assert_eq!(sys::getpeername(other), Err(NOT));
+    let server = again(family, other);
+    assert!(sys::getpeername(client).is_ok());
+    expect_alive(client, server);
+    sys::close(other).unwrap();
+    expect_alive(client, server);
+    sys::close(client).unwrap();
+    expect_end(server);
+}
+
+fn corner_12_dissolve_wakes_a_reader(family: Family) {
+    let (client, _server) = pair(family);
+    let (thread, task) = start_thread(move || sys::recv(client, &mut [0_u8; 8], 0));
+    await_asleep(task);
+    assert_eq!(nowhere(client), Ok(()));
+    assert_eq!(join_thread(thread), Err(Errno(libc::EPIPE)));
+    let _ = socket_error(client);
+    again(family, client);
+}
+
+fn corner_12_dissolve_in_an_event_loop(family: Family) {
+    let (client, _server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN | RDHUP, 7).unwrap();
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+    dissolve(client);
+    let told = |events| [sys::Told { data: 7, events }];
+    assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap(), told(HUP));
+    let server = again(family, client);
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+    send_all(server, b"x");
+    assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap(), told(IN));
+    sys::epoll_control(set, libc::EPOLL_CTL_DEL, client, 0, 0).unwrap();
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+}
+
+fn corner_12_dissolve_of_a_listener(family: Family) {
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    assert_eq!(nowhere(listening), Ok(()));
+    await_events(client, libc::POLLERR);
+    assert_eq!(socket_error(client), RESET);
+    let refused = sys::connect(tcp(family), address);
+    assert_eq!(refused, Err(Errno(libc::ECONNREFUSED)));
+    assert_eq!(sys::accept(listening), Err(Errno(libc::EINVAL)));
+    sys::listen(listening, 8).unwrap();
+    let client = connect_to(sys::getsockname(listening).unwrap());
+    let server = sys::accept(listening).unwrap();
+    expect_alive(client, server);
+}
+
+fn corner_12_dissolve_of_what_is_not_connected(family: Family) {
+    let socket = tcp(family);
+    assert_eq!(nowhere(socket), Ok(()));
+    assert_eq!(nowhere(socket), Ok(()));
+    let mut short = sys::RawAddress::empty();
+    short.length = 2;
+    assert_eq!(sys::connect_raw(socket, &short), Ok(()));
+    short.length = 1;
+    assert_eq!(
+        sys::connect_raw(socket, &short),
+        Err(Errno(libc::EINVAL)),
+        "no family"
+    );
+    again(family, socket);
+}
+
+fn corner_12_dissolve_many_times(family: Family) {
+    let (listening, address) = listener(family);
+    let client = tcp(family);
+    for _ in 0..500 {
+        assert_eq!(sys::connect(client, address), Ok(()));
+        let server = sys::accept(listening).unwrap();
+        send_all(client, b"x");
+        expect_bytes(server, b"x");
+        assert_eq!(nowhere(client), Ok(()));
+        let _ = socket_error(client);
+        sys::close(server).unwrap();
+    }
+}

@@ -1,0 +1,197 @@
+//! Corner 14, `sendfile` and `splice` with what they can not move, or not now.
+
+use std::time::{Duration, Instant};
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::helpers::{file_of, send_and_wait};
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_14_splicing_sendfile_from_what_is_no_file,
+        corner_14_splicing_sendfile_lengths,
+        corner_14_splicing_sendfile_of_endless_zeros,
+        corner_14_splicing_with_what_is_no_pipe,
+        corner_14_splicing_at_a_position,
+        corner_14_splicing_the_wrong_way,
+        corner_14_splicing_waits_for_the_socket,
+        corner_14_splicing_leaves_what_can_not_go,
+    ];
+}
+
+const INVALID: Errno = Errno(libc::EINVAL);
+const BAD: Errno = Errno(libc::EBADF);
+const SEEK: Errno = Errno(libc::ESPIPE);
+const LATER: Errno = Errno(libc::EAGAIN);
+
+fn open(path: &std::ffi::CStr, flags: libc::c_int) -> Descriptor {
+    // SAFETY: the path is terminated.
+    let opened = unsafe { libc::open(path.as_ptr(), flags) };
+    assert!(opened >= 0, "open: {:?}", sys::last_errno());
+    opened
+}
+
+fn corner_14_splicing_sendfile_from_what_is_no_file(family: Family) {
+    let (client, server) = pair(family);
+    let [reader, writer] = sys::pipe(0).unwrap();
+    sys::write(writer, b"piped").unwrap();
+    let folder = open(c"/tmp", libc::O_RDONLY);
+    let named = open(c"/tmp", libc::O_PATH);
+    let nothing = open(c"/dev/null", libc::O_RDONLY);
+    let counter = sys::eventfd(3, 0).unwrap();
+    for (from, plain, positioned) in [
+        (reader, INVALID, SEEK),
+        (server, INVALID, SEEK),
+        (client, INVALID, SEEK),
+        (counter, INVALID, SEEK),
+        (folder, INVALID, INVALID),
+        (nothing, INVALID, INVALID),
+        (named, BAD, BAD),
+        (writer, BAD, BAD),
+        (-1, BAD, BAD),
+    ] {
+        assert_eq!(sys::sendfile(client, from, None, 5), Err(plain), "{from}");
+        let mut offset = 0;
+        let sent = sys::sendfile(client, from, Some(&mut offset), 5);
+        assert_eq!((sent, offset), (Err(positioned), 0), "{from}");
+    }
+    expect_quiet(server, libc::POLLIN);
+    let mut bytes = [0_u8; 5];
+    assert_eq!(sys::read(reader, &mut bytes), Ok(5));
+    expect_alive(client, server);
+}
+
+fn corner_14_splicing_sendfile_lengths(family: Family) {
+    let (client, server) = pair(family);
+    let file = file_of(b"0123456789");
+    let most = usize::try_from(i64::MAX).unwrap();
+    for (at, length, expected) in [
+        (0, usize::MAX, Err(INVALID)),
+        (-1, 5, Err(INVALID)),
+        (i64::MAX, 5, Err(INVALID)),
+        (0, 0, Ok(0)),
+        (10, 5, Ok(0)),
+        (100, 5, Ok(0)),
+        (4, 3, Ok(3)),
+        (4, most - 4, Ok(6)),
+    ] {
+        let mut offset = at;
+        let sent = sys::sendfile(client, file, Some(&mut offset), length);
+        assert_eq!(sent, expected, "{length} at {at}");
+        let moved = i64::try_from(sent.unwrap_or(0)).unwrap();
+        assert_eq!(offset, at.saturating_add(moved));
+    }
+    expect_bytes(server, b"456456789");
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    assert_eq!(sys::sendfile(client, file, None, 0), Ok(0));
+}
+
+fn corner_14_splicing_sendfile_of_endless_zeros(family: Family) {
+    let (client, server) = pair(family);
+    let zeros = open(c"/dev/zero", libc::O_RDONLY);
+    let mut offset = 0;
+    let sent = sys::sendfile(client, zeros, Some(&mut offset), 1000);
+    assert_eq!((sent, offset), (Ok(1000), 0));
+    assert_eq!(sys::sendfile(client, zeros, None, 1000), Ok(1000));
+    expect_bytes(server, &[0_u8; 2000]);
+}
+
+fn corner_14_splicing_with_what_is_no_pipe(family: Family) {
+    let (client, server) = pair(family);
+    let file = file_of(b"file");
+    for other in [client, server, file] {
+        assert_eq!(sys::splice(other, client, 5, 0), Err(INVALID));
+        assert_eq!(sys::splice(client, other, 5, 0), Err(INVALID));
+    }
+    assert_eq!(sys::splice(-1, client, 5, 0), Err(BAD));
+    assert_eq!(sys::splice(client, -1, 5, 0), Err(BAD));
+    assert_eq!(sys::splice(client, -1, 0, 0), Ok(0));
+    expect_alive(client, server);
+}
+
+fn corner_14_splicing_at_a_position(family: Family) {
+    let (client, server) = pair(family);
+    let [reader, writer] = sys::pipe(0).unwrap();
+    sys::write(writer, b"piped").unwrap();
+    send_and_wait(server, client, b"sent");
+    let at = |from, to, [of_from, of_to]: [bool; 2]| {
+        let (mut one, mut other) = (0_i64, 0_i64);
+        let pointer = |place: &mut i64, on| if on { place } else { std::ptr::null_mut() };
+        let [one, other] = [pointer(&mut one, of_from), pointer(&mut other, of_to)];
+        // SAFETY: null or a local.
+        let moved = unsafe { libc::splice(from, one, to, other, 5, 0) };
+        if moved < 0 {
+            Err(sys::last_errno())
+        } else {
+            Ok(moved)
+        }
+    };
+    assert_eq!(at(reader, client, [true, false]), Err(SEEK));
+    assert_eq!(at(reader, client, [false, true]), Err(INVALID));
+    assert_eq!(at(client, writer, [true, false]), Err(INVALID));
+    assert_eq!(at(client, writer, [false, true]), Err(SEEK));
+    assert_eq!(at(reader, client, [false, false]), Ok(5));
+    expect_bytes(server, b"piped");
+    expect_bytes(client, b"sent");
+}
+
+fn corner_14_splicing_the_wrong_way(family: Family) {
+    let (client, server) = pair(family);
+    let [reader, writer] = sys::pipe(0).unwrap();
+    assert_eq!(sys::splice(writer, client, 5, 0), Err(BAD));
+    assert_eq!(sys::splice(client, reader, 5, 0), Err(BAD));
+    assert_eq!(sys::splice(reader, client, 5, 0x100), Err(INVALID));
+    assert_eq!(sys::splice(client, writer, usize::MAX, 0), Err(INVALID));
+    expect_alive(client, server);
+}
+
+fn corner_14_splicing_waits_for_the_socket(family: Family) {
+    let (client, server) = small_pair(family);
+    let [reader, writer] = sys::pipe(0).unwrap();
+    let limit = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 100_000,
+    };
+    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        sys::set_option(client, libc::SOL_SOCKET, name, limit).unwrap();
+    }
+    let now = libc::SPLICE_F_NONBLOCK;
+    let long = |call: &dyn Fn() -> sys::Outcome<usize>| {
+        let start = Instant::now();
+        let told = call();
+        (told, start.elapsed() > Duration::from_millis(80))
+    };
+    // The flag speaks of the pipe. A socket that blocks is waited for.
+    assert_eq!(sys::splice(reader, client, 5, now), Err(LATER));
+    let empty = || sys::splice(client, writer, 5, now);
+    assert_eq!(long(&empty), (Err(LATER), true));
+    let _ = fill(client);
+    set_blocking(client);
+    sys::write(writer, b"x").unwrap();
+    let full = || sys::splice(reader, client, 1, now);
+    assert_eq!(long(&full), (Err(LATER), true));
+    set_nonblocking(client);
+    assert_eq!(sys::splice(reader, client, 1, 0), Err(LATER));
+    assert_eq!(sys::splice(client, writer, 1, 0), Err(LATER));
+    assert!(sys::recv(server, &mut [0_u8; 64], 0).is_ok());
+}
+
+fn corner_14_splicing_leaves_what_can_not_go(family: Family) {
+    let (client, server) = pair(family);
+    sys::ignore_signal(libc::SIGPIPE).unwrap();
+    let [reader, writer] = sys::pipe(0).unwrap();
+    sys::write(writer, b"piped").unwrap();
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    let broken = Errno(libc::EPIPE);
+    assert_eq!(sys::splice(reader, client, 5, 0), Err(broken));
+    let mut bytes = [0_u8; 5];
+    assert_eq!(sys::read(reader, &mut bytes), Ok(5));
+    assert_eq!(&bytes, b"piped");
+    // Nor does the socket lose what the pipe can not take.
+    send_and_wait(server, client, b"sent");
+    sys::close(reader).unwrap();
+    assert_eq!(sys::splice(client, writer, 4, 0), Err(broken));
+    expect_bytes(client, b"sent");
+}
