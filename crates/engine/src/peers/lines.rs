@@ -291,7 +291,16 @@ impl Peers {
             let wanted = peer.wanted.get_mut(line.class);
             *wanted = (*wanted).min(line.number.max(least));
         }
-        self.free(number, &line, now, reason.text());
+        if reason.code() != GoAwayReason::Ending.code() {
+            return self.free(number, &line, now, reason.text());
+        }
+        // Its programs' connections end with it. Those of this host's are told now, not when it is back or is given up.
+        self.end_start(number, now);
+        if let Some(peer) = self.peers.get_mut(&number) {
+            tracing::info!("peer {} is down: {}", peer.name, reason.text());
+            reason.text().clone_into(&mut peer.trouble);
+            peer.since = Some(now);
+        }
     }
 
     /// A channel takes nothing any more: its seat is free.

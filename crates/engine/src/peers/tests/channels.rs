@@ -153,9 +153,11 @@ fn a_daemon_that_ends_says_so() {
     come_up(&mut a, &mut b);
     let now = Instant::now();
     b.peers.end(now);
-    until(&mut [&mut a, &mut b], "all was said", |hosts| {
-        let ending = |event: &&Event| matches!(event, Event::GoAway(_, GoAwayReason::Ending));
-        hosts[0].events.iter().filter(ending).count() == 3
+    until(&mut [&mut a, &mut b], "it is over", |hosts| {
+        let ending = |event: &Event| matches!(event, Event::GoAway(_, GoAwayReason::Ending));
+        let ended = |event: &Event| matches!(event, Event::Ended(_));
+        let events = &hosts[0].events;
+        events.iter().any(ending) && events.iter().any(ended)
     });
     let broken = |event: &Event| matches!(event, Event::Lost(_, Loss::Broken(_)));
     assert!(!a.events.iter().any(broken), "{:?}", a.events);

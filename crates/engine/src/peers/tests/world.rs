@@ -280,7 +280,7 @@ impl Host {
                 Step::Data { .. } => {}
                 Step::Frame { frame, .. } => match frame {
                     Frame::GoAway(reason) => {
-                        working.part(reason);
+                        working.part(GoAwayReason::Retired);
                         let _ = working.flush();
                         self.events.push(Event::GoAway(id, reason));
                         self.peers.on_goaway(id, reason, now);
