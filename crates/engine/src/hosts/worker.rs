@@ -459,15 +459,19 @@ impl Worker {
         {
             self.tell_others(|| Letter::Look(link));
         }
-        let Some(remote) = self.seats.of_slot(key, slot).map(Arc::clone) else {
-            if let (true, Some(link)) = (end, self.cells.link(key)) {
+        // The anchor of a lane that another worker has just closed lies in the pool again.
+        let drop_pooled = |worker: &Self| {
+            if let (true, Some(link)) = (end, worker.cells.link(key)) {
                 link.drop_anchor(slot);
             }
-            return;
+        };
+        let Some(remote) = self.seats.of_slot(key, slot).map(Arc::clone) else {
+            return drop_pooled(self);
         };
         let mut state = remote.lock();
-        if let Some(lane) = &mut state.lane {
-            lane.on_token(end);
+        match &mut state.lane {
+            Some(lane) => lane.on_token(end),
+            None => drop_pooled(self),
         }
         state.look(self.now);
         drop(state);

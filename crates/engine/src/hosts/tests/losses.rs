@@ -121,3 +121,22 @@ fn a_peer_that_begins_anew_resets_its_sockets() {
     server.close(false);
     world.wait(|world| (world.connections() == 0).then_some(()));
 }
+
+#[test]
+fn who_is_out_of_reach_is_no_one_who_resets() {
+    let mut world = World::new(&[L]);
+    let (client, server) = world.connect();
+    for which in 0..2 {
+        world.hosts[which].tell(Command::Fail {
+            peer: Arc::clone(&world.peers[which]),
+            reason: netchannel_vns::Reason::Unreachable,
+            ends: false,
+        });
+    }
+    for lane in [client, server] {
+        world.wait(|_| (lane.peer_flags() & side_flags::RESET != 0).then_some(()));
+        let (_, daemon) = lane.sides().unwrap();
+        let said = daemon.error.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(said, Errno::TIMEDOUT.raw_os_error().unsigned_abs());
+    }
+}
