@@ -168,6 +168,10 @@ impl Worker {
         let Some(Listed { peer, theirs, .. }) = meant.cloned() else {
             return refuse(lane, Errno::CONNREFUSED);
         };
+        if peer.is_down() {
+            // The kernel may reach it, and connections that are there wait for the next channel.
+            return refuse(lane, Errno::CONNREFUSED);
+        }
         if !front.admits(&peer, &opened.client, end.user()) {
             return refuse(lane, Errno::ADDRNOTAVAIL);
         }

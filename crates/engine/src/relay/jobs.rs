@@ -1,6 +1,7 @@
 //! New connections of a link: announced by the client over the queue, taken by the server, with
 //! doorbells and anchors over the channel.
 
+use super::ledger::release;
 use super::link::{LinkEnd, Loan, reset_side};
 use crate::packet::{self, Received};
 use netchannel_abi::address::Address;
@@ -229,7 +230,7 @@ impl LinkEnd {
         blocks
             .into_iter()
             .flatten()
-            .for_each(|block| state.arena.free(block));
+            .for_each(|block| state.arena.free(block, |bare| release(&self.region, bare)));
         drop(state);
         let ring = self.layout.small_ring(self.role(), index);
         reset_side(&slot.server, handle.generation, ring);

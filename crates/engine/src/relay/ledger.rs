@@ -6,6 +6,7 @@ use crate::packet;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role, SMALL_RING_LOG2, Slot, side_flags};
 use netchannel_abi::message::{Message, Operation};
+use netchannel_shm::Region;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -182,7 +183,11 @@ impl LinkEnd {
         let Some(lent) = lent else { return };
         lent.busy = false;
         let blocks = std::mem::take(&mut lent.blocks);
-        blocks.into_iter().flatten().for_each(|one| arena.free(one));
+        let release = |block| release(&self.region, block);
+        blocks
+            .into_iter()
+            .flatten()
+            .for_each(|one| arena.free(one, release));
         if flags & side_flags::ANCHOR_GONE != 0 && lent.anchor.take().is_some() {
             self.pooled.fetch_sub(1, Ordering::Relaxed);
         }
@@ -268,7 +273,8 @@ impl LinkEnd {
     /// Takes a block back that the program reads no longer.
     pub(super) fn release(&self, block: Geometry) {
         if block.log2 > SMALL_RING_LOG2 {
-            self.state().arena.free(block);
+            let release = |block| release(&self.region, block);
+            self.state().arena.free(block, release);
         }
     }
 
@@ -313,6 +319,12 @@ impl LinkEnd {
         drop(state);
         self.live.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// A free block of this end's arena keeps no memory.
+pub(super) fn release(region: &Region, block: Geometry) {
+    let offset = usize::try_from(block.offset).unwrap_or(usize::MAX);
+    region.release_pages(offset, usize::try_from(block.size()).unwrap_or(0));
 }
 
 fn lent(state: &mut State, index: u32) -> Result<&mut Lent, Errno> {

@@ -6,10 +6,10 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::{Geometry, side_flags, waiter as bits};
 use netchannel_abi::program::State;
 
-use super::turn_into;
+use super::{carried, turn_into};
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
-use crate::table::Kind;
+use crate::table::{self, Kind};
 use crate::{attach, epoll, limits, lock, options, ports, sys, wait};
 
 /// How far a connect has come.
@@ -24,9 +24,23 @@ pub enum Progress {
 }
 
 impl Lane {
-    /// How far the connect has come. Notes what the relay says.
+    /// How far the connect has come. Notes what the relay says. Where the kernel is to carry it on, it is under way.
     #[cold]
     pub fn progress(&self) -> Progress {
+        let progress = self.decided();
+        if progress != Progress::Failed || !self.socket.has(status::PENDING) {
+            return progress;
+        }
+        let error = self.refusal();
+        if carried::may_carry(&self.socket, error) && carried::note(self) {
+            return Progress::Waits;
+        }
+        self.fail_with(error);
+        Progress::Failed
+    }
+
+    /// What the relay has said.
+    pub(super) fn decided(&self) -> Progress {
         let socket = self.socket;
         if !socket.has(status::PENDING) {
             return if socket.has(status::REFUSED) {
@@ -40,26 +54,39 @@ impl Lane {
             socket.unmark(status::PENDING);
             return Progress::Connected;
         }
-        let refused = flags & side_flags::RESET != 0;
-        if !refused && !socket.has(status::PEER_GONE | status::FAULT) {
+        if flags & side_flags::RESET == 0 && !socket.has(status::PEER_GONE | status::FAULT) {
             return Progress::Waits;
         }
+        Progress::Failed
+    }
+
+    /// Why the relay refuses it. One that ends without a word has taken nothing up.
+    fn refusal(&self) -> i32 {
+        let refused = self.peer_flags() & side_flags::RESET != 0;
         let said = if refused { self.peer_error() } else { 0 };
-        let error = match i32::try_from(said) {
+        match i32::try_from(said) {
             Ok(error @ 1..=133) => error,
             _ => libc::ECONNREFUSED,
-        };
+        }
+    }
+
+    /// The connect fails.
+    pub(super) fn fail_with(&self, error: i32) {
         // The error stands before the mark that makes others look for it.
-        socket.entry.error.store(error, Ordering::Relaxed);
-        socket.mark(status::REFUSED | status::RESET);
-        socket.unmark(status::PENDING);
-        Progress::Failed
+        self.socket.entry.error.store(error, Ordering::Relaxed);
+        self.socket.mark(status::REFUSED | status::RESET);
+        self.socket.unmark(status::PENDING);
     }
 
     /// Whether the connect is still under way: then nothing can be read or written.
     #[inline]
     pub fn is_connecting(&self) -> bool {
         self.socket.has(status::PENDING) && self.progress() == Progress::Waits
+    }
+
+    /// The same for who waits in `connect`, and goes to the kernel himself.
+    fn is_undecided(&self) -> bool {
+        self.decided() == Progress::Waits
     }
 }
 
@@ -72,15 +99,20 @@ pub fn wait_connected(fd: i32, socket: &Socket) -> Result<(), i32> {
         return Err(libc::EBADF);
     };
     loop {
-        match lane.progress() {
+        match lane.decided() {
             Progress::Connected => {
                 socket.unmark(status::CONNECTING);
                 return Ok(());
             }
-            Progress::Failed => return Err(fail(fd, socket)),
+            Progress::Failed => {
+                if socket.has(status::PENDING) {
+                    lane.fail_with(lane.refusal());
+                }
+                return Err(fail(fd, socket));
+            }
             Progress::Waits => {}
         }
-        let slept = wait::sleep_on(&mut lane, bits::SPACE, |lane| !lane.is_connecting());
+        let slept = wait::sleep_on(&mut lane, bits::SPACE, |lane| !lane.is_undecided());
         if let Err(error) = slept {
             // It goes on without the caller.
             socket.mark(status::CONNECTING);
@@ -93,7 +125,7 @@ pub fn wait_connected(fd: i32, socket: &Socket) -> Result<(), i32> {
     }
 }
 
-/// `connect` of a socket whose connect was begun before.
+/// `connect` of a socket whose connect was begun before, and that the kernel does not carry on.
 ///
 /// # Errors
 /// As `connect`.
@@ -144,13 +176,19 @@ fn fail(fd: i32, socket: &Socket) -> i32 {
 
 /// Puts a kernel socket that is not connected in the place of one whose connect failed.
 fn disconnect(fd: i32, socket: &Socket) -> Result<(), i32> {
-    let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
-    let entry = socket.entry;
+    let made = make_kernel(socket)?;
+    become_kernel(fd, socket, made).map(drop)
+}
+
+/// A kernel socket with all that the program has set on a virtual one, or the one that it bound before.
+pub(super) fn make_kernel(socket: &Socket) -> Result<i32, i32> {
+    // The anchor is not used again, and the socket may need its number.
+    socket.drop_spare();
     let bound = socket.local.reserve.load(Ordering::Relaxed);
     let made = if bound > 0 {
-        sys::duplicate(bound - 1, 0, true)?
+        limits::make(|| sys::duplicate(bound - 1, 0, true))?
     } else {
-        let six = entry.local.load().family == netchannel_abi::address::INET6;
+        let six = socket.entry.local.load().family == netchannel_abi::address::INET6;
         let family = if six { libc::AF_INET6 } else { libc::AF_INET };
         let made = limits::make(|| sys::socket(family, libc::SOCK_STREAM, 0))?;
         options::replay(socket, made);
@@ -162,22 +200,46 @@ fn disconnect(fd: i32, socket: &Socket) -> Result<(), i32> {
         0
     };
     let _ = sys::fcntl(made, libc::F_SETFL, sys::int(nonblocking));
-    let close_on_exec = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
+    Ok(made)
+}
+
+/// Puts `made`, which is consumed, under the numbers of a virtual socket that came to nothing.
+pub(super) fn become_kernel(fd: i32, socket: &Socket, made: i32) -> Result<Socket, i32> {
+    let Some(lane) = Lane::of(*socket, fd) else {
+        sys::close(made);
+        return Err(libc::EBADF);
+    };
+    let entry = socket.entry;
+    let mut others = Vec::new();
+    if socket.local.descriptors.load(Ordering::Acquire) > 1 {
+        table::for_each(|other, word| {
+            if word == socket.word && other != fd {
+                others.push(other);
+            }
+        });
+    }
     lock::acquire(&entry.transmit.lock);
     lock::acquire(&entry.receive.lock);
-    // The anchor is not used again; closed by all it leaves the sets.
+    // Closed by all, the anchor leaves the sets.
     socket.drop_spare();
-    epoll::before_replace(fd, socket);
-    let replaced = sys::replace(made, fd, close_on_exec);
-    sys::close(made);
-    if replaced.is_ok() {
-        let was_bound = bound > 0;
+    let put = |fd| {
+        epoll::before_replace(fd, socket);
+        let close_on_exec = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
+        sys::replace(made, fd, close_on_exec)
+    };
+    let replaced = put(fd).map(|_| {
+        // As the first one can be replaced, the others can: no number is needed.
+        others.iter().for_each(|other| {
+            let _ = put(*other);
+        });
+        let bound = socket.local.reserve.load(Ordering::Relaxed);
         let port = entry.local.load().port;
         let rings = [&entry.transmit.geometry, &entry.transmit.former_geometry]
             .map(|word| Geometry::from_word(word.load(Ordering::Relaxed)));
         let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
         // While the slot is this connection's: the sets let go of it.
         epoll::replaced(fd, &turned);
+        others.iter().for_each(|fd| epoll::replaced(*fd, &turned));
         let own = lane.own();
         own.waiter.store(0, Ordering::Release);
         let flags = side_flags::FIN | side_flags::CLOSED;
@@ -185,7 +247,7 @@ fn disconnect(fd: i32, socket: &Socket) -> Result<(), i32> {
         let handle = lane.handle();
         lane.link.finish(lane.slot(), handle, flags, None, rings);
         lane.link.used_less();
-        if was_bound {
+        if bound > 0 {
             socket.local.reserve.store(0, Ordering::Relaxed);
             attach::drop_kept(bound - 1);
             turned.mark(status::BOUND);
@@ -193,8 +255,10 @@ fn disconnect(fd: i32, socket: &Socket) -> Result<(), i32> {
             ports::give(port, entry.process.load(Ordering::Relaxed));
         }
         turned.renew();
-    }
+        turned
+    });
+    sys::close(made);
     lock::release(&entry.transmit.lock);
     lock::release(&entry.receive.lock);
-    replaced.map(|_| ())
+    replaced
 }

@@ -240,6 +240,7 @@ impl Host {
                     working.unsent.extend(bytes);
                 }
             }
+            Output::Down(_) => {}
             Output::Unreachable(start) => self.events.push(Event::Unreachable(start)),
             Output::Ended(start) => {
                 self.events.push(Event::Ended(start));
