@@ -13,7 +13,7 @@ mod shown;
 
 use self::settings::{agreed, prefixes, settings};
 use crate::core::{Asker, CoreEngine, ListenerNews};
-use crate::hosts::{Command, Hosts, Listed, Lost, Peer, Report, Rules};
+use crate::hosts::{Command, Failing, Hosts, Listed, Lost, Peer, Report, Rules};
 use crate::peers::{Listings, Loss, Output, PeerView, Peers, PeersError, Prefix, StartId};
 use crate::scaling::{Scaled, Scaling};
 use netchannel_abi::address::Address;
@@ -251,6 +251,7 @@ impl Outside {
                     peer: self.prefixes.get(&*peer).cloned().unwrap_or_default(),
                     own: self.own.clone(),
                     connect: self.connect_timeout(),
+                    has_others: self.has_others(&peer),
                 };
                 let known = Known {
                     name: peer,
@@ -285,12 +286,21 @@ impl Outside {
                 line: line.id,
                 bytes,
             }),
+            Output::Down(start) => {
+                if let Some(known) = self.starts.get(&start) {
+                    hosts.tell(Command::Fail {
+                        peer: Arc::clone(&known.peer),
+                        reason: Reason::Ending,
+                        what: Failing::Connects,
+                    });
+                }
+            }
             Output::Unreachable(start) => {
                 if let Some(known) = self.starts.get(&start) {
                     hosts.tell(Command::Fail {
                         peer: Arc::clone(&known.peer),
                         reason: Reason::Unreachable,
-                        ends: false,
+                        what: Failing::Sockets,
                     });
                 }
             }
@@ -304,7 +314,7 @@ impl Outside {
                     hosts.tell(Command::Fail {
                         peer: known.peer,
                         reason: Reason::Restarted,
-                        ends: true,
+                        what: Failing::Start,
                     });
                 }
             }
@@ -337,8 +347,15 @@ impl Outside {
                 peer: prefixes.cloned().unwrap_or_default(),
                 own: self.own.clone(),
                 connect: self.connect_timeout(),
+                has_others: self.has_others(&known.name),
             };
         }
+    }
+
+    /// Whether a peer has more addresses than one.
+    fn has_others(&self, name: &str) -> bool {
+        let mut peers = self.configuration.peers.iter();
+        peers.any(|peer| peer.name == name && peer.addresses.len() > 1)
     }
 }
 
@@ -380,6 +397,7 @@ fn loss(lost: Lost) -> Loss {
         Lost::Failed(error) => Loss::Broken(error.to_string()),
         Lost::Violation(violation) => Loss::Violation(violation.to_string()),
         Lost::Silent => Loss::Silent,
+        Lost::Stalled => Loss::Stalled,
         Lost::Cut => Loss::Broken("this host ended it".to_owned()),
     }
 }

@@ -167,6 +167,8 @@ fn judge_place(path: &[u8]) -> Result<Standing, Distrust> {
     }
 }
 
+/// Requests in a row that no daemon has answered.
+static UNANSWERED: AtomicU32 = AtomicU32::new(0);
 /// The daemon is given this long to answer before programs go on without it,
 const PATIENCE: i64 = 2_000_000_000;
 /// and this long where going on without it would lose a connection, which came with a descriptor.
@@ -318,12 +320,23 @@ pub fn request(
         if matches!(*error, libc::ETIMEDOUT | libc::EPROTO) {
             ports::forget();
         }
+        leave_alone(*error);
     })?;
+    UNANSWERED.store(0, Ordering::Relaxed);
     if answer.status != 0 {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
         return Err(i32::try_from(answer.status).unwrap_or(libc::EPROTO));
     }
     Ok((answer, count))
+}
+
+/// Who does not answer, stopped or out of breath, is asked again later, and later each time: whoever asks waits for so long.
+fn leave_alone(error: i32) {
+    if error == libc::ETIMEDOUT {
+        let before = UNANSWERED.fetch_add(1, Ordering::Relaxed).min(4);
+        let pause = clock::SECOND << before;
+        RETRY_AT.store(clock::now().saturating_add(pause), Ordering::Relaxed);
+    }
 }
 
 /// The control socket of a daemon that serves; one that knows the program's region, where that is
@@ -344,7 +357,10 @@ fn reach(wanted: bool) -> Result<i32, i32> {
         ADOPTED.store(false, Ordering::Release);
     }
     if wanted && !ATTACHED.load(Ordering::Acquire) {
-        introduce(fd).inspect_err(|_| forget_control())?;
+        introduce(fd).inspect_err(|error| {
+            forget_control();
+            leave_alone(*error);
+        })?;
         ATTACHED.store(true, Ordering::Release);
     }
     Ok(fd)

@@ -217,6 +217,23 @@ pub fn towards<R>(to: &Address, ask: impl FnOnce(c_int) -> R) -> Option<R> {
     answer
 }
 
+/// The kernel connects a socket. No cancellation point: the caller holds locks.
+///
+/// # Errors
+/// As `connect`.
+pub fn connect(fd: c_int, to: &Address) -> Result<(), c_int> {
+    // SAFETY: all zero is a valid storage.
+    let mut storage: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
+    let mut length = socklen_t::try_from(size_of::<libc::sockaddr_in6>()).unwrap_or(0);
+    let pointer = (&raw mut storage).cast::<sockaddr>();
+    // SAFETY: the storage is a local of that length.
+    unsafe {
+        write(to, pointer, &raw mut length)?;
+        let words = [sys::int(fd), pointer.addr(), length as usize, 0, 0, 0];
+        sys::raw(libc::SYS_connect, words).map(drop)
+    }
+}
+
 /// Whether an address is this host's.
 pub fn is_local(attachment: &Attachment, address: &Address) -> bool {
     let plain = address.unmapped();

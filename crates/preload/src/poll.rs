@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{POLLIN, pollfd};
 use netchannel_abi::link::{side_flags, waiter as bits};
 
+use crate::connection::carried;
 use crate::epoll::{Asleep, EpollSet};
 use crate::lane::Lane;
 use crate::socket::{self, Socket, status};
@@ -235,12 +236,14 @@ fn poll_few<const MOST: usize>(
 
 impl Call<'_> {
     fn run(&mut self, timeout: i64, mask: *const libc::sigset_t) -> Result<usize, i32> {
-        for (place, entry) in self.watches.iter_mut().zip(self.set.iter()) {
-            *place = watch(entry.fd);
-        }
+        self.watch_all();
         let mut start = 0;
         loop {
-            let count = self.look()?;
+            let mut count = self.look()?;
+            if carried::carry() && self.loops {
+                self.watch_all();
+                count = self.look()?;
+            }
             if count > 0 || timeout == 0 {
                 return Ok(count);
             }
@@ -260,11 +263,16 @@ impl Call<'_> {
             }
             // Another thread may have put other files under the numbers meanwhile; an accept goes on
             // with the listener it began with.
-            for (place, entry) in self.watches.iter_mut().zip(self.set.iter()) {
-                if self.loops {
-                    *place = watch(entry.fd);
-                }
+            if self.loops {
+                self.watch_all();
             }
+        }
+    }
+
+    /// Finds out what the numbers name.
+    fn watch_all(&mut self) {
+        for (place, entry) in self.watches.iter_mut().zip(self.set.iter()) {
+            *place = watch(entry.fd);
         }
     }
 
@@ -324,7 +332,7 @@ impl Call<'_> {
     /// Sleeps once in the kernel, on everything that may bring news.
     fn sleep(&mut self, left: i64, mask: *const libc::sigset_t) -> Result<(), i32> {
         let mut asleep = arm(self.set, self.watches);
-        if any(self.set, self.watches) {
+        if any(self.set, self.watches) || carried::are_due() {
             disarm(self.watches, &mut asleep, self.loops);
             return Ok(());
         }

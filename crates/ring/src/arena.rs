@@ -4,12 +4,23 @@ use netchannel_abi::link::{Geometry, LEAST_RING_LOG2, MOST_RING_LOG2};
 
 const CLASSES: usize = (MOST_RING_LOG2 - LEAST_RING_LOG2 + 1) as usize;
 
+/// Bytes of free blocks whose pages stay: what comes and goes finds them there, and a peak does not last.
+pub const MOST_KEPT: u64 = 16 << 20;
+
 /// The ledger.
 #[derive(Debug)]
 pub struct Arena {
     free: [Vec<u64>; CLASSES],
+    /// How many of each list, from its bottom, have no pages. Blocks are taken from the top.
+    bare: [usize; CLASSES],
+    /// Bytes of free blocks that have pages, as far as is known here.
+    kept: u64,
     next: u64,
     end: u64,
+}
+
+const fn size(class: usize) -> u64 {
+    1 << (class + LEAST_RING_LOG2 as usize)
 }
 
 impl Arena {
@@ -18,6 +29,8 @@ impl Arena {
     pub const fn new(start: u64, length: u64) -> Self {
         Self {
             free: [const { Vec::new() }; CLASSES],
+            bare: [0; CLASSES],
+            kept: 0,
             next: start,
             end: start + length,
         }
@@ -26,33 +39,112 @@ impl Arena {
     /// A block of `1 << log2` bytes.
     pub fn allocate(&mut self, log2: u32) -> Option<Geometry> {
         let class = usize::try_from(log2.checked_sub(LEAST_RING_LOG2)?).ok()?;
-        if let Some(offset) = self.free.get_mut(class)?.pop() {
+        if let Some(offset) = self.pop(class) {
             return Some(Geometry { offset, log2 });
         }
         // Split the smallest larger block that is free.
         if let Some(larger) = (class + 1..CLASSES).find(|larger| !self.free[*larger].is_empty()) {
-            let offset = self.free[larger].pop()?;
+            let offset = self.pop(larger)?;
             for half in (class..larger).rev() {
-                let bytes = 1u64 << (half + LEAST_RING_LOG2 as usize);
-                self.free[half].push(offset + bytes);
+                self.push(half, offset + size(half));
             }
             return Some(Geometry { offset, log2 });
         }
-        let size = 1u64 << MOST_RING_LOG2;
-        if self.next + size > self.end {
+        let largest = size(CLASSES - 1);
+        if self.next + largest > self.end {
             return None;
         }
-        self.free[CLASSES - 1].push(self.next);
-        self.next += size;
+        self.push(CLASSES - 1, self.next);
+        self.next += largest;
         self.allocate(log2)
     }
 
-    /// Takes a block back.
-    pub fn free(&mut self, block: Geometry) {
-        if let Some(class) = block.log2.checked_sub(LEAST_RING_LOG2)
-            && let Some(list) = self.free.get_mut(class as usize)
-        {
-            list.push(block.offset);
+    /// Takes a block back. Blocks whose pages are not to be kept go to `release`; they stay free.
+    pub fn free(&mut self, block: Geometry, mut release: impl FnMut(Geometry)) {
+        let class = block.log2.checked_sub(LEAST_RING_LOG2);
+        let class = class.and_then(|class| usize::try_from(class).ok());
+        let Some(class) = class.filter(|class| *class < CLASSES) else {
+            return;
+        };
+        self.push(class, block.offset);
+        while self.kept > MOST_KEPT {
+            // The largest first: one call gives most. Of these the one that would be used last.
+            let has_pages = |class: &usize| self.free[*class].len() > self.bare[*class];
+            let Some(class) = (0..CLASSES).rev().find(has_pages) else {
+                return;
+            };
+            let offset = self.free[class][self.bare[class]];
+            self.bare[class] += 1;
+            self.kept -= size(class);
+            let log2 = size(class).trailing_zeros();
+            release(Geometry { offset, log2 });
         }
+    }
+
+    fn push(&mut self, class: usize, offset: u64) {
+        self.free[class].push(offset);
+        self.kept += size(class);
+    }
+
+    fn pop(&mut self, class: usize) -> Option<u64> {
+        let offset = self.free.get_mut(class)?.pop()?;
+        let left = self.free[class].len();
+        if self.bare[class] > left {
+            self.bare[class] = left;
+        } else {
+            self.kept -= size(class);
+        }
+        Some(offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks come and go at random; pages are counted by hand.
+    #[test]
+    fn a_peak_does_not_last_and_no_block_is_lent_twice() {
+        const LENGTH: u64 = 1 << 28;
+        let mut arena = Arena::new(0, LENGTH);
+        let mut lent: Vec<Geometry> = Vec::new();
+        let grain = 1u64 << LEAST_RING_LOG2;
+        let mut pages = vec![false; usize::try_from(LENGTH / grain).unwrap_or(0)];
+        let grains = |block: Geometry| {
+            let first = usize::try_from(block.offset / grain).unwrap_or(0);
+            first..first + usize::try_from(block.size() / grain).unwrap_or(0)
+        };
+        let mut random = 0x1234_5678_9abc_def1_u64;
+        for step in 0..20_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let log2 = LEAST_RING_LOG2 + u32::try_from(random % CLASSES as u64).unwrap_or(0);
+            // It fills for a while, and empties for a while.
+            if random >> 32 & 3 < if step / 2000 % 2 == 0 { 3 } else { 1 } {
+                if let Some(block) = arena.allocate(log2) {
+                    let overlaps = |one: &Geometry| {
+                        one.offset < block.offset + block.size()
+                            && block.offset < one.offset + one.size()
+                    };
+                    assert!(!lent.iter().any(overlaps), "{block:?}");
+                    grains(block).for_each(|grain| pages[grain] = true);
+                    lent.push(block);
+                }
+            } else if !lent.is_empty() {
+                let index = usize::try_from(random >> 16).unwrap_or(0) % lent.len();
+                let block = lent.swap_remove(index);
+                arena.free(block, |bare| {
+                    grains(bare).for_each(|grain| pages[grain] = false);
+                });
+            }
+        }
+        while let Some(block) = lent.pop() {
+            arena.free(block, |bare| {
+                grains(bare).for_each(|grain| pages[grain] = false);
+            });
+        }
+        let left = pages.iter().filter(|page| **page).count() as u64 * grain;
+        assert!(left <= MOST_KEPT, "{left} bytes stay");
     }
 }

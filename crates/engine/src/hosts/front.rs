@@ -5,6 +5,7 @@ use super::remote::{Remote, Wanted};
 use super::routing::Pending;
 use super::service::{FRONT, Report};
 use super::worker::{Letter, Worker};
+use crate::faults::Faults;
 use crate::relay::anchor::Count;
 use crate::relay::cells::Key;
 use crate::relay::jobs::Opened;
@@ -44,6 +45,8 @@ pub struct Front {
     epoch: Instant,
     /// Ports that programs may name as theirs.
     owners: PublishedPorts,
+    /// Connections of peers for which there was no descriptor or memory, for the log.
+    pub(super) shortage: Faults,
 }
 
 /// A listener of a peer.
@@ -71,6 +74,7 @@ impl Front {
             count,
             epoch,
             owners,
+            shortage: Faults::default(),
         }
     }
 
@@ -164,6 +168,10 @@ impl Worker {
         let Some(Listed { peer, theirs, .. }) = meant.cloned() else {
             return refuse(lane, Errno::CONNREFUSED);
         };
+        if peer.is_down() {
+            // The kernel may reach it, and connections that are there wait for the next channel.
+            return refuse(lane, Errno::CONNREFUSED);
+        }
         if !front.admits(&peer, &opened.client, end.user()) {
             return refuse(lane, Errno::ADDRNOTAVAIL);
         }

@@ -3,7 +3,7 @@
 use super::incoming::Incoming;
 use super::outbox::Outbox;
 use super::peer::{Peer, Route};
-use super::remote::Remote;
+use super::remote::{NEVER, Remote};
 use super::service::Lost;
 use super::traffic::Traffic;
 use netchannel_driver::{Channel, Dequeued, Room};
@@ -25,6 +25,8 @@ const MOST_UNSENT: u64 = 4 << 20;
 const GATHERING: u64 = 10_000;
 /// So many bytes are worth a call of their own.
 const GATHERED: u64 = 16 << 10;
+/// So long after something was sent, in nanoseconds, it is looked whether it was acknowledged.
+const UNANSWERED: u64 = 600_000_000;
 /// Room that a read needs at least behind what is unread.
 const LEAST_ROOM: usize = Parser::LEAST_BUFFER;
 
@@ -44,6 +46,38 @@ pub struct Filled {
     pub direct: usize,
     /// Bytes in all.
     pub bytes: usize,
+}
+
+/// When the transport is asked.
+struct Check {
+    wanted: bool,
+    at: u64,
+}
+
+impl Check {
+    const fn new(wanted: bool) -> Self {
+        Self { wanted, at: NEVER }
+    }
+
+    /// Something is on its way.
+    const fn begin(&mut self, now: u64) {
+        if self.wanted && self.at == NEVER {
+            self.at = now.saturating_add(UNANSWERED);
+        }
+    }
+
+    const fn is_due(&self, now: u64) -> bool {
+        now >= self.at && self.at != NEVER
+    }
+
+    /// It was asked; something is on its way still, or nothing is.
+    const fn go_on(&mut self, under_way: bool, now: u64) {
+        self.at = if under_way {
+            now.saturating_add(UNANSWERED / 6)
+        } else {
+            NEVER
+        };
+    }
 }
 
 /// One channel.
@@ -79,6 +113,8 @@ pub struct Line {
     pub heard: u64,
     /// When something was sent last.
     pub said: u64,
+    /// When the transport is asked whether anything is acknowledged; never, where the peer can not be had elsewhere.
+    check: Check,
     /// Sockets with something to say when the channel takes it.
     pub parked: Vec<Arc<Remote>>,
     /// What a look brought, to be handled.
@@ -94,6 +130,7 @@ impl Line {
         rest: &[u8],
         now: u64,
     ) -> Self {
+        let peer_has_others = peer.rules().has_others;
         let mut parser = Parser::new(peer.terms().own_payload);
         parser.open();
         let mut buffer = vec![0; BUFFER.max(rest.len() + LEAST_ROOM)].into_boxed_slice();
@@ -117,6 +154,7 @@ impl Line {
             leaving: Leaving::default(),
             heard: now,
             said: now,
+            check: Check::new(peer_has_others),
             parked: Vec::new(),
             seen: None,
         }
@@ -224,8 +262,27 @@ impl Line {
         let all = self.outbox.flush(&mut *self.channel, freed, now);
         self.blocked = !all.map_err(Lost::Failed)?;
         self.said = now;
+        self.check.begin(now);
         self.show();
         Ok(())
+    }
+
+    /// Whether the transport repeats itself in vain, where the peer may be had at another address. Asks it seldom.
+    pub fn is_stalled(&mut self, now: u64) -> bool {
+        if !self.check.is_due(now) {
+            return false;
+        }
+        let status = self.channel.status();
+        self.check.go_on(status.unacknowledged > 0, now);
+        status.stalled
+    }
+
+    /// Another channel to the same peer has stalled: this one says something, to see whether it is heard.
+    pub fn doubt(&mut self, now: u64) {
+        if self.takes_segments() {
+            self.said = now;
+            self.outbox.push_frame(&Frame::Ping(now));
+        }
     }
 
     /// Shows others how the transport is.
@@ -272,7 +329,8 @@ impl Line {
     pub fn deadline(&self) -> u64 {
         let terms = self.peer.terms();
         let said = self.said.saturating_add(terms.peer_silence / 3);
-        said.min(self.heard.saturating_add(terms.silence))
+        let silent = self.heard.saturating_add(terms.silence);
+        said.min(silent).min(self.check.at)
     }
 
     /// Ends it now.

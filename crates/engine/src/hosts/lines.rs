@@ -3,9 +3,9 @@
 use super::incoming::Incoming;
 use super::line::Line;
 use super::peer::{Counters, Peer};
-use super::service::{LineId, Lost, Report};
+use super::service::{Failing, LineId, Lost, Report};
 use super::worker::{Letter, Worker};
-use netchannel_vns::Reason;
+use netchannel_vns::{Reason, State as Phase};
 use netchannel_wire::{Frame, GoAwayReason};
 use std::sync::Arc;
 
@@ -159,12 +159,14 @@ impl Worker {
         };
         let parted = line.has_parted();
         let silent = line.is_silent(now);
+        let stalled = line.is_stalled(now);
         let waiting = if line.blocked {
             0
         } else {
             line.route.take_waiting()
         };
         let peer = (waiting != 0).then(|| Arc::clone(&line.peer));
+        let doubted = stalled.then(|| Arc::clone(&line.peer));
         for remote in parked {
             remote.untouch(self.index);
             self.touch(&remote);
@@ -183,12 +185,30 @@ impl Worker {
             Err(lost) => self.lose(index, lost),
             Ok(()) if parted => self.lose(index, Lost::Parted),
             Ok(()) if silent => self.lose(index, Lost::Silent),
+            Ok(()) if stalled => {
+                self.lose(index, Lost::Stalled);
+                if let Some(peer) = doubted {
+                    self.doubt(&peer);
+                    self.tell_others(|| Letter::Doubt(Arc::clone(&peer)));
+                }
+            }
             Ok(()) => {}
         }
     }
 
-    /// All sockets with a peer fail; if it `ends`, so do its channels.
-    pub(super) fn fail_peer(&mut self, peer: &Arc<Peer>, reason: Reason, ends: bool) {
+    /// A channel to a peer has stalled: the others are tried, which may take the same way.
+    pub(super) fn doubt(&mut self, peer: &Arc<Peer>) {
+        let now = self.now;
+        let lines = self.lines.iter_mut().flatten();
+        for line in lines.filter(|line| Arc::ptr_eq(&line.peer, peer)) {
+            line.doubt(now);
+            self.busy = true;
+        }
+    }
+
+    /// Sockets with a peer fail; if its start is over, so do its channels.
+    pub(super) fn fail_peer(&mut self, peer: &Arc<Peer>, reason: Reason, what: Failing) {
+        let ends = what == Failing::Start;
         for index in 0..self.lines.len() {
             let line = self.lines.get(index).and_then(Option::as_ref);
             if ends && line.is_some_and(|line| line.peer.number() == peer.number()) {
@@ -198,7 +218,12 @@ impl Worker {
         let all = peer.sockets().all();
         let index = self.index;
         for remote in all.iter().filter(|remote| remote.home() == index) {
-            remote.lock().socket.fail(reason, self.now);
+            let mut state = remote.lock();
+            if what == Failing::Connects && state.socket.state() != Phase::Opening {
+                continue;
+            }
+            state.socket.fail(reason, self.now);
+            drop(state);
             self.touch(remote);
         }
         if ends && self.front.is_some() {

@@ -121,6 +121,8 @@ pub struct Peer {
     keys: AtomicU32,
     /// This start is over.
     ended: AtomicBool,
+    /// It has lost all channels.
+    down: AtomicBool,
     /// Its connections that are on their way to a listener; the first worker counts.
     pub(super) waiting: AtomicUsize,
     /// What moved.
@@ -141,6 +143,7 @@ impl Peer {
             version: AtomicU64::new(1),
             keys: AtomicU32::new(0),
             ended: AtomicBool::new(false),
+            down: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             counters: Counters::default(),
         })
@@ -187,6 +190,7 @@ impl Peer {
 
     /// A channel is up.
     pub(super) fn add_route(&self, line: LineId, id: ChannelId, worker: usize) -> Arc<Route> {
+        self.down.store(false, Ordering::Relaxed);
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
         let route = Arc::new(Route {
             line,
@@ -227,6 +231,17 @@ impl Peer {
         *version = self.version.load(Ordering::Acquire);
         copy.clone_from(&routes);
         true
+    }
+
+    /// No channel is left. Until there is one again, who connects is sent to the kernel.
+    pub(super) fn go_down(&self) {
+        // Relaxed: a word by itself. Who sees it late waits for a channel, or for `Failing::Connects`, which comes behind it.
+        self.down.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was said, and no channel came since.
+    pub(super) fn is_down(&self) -> bool {
+        self.down.load(Ordering::Relaxed)
     }
 
     /// Channels that are up.

@@ -8,9 +8,8 @@ use rustix::io::Errno;
 pub fn errno_of_connect(reason: Reason) -> u32 {
     let errno = match reason {
         Reason::TimedOut | Reason::Unreachable => Errno::TIMEDOUT,
-        Reason::Aborted | Reason::ProgramEnded | Reason::Violation | Reason::NoSocket => {
-            Errno::CONNRESET
-        }
+        Reason::Aborted | Reason::ProgramEnded => Errno::CONNRESET,
+        // Whoever connects goes on over kernel TCP.
         _ => Errno::CONNREFUSED,
     };
     errno.raw_os_error().unsigned_abs()

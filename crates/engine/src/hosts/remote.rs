@@ -506,9 +506,15 @@ impl State {
         };
         if let (true, None, Some(lane)) = (closing.reset, closing.errno, &self.lane) {
             let ends = lane.peer_flags() & side_flags::FIN != 0;
-            if matches!(end, End::Reset(_)) && self.socket.at_end() && !ends {
+            let blamed = match end {
                 // TCP in CLOSE-WAIT.
-                lane.blame(Errno::PIPE.raw_os_error().unsigned_abs());
+                End::Reset(_) if self.socket.at_end() && !ends => Some(Errno::PIPE),
+                // Nobody has reset it: there was no answer.
+                End::Aborted(Reason::TimedOut | Reason::Unreachable) => Some(Errno::TIMEDOUT),
+                _ => None,
+            };
+            if let Some(errno) = blamed {
+                lane.blame(errno.raw_os_error().unsigned_abs());
             }
             // Now, though the lane may have to wait.
             lane.set_flags(side_flags::RESET);

@@ -9,6 +9,7 @@ use super::sockets::Asked;
 use super::worker::Worker;
 use crate::relay::cells::Key;
 use crate::relay::lane::Lane;
+use crate::relay::link::{LinkEnd, Loan};
 use crate::relay::targets::Choice;
 use crate::relay::{ASTRAY, Ask, Manner, Parts, Ticket};
 use netchannel_scheduler::Class;
@@ -281,11 +282,14 @@ impl Worker {
         let loan = end.lend();
         // Anchors may have been let go.
         self.look_at_link(&end);
-        let Some(lane) = loan.and_then(|loan| Some(Lane::lent(&end, loan)?.of_daemon())) else {
-            if claimed {
-                end.ring();
+        let lane = match loan.and_then(|loan| outgoing(&end, loan)) {
+            Ok(lane) => lane,
+            Err(errno) => {
+                if claimed {
+                    end.ring();
+                }
+                return self.fail(ticket, errno);
             }
-            return self.fail(ticket, Errno::AGAIN);
         };
         lane.resets_if_lost();
         let addresses = (&syn.client, &syn.server);
@@ -312,10 +316,10 @@ impl Worker {
         };
         let lent = end.lend_pair();
         self.look_at_link(&end);
-        let lane =
-            lent.and_then(|(loan, anchor)| Some((Lane::lent(&end, loan)?.of_daemon(), anchor)));
-        let Some((lane, anchor)) = lane else {
-            return self.fail(ticket, Errno::AGAIN);
+        let lane = lent.and_then(|(loan, anchor)| Ok((outgoing(&end, loan)?, anchor)));
+        let (lane, anchor) = match lane {
+            Ok(lent) => lent,
+            Err(errno) => return self.fail(ticket, errno),
         };
         lane.resets_if_lost();
         let handle = lane.handle();
@@ -417,9 +421,22 @@ impl Worker {
             }
             Errno::AGAIN => Refusal::BacklogFull,
             Errno::CONNREFUSED => Refusal::NoListener,
-            _ => Refusal::Quota,
+            // It goes over kernel TCP: to wait for a descriptor might be to wait for ever.
+            errno => {
+                self.note_shortage(errno);
+                Refusal::Quota
+            }
         };
         self.refuse(ticket, refusal);
+    }
+
+    fn note_shortage(&mut self, errno: Errno) {
+        let front = self.front.as_mut();
+        if let Some(unsaid) = front.and_then(|front| front.shortage.count(Instant::now())) {
+            let why = std::io::Error::from(errno);
+            let what = "connections of other hosts are left to kernel TCP";
+            tracing::warn!(unsaid, "{what}: this daemon can not have them ({why})");
+        }
     }
 
     /// Leads on those that wait for room at a listener, until there is none.
@@ -451,4 +468,9 @@ impl Worker {
         Counters::add(&peer.counters.refused, 1);
         self.say_to(peer, &Frame::NcRst(NcRst { handle, reason }));
     }
+}
+
+/// The lane of a connection that goes to a program.
+fn outgoing(end: &Arc<LinkEnd>, loan: Loan) -> Result<Lane, Errno> {
+    Ok(Lane::lent(end, loan).ok_or(Errno::AGAIN)?.of_daemon())
 }

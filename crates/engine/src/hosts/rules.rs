@@ -14,6 +14,8 @@ pub struct Rules {
     pub own: Vec<Address>,
     /// How long a connect waits for the peer, in nanoseconds; as TCP, if not said.
     pub connect: Option<u64>,
+    /// Whether the peer has more addresses than one.
+    pub has_others: bool,
 }
 
 impl Rules {
@@ -78,6 +80,7 @@ mod tests {
             peer: vec![prefix],
             own: vec![Address::v4([10, 1, 0, 1], 0)],
             connect: None,
+            has_others: false,
         };
         let admits = |client: Address, server: Address| {
             rules.admits(&NcSyn {

@@ -41,8 +41,21 @@ pub enum Lost {
     Violation(Violation),
     /// Nothing was heard for too long.
     Silent,
+    /// Nothing was acknowledged for a while, and the peer has other addresses.
+    Stalled,
     /// This host ended it.
     Cut,
+}
+
+/// What fails of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// Connects of programs here that have no answer yet.
+    Connects,
+    /// All sockets.
+    Sockets,
+    /// Its start is over: its channels end, too.
+    Start,
 }
 
 /// What is told to the workers.
@@ -90,14 +103,14 @@ pub enum Command {
     },
     /// A listener of a peer is gone.
     Unlisten(u32),
-    /// All sockets with a peer fail: it is out of reach, or began anew.
+    /// Sockets with a peer fail: it is out of reach, or began anew.
     Fail {
         /// The peer.
         peer: Arc<Peer>,
         /// What its sockets are told.
         reason: Reason,
-        /// It is no more: its channels end, too.
-        ends: bool,
+        /// Which of them.
+        what: Failing,
     },
     /// Other policies choose from now on.
     Policies(Arc<Settings>),
@@ -305,14 +318,17 @@ impl Hosts {
             Command::Relay(_) | Command::Listener { .. } | Command::Unlisten(_) => {
                 send(FRONT, command);
             }
-            Command::Fail { peer, reason, ends } => {
-                if ends {
+            Command::Fail { peer, reason, what } => {
+                if what == Failing::Start {
                     // Before any worker hears of it: what another one has read meanwhile comes too late.
                     peer.end();
                 }
+                if what == Failing::Connects {
+                    peer.go_down();
+                }
                 for worker in 0..workers {
                     let peer = Arc::clone(&peer);
-                    send(worker, Command::Fail { peer, reason, ends });
+                    send(worker, Command::Fail { peer, reason, what });
                 }
             }
             Command::Policies(policies) => {

@@ -68,6 +68,8 @@ pub enum Letter {
     Asked(Arc<Peer>, NcSyn),
     /// The channels of a peer have changed.
     Routes(Arc<Peer>),
+    /// A channel to a peer has stalled.
+    Doubt(Arc<Peer>),
     /// A link brings no new connection any more.
     LinkEnded(u64),
     /// (front) The last connection of a link may have ended.
@@ -365,6 +367,7 @@ impl Worker {
             Letter::Control { remote, frame, key } => self.say_for_other(&remote, &frame, key),
             Letter::Asked(peer, syn) => self.asked.push((peer, syn)),
             Letter::Routes(peer) => self.refresh(&peer),
+            Letter::Doubt(peer) => self.doubt(&peer),
             Letter::Look(number) => {
                 if let Some(key) = self.keys.get(&number).copied() {
                     self.cells.touch(key);
@@ -414,7 +417,7 @@ impl Worker {
                     line.outbox.push_bytes(&bytes);
                 }
             }
-            Command::Fail { peer, reason, ends } => self.fail_peer(&peer, reason, ends),
+            Command::Fail { peer, reason, what } => self.fail_peer(&peer, reason, what),
             Command::Policies(policies) => {
                 for side in self.sides.iter_mut().flatten() {
                     side.set_policies(&self.policies, &policies, self.now);
@@ -459,15 +462,19 @@ impl Worker {
         {
             self.tell_others(|| Letter::Look(link));
         }
-        let Some(remote) = self.seats.of_slot(key, slot).map(Arc::clone) else {
-            if let (true, Some(link)) = (end, self.cells.link(key)) {
+        // The anchor of a lane that another worker has just closed lies in the pool again.
+        let drop_pooled = |worker: &Self| {
+            if let (true, Some(link)) = (end, worker.cells.link(key)) {
                 link.drop_anchor(slot);
             }
-            return;
+        };
+        let Some(remote) = self.seats.of_slot(key, slot).map(Arc::clone) else {
+            return drop_pooled(self);
         };
         let mut state = remote.lock();
-        if let Some(lane) = &mut state.lane {
-            lane.on_token(end);
+        match &mut state.lane {
+            Some(lane) => lane.on_token(end),
+            None => drop_pooled(self),
         }
         state.look(self.now);
         drop(state);

@@ -128,9 +128,7 @@ impl Peers {
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
         };
-        let addresses = &peer.settings.addresses;
-        let turn = peer.turn.checked_rem(addresses.len());
-        let Some(to) = turn.and_then(|turn| addresses.get(turn).copied()) else {
+        let Some(to) = peer.next_address(now) else {
             return;
         };
         peer.counters.dialled += 1;

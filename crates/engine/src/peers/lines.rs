@@ -10,7 +10,14 @@ use netchannel_abi::address::Address;
 use netchannel_driver::Channel;
 use netchannel_wire::{Class, Established, GoAwayReason};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Two attempts that cross are over by then.
+const SETTLED: Duration = Duration::from_secs(1);
+
+fn is_settled(up: &Up, now: Instant) -> bool {
+    now.saturating_duration_since(up.since) >= SETTLED
+}
 
 /// A transport, and bytes that came behind the handshake.
 type Opened = (Box<dyn Channel>, Vec<u8>);
@@ -72,7 +79,15 @@ impl Peers {
             ends: opened.0.ends(),
         };
         let present = seat.up;
-        let verdict = judge(present.map(|up| up.dialler), up.dialler);
+        let verdict = match judge(present.map(|up| up.dialler), up.dialler) {
+            // The peer dials only what it has not: it has lost the present one, long after that came up.
+            Verdict::Refuse
+                if present.is_some_and(|up| is_settled(&up, now)) && up.dialler != self.host =>
+            {
+                Verdict::Replace
+            }
+            verdict => verdict,
+        };
         let dial = seat.dial;
         if verdict != Verdict::Refuse {
             seat.up = Some(up);
@@ -246,6 +261,7 @@ impl Peers {
                 peer.since = Some(now);
                 peer.down_since = Some(now);
                 start.heard.touch();
+                self.outputs.push(Output::Down(start.id));
             }
             _ => {}
         }
@@ -275,7 +291,14 @@ impl Peers {
                 "channel {class} {place} to peer {name} is lost: {loss}"
             );
         }
+        let up = peer.seat_of(&line).and_then(|seat| seat.up);
         self.free(number, &line, now, &loss.to_string());
+        if *loss == Loss::Stalled
+            && let Some((_, at)) = up.and_then(|up| up.ends)
+            && let Some(peer) = self.peers.get_mut(&number)
+        {
+            peer.suspect(at.ip(), now, &times);
+        }
     }
 
     /// The peer has said GOAWAY on a channel: nothing new goes there.
@@ -291,7 +314,16 @@ impl Peers {
             let wanted = peer.wanted.get_mut(line.class);
             *wanted = (*wanted).min(line.number.max(least));
         }
-        self.free(number, &line, now, reason.text());
+        if reason.code() != GoAwayReason::Ending.code() {
+            return self.free(number, &line, now, reason.text());
+        }
+        // Its programs' connections end with it. Those of this host's are told now, not when it is back or is given up.
+        self.end_start(number, now);
+        if let Some(peer) = self.peers.get_mut(&number) {
+            tracing::info!("peer {} is down: {}", peer.name, reason.text());
+            reason.text().clone_into(&mut peer.trouble);
+            peer.since = Some(now);
+        }
     }
 
     /// A channel takes nothing any more: its seat is free.

@@ -50,6 +50,8 @@ pub enum Output {
     Cut(Line),
     /// Send whole frames on a channel, if it still is.
     Frames(Line, Vec<u8>),
+    /// No channel is left: connects that have no answer fail, which the kernel then tries. Connections wait.
+    Down(StartId),
     /// There was no channel for too long: its sockets fail with `ETIMEDOUT`. Channels may come back.
     Unreachable(StartId),
     /// It is no more: its daemon began anew (its sockets fail with `ECONNRESET`), or the peer is not
@@ -67,6 +69,7 @@ impl fmt::Debug for Output {
             Self::Frames(line, bytes) => {
                 write!(formatter, "Frames({line:?}, {} bytes)", bytes.len())
             }
+            Self::Down(start) => write!(formatter, "Down({start:?})"),
             Self::Unreachable(start) => write!(formatter, "Unreachable({start:?})"),
             Self::Ended(start) => write!(formatter, "Ended({start:?})"),
         }
@@ -93,6 +96,8 @@ pub enum Loss {
     Violation(String),
     /// Nothing was heard for too long.
     Silent,
+    /// Nothing was acknowledged for a while, and the peer has other addresses.
+    Stalled,
 }
 
 impl fmt::Display for Loss {
@@ -101,6 +106,9 @@ impl fmt::Display for Loss {
             Self::Parted => formatter.write_str("both ends have said GOAWAY"),
             Self::Broken(why) | Self::Violation(why) => formatter.write_str(why),
             Self::Silent => formatter.write_str("nothing was heard for too long"),
+            Self::Stalled => {
+                formatter.write_str("it does not answer, and there are other addresses")
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use super::settings::{PeerSettings, PerClass, Times};
 use super::told::Told;
 use crate::faults::Faults;
 use netchannel_wire::{Class, HostId};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -109,6 +109,8 @@ pub struct Peer {
     pub violated: Option<Instant>,
     /// Which of its addresses, and then of its seats, is next.
     pub turn: usize,
+    /// An address at which a channel has stalled, and until when the others are preferred.
+    pub suspect: Option<(IpAddr, Instant)>,
     /// Since when it has no channel, and its connections have not been given up.
     pub down_since: Option<Instant>,
     /// Why it is not up.
@@ -160,6 +162,7 @@ impl Peer {
             shunned: Backoff::default(),
             violated: None,
             turn: 0,
+            suspect: None,
             down_since: None,
             trouble: "nothing has been tried yet".to_owned(),
             since: None,
@@ -258,6 +261,27 @@ impl Peer {
             let vacant = seats.filter(|(seat, _)| seat.up.is_none() && seat.dial.is_none());
             vacant.map(move |(seat, number)| (seat, class, number))
         })
+    }
+
+    /// Where to dial next.
+    pub fn next_address(&self, now: Instant) -> Option<SocketAddr> {
+        let addresses = &self.settings.addresses;
+        let turn = self.turn.checked_rem(addresses.len())?;
+        let in_turn = || addresses.iter().cycle().skip(turn).take(addresses.len());
+        let suspect = self.suspect.filter(|(_, until)| *until > now);
+        let trusted = in_turn().find(|to| suspect.is_none_or(|(ip, _)| ip != to.ip()));
+        trusted.or_else(|| in_turn().next()).copied()
+    }
+
+    /// A channel has stalled that led to this address of the peer.
+    pub fn suspect(&mut self, ip: IpAddr, now: Instant, times: &Times) {
+        self.suspect = Some((ip, now + times.silence));
+        // Its other addresses are tried at once.
+        self.backoff.succeed();
+        for class in CLASSES {
+            let seats = self.seats.get_mut(class);
+            seats.iter_mut().for_each(|seat| seat.backoff.succeed());
+        }
     }
 
     /// An attempt to make a channel failed.

@@ -73,11 +73,10 @@ impl Peers {
             start.heard.review(&peer.settings, &self.own.addresses);
         }
         if !same_key {
-            // What was proved with the former key is proved no more.
+            // Channels that stand go on, so that hosts can be given the key one after the other; what is being made needs the new one.
             for name in self.table.of_peer(number) {
                 self.table.remove(name);
             }
-            self.retire_all(number, now);
             if let Some(peer) = self.peers.get_mut(&number) {
                 for class in CLASSES {
                     for seat in peer.seats.get_mut(class) {

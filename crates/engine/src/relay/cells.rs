@@ -363,7 +363,14 @@ impl Cells {
             match low {
                 CHANNEL if end => self.on_channel_end(key, news),
                 CHANNEL => {}
-                slot => news.push(News::Token(key, slot, end)),
+                slot => {
+                    if end && let Some(link) = self.link(key) {
+                        // Told once, and now: a job taken from here on shall not get an anchor of which it was told before. One
+                        // that a job has got stands before this news, or with a lane.
+                        link.drop_anchor(slot);
+                    }
+                    news.push(News::Token(key, slot, end));
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! New connections of a link: announced by the client over the queue, taken by the server, with
 //! doorbells and anchors over the channel.
 
+use super::ledger::release;
 use super::link::{LinkEnd, Loan, reset_side};
 use crate::packet::{self, Received};
 use netchannel_abi::address::Address;
@@ -16,6 +17,8 @@ use std::sync::atomic::{Ordering, fence};
 
 /// Messages of one channel taken before others have their turn.
 const MOST_MESSAGES: usize = 64;
+/// Anchors that one message names: two to a word, behind the first.
+const MOST_SENT_AT_ONCE: usize = 26;
 /// Jobs taken from a queue at once.
 const BATCH: usize = 32;
 
@@ -143,11 +146,18 @@ impl LinkEnd {
     /// (server) Whether connections wait to be taken.
     #[must_use]
     pub fn has_jobs(&self) -> bool {
+        self.jobs() > 0
+    }
+
+    /// (server) How many connections wait to be taken, by the program's word: no more than the queue holds.
+    pub(super) fn jobs(&self) -> usize {
         let Some((indices, _)) = self.queue(Role::Client) else {
-            return false;
+            return 0;
         };
         let head = indices.head.load(Ordering::Relaxed);
-        indices.tail.load(Ordering::Acquire) != head
+        // Acquire: pairs with the release with which the program announces; anchors it sent before lie in the channel.
+        let announced = indices.tail.load(Ordering::Acquire).wrapping_sub(head);
+        usize::try_from(announced).map_or(QUEUE_CAPACITY, |count| count.min(QUEUE_CAPACITY))
     }
 
     /// (server) Asks for a doorbell; the caller looks at [`Self::has_jobs`] once more.
@@ -220,7 +230,7 @@ impl LinkEnd {
         blocks
             .into_iter()
             .flatten()
-            .for_each(|block| state.arena.free(block));
+            .for_each(|block| state.arena.free(block, |bare| release(&self.region, bare)));
         drop(state);
         let ring = self.layout.small_ring(self.role(), index);
         reset_side(&slot.server, handle.generation, ring);
@@ -260,16 +270,26 @@ impl LinkEnd {
                 Received::Message {
                     message,
                     descriptors,
+                    lost,
                     ..
                 } => {
                     if message.operation != Operation::Anchors as u32 || self.role() != Role::Server
                     {
                         continue;
                     }
-                    for (index, anchor) in descriptors.into_iter().enumerate() {
+                    let slot = |index: usize| {
                         let word = message.words.get(1 + index / 2).copied().unwrap_or(0);
                         let number = word >> (32 * (index % 2)) & 0xffff_ffff;
-                        self.add_anchor(usize::try_from(number).unwrap_or(usize::MAX), anchor);
+                        usize::try_from(number).unwrap_or(usize::MAX)
+                    };
+                    let came = descriptors.len();
+                    for (index, anchor) in descriptors.into_iter().enumerate() {
+                        self.add_anchor(slot(index), anchor);
+                    }
+                    if lost {
+                        let said = usize::try_from(message.words[0]).unwrap_or(usize::MAX);
+                        (came..said.min(MOST_SENT_AT_ONCE))
+                            .for_each(|index| self.miss_anchor(slot(index)));
                     }
                 }
             }

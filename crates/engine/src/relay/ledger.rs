@@ -6,17 +6,31 @@ use crate::packet;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role, SMALL_RING_LOG2, Slot, side_flags};
 use netchannel_abi::message::{Message, Operation};
+use netchannel_shm::Region;
+use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 /// Anchors this end puts back: what a burst needs, not all there ever were.
 const MOST_POOLED: usize = 64;
-/// Anchors a program may have sent and not used: more than one that keeps the rules ever has.
+/// Anchors a program may have sent beyond those of the connections that it has announced: more than one that keeps the rules ever has.
 const MOST_SENT: usize = 256;
 /// Pairs made at once.
 const BATCH: usize = 16;
 
 const GONE: u32 = side_flags::RELEASED | side_flags::ANCHOR_GONE;
+
+impl State {
+    /// Another pair of anchors is of this slot.
+    fn next_pair(&mut self, slot: usize) -> Option<&mut Lent> {
+        if self.slots.len() <= slot {
+            self.slots.resize_with(slot + 1, Lent::default);
+        }
+        let lent = self.slots.get_mut(slot)?;
+        lent.pairs = lent.pairs.wrapping_add(1);
+        Some(lent)
+    }
+}
 
 impl LinkEnd {
     /// Puts a new anchor into the pool, in place of one that was there. Where there are too many, the
@@ -29,14 +43,10 @@ impl LinkEnd {
             return;
         }
         let mut state = self.state();
-        if state.slots.len() <= slot {
-            state.slots.resize_with(slot + 1, Lent::default);
-        }
-        let Some(lent) = state.slots.get_mut(slot) else {
+        let Some(lent) = state.next_pair(slot) else {
             return;
         };
-        lent.pairs = lent.pairs.wrapping_add(1);
-        if lent.busy || self.pooled.load(Ordering::Relaxed) >= MOST_SENT {
+        if lent.busy || self.pooled.load(Ordering::Relaxed) >= MOST_SENT + self.jobs() {
             return;
         }
         let Some(anchor) = Anchor::new(anchor, &self.count) else {
@@ -47,6 +57,13 @@ impl LinkEnd {
         }
         if self.role() == Role::Client {
             state.free.push(number);
+        }
+    }
+
+    /// A pair's anchor did not come, for want of a descriptor: the slot stays without, and both ends count the same all the same.
+    pub(super) fn miss_anchor(&self, slot: usize) {
+        if slot < self.layout.slots {
+            self.state().next_pair(slot);
         }
     }
 
@@ -64,9 +81,11 @@ impl LinkEnd {
         }
     }
 
-    /// (client) A slot with its anchor, for a new connection. `None` when the link has no more to
-    /// give, or the daemon no more descriptors.
-    pub fn lend(&self) -> Option<Loan> {
+    /// (client) A slot with its anchor, for a new connection.
+    ///
+    /// # Errors
+    /// `EAGAIN` while the link has no more to give; another errno where the daemon has no descriptor or memory for it.
+    pub fn lend(&self) -> Result<Loan, Errno> {
         let mut state = self.state();
         if state.free.is_empty() {
             self.reclaim(&mut state);
@@ -77,21 +96,21 @@ impl LinkEnd {
             state = self.state();
         }
         let (index, anchor) = loop {
-            let index = state.free.pop()?;
-            let lent = state.slots.get_mut(usize::try_from(index).ok()?)?;
+            let index = state.free.pop().ok_or(Errno::NOBUFS)?;
+            let lent = lent(&mut state, index)?;
             match lent.anchor.take() {
                 Some(anchor) => break (index, anchor),
                 None => state.bare.push(index),
             }
         };
-        let lent = state.slots.get_mut(usize::try_from(index).ok()?)?;
+        let lent = lent(&mut state, index)?;
         lent.generation = lent.generation.wrapping_add(1);
         lent.busy = true;
         let generation = lent.generation;
         drop(state);
         self.pooled.fetch_sub(1, Ordering::Relaxed);
         self.live.fetch_add(1, Ordering::AcqRel);
-        Some(Loan {
+        Ok(Loan {
             handle: Handle { index, generation },
             anchor,
         })
@@ -99,7 +118,10 @@ impl LinkEnd {
 
     /// (client) A slot with a new pair, whose other end goes to the program by another way than the
     /// channel.
-    pub fn lend_pair(&self) -> Option<(Loan, OwnedFd)> {
+    ///
+    /// # Errors
+    /// As [`Self::lend`].
+    pub fn lend_pair(&self) -> Result<(Loan, OwnedFd), Errno> {
         let mut state = self.state();
         if state.bare.is_empty() {
             self.reclaim(&mut state);
@@ -108,17 +130,16 @@ impl LinkEnd {
             Some(index) => index,
             None if state.slots.len() < self.layout.slots => {
                 state.slots.push(Lent::default());
-                u32::try_from(state.slots.len() - 1).ok()?
+                u32::try_from(state.slots.len() - 1).map_err(|_| Errno::AGAIN)?
             }
-            None => return None,
+            None => return Err(Errno::AGAIN),
         };
-        let pair = packet::anchor_pair().ok();
-        let pair = pair.and_then(|(own, theirs)| Some((Anchor::new(own, &self.count)?, theirs)));
-        let Some((anchor, theirs)) = pair else {
-            state.bare.push(index);
-            return None;
-        };
-        let lent = state.slots.get_mut(usize::try_from(index).ok()?)?;
+        let pair = packet::anchor_pair().and_then(|(own, theirs)| {
+            let anchor = Anchor::new(own, &self.count).ok_or(Errno::NOBUFS)?;
+            Ok((anchor, theirs))
+        });
+        let (anchor, theirs) = pair.inspect_err(|_| state.bare.push(index))?;
+        let lent = lent(&mut state, index)?;
         lent.pairs = lent.pairs.wrapping_add(1);
         lent.generation = lent.generation.wrapping_add(1);
         lent.busy = true;
@@ -126,7 +147,7 @@ impl LinkEnd {
         drop(state);
         self.live.fetch_add(1, Ordering::AcqRel);
         let handle = Handle { index, generation };
-        Some((Loan { handle, anchor }, theirs))
+        Ok((Loan { handle, anchor }, theirs))
     }
 
     /// (client) Looks which slots that were closed here the program has closed too.
@@ -162,7 +183,11 @@ impl LinkEnd {
         let Some(lent) = lent else { return };
         lent.busy = false;
         let blocks = std::mem::take(&mut lent.blocks);
-        blocks.into_iter().flatten().for_each(|one| arena.free(one));
+        let release = |block| release(&self.region, block);
+        blocks
+            .into_iter()
+            .flatten()
+            .for_each(|one| arena.free(one, release));
         if flags & side_flags::ANCHOR_GONE != 0 && lent.anchor.take().is_some() {
             self.pooled.fetch_sub(1, Ordering::Relaxed);
         }
@@ -174,7 +199,7 @@ impl LinkEnd {
     }
 
     /// (client) Makes more pairs and sends the program's ends over the channel.
-    fn make_anchors(&self) -> Option<()> {
+    fn make_anchors(&self) -> Result<(), Errno> {
         let mut slots = Vec::with_capacity(BATCH);
         {
             let mut state = self.state();
@@ -182,16 +207,21 @@ impl LinkEnd {
                 if let Some(number) = state.bare.pop() {
                     slots.push(number);
                 } else if state.slots.len() < self.layout.slots {
-                    slots.push(u32::try_from(state.slots.len()).ok()?);
+                    slots.push(u32::try_from(state.slots.len()).map_err(|_| Errno::AGAIN)?);
                     state.slots.push(Lent::default());
                 } else {
                     break;
                 }
             }
         }
-        let pairs: Vec<_> = (0..slots.len())
-            .map_while(|_| packet::anchor_pair().ok())
-            .collect();
+        // Without a slot the link is full.
+        let mut short = Errno::AGAIN;
+        let pair = |_| {
+            packet::anchor_pair()
+                .inspect_err(|errno| short = *errno)
+                .ok()
+        };
+        let pairs: Vec<_> = (0..slots.len()).map_while(pair).collect();
         let mut words = [0; 14];
         words[0] = u64::try_from(pairs.len()).unwrap_or(0);
         for (index, number) in slots.iter().enumerate().take(pairs.len()) {
@@ -202,22 +232,32 @@ impl LinkEnd {
         }
         let message = Message::new(Operation::Anchors, 0, words);
         let theirs: Vec<BorrowedFd<'_>> = pairs.iter().map(|pair| pair.1.as_fd()).collect();
-        let sent =
-            !pairs.is_empty() && packet::send_borrowed(&self.channel, &message, &theirs).is_ok();
-        let made = if sent { pairs.len() } else { 0 };
+        let sent = if pairs.is_empty() {
+            Err(short)
+        } else {
+            packet::send_borrowed(&self.channel, &message, &theirs).map_err(|errno| match errno {
+                // The program does not read, or is gone: another link may be had.
+                Errno::PIPE | Errno::CONNRESET => Errno::AGAIN,
+                errno => errno,
+            })
+        };
+        let made = if sent.is_ok() { pairs.len() } else { 0 };
         self.state().bare.extend(slots.iter().skip(made));
-        if !sent {
-            return None;
-        }
+        sent?;
         for (number, (own, _)) in slots.into_iter().zip(pairs) {
-            self.add_anchor(usize::try_from(number).ok()?, own);
+            self.add_anchor(usize::try_from(number).unwrap_or(usize::MAX), own);
         }
-        Some(())
+        Ok(())
     }
 
     #[cfg(test)]
-    pub(super) fn make_anchors_for_test(&self) -> Option<()> {
+    pub(super) fn make_anchors_for_test(&self) -> Result<(), Errno> {
         self.make_anchors()
+    }
+
+    #[cfg(test)]
+    pub(super) fn reclaim_for_test(&self) {
+        self.reclaim(&mut self.state());
     }
 
     /// Whether the pool takes another anchor.
@@ -233,7 +273,8 @@ impl LinkEnd {
     /// Takes a block back that the program reads no longer.
     pub(super) fn release(&self, block: Geometry) {
         if block.log2 > SMALL_RING_LOG2 {
-            self.state().arena.free(block);
+            let release = |block| release(&self.region, block);
+            self.state().arena.free(block, release);
         }
     }
 
@@ -278,6 +319,17 @@ impl LinkEnd {
         drop(state);
         self.live.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// A free block of this end's arena keeps no memory.
+pub(super) fn release(region: &Region, block: Geometry) {
+    let offset = usize::try_from(block.offset).unwrap_or(usize::MAX);
+    region.release_pages(offset, usize::try_from(block.size()).unwrap_or(0));
+}
+
+fn lent(state: &mut State, index: u32) -> Result<&mut Lent, Errno> {
+    let index = usize::try_from(index).unwrap_or(usize::MAX);
+    state.slots.get_mut(index).ok_or(Errno::AGAIN)
 }
 
 fn generation_of(state: &State, number: u32) -> u32 {

@@ -77,9 +77,12 @@ pub fn socket(
     };
     match state {
         State::Virtual => {
-            fill(beside.estate, slots, copy, entry, &mut socket);
+            let is_opening = fill(beside.estate, slots, copy, entry, &mut socket);
             if let Some(elsewhere) = beside.elsewhere.get(&(socket.link, socket.slot)) {
                 show(elsewhere, &mut socket);
+                if is_opening {
+                    "SYN-SENT".clone_into(&mut socket.state);
+                }
             }
         }
         State::Listener => {
@@ -114,24 +117,24 @@ fn show(elsewhere: &Elsewhere, to: &mut Socket) {
     }
 }
 
-/// Queues and counters of a virtual socket from its own words and its slot.
+/// Queues and counters of a virtual socket from its own words and its slot. True where it connects, and no relay has taken it up.
 fn fill(
     estate: &Estate,
     slots: &mut Slots<'_>,
     copy: &mut Snapshot,
     entry: &SocketEntry,
     socket: &mut Socket,
-) {
+) -> bool {
     socket.link = entry.link.load(Relaxed);
     socket.slot = entry.slot.load(Relaxed);
     socket.sent = entry.transmit.own.load(Relaxed);
     socket.received = entry.receive.own.load(Relaxed);
     let generation = entry.generation.load(Relaxed);
     let Some(slot) = slots.get(estate, socket.link, socket.slot, copy) else {
-        return;
+        return false;
     };
     if slot.meta.generation.load(Acquire) != generation {
-        return;
+        return false;
     }
     let is_server = entry.role.load(Relaxed) == Role::Server as u32;
     let (own, other) = if is_server {
@@ -140,7 +143,7 @@ fn fill(
         (&slot.client, &slot.server)
     };
     if own.generation.load(Relaxed) != generation {
-        return;
+        return false;
     }
     let fresh = other.generation.load(Relaxed) == generation;
     let (head, tail) = if fresh {
@@ -153,6 +156,8 @@ fn fill(
     let own_flags = own.flags.load(Relaxed);
     let other_flags = if fresh { other.flags.load(Relaxed) } else { 0 };
     socket.state = tcp_state(own_flags, other_flags).to_owned();
+    let taken_up = side_flags::ESTABLISHED | side_flags::RESET | side_flags::CLOSED;
+    !is_server && other_flags & taken_up == 0
 }
 
 fn tcp_state(own: u32, other: u32) -> &'static str {

@@ -7,9 +7,11 @@ use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
+use super::pending::{self, Progress};
 use super::{
-    REPLACING, describe, is_shared, materialise, pending, set_blocking, tuples, turn_into,
+    REPLACING, carried, describe, is_shared, materialise, set_blocking, tuples, turn_into,
 };
+use crate::lane::Lane;
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::names::Target;
 use crate::socket::{Socket, header, status};
@@ -27,7 +29,14 @@ pub enum Connected {
 /// Connects a socket to `address`, virtually if a program of ours listens there.
 pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected {
     if socket.word.kind() == Kind::Virtual {
-        return Connected::Virtual(pending::connect_again(fd, socket));
+        let again = Lane::of(*socket, fd).map(|lane| lane.progress());
+        carried::carry();
+        return if again == Some(Progress::Waits) && table::get(fd) != socket.word {
+            // The kernel says how far it has come.
+            Connected::Kernel
+        } else {
+            Connected::Virtual(pending::connect_again(fd, socket))
+        };
     }
     if socket.word.kind() == Kind::Listener || socket.has(status::KERNEL_CONNECTED) {
         return Connected::Kernel;
@@ -57,7 +66,8 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
             match crate::socket::of(fd) {
                 // What was known of the listener is old, or the other host does not want the connection on a channel.
                 Some(kernel)
-                    if waited == Err(libc::ECONNREFUSED) && kernel.word.kind() == Kind::Kernel =>
+                    if waited.is_err_and(|error| carried::is_for_kernel(error))
+                        && kernel.word.kind() == Kind::Kernel =>
                 {
                     falls_back(&kernel, Reason::NoListener, address);
                     Connected::Kernel
@@ -76,7 +86,7 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
 }
 
 /// The kernel connects the socket.
-fn falls_back(kernel: &Socket, reason: Reason, address: Option<Address>) {
+pub(super) fn falls_back(kernel: &Socket, reason: Reason, address: Option<Address>) {
     let Some(address) = address else { return };
     kernel.falls_back(reason);
     kernel.entry.peer.store(&address);

@@ -61,10 +61,13 @@ fn break_off(lane: &Lane, reset: u32) {
     epoll::changed(&socket);
 }
 
-/// A kernel socket that is not connected, as this one was before it was.
-fn unconnected(socket: &Socket, bound: i32) -> Result<i32, i32> {
+/// A kernel socket that is not connected, with all that the program has set on a virtual one, or the one that it bound before.
+pub(super) fn make_kernel(socket: &Socket) -> Result<i32, i32> {
+    // The anchor is not used again, and the new one may need its number.
+    socket.drop_spare();
+    let bound = socket.local.reserve.load(Ordering::Relaxed);
     let made = if bound > 0 {
-        sys::duplicate(bound - 1, 0, true)?
+        limits::make(|| sys::duplicate(bound - 1, 0, true))?
     } else {
         let six = socket.entry.local.load().family == netchannel_abi::address::INET6;
         let family = if six { libc::AF_INET6 } else { libc::AF_INET };
@@ -82,10 +85,25 @@ fn unconnected(socket: &Socket, bound: i32) -> Result<i32, i32> {
 
 /// Puts a kernel socket that is not connected in the place of a virtual one. The peer hears `flags`.
 pub(super) fn disconnect(fd: i32, socket: &Socket, flags: u32) -> Result<(), i32> {
-    let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
+    let made = make_kernel(socket)?;
+    let turned = become_kernel(fd, socket, made, flags)?;
+    turned.entry.error.store(0, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Puts `made`, which is consumed, in the place of a virtual socket that is over. The peer hears `flags`.
+pub(super) fn become_kernel(
+    fd: i32,
+    socket: &Socket,
+    made: i32,
+    flags: u32,
+) -> Result<Socket, i32> {
+    let Some(lane) = Lane::of(*socket, fd) else {
+        sys::close(made);
+        return Err(libc::EBADF);
+    };
     let entry = socket.entry;
     let bound = socket.local.reserve.load(Ordering::Relaxed);
-    let made = unconnected(socket, bound)?;
     let mut numbers = vec![fd];
     table::for_each(|other, word| {
         if word == socket.word && other != fd {
@@ -97,14 +115,14 @@ pub(super) fn disconnect(fd: i32, socket: &Socket, flags: u32) -> Result<(), i32
     // The peer is told first, by the anchor that goes.
     lane.own().flags.fetch_or(flags, Ordering::AcqRel);
     lane.announce_flags();
-    // It is not used again; closed by all it leaves the sets.
+    // Closed by all, the anchor leaves the sets.
     socket.drop_spare();
     for number in &numbers {
         epoll::before_replace(*number, socket);
     }
     let replaced = replace_all(made, &numbers);
     sys::close(made);
-    if replaced.is_ok() {
+    let replaced = replaced.map(|()| {
         let rings = [&entry.transmit.geometry, &entry.transmit.former_geometry]
             .map(|word| Geometry::from_word(word.load(Ordering::Relaxed)));
         let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
@@ -126,8 +144,8 @@ pub(super) fn disconnect(fd: i32, socket: &Socket, flags: u32) -> Result<(), i32
             turned.mark(status::BOUND);
         }
         turned.renew();
-        entry.error.store(0, Ordering::Relaxed);
-    }
+        turned
+    });
     lock::release(&entry.transmit.lock);
     lock::release(&entry.receive.lock);
     replaced

@@ -2,6 +2,7 @@
 //! the kernel's where it is not.
 
 mod accept;
+pub mod carried;
 mod close;
 mod connect;
 mod dissolve;
@@ -119,6 +120,7 @@ static REPLACING: Lock<()> = Lock::new(());
 /// In a forked child nobody holds the lock.
 pub fn reset_in_child() {
     REPLACING.reset();
+    carried::reset_in_child();
 }
 
 /// Turns a fresh socket into a kernel TCP socket with every option the program has set.

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::{side_flags, waiter as bits};
 
+use super::carried;
 use super::dissolve::disconnect;
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
@@ -22,9 +23,23 @@ pub enum Progress {
 }
 
 impl Lane {
-    /// How far the connect has come. Notes what the relay says.
+    /// How far the connect has come. Notes what the relay says. Where the kernel is to carry it on, it is under way.
     #[cold]
     pub fn progress(&self) -> Progress {
+        let progress = self.decided();
+        if progress != Progress::Failed || !self.socket.has(status::PENDING) {
+            return progress;
+        }
+        let error = self.refusal();
+        if carried::may_carry(&self.socket, error) && carried::note(self) {
+            return Progress::Waits;
+        }
+        self.fail_with(error);
+        Progress::Failed
+    }
+
+    /// What the relay has said.
+    pub(super) fn decided(&self) -> Progress {
         let socket = self.socket;
         if !socket.has(status::PENDING) {
             return if socket.has(status::REFUSED) {
@@ -38,26 +53,39 @@ impl Lane {
             socket.unmark(status::PENDING);
             return Progress::Connected;
         }
-        let refused = flags & side_flags::RESET != 0;
-        if !refused && !socket.has(status::PEER_GONE | status::FAULT) {
+        if flags & side_flags::RESET == 0 && !socket.has(status::PEER_GONE | status::FAULT) {
             return Progress::Waits;
         }
+        Progress::Failed
+    }
+
+    /// Why the relay refuses it. One that ends without a word has taken nothing up.
+    fn refusal(&self) -> i32 {
+        let refused = self.peer_flags() & side_flags::RESET != 0;
         let said = if refused { self.peer_error() } else { 0 };
-        let error = match i32::try_from(said) {
+        match i32::try_from(said) {
             Ok(error @ 1..=133) => error,
             _ => libc::ECONNREFUSED,
-        };
+        }
+    }
+
+    /// The connect fails.
+    pub(super) fn fail_with(&self, error: i32) {
         // The error stands before the mark that makes others look for it.
-        socket.entry.error.store(error, Ordering::Relaxed);
-        socket.mark(status::REFUSED | status::RESET);
-        socket.unmark(status::PENDING);
-        Progress::Failed
+        self.socket.entry.error.store(error, Ordering::Relaxed);
+        self.socket.mark(status::REFUSED | status::RESET);
+        self.socket.unmark(status::PENDING);
     }
 
     /// Whether the connect is still under way: then nothing can be read or written.
     #[inline]
     pub fn is_connecting(&self) -> bool {
         self.socket.has(status::PENDING) && self.progress() == Progress::Waits
+    }
+
+    /// The same for who waits in `connect`, and goes to the kernel himself.
+    fn is_undecided(&self) -> bool {
+        self.decided() == Progress::Waits
     }
 }
 
@@ -70,15 +98,20 @@ pub fn wait_connected(fd: i32, socket: &Socket) -> Result<(), i32> {
         return Err(libc::EBADF);
     };
     loop {
-        match lane.progress() {
+        match lane.decided() {
             Progress::Connected => {
                 socket.unmark(status::CONNECTING);
                 return Ok(());
             }
-            Progress::Failed => return Err(fail(fd, socket)),
+            Progress::Failed => {
+                if socket.has(status::PENDING) {
+                    lane.fail_with(lane.refusal());
+                }
+                return Err(fail(fd, socket));
+            }
             Progress::Waits => {}
         }
-        let slept = wait::sleep_on(&mut lane, bits::SPACE, |lane| !lane.is_connecting());
+        let slept = wait::sleep_on(&mut lane, bits::SPACE, |lane| !lane.is_undecided());
         if let Err(error) = slept {
             // It goes on without the caller.
             socket.mark(status::CONNECTING);
@@ -91,7 +124,7 @@ pub fn wait_connected(fd: i32, socket: &Socket) -> Result<(), i32> {
     }
 }
 
-/// `connect` of a socket whose connect was begun before.
+/// `connect` of a socket whose connect was begun before, and that the kernel does not carry on.
 ///
 /// # Errors
 /// As `connect`.

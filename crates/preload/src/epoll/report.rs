@@ -7,6 +7,7 @@ use netchannel_ring::cell;
 use super::edges::Seen;
 use super::item::Item;
 use super::{EpollSet, NUMBER, State, flag, own_data};
+use crate::connection::carried;
 use crate::listener::Listener;
 use crate::table::Kind;
 use crate::{listener, socket, sys};
@@ -19,7 +20,10 @@ impl EpollSet {
         };
         self.absorb(&mut state);
         let (told, out) = out.split_at_mut(have);
-        self.report(&mut state, told, out)
+        let count = self.report(&mut state, told, out);
+        drop(state);
+        carried::carry();
+        count
     }
 
     /// Whether a wait would tell anything that the kernel does not know of.

@@ -83,8 +83,9 @@ pub fn replaced(fd: i32, socket: &Socket) {
                 own_data() | u64::from(number) & NUMBER
             };
             let events = if item.enabled { item.events } else { 0 };
-            // One that was virtual the kernel does not know yet.
-            if sys::epoll_control(set, libc::EPOLL_CTL_MOD, fd, events, data) == Err(libc::ENOENT) {
+            // Of a socket that was virtual the kernel knows nothing yet.
+            let known = sys::epoll_control(set, libc::EPOLL_CTL_MOD, fd, events, data);
+            if known == Err(libc::ENOENT) {
                 let _ = sys::epoll_control(set, libc::EPOLL_CTL_ADD, fd, events, data);
             }
         }

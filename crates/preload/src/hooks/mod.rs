@@ -37,9 +37,9 @@ pub use streams::Functions as StreamFunctions;
 
 use libc::{c_int, iovec};
 
-use crate::connection;
+use crate::connection::{self, carried};
 use crate::lane::Lane;
-use crate::socket;
+use crate::socket::{self, status};
 use crate::table::{self, Kind};
 
 /// The lane behind a descriptor, when it is a connected virtual socket.
@@ -47,13 +47,40 @@ use crate::table::{self, Kind};
 pub(crate) fn lane(fd: c_int) -> Option<Lane> {
     let word = table::get(fd);
     match word.kind() {
-        Kind::Virtual => Lane::of(socket::of_word(word)?, fd),
+        Kind::Virtual => {
+            let lane = Lane::of(socket::of_word(word)?, fd)?;
+            if lane.socket.has(status::PENDING) {
+                return connecting(lane);
+            }
+            Some(lane)
+        }
         Kind::Fresh => {
             becomes_real(fd);
             None
         }
         _ => None,
     }
+}
+
+/// Before a call that finds out by itself what a descriptor is: a connect that the kernel is to carry on becomes the kernel's.
+#[inline]
+pub(crate) fn look_at_connect(fd: c_int) {
+    let word = table::get(fd);
+    if word.kind() == Kind::Virtual
+        && let Some(socket) = socket::of_word(word)
+        && socket.has(status::PENDING)
+        && let Some(lane) = Lane::of(socket, fd)
+    {
+        let _ = connecting(lane);
+    }
+}
+
+/// One whose connect is under way; none where the kernel carries it on from now on.
+#[cold]
+fn connecting(lane: Lane) -> Option<Lane> {
+    lane.progress();
+    carried::carry();
+    (table::get(lane.fd) == lane.socket.word).then_some(lane)
 }
 
 /// The kernel will be asked about a socket that it does not know yet. Where none can be made it answers for one that it connects to

@@ -103,11 +103,11 @@ impl Lane {
         self.peer().error.load(Ordering::Relaxed)
     }
 
-    /// What a reset is told as. As with TCP: who had the peer's end before, and had not ended himself, has a broken pipe. Only
-    /// the daemon knows, and says so.
+    /// What a reset is told as. As with TCP: who had the peer's end before, and had not ended himself, has a broken pipe; whose peer is
+    /// out of reach, a time-out. Only the daemon knows, and says so.
     pub fn reset_error(&self) -> i32 {
         match i32::try_from(self.peer_error()) {
-            Ok(libc::EPIPE) => libc::EPIPE,
+            Ok(error @ (libc::EPIPE | libc::ETIMEDOUT)) => error,
             _ => libc::ECONNRESET,
         }
     }

@@ -230,9 +230,9 @@ impl Lane {
         }
     }
 
-    fn reset_seen(&self) -> Stop {
+    fn reset_seen(&self, error: i32) -> Stop {
         if self.socket.mark(status::RESET) == 0 {
-            Stop::Error(libc::ECONNRESET)
+            Stop::Error(error)
         } else {
             Stop::End
         }
@@ -261,7 +261,7 @@ impl Lane {
             return match self.reset_error() {
                 // The end came before.
                 libc::EPIPE => Stop::End,
-                _ => self.reset_seen(),
+                error => self.reset_seen(error),
             };
         }
         if flags & side_flags::FIN != 0 || seen & (status::SHUT_READ | status::RESET) != 0 {

@@ -311,7 +311,7 @@ impl LinkEnd {
         blocks
             .into_iter()
             .flatten()
-            .for_each(|block| state.arena.free(block));
+            .for_each(|block| state.arena.free(block, |bare| self.release_pages(bare)));
         drop(state);
         reset_side(
             &slot.server,

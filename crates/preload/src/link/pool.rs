@@ -162,7 +162,7 @@ impl LinkEnd {
         blocks
             .into_iter()
             .flatten()
-            .for_each(|block| state.arena.free(block));
+            .for_each(|block| state.arena.free(block, |bare| self.release_pages(bare)));
         if bare {
             state.bare.push(number)
         } else {
@@ -261,8 +261,15 @@ impl LinkEnd {
             && self.is_own()
             && let Some(mut state) = self.state.lock()
         {
-            state.arena.free(block);
+            state.arena.free(block, |bare| self.release_pages(bare));
         }
+    }
+
+    /// A free block of this end's arena keeps no memory.
+    pub(super) fn release_pages(&self, block: Geometry) {
+        let offset = usize::try_from(block.offset).unwrap_or(usize::MAX);
+        let length = usize::try_from(block.size()).unwrap_or(0);
+        self.region.release_pages(offset, length);
     }
 
     /// This end has closed a connection. `anchor` goes back to the pool when it is given and the

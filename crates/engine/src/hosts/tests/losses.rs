@@ -112,7 +112,7 @@ fn a_peer_that_begins_anew_resets_its_sockets() {
         hosts.tell(Command::Fail {
             peer: Arc::clone(&world.peers[which]),
             reason: netchannel_vns::Reason::Restarted,
-            ends: true,
+            what: Failing::Start,
         });
     }
     world.wait(|_| (client.peer_flags() & side_flags::RESET != 0).then_some(()));
@@ -120,4 +120,46 @@ fn a_peer_that_begins_anew_resets_its_sockets() {
     client.close(false);
     server.close(false);
     world.wait(|world| (world.connections() == 0).then_some(()));
+}
+
+#[test]
+fn who_is_out_of_reach_is_no_one_who_resets() {
+    let mut world = World::new(&[L]);
+    let (client, server) = world.connect();
+    for which in 0..2 {
+        world.hosts[which].tell(Command::Fail {
+            peer: Arc::clone(&world.peers[which]),
+            reason: netchannel_vns::Reason::Unreachable,
+            what: Failing::Sockets,
+        });
+    }
+    for lane in [client, server] {
+        world.wait(|_| (lane.peer_flags() & side_flags::RESET != 0).then_some(()));
+        let (_, daemon) = lane.sides().unwrap();
+        let said = daemon.error.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(said, Errno::TIMEDOUT.raw_os_error().unsigned_abs());
+    }
+}
+
+#[test]
+fn a_connect_that_nobody_answers_is_left_to_the_kernel_when_no_channel_is_left() {
+    let mut world = World::new(&[L]);
+    let line = (LineId(world.lines), Class::Latency);
+    // CoreEngine of the other host says nothing.
+    let waits = world.dial();
+    std::thread::sleep(Duration::from_millis(50));
+    world.cut(line);
+    world.hosts[0].tell(Command::Fail {
+        peer: Arc::clone(&world.peers[0]),
+        reason: netchannel_vns::Reason::Ending,
+        what: Failing::Connects,
+    });
+    // Nor is one begun now.
+    let late = world.dial();
+    for lane in [waits, late] {
+        world.wait(|_| (lane.peer_flags() & side_flags::RESET != 0).then_some(()));
+        let (_, daemon) = lane.sides().unwrap();
+        let said = daemon.error.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(said, Errno::CONNREFUSED.raw_os_error().unsigned_abs());
+    }
 }

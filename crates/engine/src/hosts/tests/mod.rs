@@ -15,7 +15,7 @@ mod speed;
 mod streams;
 mod waiting;
 
-use super::{Command, Hosts, LineId, Listed, Peer, Report, Rules, Terms, ip};
+use super::{Command, Failing, Hosts, LineId, Listed, Peer, Report, Rules, Terms, ip};
 use crate::published_ports::PublishedPorts;
 use crate::relay::anchor::Count;
 use crate::relay::lane::Lane;
@@ -99,6 +99,7 @@ fn rules(peer: Address, own: Address) -> Rules {
         peer: vec![prefix],
         own: vec![own],
         connect: None,
+        has_others: false,
     }
 }
 

@@ -147,7 +147,7 @@ fn who_waits_at_a_full_backlog_goes_with_its_start() {
     world.host.tell(Command::Fail {
         peer: Arc::clone(&world.peer),
         reason: netchannel_vns::Reason::Restarted,
-        ends: true,
+        what: Failing::Start,
     });
     world.wait(|world| (world.waiting() == 0).then_some(()));
     // Now there would be room.

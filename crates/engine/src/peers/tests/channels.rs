@@ -3,6 +3,7 @@
 use super::world::*;
 use crate::peers::{Bounds, Loss};
 use netchannel_wire::GoAwayReason;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -153,9 +154,11 @@ fn a_daemon_that_ends_says_so() {
     come_up(&mut a, &mut b);
     let now = Instant::now();
     b.peers.end(now);
-    until(&mut [&mut a, &mut b], "all was said", |hosts| {
-        let ending = |event: &&Event| matches!(event, Event::GoAway(_, GoAwayReason::Ending));
-        hosts[0].events.iter().filter(ending).count() == 3
+    until(&mut [&mut a, &mut b], "it is over", |hosts| {
+        let ending = |event: &Event| matches!(event, Event::GoAway(_, GoAwayReason::Ending));
+        let ended = |event: &Event| matches!(event, Event::Ended(_));
+        let events = &hosts[0].events;
+        events.iter().any(ending) && events.iter().any(ended)
     });
     let broken = |event: &Event| matches!(event, Event::Lost(_, Loss::Broken(_)));
     assert!(!a.events.iter().any(broken), "{:?}", a.events);
@@ -232,4 +235,30 @@ fn sleeping_is_enough() {
         (4..20).contains(&attempts) && rounds < 60,
         "{attempts} {rounds}"
     );
+}
+
+#[test]
+fn where_a_channel_stalled_is_dialled_last() {
+    let key = key('k');
+    let addresses: Vec<SocketAddr> = ["10.0.0.1:1", "10.0.1.1:1"]
+        .map(|text| text.parse().unwrap())
+        .to_vec();
+    let settings = peer("b", addresses.clone(), "10.0.0.0", &key);
+    let mut peer = crate::peers::peer::Peer::new(settings);
+    let now = Instant::now();
+    assert_eq!(peer.next_address(now), Some(addresses[0]));
+    let times = quick();
+    peer.suspect(addresses[0].ip(), now, &times);
+    assert_eq!(peer.next_address(now), Some(addresses[1]));
+    // It may be the only one that works by now.
+    peer.turn += 1;
+    peer.suspect(addresses[1].ip(), now, &times);
+    assert_eq!(peer.next_address(now), Some(addresses[0]));
+    assert_eq!(
+        peer.next_address(now + 2 * times.silence),
+        Some(addresses[1])
+    );
+    peer.settings.addresses.truncate(1);
+    peer.suspect(addresses[0].ip(), now, &times);
+    assert_eq!(peer.next_address(now), Some(addresses[0]));
 }

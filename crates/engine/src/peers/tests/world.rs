@@ -240,6 +240,7 @@ impl Host {
                     working.unsent.extend(bytes);
                 }
             }
+            Output::Down(_) => {}
             Output::Unreachable(start) => self.events.push(Event::Unreachable(start)),
             Output::Ended(start) => {
                 self.events.push(Event::Ended(start));
@@ -280,7 +281,7 @@ impl Host {
                 Step::Data { .. } => {}
                 Step::Frame { frame, .. } => match frame {
                     Frame::GoAway(reason) => {
-                        working.part(reason);
+                        working.part(GoAwayReason::Retired);
                         let _ = working.flush();
                         self.events.push(Event::GoAway(id, reason));
                         self.peers.on_goaway(id, reason, now);

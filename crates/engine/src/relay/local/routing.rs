@@ -167,12 +167,15 @@ impl Local {
         let loan = end.lend();
         // Anchors may have been let go.
         self.cells.touch(key);
-        let lane = loan.and_then(|loan| self.outgoing(ticket, key, loan));
-        let Some(lane) = lane else {
-            if claimed {
-                end.ring();
+        let lane = loan.and_then(|loan| self.outgoing(ticket, key, loan).ok_or(Errno::AGAIN));
+        let lane = match lane {
+            Ok(lane) => lane,
+            Err(errno) => {
+                if claimed {
+                    end.ring();
+                }
+                return self.fail(ticket, errno);
             }
-            return self.fail(ticket, Errno::AGAIN);
         };
         let handle = lane.handle();
         let addresses = (&wanted.client, &wanted.server);
@@ -199,11 +202,12 @@ impl Local {
         let lent = end.lend_pair();
         self.cells.touch(key);
         let lane = lent.and_then(|(loan, anchor)| {
-            let lane = self.outgoing(ticket, key, loan)?;
-            Some((lane, anchor))
+            let lane = self.outgoing(ticket, key, loan).ok_or(Errno::AGAIN)?;
+            Ok((lane, anchor))
         });
-        let Some((lane, anchor)) = lane else {
-            return self.fail(ticket, Errno::AGAIN);
+        let (lane, anchor) = match lane {
+            Ok(lent) => lent,
+            Err(errno) => return self.fail(ticket, errno),
         };
         let handle = lane.handle();
         end.describe(handle, wanted.listener, (&wanted.client, &wanted.server));

@@ -43,7 +43,7 @@ fn a_program_has_the_ports_of_its_user() {
         u64::from(netchannel_abi::directory::owner_word(0)),
     );
     let relay = Relay::start(owners).unwrap();
-    let (client, server) = parts(Some(USER));
+    let (client, server) = parts(Some(USER), LAYOUT);
     let client = LinkEnd::new(client, &Arc::new(Count::new(1000))).unwrap();
     let client = Arc::new(client);
     relay.tell(Command::Serve(server));

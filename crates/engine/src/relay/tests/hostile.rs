@@ -175,3 +175,22 @@ fn a_program_that_announces_without_end_gets_its_turn_and_no_more() {
     opened.extend(take(&server));
     assert_eq!(opened.len(), lanes.len());
 }
+
+#[test]
+fn a_burst_of_connections_finds_all_its_anchors() {
+    // As many as the queue holds, announced before the first is taken.
+    let (client, server) = many(QUEUE_CAPACITY);
+    let lanes: Vec<_> = (0..QUEUE_CAPACITY).map(|_| dial(&client)).collect();
+    assert_eq!(take(&server).len(), lanes.len());
+}
+
+#[test]
+fn anchors_that_no_connection_uses_are_few() {
+    let (client, server) = many(4096);
+    for _ in 0..40 {
+        client.make_anchors_for_test().unwrap();
+    }
+    server.read_channel();
+    let pooled = server.pooled.load(Ordering::Relaxed);
+    assert_eq!(pooled, 256);
+}

@@ -146,7 +146,7 @@ fn a_full_link_refuses_and_recovers() {
     let lanes: Vec<_> = (0..LAYOUT.slots)
         .map(|_| connect(&client, &server))
         .collect();
-    assert!(client.lend().is_none());
+    assert!(client.lend().is_err());
     for (one, other) in lanes {
         one.close(false);
         other.close(true);

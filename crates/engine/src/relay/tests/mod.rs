@@ -10,6 +10,7 @@
 
 mod cells;
 mod claims;
+mod ends;
 mod hostile;
 mod lanes;
 mod pairs;
@@ -33,13 +34,13 @@ pub(crate) const LAYOUT: Layout = Layout {
 };
 
 /// The parts of the client's and the server's end of a new link, whose client is a program of `user`.
-fn parts(user: Option<u32>) -> (Parts, Parts) {
-    let memory = memory::link(LAYOUT, 7).unwrap();
+fn parts(user: Option<u32>, layout: Layout) -> (Parts, Parts) {
+    let memory = memory::link(layout, 7).unwrap();
     let (one, other) = packet::owned_pair(SocketType::SEQPACKET).unwrap();
     let end = |role, channel| Parts {
         number: 7,
         role,
-        layout: LAYOUT,
+        layout,
         memory: memory.try_clone().unwrap(),
         channel,
         anchors: Vec::new(),
@@ -50,8 +51,17 @@ fn parts(user: Option<u32>) -> (Parts, Parts) {
 
 /// The client's and the server's end of a new link.
 fn link() -> (Arc<LinkEnd>, Arc<LinkEnd>) {
-    let (client, server) = parts(None);
-    let count = Arc::new(Count::new(1000));
+    laid_out(LAYOUT)
+}
+
+/// The same, with so many slots.
+fn many(slots: usize) -> (Arc<LinkEnd>, Arc<LinkEnd>) {
+    laid_out(Layout { slots, ..LAYOUT })
+}
+
+fn laid_out(layout: Layout) -> (Arc<LinkEnd>, Arc<LinkEnd>) {
+    let (client, server) = parts(None, layout);
+    let count = Arc::new(Count::new(10_000));
     let client = LinkEnd::new(client, &count).unwrap();
     let server = LinkEnd::new(server, &count).unwrap();
     (Arc::new(client), Arc::new(server))
