@@ -9,6 +9,7 @@ use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Role, asleep, side_flags};
 use netchannel_abi::message::Operation;
 use netchannel_abi::nqe::{Nqe, Operation as Job};
+use netchannel_ring::departure::{self, Fate};
 use netchannel_ring::queue::Element;
 use netchannel_ring::{Fault, cell};
 use rustix::io::Errno;
@@ -34,6 +35,24 @@ pub struct Opened {
     /// Its slot and anchor.
     pub loan: Loan,
 }
+
+/// Whether what was just posted, up to `position`, is or will be taken: by a program that stays, or before it left.
+fn is_taken(indices: &QueueIndices, position: u64) -> bool {
+    // Pairs with the fence of who leaves.
+    fence(Ordering::SeqCst);
+    // It does nothing between but take what there is. One that stands still there is not waited for.
+    for _ in 0..MOST_LOOKS {
+        match departure::fate(&indices.departure, &indices.head, position) {
+            Fate::Taken => return true,
+            Fate::Left => return false,
+            Fate::Unknown => std::thread::yield_now(),
+        }
+    }
+    true
+}
+
+/// How often is looked whether a program that leaves has left.
+const MOST_LOOKS: u32 = 100;
 
 impl LinkEnd {
     pub(super) fn queue(&self, producer: Role) -> Option<(&QueueIndices, &[Element])> {
@@ -103,19 +122,21 @@ impl LinkEnd {
             data: u64::from(listener),
             ..Nqe::default()
         };
-        let pushed = self
-            .state()
+        let mut state = self.state();
+        let pushed = state
             .producer
             .push(&indices.tail, &indices.head, elements, &[nqe]);
-        match pushed {
-            Ok(1) => {}
+        let position = state.producer.position();
+        drop(state);
+        let taken = match pushed {
+            Ok(1) => is_taken(indices, position),
             Ok(_) => return false,
-            Err(Fault) => {
-                self.fail();
-                return false;
-            }
+            Err(Fault) => false,
+        };
+        if !taken {
+            self.fail();
         }
-        true
+        taken
     }
 
     /// (client) Wakes the program if it sleeps and has not taken all that was posted, or if it was `claimed`.
