@@ -154,12 +154,10 @@ impl Lane {
             return Ok(0);
         }
         let flags = self.peer_flags();
-        if flags & (side_flags::CLOSED | side_flags::SHUT_READ) != 0
-            || self.socket.has(status::PEER_GONE)
-        {
-            if let Some(told) = self.send_to_nobody(flags, length) {
-                return told;
-            }
+        let wanted = flags & (side_flags::CLOSED | side_flags::SHUT_READ) == 0
+            && !self.socket.has(status::PEER_GONE);
+        if !wanted && let Some(told) = self.send_to_nobody(flags, length) {
+            return told;
         }
         let transmit = &self.socket.entry.transmit;
         let own = self.own();
