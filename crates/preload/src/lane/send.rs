@@ -51,14 +51,20 @@ impl Lane {
     /// Bytes sent that TCP would not have seen acknowledged: to it, what a receiver's buffer holds is. Between hosts the
     /// other host has it, or not.
     pub fn unacknowledged(&self) -> u64 {
-        /// What a receiver takes at least.
+        /// What a receiver takes at least, where no buffer was made small.
         const BUFFER: u64 = 64 * 1024;
         let unread = self.unread_by_peer();
         if self.link.listener == RELAY {
             return unread;
         }
         let ring = Geometry::from_word(self.transmit_geometry());
-        unread.saturating_sub(BUFFER.max(ring.size() / 2))
+        let half = ring.size() / 2;
+        let held = if self.may_grow(ring) {
+            BUFFER.max(half)
+        } else {
+            half
+        };
+        unread.saturating_sub(held)
     }
 
     /// How much a send would surely take; something at least.
@@ -148,12 +154,10 @@ impl Lane {
             return Ok(0);
         }
         let flags = self.peer_flags();
-        if flags & (side_flags::CLOSED | side_flags::SHUT_READ) != 0
-            || self.socket.has(status::PEER_GONE)
-        {
-            if let Some(told) = self.send_to_nobody(flags, length) {
-                return told;
-            }
+        let wanted = flags & (side_flags::CLOSED | side_flags::SHUT_READ) == 0
+            && !self.socket.has(status::PEER_GONE);
+        if !wanted && let Some(told) = self.send_to_nobody(flags, length) {
+            return told;
         }
         let transmit = &self.socket.entry.transmit;
         let own = self.own();

@@ -109,10 +109,10 @@ pub(super) fn state(socket: &Socket, fd: c_int) -> u8 {
         // TCP_SYN_SENT.
         return 2;
     }
-    let ended = lane.peer_flags() & side_flags::FIN != 0;
-    if socket.has(status::RESET | status::PEER_GONE) || lane.peer_flags() & side_flags::RESET != 0 {
+    if lane.is_over() {
         return 7;
     }
+    let ended = lane.peer_flags() & side_flags::FIN != 0 || socket.has(status::PEER_GONE);
     match (socket.has(status::SHUT_WRITE), ended) {
         (false, false) => ESTABLISHED,
         (true, false) => 5,

@@ -23,13 +23,16 @@ const NO_ROOM: c_int = libc::MSG_CTRUNC;
 /// Room for control data, aligned for a header.
 type Room = [u64; 16];
 
-/// Receives up to `length` bytes with so much room for control data: how many, the flags, and what level, kind and data were said.
+/// Level, kind and data.
+type Said = (c_int, c_int, Vec<u8>);
+
+/// Receives up to `length` bytes with so much room for control data: how many, the flags, and what was said.
 fn receive(
     socket: Descriptor,
     length: usize,
     room: usize,
     flags: c_int,
-) -> (usize, c_int, Vec<(c_int, c_int, Vec<u8>)>) {
+) -> (usize, c_int, Vec<Said>) {
     let mut bytes = vec![0_u8; length];
     let mut control: Room = [0; 16];
     let mut buffer = sys::entry_mut(&mut bytes);
