@@ -5,7 +5,9 @@ mod accept;
 pub mod carried;
 mod close;
 mod connect;
+pub mod noted;
 mod pending;
+mod replacing;
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -112,7 +114,7 @@ static REPLACING: Lock<()> = Lock::new(());
 /// In a forked child nobody holds the lock.
 pub fn reset_in_child() {
     REPLACING.reset();
-    carried::reset_in_child();
+    noted::reset_in_child();
 }
 
 /// Turns a fresh socket into a kernel TCP socket with every option the program has set.
@@ -156,6 +158,14 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
     }
     epoll::replaced(fd, &turned);
     Ok(turned)
+}
+
+/// The kernel connects the socket.
+fn falls_back(kernel: &Socket, reason: Reason, address: Option<Address>) {
+    let Some(address) = address else { return };
+    kernel.falls_back(reason);
+    kernel.entry.peer.store(&address);
+    kernel.mark(status::KERNEL_CONNECTED);
 }
 
 fn set_blocking(loan: Loan, blocking: bool) {
