@@ -149,8 +149,8 @@ pub struct Status {
     pub least_round_trip: Duration,
     /// Bytes wait, and the congestion window holds them back: not the peer, and not the sender.
     pub congestion_limited: bool,
-    /// Bytes were sent, and sent again more than once, and for half a second nothing at all was acknowledged: the path may be cut.
-    pub stalled: bool,
+    /// What was sent was not acknowledged in time, and goes again: nothing new was acknowledged since.
+    pub repeats: bool,
     /// Packets sent again, since the beginning.
     pub retransmissions: u64,
     /// Bytes per second, as last measured by the transport.

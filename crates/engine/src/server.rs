@@ -60,7 +60,7 @@ pub struct Daemon {
     metrics: Option<Metrics>,
     /// How often the configuration was read again, and how often it had mistakes.
     reloads: [u64; 2],
-    spare: Option<OwnedFd>,
+    spare: Spare,
     half_open: HalfOpen,
     started: Instant,
     idle_since: Option<Instant>,
@@ -162,7 +162,10 @@ impl Daemon {
             outside,
             metrics: None,
             reloads: [0; 2],
-            spare: spare(),
+            spare: Spare {
+                descriptor: spare_descriptor(),
+                refused: Faults::default(),
+            },
             half_open,
             started: now,
             idle_since: Some(now),
@@ -312,24 +315,33 @@ impl Daemon {
 
 /// Takes a connection. Without a free descriptor the connection is taken with the spare one and
 /// closed: left in the queue it would wake the daemon for ever.
-fn accept(listener: impl AsFd, spare_descriptor: &mut Option<OwnedFd>) -> Option<OwnedFd> {
+fn accept(listener: impl AsFd, spare: &mut Spare) -> Option<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     loop {
         match rustix::net::accept_with(&listener, flags) {
             Ok(socket) => return Some(socket),
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(Errno::MFILE | Errno::NFILE) => {
-                spare_descriptor.take()?;
+                spare.descriptor.take()?;
                 drop(rustix::net::accept_with(&listener, flags));
-                *spare_descriptor = spare();
-                tracing::warn!("no descriptor is left; a connection was refused");
+                spare.descriptor = spare_descriptor();
+                if let Some(unsaid) = spare.refused.count(Instant::now()) {
+                    tracing::warn!(unsaid, "no descriptor is left; a connection was refused");
+                }
             }
             Err(_) => return None,
         }
     }
 }
 
-fn spare() -> Option<OwnedFd> {
+/// The descriptor that [`accept`] gives up, and how often it had to.
+#[derive(Debug)]
+struct Spare {
+    descriptor: Option<OwnedFd>,
+    refused: Faults,
+}
+
+fn spare_descriptor() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }
 

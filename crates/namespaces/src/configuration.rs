@@ -24,6 +24,8 @@ pub struct Configuration<'a> {
     pub channels: Option<u16>,
     /// TCP's congestion control of channels; none: the kernel's own.
     pub congestion_control: Option<&'a str>,
+    /// The hosts have a second cable, and the daemons know of it.
+    pub two_cables: bool,
     /// More lines, at the end.
     pub more: &'a str,
 }
@@ -41,22 +43,32 @@ impl Configuration<'_> {
         let transport = self.congestion_control.map_or_else(String::new, |name| {
             format!("[transport]\ncongestion-control = \"{name}\"\n")
         });
+        let at = |host: &Host| {
+            let both = [host.v4(0), host.v4_of_second_cable()];
+            let known = if self.two_cables { 2 } else { 1 };
+            both.map(|address| format!("\"{address}:{port}\""))[..known].join(", ")
+        };
+        let second = if self.two_cables {
+            format!(", \"{}/32\"", other.v4_of_second_cable())
+        } else {
+            String::new()
+        };
         format!(
             "[host]
 name = \"{name}\"
-listen = [\"{address}:{port}\"]
+listen = [{address}]
 
 [[peers]]
 name = \"{other_name}\"
-addresses = [\"{other_address}:{port}\"]
-prefixes = [\"{v4}/24\", \"{v6}/64\"]
+addresses = [{other_address}]
+prefixes = [\"{v4}/24\", \"{v6}/64\"{second}]
 key-file = \"hosts.key\"
 {channels}
 {transport}{more}",
             name = own.name(),
-            address = own.v4(0),
+            address = at(own),
             other_name = other.name(),
-            other_address = other.v4(0),
+            other_address = at(other),
             v4 = other.network_v4(),
             v6 = other.network_v6(),
             more = self.more,
@@ -126,6 +138,7 @@ mod tests {
             setup: 1,
             channels: Some(2),
             congestion_control: Some("reno"),
+            two_cables: false,
             more: "[limits]\n",
         };
         let expected = "[host]

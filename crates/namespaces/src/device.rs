@@ -10,6 +10,9 @@ use std::process::Stdio;
 /// The name of each host's end of the cable.
 pub const DEVICE: &str = "veth0";
 
+/// The same of a second cable.
+pub const SECOND: &str = "veth1";
+
 /// Bytes to which the kernel's TCP may let a socket's buffer grow in these hosts, in either direction.
 pub const BUFFER: usize = 4 << 20;
 
@@ -80,6 +83,20 @@ fn addresses(host: &Host) -> String {
     }
     let _ = writeln!(text, "link set {DEVICE} up");
     text
+}
+
+/// A second cable between two hosts, of a network of its own.
+pub fn join_again(a: &Host, b: &Host) -> Result<(), Error> {
+    let cable = format!(
+        "link add {SECOND} type veth peer name {SECOND} netns {}\n",
+        b.path().display()
+    );
+    let address = |host: &Host| {
+        let address = host.v4_of_second_cable();
+        format!("addr add {address}/24 dev {SECOND}\nlink set {SECOND} up\n")
+    };
+    ip(a, &(cable + &address(a)))?;
+    ip(b, &address(b))
 }
 
 /// Runs lines of `ip` in a host.

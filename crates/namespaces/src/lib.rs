@@ -95,6 +95,14 @@ impl Hosts {
         device::ip(&self.b, &format!("link set {DEVICE} {word}\n"))
     }
 
+    /// Makes a second cable between them, of a network of its own.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn second_cable(&self) -> Result<(), Error> {
+        device::join_again(&self.a, &self.b)
+    }
+
     /// Turns segmentation offload of both ends on or off.
     ///
     /// # Errors
@@ -133,6 +141,12 @@ impl Host {
     #[must_use]
     pub fn v4(&self, index: u8) -> Ipv4Addr {
         Ipv4Addr::new(10, 77, self.number, 1 + index)
+    }
+
+    /// Its IPv4 address on the second cable, where there is one.
+    #[must_use]
+    pub fn v4_of_second_cable(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 78, 0, self.number)
     }
 
     /// Its IPv6 address of an index below [`ADDRESSES`].

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{POLLIN, pollfd};
 use netchannel_abi::link::{side_flags, waiter as bits};
 
-use crate::connection::carried;
+use crate::connection::{carried, noted};
 use crate::epoll::{Asleep, EpollSet};
 use crate::lane::Lane;
 use crate::socket::{self, Socket, status};
@@ -332,7 +332,7 @@ impl Call<'_> {
     /// Sleeps once in the kernel, on everything that may bring news.
     fn sleep(&mut self, left: i64, mask: *const libc::sigset_t) -> Result<(), i32> {
         let mut asleep = arm(self.set, self.watches);
-        if any(self.set, self.watches) || carried::are_due() {
+        if any(self.set, self.watches) || noted::are_due() {
             disarm(self.watches, &mut asleep, self.loops);
             return Ok(());
         }

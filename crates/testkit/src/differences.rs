@@ -15,9 +15,8 @@ const KEPT: [(&str, &str); 5] = [
 const THROUGH_THE_RELAY: [&str; 2] = ["8.2", "8.17"];
 
 /// Those that only the relay has.
-const OF_THE_RELAY: [(&str, &str); 3] = [
+const OF_THE_RELAY: [(&str, &str); 2] = [
     ("corner_05_exec_listener_as_nginx_upgrades", "8.17"),
-    ("corner_04_reuseport_member_leaves", "8.19"),
     ("corner_12_connecting_refused_late_blocking", "8.23"),
 ];
 

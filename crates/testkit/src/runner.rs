@@ -441,6 +441,34 @@ impl PrivateDaemon {
         }
     }
 
+    /// Lets it end in good order.
+    pub fn end(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let process = libc::pid_t::try_from(child.id()).unwrap_or(0);
+            // SAFETY: no pointers; a child that was not waited for.
+            unsafe { libc::kill(process, libc::SIGTERM) };
+            let _ = child.wait();
+        }
+    }
+
+    /// Leaves it so many descriptors more than it has.
+    ///
+    /// # Panics
+    /// If that is not allowed.
+    pub fn limit_descriptors(&mut self, more: usize) {
+        let most = u64::try_from(self.descriptors() + more).unwrap_or(0);
+        let process = self.child.as_ref().map_or(0, Child::id);
+        let limit = libc::rlimit64 {
+            rlim_cur: most,
+            rlim_max: most,
+        };
+        let process = libc::pid_t::try_from(process).unwrap_or(0);
+        // SAFETY: the limit is a local; nothing is written back.
+        let set =
+            unsafe { libc::prlimit64(process, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
+        assert_eq!(set, 0, "prlimit");
+    }
+
     /// Where it serves.
     #[must_use]
     pub fn socket(&self) -> PathBuf {

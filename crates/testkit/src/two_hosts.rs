@@ -63,6 +63,9 @@ impl TwoHosts {
     ) -> Result<Self, Absent> {
         gain_rights()?;
         let hosts = Hosts::make()?;
+        if configuration.two_cables {
+            hosts.second_cable()?;
+        }
         let daemons = match netchannel {
             Some(program) => Some(daemons(program, &hosts, configuration)?),
             None => None,

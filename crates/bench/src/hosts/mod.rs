@@ -113,6 +113,7 @@ impl<'a> Bench<'a> {
             setup,
             channels,
             congestion_control: self.options.congestion_control.as_deref(),
+            two_cables: false,
             more: "",
         };
         let session = |host: &Host, other: &Host, folder: &Path| {

@@ -7,8 +7,6 @@ use crate::Status;
 
 /// Bytes not sent yet; `linux/sockios.h`.
 const SIOCOUTQNSD: libc::Ioctl = 0x894b;
-/// Milliseconds without any acknowledgement.
-const STALLED: u32 = 500;
 
 /// How a connection is doing; zeros where it is none any more.
 pub fn status(socket: BorrowedFd<'_>) -> Status {
@@ -25,9 +23,7 @@ pub fn status(socket: BorrowedFd<'_>) -> Status {
         },
         // As many packets are on their way as the window has, and more bytes are there.
         congestion_limited: unsent > 0 && in_flight(&info) >= info.tcpi_snd_cwnd,
-        stalled: info.tcpi_unacked > 0
-            && info.tcpi_retransmits >= 2
-            && info.tcpi_last_ack_recv >= STALLED,
+        repeats: info.tcpi_unacked > 0 && info.tcpi_retransmits > 0,
         retransmissions: info.tcpi_total_retrans.into(),
         delivery_rate: info.tcpi_delivery_rate,
     }

@@ -6,9 +6,10 @@ use super::peer::{Peer, Route};
 use super::remote::{NEVER, Remote};
 use super::service::Lost;
 use super::traffic::Traffic;
-use netchannel_driver::{Channel, Dequeued, Room};
+use netchannel_driver::{Channel, Dequeued, Room, Status};
 use netchannel_scheduler::channel::THRESHOLD;
 use netchannel_wire::{Frame, GoAwayReason, Parser};
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,8 +26,12 @@ const MOST_UNSENT: u64 = 4 << 20;
 const GATHERING: u64 = 10_000;
 /// So many bytes are worth a call of their own.
 const GATHERED: u64 = 16 << 10;
-/// So long after something was sent, in nanoseconds, it is looked whether it was acknowledged.
-const UNANSWERED: u64 = 600_000_000;
+/// So long after something was sent, in nanoseconds, the transport is asked whether it was acknowledged: as a rule it repeats it then.
+const FIRST_CHECK: u64 = 250_000_000;
+/// And so often it is asked again.
+const CHECKS: u64 = 50_000_000;
+/// Whoever repeats himself for so long has done so twice.
+const STALLED: u64 = 350_000_000;
 /// Room that a read needs at least behind what is unread.
 const LEAST_ROOM: usize = Parser::LEAST_BUFFER;
 
@@ -52,17 +57,23 @@ pub struct Filled {
 struct Check {
     wanted: bool,
     at: u64,
+    /// Since when it repeats itself, as far as was seen.
+    since: u64,
 }
 
 impl Check {
     const fn new(wanted: bool) -> Self {
-        Self { wanted, at: NEVER }
+        Self {
+            wanted,
+            at: NEVER,
+            since: NEVER,
+        }
     }
 
     /// Something is on its way.
     const fn begin(&mut self, now: u64) {
         if self.wanted && self.at == NEVER {
-            self.at = now.saturating_add(UNANSWERED);
+            self.at = now.saturating_add(FIRST_CHECK);
         }
     }
 
@@ -70,13 +81,19 @@ impl Check {
         now >= self.at && self.at != NEVER
     }
 
-    /// It was asked; something is on its way still, or nothing is.
-    const fn go_on(&mut self, under_way: bool, now: u64) {
-        self.at = if under_way {
-            now.saturating_add(UNANSWERED / 6)
+    /// It was asked. True if it repeats itself for too long.
+    const fn go_on(&mut self, status: &Status, now: u64) -> bool {
+        self.at = if status.unacknowledged > 0 {
+            now.saturating_add(CHECKS)
         } else {
             NEVER
         };
+        if !status.repeats {
+            self.since = NEVER;
+        } else if self.since == NEVER {
+            self.since = now;
+        }
+        now.saturating_sub(self.since) >= STALLED
     }
 }
 
@@ -273,8 +290,13 @@ impl Line {
             return false;
         }
         let status = self.channel.status();
-        self.check.go_on(status.unacknowledged > 0, now);
-        status.stalled
+        self.check.go_on(&status, now)
+    }
+
+    /// Addresses of both ends, where they are known.
+    pub fn path(&self) -> Option<(IpAddr, IpAddr)> {
+        let (own, peer) = self.channel.ends()?;
+        Some((own.ip(), peer.ip()))
     }
 
     /// Another channel to the same peer has stalled: this one says something, to see whether it is heard.

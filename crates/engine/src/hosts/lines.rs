@@ -7,7 +7,11 @@ use super::service::{Failing, LineId, Lost, Report};
 use super::worker::{Letter, Worker};
 use netchannel_vns::{Reason, State as Phase};
 use netchannel_wire::{Frame, GoAwayReason};
+use std::net::IpAddr;
 use std::sync::Arc;
+
+/// A channel that was heard of within this time, in nanoseconds, is there.
+const QUIET: u64 = 300_000_000;
 
 impl Worker {
     /// Takes a channel up.
@@ -166,7 +170,7 @@ impl Worker {
             line.route.take_waiting()
         };
         let peer = (waiting != 0).then(|| Arc::clone(&line.peer));
-        let doubted = stalled.then(|| Arc::clone(&line.peer));
+        let doubted = stalled.then(|| (Arc::clone(&line.peer), line.path()));
         for remote in parked {
             remote.untouch(self.index);
             self.touch(&remote);
@@ -187,22 +191,33 @@ impl Worker {
             Ok(()) if silent => self.lose(index, Lost::Silent),
             Ok(()) if stalled => {
                 self.lose(index, Lost::Stalled);
-                if let Some(peer) = doubted {
-                    self.doubt(&peer);
-                    self.tell_others(|| Letter::Doubt(Arc::clone(&peer)));
+                if let Some((peer, path)) = doubted {
+                    self.doubt(&peer, path);
+                    self.tell_others(|| Letter::Doubt(Arc::clone(&peer), path));
                 }
             }
             Ok(()) => {}
         }
     }
 
-    /// A channel to a peer has stalled: the others are tried, which may take the same way.
-    pub(super) fn doubt(&mut self, peer: &Arc<Peer>) {
+    /// A channel to a peer has stalled. Others on the same path have too, unless they were heard of just now: what the lost one had
+    /// shall not be sent there. The rest is tried.
+    pub(super) fn doubt(&mut self, peer: &Arc<Peer>, path: Option<(IpAddr, IpAddr)>) {
         let now = self.now;
-        let lines = self.lines.iter_mut().flatten();
-        for line in lines.filter(|line| Arc::ptr_eq(&line.peer, peer)) {
-            line.doubt(now);
-            self.busy = true;
+        for index in 0..self.lines.len() {
+            let Some(Some(line)) = self.lines.get_mut(index) else {
+                continue;
+            };
+            if !Arc::ptr_eq(&line.peer, peer) {
+                continue;
+            }
+            let quiet = now.saturating_sub(line.heard) >= QUIET;
+            if quiet && path.is_some() && line.path() == path {
+                self.lose(index, Lost::Stalled);
+            } else {
+                line.doubt(now);
+                self.busy = true;
+            }
         }
     }
 

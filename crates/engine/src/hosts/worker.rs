@@ -17,6 +17,7 @@ use netchannel_wire::{Frame, GoAwayReason, NcSyn};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -68,8 +69,8 @@ pub enum Letter {
     Asked(Arc<Peer>, NcSyn),
     /// The channels of a peer have changed.
     Routes(Arc<Peer>),
-    /// A channel to a peer has stalled.
-    Doubt(Arc<Peer>),
+    /// A channel to a peer has stalled, on this path.
+    Doubt(Arc<Peer>, Option<(IpAddr, IpAddr)>),
     /// A link brings no new connection any more.
     LinkEnded(u64),
     /// (front) The last connection of a link may have ended.
@@ -367,7 +368,7 @@ impl Worker {
             Letter::Control { remote, frame, key } => self.say_for_other(&remote, &frame, key),
             Letter::Asked(peer, syn) => self.asked.push((peer, syn)),
             Letter::Routes(peer) => self.refresh(&peer),
-            Letter::Doubt(peer) => self.doubt(&peer),
+            Letter::Doubt(peer, path) => self.doubt(&peer, path),
             Letter::Look(number) => {
                 if let Some(key) = self.keys.get(&number).copied() {
                     self.cells.touch(key);

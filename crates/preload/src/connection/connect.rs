@@ -9,7 +9,8 @@ use netchannel_abi::reason::Reason;
 
 use super::pending::{self, Progress};
 use super::{
-    REPLACING, carried, describe, is_shared, materialise, set_blocking, tuples, turn_into,
+    REPLACING, carried, describe, falls_back, is_shared, materialise, noted, set_blocking, tuples,
+    turn_into,
 };
 use crate::lane::Lane;
 use crate::link::{LinkEnd, Loan, reset_side};
@@ -66,7 +67,7 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
             match crate::socket::of(fd) {
                 // What was known of the listener is old, or the other host does not want the connection on a channel.
                 Some(kernel)
-                    if waited.is_err_and(|error| carried::is_for_kernel(error))
+                    if waited.is_err_and(noted::is_for_kernel)
                         && kernel.word.kind() == Kind::Kernel =>
                 {
                     falls_back(&kernel, Reason::NoListener, address);
@@ -83,14 +84,6 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
             Err(error) => Connected::Virtual(Err(error)),
         },
     }
-}
-
-/// The kernel connects the socket.
-pub(super) fn falls_back(kernel: &Socket, reason: Reason, address: Option<Address>) {
-    let Some(address) = address else { return };
-    kernel.falls_back(reason);
-    kernel.entry.peer.store(&address);
-    kernel.mark(status::KERNEL_CONNECTED);
 }
 
 /// True when it is under way, and the relay will say what becomes of it.

@@ -6,7 +6,9 @@ pub mod carried;
 mod close;
 mod connect;
 mod dissolve;
+pub mod noted;
 mod pending;
+mod replacing;
 mod tuples;
 
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -120,7 +122,7 @@ static REPLACING: Lock<()> = Lock::new(());
 /// In a forked child nobody holds the lock.
 pub fn reset_in_child() {
     REPLACING.reset();
-    carried::reset_in_child();
+    noted::reset_in_child();
 }
 
 /// Turns a fresh socket into a kernel TCP socket with every option the program has set.
@@ -174,6 +176,14 @@ fn dealt_port(socket: &Socket, bound: i32) -> u16 {
     } else {
         socket.entry.local.load().port
     }
+}
+
+/// The kernel connects the socket.
+fn falls_back(kernel: &Socket, reason: Reason, address: Option<Address>) {
+    let Some(address) = address else { return };
+    kernel.falls_back(reason);
+    kernel.entry.peer.store(&address);
+    kernel.mark(status::KERNEL_CONNECTED);
 }
 
 fn set_blocking(loan: Loan, blocking: bool) {

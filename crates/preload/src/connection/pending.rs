@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::{side_flags, waiter as bits};
 
-use super::carried;
 use super::dissolve::disconnect;
+use super::noted;
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
 use crate::{epoll, wait};
@@ -31,7 +31,7 @@ impl Lane {
             return progress;
         }
         let error = self.refusal();
-        if carried::may_carry(&self.socket, error) && carried::note(self) {
+        if noted::may_carry(&self.socket, error) && noted::note(self) {
             return Progress::Waits;
         }
         self.fail_with(error);

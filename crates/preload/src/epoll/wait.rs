@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use libc::c_int;
 
 use super::{Asleep, EpollSet};
-use crate::connection::carried;
+use crate::connection::noted;
 use crate::{cancel, clock, real, sys, wait};
 
 /// How long the kernel's descriptors may wait while virtual ones keep the loop busy.
@@ -211,7 +211,7 @@ impl EpollSet {
             self.turns.tries.store(TRIES, Ordering::Relaxed);
             return Ok(None);
         };
-        if carried::are_due() {
+        if noted::are_due() {
             // Found on the way to sleep: who looks again carries it on.
             asleep.wake();
             return Ok(None);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use netchannel_namespaces::Configuration;
 use netchannel_testkit::runner::Over;
 use netchannel_testkit::support::{Family, SKIPPED, tcp};
 use netchannel_testkit::sys;
@@ -60,7 +61,16 @@ pub fn serve(options: &Options, mode: Mode, duration: Duration) {
 
 /// Two hosts, or the exit status that says why there are none.
 pub fn make_hosts(options: &Options) -> Result<TwoHosts, i32> {
-    TwoHosts::make(options.netchannel.as_deref()).map_err(|absent| match absent {
+    make_hosts_with(options, &Configuration::default())
+}
+
+/// The same, with daemons that are told more.
+pub fn make_hosts_with(
+    options: &Options,
+    configuration: &Configuration<'_>,
+) -> Result<TwoHosts, i32> {
+    let made = TwoHosts::make_with(options.netchannel.as_deref(), configuration);
+    made.map_err(|absent| match absent {
         Absent::NotHere(text) => {
             println!("skipped: {text}");
             SKIPPED
@@ -199,7 +209,8 @@ impl Program {
         text
     }
 
-    fn is_running(&mut self) -> bool {
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 

@@ -9,9 +9,10 @@ use netchannel_testkit::runner::Over;
 use netchannel_testkit::support::{Family, Random};
 use netchannel_testkit::two_hosts::{TwoHosts, Which};
 
-use crate::between::{Program, Transfer, address_of_b, make_hosts, this};
+use crate::between::{Program, Transfer, address_of_b, make_hosts_with, this};
 use crate::readiness::Kind;
-use crate::{Mode, Options};
+use crate::{Mode, Options, refusals};
+use netchannel_namespaces::Configuration;
 
 /// How often channels are killed during a transfer.
 const KILLS: usize = 100;
@@ -25,13 +26,20 @@ const NOTICE: Duration = Duration::from_secs(20);
 /// So long channels are killed at most.
 const LONGEST: Duration = Duration::from_secs(120);
 
+/// What it needs, and what it is.
 type Fault = fn(&mut TwoHosts, &Options) -> Result<String, String>;
 
-const FAULTS: [(&str, Fault); 4] = [
+const FAULTS: [(&str, Fault); 10] = [
     ("channels_killed", channels_killed),
     ("cable_pulled", cable_pulled),
     ("stopped_reader", stopped_reader),
     ("daemon_killed", daemon_killed),
+    ("many_connects", refusals::many_connects),
+    ("unknown_source", refusals::unknown_source),
+    ("no_descriptors", refusals::no_descriptors),
+    ("daemon_ends", refusals::daemon_ends),
+    ("clients_killed", refusals::clients_killed),
+    ("one_of_two_cables", refusals::one_of_two_cables),
 ];
 
 /// Runs those whose names are given, or all; the exit status.
@@ -42,7 +50,11 @@ pub fn run(options: &Options) -> i32 {
             continue;
         }
         // Hosts of its own: one does not see what another has left.
-        let mut hosts = match make_hosts(options) {
+        let configuration = Configuration {
+            two_cables: name.contains("cables"),
+            ..Configuration::default()
+        };
+        let mut hosts = match make_hosts_with(options, &configuration) {
             Ok(hosts) => hosts,
             Err(status) => return status,
         };
@@ -220,31 +232,44 @@ fn connect_until(
     Err(format!("there is no connection {what} the other daemon"))
 }
 
-fn any_of_b(hosts: &TwoHosts) -> String {
+pub fn any_of_b(hosts: &TwoHosts) -> String {
     format!("{}:0", address_of_b(hosts, Family::V4))
 }
 
 /// Starts one of the plain programs on a host, under NetChannel if that is what is tested.
-fn witness(
+pub fn witness(
     hosts: &TwoHosts,
     options: &Options,
     which: Which,
     what: &str,
     address: &str,
 ) -> Program {
+    witness_with(hosts, options, which, what, address, &[])
+}
+
+/// The same, with more words.
+pub fn witness_with(
+    hosts: &TwoHosts,
+    options: &Options,
+    which: Which,
+    what: &str,
+    address: &str,
+    words: &[String],
+) -> Program {
     let over = crate::between::over(options);
     let mut command: Command = hosts.command(&this(), which, over);
     command.args(["witness", what, "--address", address]);
+    command.args(words);
     Program::start(command)
 }
 
-fn ready(server: &mut Program) -> Result<String, String> {
+pub fn ready(server: &mut Program) -> Result<String, String> {
     let line = server.line();
     let address = line.strip_prefix("ready ").map(str::to_owned);
     address.ok_or_else(|| format!("the server says {line:?}"))
 }
 
-fn expect(program: &mut Program, lines: &[&str]) -> Result<String, String> {
+pub fn expect(program: &mut Program, lines: &[&str]) -> Result<String, String> {
     let line = program.line();
     if lines.contains(&line.as_str()) {
         return Ok(line);
@@ -266,7 +291,7 @@ fn carried_by_kernel(server: &Program, address: &str) -> bool {
 }
 
 /// Waits until connections go over channels.
-fn wait_until_virtual(hosts: &TwoHosts) -> Result<(), String> {
+pub fn wait_until_virtual(hosts: &TwoHosts) -> Result<(), String> {
     let start = Instant::now();
     while start.elapsed() < NOTICE {
         let command = |which, what: &str, address: &str| {

@@ -11,6 +11,7 @@ mod flow;
 mod hostile;
 mod killer;
 mod readiness;
+mod refusals;
 mod script;
 mod users;
 mod witness;
@@ -36,7 +37,8 @@ const USAGE: &str = "usage:
   torture between [OPTIONS] [--mode M] [--netchannel PROGRAM]
                      bytes between two hosts, over kernel TCP without a program
   torture faults [OPTIONS] [--netchannel PROGRAM] [--only NAME]
-                     bytes between two hosts while channels are killed, the cable is out, a daemon dies
+                     bytes between two hosts while channels are killed, a cable is out, a daemon dies; what
+                     daemons can not take; over kernel TCP without a program. Rounds are clients to kill
   torture users [OPTIONS] [--netchannel PROGRAM] [--only PART]
                      as root: three users under root's daemon, one of them hostile
 options:
@@ -185,7 +187,7 @@ fn main() {
         "faults" => std::process::exit(faults::run(&options)),
         "users" => std::process::exit(users::run(&options)),
         "users-hostile" => return users::hostile::run(&options),
-        "witness" => return witness::run(&witness, options.address),
+        "witness" => return witness::run(&witness, &options),
         _ => {}
     }
     OUTAGES.store(options.patience > PATIENCE, Ordering::Relaxed);

@@ -1,0 +1,228 @@
+//! What a daemon can not or will not carry, and what ends at once: the same faults over kernel TCP show the same. Each says what it saw.
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netchannel_testkit::support::Random;
+use netchannel_testkit::two_hosts::{TwoHosts, Which};
+
+use crate::between::Program;
+use crate::faults::{any_of_b, expect, ready, wait_until_virtual, witness, witness_with};
+use crate::{Options, witness};
+
+/// Connects at once.
+const MANY: usize = 1000;
+/// Programs that are killed, unless the rounds say so.
+const VICTIMS: u64 = 300;
+/// Of those, at the same time.
+const AT_ONCE: usize = 32;
+/// By then nothing of them is left.
+const CLEARED: Duration = Duration::from_secs(20);
+/// Descriptors that a daemon has left: a program can attach, and has a link.
+const FEW: usize = 16;
+/// An address that the other host does not take as this one's.
+const STRANGE: &str = "10.99.0.1";
+/// The longest pause when one of two cables is cut: about 0.6 s where processors are free.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// A thousand connects that do not block: all come about, and none is slower for it than the patience of a program.
+pub fn many_connects(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
+    let address = serve(hosts, options)?;
+    many(hosts, options, &address.1, MANY, "")
+}
+
+/// The connecting program binds an address of its host that the other daemon does not know.
+pub fn unknown_source(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
+    let address = serve(hosts, options)?;
+    let own = hosts.hosts().a.v4(0).to_string();
+    run(
+        hosts,
+        Which::A,
+        &["addr", "add", &format!("{STRANGE}/32"), "dev", "lo"],
+    )?;
+    run(hosts, Which::B, &["route", "add", STRANGE, "via", &own])?;
+    many(hosts, options, &address.1, 20, STRANGE)
+}
+
+/// Each daemon in turn has no descriptor left.
+pub fn no_descriptors(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
+    let address = serve(hosts, options)?;
+    let mut said = Vec::new();
+    for which in [Which::A, Which::B] {
+        let Some(daemon) = hosts.daemon(which) else {
+            said.push(many(hosts, options, &address.1, 200, "")?);
+            continue;
+        };
+        daemon.limit_descriptors(FEW);
+        said.push(many(hosts, options, &address.1, 200, "")?);
+    }
+    Ok(said.join("; "))
+}
+
+/// The daemon of the server's host ends in good order while a connection waits: it is reset at once, and new ones work.
+pub fn daemon_ends(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
+    let (_server, address) = serve(hosts, options)?;
+    let mut client = witness(hosts, options, Which::A, "call", &address);
+    expect(&mut client, &["connected"])?;
+    expect(&mut client, &["echoed"])?;
+    let Some(daemon) = hosts.daemon(Which::B) else {
+        return Ok("left out: kernel TCP has no daemon".to_owned());
+    };
+    daemon.end();
+    let ended = Instant::now();
+    expect(&mut client, &["gone ECONNRESET"])?;
+    let after = ended.elapsed();
+    if after > Duration::from_secs(1) {
+        return Err(format!("reset after {:.1} s only", after.as_secs_f64()));
+    }
+    let then = many(hosts, options, &address, 5, "")?;
+    Ok(format!(
+        "reset after {:.2} s; then {then}",
+        after.as_secs_f64()
+    ))
+}
+
+/// Programs that are killed while they connect, or right after: no connection of theirs stays.
+pub fn clients_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
+    let address = serve(hosts, options)?;
+    let wanted = options.rounds.unwrap_or(VICTIMS);
+    let mut random = Random::new(options.seed);
+    let (mut begun, mut killed) = (0, 0);
+    let mut living: Vec<Program> = Vec::new();
+    while killed < wanted {
+        if begun < wanted && living.len() < AT_ONCE {
+            let words = ["--index", &random.between(1, 6).to_string()].map(str::to_owned);
+            living.push(witness_with(
+                hosts,
+                options,
+                Which::A,
+                "victim",
+                &address.1,
+                &words,
+            ));
+            begun += 1;
+            continue;
+        }
+        let before = living.len();
+        living.retain_mut(Program::is_running);
+        killed += u64::try_from(before - living.len()).unwrap_or(0);
+        thread::sleep(Duration::from_millis(1));
+    }
+    let start = Instant::now();
+    loop {
+        let left = [Which::A, Which::B].map(|which| left(hosts, options, which));
+        if left == [0, 0] {
+            let seconds = start.elapsed().as_secs_f64();
+            return Ok(format!(
+                "{killed} killed, nothing left after {seconds:.1} s"
+            ));
+        }
+        if start.elapsed() > CLEARED {
+            return Err(format!("{killed} killed, {left:?} connections left"));
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// One of two cables is cut, and then the other: connections to the other address go on.
+pub fn one_of_two_cables(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
+    let (_server, address) = serve(hosts, options)?;
+    let port = address.rsplit_once(':').map_or("", |(_, port)| port);
+    let second = format!("{}:{port}", hosts.hosts().b.v4_of_second_cable());
+    let mut worst = Vec::new();
+    for (cut, call) in [("veth0", &second), ("veth1", &address)] {
+        let words = ["--milliseconds", "4000"].map(str::to_owned);
+        let mut client = witness_with(hosts, options, Which::A, "ping", call, &words);
+        expect(&mut client, &["connected"])?;
+        thread::sleep(Duration::from_millis(500));
+        run(hosts, Which::B, &["link", "set", cut, "down"])?;
+        let line = client.line();
+        run(hosts, Which::B, &["link", "set", cut, "up"])?;
+        let pause = line
+            .strip_prefix("paused ")
+            .and_then(|word| word.parse().ok());
+        let Some(pause) = pause.map(Duration::from_millis) else {
+            return Err(format!("with {cut} cut: {line:?}"));
+        };
+        if pause > PAUSE {
+            return Err(format!("with {cut} cut: a pause of {pause:?}"));
+        }
+        worst.push(format!("{:.2} s", pause.as_secs_f64()));
+    }
+    Ok(format!(
+        "longest pause at the other address: {}",
+        worst.join(", ")
+    ))
+}
+
+fn serve(hosts: &TwoHosts, options: &Options) -> Result<(Program, String), String> {
+    if options.netchannel.is_some() {
+        wait_until_virtual(hosts)?;
+    }
+    let mut server = witness(hosts, options, Which::B, "serve-many", "0.0.0.0:0");
+    let said = ready(&mut server)?;
+    let port = said.rsplit_once(':').map_or("0", |(_, port)| port);
+    let address = any_of_b(hosts).replace(":0", &format!(":{port}"));
+    // The other host hears of it in a moment.
+    thread::sleep(Duration::from_millis(300));
+    Ok((server, address))
+}
+
+/// Connects `count` times without blocking; all must come about.
+fn many(
+    hosts: &TwoHosts,
+    options: &Options,
+    address: &str,
+    count: usize,
+    source: &str,
+) -> Result<String, String> {
+    let mut words = vec!["--rounds".to_owned(), count.to_string()];
+    if !source.is_empty() {
+        words.extend(["--only".to_owned(), source.to_owned()]);
+    }
+    let mut client = witness_with(hosts, options, Which::A, "many", address, &words);
+    let line = client.line();
+    if line.starts_with(&witness::all_made(count)) {
+        Ok(line)
+    } else {
+        Err(line)
+    }
+}
+
+/// Connections with the other host that a daemon has.
+fn left(hosts: &mut TwoHosts, options: &Options, which: Which) -> usize {
+    let (Some(program), Some(daemon)) = (&options.netchannel, hosts.daemon(which)) else {
+        return 0;
+    };
+    let socket = daemon.socket();
+    let output = Command::new(program)
+        .args(["peers", "--json", "--socket"])
+        .arg(socket)
+        .stderr(Stdio::null())
+        .output();
+    let text = output.map_or_else(
+        |_| String::new(),
+        |output| String::from_utf8_lossy(&output.stdout).into_owned(),
+    );
+    // Its own words, as no parser is at hand: `"sockets": 3`.
+    let counts = text.split("\"sockets\":").skip(1);
+    let number = |rest: &str| {
+        let digits: String = rest
+            .trim_start()
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
+        digits.parse::<usize>().unwrap_or(usize::MAX)
+    };
+    counts.map(number).sum()
+}
+
+/// Runs `ip` on a host.
+fn run(hosts: &TwoHosts, which: Which, words: &[&str]) -> Result<(), String> {
+    let status = hosts.host(which).command("ip").args(words).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        other => Err(format!("ip {words:?}: {other:?}")),
+    }
+}
