@@ -178,6 +178,8 @@ fn judge(options: &Options) -> Result<i32, String> {
         let started =
             PrivateDaemon::start_with(&program, words).map_err(|error| error.to_string())?;
         let socket = started.socket();
+        // It opens what it needs for itself in its first moments.
+        std::thread::sleep(Duration::from_millis(300));
         daemon = Some(started);
         Transport::NetChannel { program, socket }
     };

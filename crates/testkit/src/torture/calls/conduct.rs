@@ -198,7 +198,9 @@ impl Case {
             match state(process, thread) {
                 State::Dead(status) => {
                     // What it did last may have been done all the same.
-                    if !self.board.is_done(actor, command(place)) {
+                    if !self.board.has_begun(actor, command(place)) {
+                        self.board.note(place, "nobody");
+                    } else if !self.board.is_done(actor, command(place)) {
                         self.board.note(place, &format!("dies with {status:x}"));
                     }
                     self.dead[actor] = true;

@@ -304,7 +304,12 @@ impl Generator {
         let mut actor = self.model.actor();
         for _ in 0..6 {
             let bit = self.model.bit(actor);
-            if self.model.sockets.iter().any(|socket| socket.owners & bit != 0) {
+            if self
+                .model
+                .sockets
+                .iter()
+                .any(|socket| socket.owners & bit != 0)
+            {
                 break;
             }
             actor = self.model.actor();
@@ -321,11 +326,28 @@ impl Generator {
         let set = self.add("epoll_create1", actor, vec![vec![0]]);
         self.model.sets.push((set, bit));
         for _ in 0..self.model.one(&[1, 2, 2]) {
-            if let Some(place) = self.model.socket(actor, |socket| socket.stage != Stage::Closed) {
+            if let Some(place) = self
+                .model
+                .socket(actor, |socket| socket.stage != Stage::Closed)
+            {
                 let member = self.model.sockets[place].variable;
-                let events = self.model.one(&[libc::EPOLLIN, libc::EPOLLIN | libc::EPOLLOUT, libc::EPOLLIN | libc::EPOLLET, libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET]);
+                let events = self.model.one(&[
+                    libc::EPOLLIN,
+                    libc::EPOLLIN | libc::EPOLLOUT,
+                    libc::EPOLLIN | libc::EPOLLET,
+                    libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET,
+                ]);
                 let add = i64::from(libc::EPOLL_CTL_ADD);
-                self.add("epoll_ctl", actor, vec![vec![set], vec![add], vec![member], vec![i64::from(events) & 0xffff_ffff, member, 0]]);
+                self.add(
+                    "epoll_ctl",
+                    actor,
+                    vec![
+                        vec![set],
+                        vec![add],
+                        vec![member],
+                        vec![i64::from(events) & 0xffff_ffff, member, 0],
+                    ],
+                );
             }
         }
     }
@@ -335,43 +357,90 @@ impl Generator {
         let bit = self.model.bit(actor);
         if form.name == "sendfile" {
             let file = self.add("file", actor, vec![vec![3000]]);
-            if let Some(place) = self.model.socket(actor, |socket| socket.stage == Stage::Connected) {
+            if let Some(place) = self
+                .model
+                .socket(actor, |socket| socket.stage == Stage::Connected)
+            {
                 let socket = self.model.sockets[place].variable;
                 let word = self.model.one(&[0, 1, 2]);
                 let size = self.model.one(&[10, 100, 5000, 0]);
-                self.add(form.name, actor, vec![vec![socket], vec![file], vec![word, 50], vec![size]]);
+                self.add(
+                    form.name,
+                    actor,
+                    vec![vec![socket], vec![file], vec![word, 50], vec![size]],
+                );
                 self.model.sent(place, 100);
             }
             self.model.others.push((file, bit));
             return;
         }
         let pipe = self.add("pipe2", actor, vec![vec![0], vec![0]]);
-        self.model.others.extend([(pipe, bit), (pipe + SECOND, bit)]);
+        self.model
+            .others
+            .extend([(pipe, bit), (pipe + SECOND, bit)]);
         let flags = self.model.one(&[0, 0, 2, 1, 4]);
-        if let Some(place) = self.model.socket(actor, |socket| socket.stage == Stage::Connected) {
+        if let Some(place) = self
+            .model
+            .socket(actor, |socket| socket.stage == Stage::Connected)
+        {
             let socket = self.model.sockets[place].variable;
             if self.model.sockets[place].waiting > 0 {
-                self.add("splice", actor, vec![vec![socket], vec![0, 0], vec![pipe + SECOND], vec![0, 0], vec![1000], vec![flags]]);
+                self.add(
+                    "splice",
+                    actor,
+                    vec![
+                        vec![socket],
+                        vec![0, 0],
+                        vec![pipe + SECOND],
+                        vec![0, 0],
+                        vec![1000],
+                        vec![flags],
+                    ],
+                );
                 self.model.received(place, 1000);
                 self.add("read", actor, vec![vec![pipe], vec![0], vec![1000]]);
             } else {
-                self.add("write", actor, vec![vec![pipe + SECOND], vec![0], vec![100]]);
-                self.add("splice", actor, vec![vec![pipe], vec![0, 0], vec![socket], vec![0, 0], vec![100], vec![flags]]);
+                self.add(
+                    "write",
+                    actor,
+                    vec![vec![pipe + SECOND], vec![0], vec![100]],
+                );
+                self.add(
+                    "splice",
+                    actor,
+                    vec![
+                        vec![pipe],
+                        vec![0, 0],
+                        vec![socket],
+                        vec![0, 0],
+                        vec![100],
+                        vec![flags],
+                    ],
+                );
                 self.model.sent(place, 100);
             }
         }
     }
 
     fn call(&mut self, form: &'static Form, actor: usize) {
-        if form.name.starts_with("epoll_") && !form.name.starts_with("epoll_create") && !self.model.percent(3) {
+        if form.name.starts_with("epoll_")
+            && !form.name.starts_with("epoll_create")
+            && !self.model.percent(3)
+        {
             self.set(actor);
         }
         match form.name {
             "sendfile" | "splice" if self.model.percent(60) => self.source(form, actor),
             "socketpair" if self.model.percent(60) => {
-                let number = self.add("socketpair", actor, vec![vec![1], vec![1], vec![0], vec![0]]);
+                let number = self.add(
+                    "socketpair",
+                    actor,
+                    vec![vec![1], vec![1], vec![0], vec![0]],
+                );
                 let bit = self.model.bit(actor);
-                self.model.others.extend([(number, bit), (number + SECOND, bit)]);
+                self.model
+                    .others
+                    .extend([(number, bit), (number + SECOND, bit)]);
             }
             "socket" if self.model.percent(70) => {
                 let family = self.model.one(&[4, 6]);

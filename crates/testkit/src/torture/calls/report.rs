@@ -145,7 +145,7 @@ impl Report {
                     "#   kernel TCP: {}\n#   NetChannel: {}",
                     finding.difference.kernel, finding.difference.other
                 );
-                break;
+                continue;
             }
             if let Some(seen) = finding.kernel.get(place) {
                 let _ = writeln!(text, "#   {seen}");
