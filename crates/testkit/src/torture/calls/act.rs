@@ -17,17 +17,18 @@ use super::words::signal_name;
 pub const INTERRUPT: i32 = libc::SIGUSR2;
 
 const COUNTED: [i32; 4] = [libc::SIGPIPE, libc::SIGUSR1, libc::SIGIO, libc::SIGURG];
-const NONE: AtomicU32 = AtomicU32::new(0);
-/// How often each signal came since it was last looked at.
-static SIGNALS: [AtomicU32; 65] = [NONE; 65];
+thread_local! {
+    /// How often each signal came to this thread since it was last looked at.
+    static SIGNALS: [AtomicU32; 65] = const { [const { AtomicU32::new(0) }; 65] };
+}
 
 extern "C" fn on_signal(signal: i32) {
-    if let Some(count) = usize::try_from(signal)
-        .ok()
-        .and_then(|index| SIGNALS.get(index))
-    {
-        count.fetch_add(1, Ordering::Relaxed);
-    }
+    count_of(signal, |count| count.fetch_add(1, Ordering::Relaxed));
+}
+
+fn count_of(signal: i32, act: impl FnOnce(&AtomicU32) -> u32) -> u32 {
+    let place = usize::try_from(signal).unwrap_or(0);
+    SIGNALS.with(|counts| counts.get(place).map_or(0, act))
 }
 
 /// One actor: a process of its own, or one of its threads.
@@ -191,8 +192,8 @@ impl Actor {
         // SAFETY: the child goes on as an actor, which allocates: the C library's own survives a fork.
         match unsafe { libc::fork() } {
             0 => {
-                for count in &SIGNALS {
-                    count.store(0, Ordering::Relaxed);
+                for signal in COUNTED {
+                    count_of(signal, |count| count.swap(0, Ordering::Relaxed));
                 }
                 Self {
                     index: child,
@@ -366,10 +367,7 @@ fn action(signal: i32, what: i64) -> String {
 fn signals_text() -> String {
     let mut text = String::new();
     for signal in COUNTED {
-        let count = usize::try_from(signal)
-            .ok()
-            .and_then(|index| SIGNALS.get(index));
-        let count = count.map_or(0, |count| count.swap(0, Ordering::Relaxed));
+        let count = count_of(signal, |count| count.swap(0, Ordering::Relaxed));
         if count > 0 {
             let _ = write!(text, " {}*{count}", signal_name(signal));
         }

@@ -46,6 +46,8 @@ pub struct Difference {
     pub other: String,
     /// Whether it is so in each run.
     pub always: bool,
+    /// Whether it is so in too few runs to be sure.
+    pub seldom: bool,
 }
 
 /// What became of comparing.
@@ -98,6 +100,11 @@ pub fn compare(program: &Program, kernel: &[Seen], others: &[Seen]) -> Compariso
             kernel: old.clone(),
             other: new.clone(),
             always: got.is_disjoint(&expected),
+            seldom: 2 * others
+                .iter()
+                .filter(|seen| seen.get(place).is_some_and(|text| !expected.contains(text)))
+                .count()
+                < others.len(),
         };
         match rules::find(program, &difference) {
             None => {

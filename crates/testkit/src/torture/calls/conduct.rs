@@ -67,6 +67,14 @@ impl Conductor {
         if came {
             for (place, step) in program.steps.iter().enumerate() {
                 case.step(place, step.actor);
+                if step.form.name == "end" {
+                    case.mourn(
+                        step.arguments
+                            .first()
+                            .and_then(|argument| argument.first())
+                            .copied(),
+                    );
+                }
             }
             case.finish();
         }
@@ -250,6 +258,20 @@ impl Case {
             let ended = self.waits[actor].is_none()
                 && !std::path::Path::new(&format!("/proc/{process}/task/{thread}")).exists();
             self.dead[actor] = ended;
+        }
+    }
+
+    /// Waits until a process that was killed is gone.
+    fn mourn(&mut self, actor: Option<i64>) {
+        let actor = actor
+            .and_then(|actor| usize::try_from(actor).ok())
+            .filter(|actor| *actor < MOST_ACTORS);
+        let Some((process, _)) = actor.and_then(|actor| self.board.who(actor)) else {
+            return;
+        };
+        let start = Instant::now();
+        while !matches!(state(process, process), State::Dead(_)) && start.elapsed() < STUCK {
+            std::thread::sleep(Duration::from_micros(100));
         }
     }
 

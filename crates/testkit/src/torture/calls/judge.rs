@@ -47,7 +47,14 @@ impl Pair {
         if first.difference.is_none() {
             return Ok((first, seen));
         }
-        let (comparison, mut kernel) = self.look(program, AGAIN)?;
+        let (mut comparison, mut kernel) = self.look(program, AGAIN)?;
+        if comparison
+            .difference
+            .as_ref()
+            .is_some_and(|difference| !difference.always)
+        {
+            (comparison, kernel) = self.look(program, AGAIN * 2)?;
+        }
         Ok((comparison, kernel.swap_remove(0)))
     }
 

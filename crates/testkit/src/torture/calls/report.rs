@@ -34,6 +34,8 @@ pub struct Report {
     /// How often each signature was seen; a finding may still be on its way.
     known: BTreeMap<String, u64>,
     lost: Vec<String>,
+    /// Differences that show in too few runs of a program to be sure of them: they are said, and fail nothing.
+    seldom: Vec<String>,
     pub coverage: Coverage,
     pub elapsed: Duration,
     /// What was left with the daemon.
@@ -53,6 +55,13 @@ impl Report {
         let Some(difference) = &comparison.difference else {
             return false;
         };
+        if difference.seldom {
+            self.seldom.push(format!(
+                "case {number}: {}: {} / {}",
+                program.steps[difference.place], difference.kernel, difference.other
+            ));
+            return true;
+        }
         let times = self
             .known
             .entry(signature(program, difference))
@@ -105,6 +114,9 @@ impl Report {
         }
         for line in self.lost.iter().chain(&self.daemon) {
             println!("LOST {line}");
+        }
+        for line in &self.seldom {
+            println!("now and then: {line}");
         }
         for (line, times) in &self.excused {
             println!("kept by {line}: {times} times");
@@ -192,7 +204,7 @@ impl Report {
             .map(|line| quoted(line))
             .collect();
         format!(
-            "{{\"seed\":{seed},\"cases\":{},\"steps\":{},\"compared\":{},\"unsteady\":{},\"seconds\":{:.1},\"clean\":{},\"kept\":{{{}}},\"lost\":[{}],\"coverage\":{},\"differences\":[{}]}}",
+            "{{\"seed\":{seed},\"cases\":{},\"steps\":{},\"compared\":{},\"unsteady\":{},\"seconds\":{:.1},\"clean\":{},\"kept\":{{{}}},\"lost\":[{}],\"seldom\":[{}],\"coverage\":{},\"differences\":[{}]}}",
             self.cases,
             self.steps,
             self.judged,
@@ -201,6 +213,11 @@ impl Report {
             self.is_clean(),
             kept.join(","),
             lost.join(","),
+            self.seldom
+                .iter()
+                .map(|line| quoted(line))
+                .collect::<Vec<_>>()
+                .join(","),
             self.coverage.json(),
             findings.join(",")
         )
