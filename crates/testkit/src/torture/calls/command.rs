@@ -38,6 +38,7 @@ options:
   --stop N           end after so many findings that are not alike
   --no-shrink        leave findings as long as they are
   --keep FOLDER      write each finding there: its steps, and C that shows it
+  --open             tell differences that are known and not mended yet, too
   --coverage         say what was called with what, and what never was
   --json             all of it as one JSON object
 examples:
@@ -105,6 +106,7 @@ fn parse(words: &[String]) -> Result<Options, String> {
             "--stop" => options.stop = small(number(value()?)?)?,
             "--no-shrink" => options.shrink = false,
             "--keep" => options.keep = Some(PathBuf::from(value()?)),
+            "--open" => super::rules::OPEN_TOO.store(true, Ordering::Relaxed),
             "--coverage" => options.coverage = true,
             "--json" => options.json = true,
             _ => return Err(format!("{word} is not understood")),

@@ -174,6 +174,14 @@ const SHAPES: [&[usize]; 10] = [
 /// How many shapes there are, odd ones included.
 pub const ALL_SHAPES: usize = SHAPES.len() + 6;
 
+/// The sizes of the parts of a shape that is not an odd one.
+pub fn shape_sizes(shape: i64) -> Option<&'static [usize]> {
+    usize::try_from(shape)
+        .ok()
+        .and_then(|index| SHAPES.get(index))
+        .copied()
+}
+
 /// A vector of a shape: where it is, the count that is told, and its parts.
 pub fn vector(
     memory: &mut Memory,

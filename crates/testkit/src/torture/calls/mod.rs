@@ -8,6 +8,7 @@
 
 mod act;
 mod board;
+mod c;
 mod command;
 mod compare;
 mod conduct;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
+use super::c;
 use super::command::{Excuses, file};
 use super::compare::{Comparison, Difference, Seen, signature};
 use super::coverage::Coverage;
@@ -171,6 +172,11 @@ impl Report {
         std::fs::create_dir_all(folder)?;
         for (index, finding) in self.findings.iter().enumerate() {
             std::fs::write(file(folder, index + 1, "steps"), self.text(index, finding))?;
+            let source = c::source(&finding.program, finding.difference.place, &finding.kernel);
+            match source {
+                Ok(text) => std::fs::write(file(folder, index + 1, "c"), text)?,
+                Err(step) => eprintln!("difference {} is not written as C: {step}", index + 1),
+            }
         }
         Ok(())
     }
