@@ -335,7 +335,7 @@ impl Body {
                     1_000_000_000
                 };
                 let parts = match value {
-                    2 => [0, second / 50],
+                    2 => [0, second / 100],
                     3 => [0, second * 2],
                     5 => [-1, 0],
                     _ => [0, 0],

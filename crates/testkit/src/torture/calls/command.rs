@@ -201,6 +201,9 @@ fn judge(options: &Options) -> Result<i32, String> {
         let program = Program::read(&text).map_err(|line| format!("not understood: {line}"))?;
         return replay(&run, &program);
     }
+    if options.way != "kernel" {
+        be_virtual(&run)?;
+    }
     work(&run, &mut daemon)?;
     let mut report = run.report.into_inner().map_err(|error| error.to_string())?;
     report.elapsed = start.elapsed();
@@ -214,6 +217,32 @@ fn judge(options: &Options) -> Result<i32, String> {
             .map_err(|error| format!("{}: {error}", folder.display()))?;
     }
     Ok(i32::from(!report.is_clean()))
+}
+
+/// A connection of the program under test must be a virtual one, or nothing would be judged: its port is then outside the kernel's range.
+fn be_virtual(run: &Run<'_>) -> Result<(), String> {
+    let text = "1 @0 socket(AF_INET, SOCK_STREAM, 0)\n2 @0 listen(v1, 5)\n3 @0 getsockname(v1, right)\n\
+                4 @0 socket(AF_INET, SOCK_STREAM, 0)\n5 @0 connect(v4, {of,v1,4,0})\n6 @0 getsockname(v4, right)";
+    let mut pair = run.pair()?;
+    let seen = pair.other.run(&Program::read(text)?, pair.manner)?;
+    let port = seen
+        .last()
+        .and_then(|line| line.split("port(").nth(1))
+        .and_then(|rest| rest.split(')').next());
+    let port: u32 = port
+        .and_then(|port| port.parse().ok())
+        .ok_or_else(|| format!("no connection: {seen:?}"))?;
+    let range =
+        std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut range = range
+        .split_whitespace()
+        .filter_map(|word| word.parse::<u32>().ok());
+    match (range.next(), range.next()) {
+        (Some(low), Some(high)) if (low..=high).contains(&port) => Err(format!(
+            "connections are not virtual (port {port}): there is nothing to judge"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What a daemon has kept of programs that are gone.
@@ -276,7 +305,7 @@ impl Run<'_> {
             other: Runner::start(command(&self.this, &self.transport), "NetChannel")
                 .map_err(failed)?,
             manner: Manner {
-                patience: Duration::from_millis(60),
+                patience: Duration::from_millis(30),
                 settling: Duration::from_micros(if way == "relay" { 2000 } else { 0 }),
                 fresh: self.options.fresh,
             },

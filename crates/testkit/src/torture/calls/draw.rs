@@ -172,7 +172,7 @@ impl Draw<'_> {
             Kind::Polls => self.polls(),
             Kind::Sets => self.sets(odd),
             Kind::Timeval | Kind::Timespec => vec![self.time()],
-            Kind::Milliseconds => vec![self.model.one(&[0, 0, 0, 0, 0, 0, 20, 20, -1])],
+            Kind::Milliseconds => vec![self.model.one(&[0, 0, 0, 0, 0, 0, 10, 10, -1])],
             Kind::Event => {
                 let usual = [
                     libc::EPOLLIN,
@@ -347,7 +347,7 @@ impl Draw<'_> {
             Shape::Time => vec![
                 2,
                 0,
-                self.model.one(&[0, 20_000, 20_000, 2_000_000, -1]),
+                self.model.one(&[0, 10_000, 10_000, 2_000_000, -1]),
                 length,
             ],
             Shape::Text => vec![5, 0, 0, length],

@@ -65,7 +65,8 @@ impl Pair {
         times: usize,
     ) -> Result<(Comparison, Vec<Seen>), String> {
         let patient = Manner {
-            patience: self.manner.patience * 3,
+            patience: self.manner.patience * 4,
+            settling: self.manner.settling * 4,
             ..self.manner
         };
         let mut kernel = Vec::new();

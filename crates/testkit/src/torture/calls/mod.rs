@@ -26,6 +26,8 @@ mod report;
 mod rules;
 mod runner;
 mod shrink;
+mod sources;
+mod waking;
 mod words;
 
 /// Runs the judge, or what it starts of itself. `None` if the word is none of its.

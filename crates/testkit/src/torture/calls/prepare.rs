@@ -495,7 +495,7 @@ impl Maker<'_> {
 fn push_time(maker: &mut Maker<'_>, word: i64, second: i64, made: &mut Prepared) {
     let at = match word {
         0 => 0,
-        2 => maker.memory.put([0, second / 50]),
+        2 => maker.memory.put([0, second / 100]),
         3 => maker.memory.put([0, second * 2]),
         4 => maker.memory.bad(),
         5 => maker.memory.put([-1_i64, 0]),

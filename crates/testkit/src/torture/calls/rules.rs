@@ -118,7 +118,7 @@ pub const OPEN: &[Rule] = &[
     rule("open: MSG_CMSG_CLOEXEC is shown", Once, &["recvmsg", "recvmmsg"], ["MSG_CMSG_CLOEXEC", "", "", ""]),
     rule("open: the errno of bind on a connection", Once, &["bind"], ["", "", "-1 EAFNOSUPPORT|-1 EADDRNOTAVAIL", "-1 EINVAL"]),
     rule(RESET, Rest, &["bind"], ["", "", "0", "-1 EINVAL"]),
-    rule("open: length after EFAULT of a name", Once, &["getpeername", "getsockname"], ["", "", "-1 EFAULT", "-1 EFAULT"]),
+    rule("open: length after EFAULT of a name", Once, &["getpeername", "getsockname", "accept", "accept4"], ["", "", "-1 EFAULT", "-1 EFAULT"]),
     rule(RESET, Once, &["getpeername"], ["", "", "-1 ENOTCONN", ""]),
     rule(RESET, Rest, &["shutdown"], ["", "", "-1 ENOTCONN", "0"]),
     rule("open: connect again after the end of a connection", Rest, &["connect"], ["", "", "-1", "0"]),
@@ -128,6 +128,8 @@ pub const OPEN: &[Rule] = &[
     rule(RESET, Rest, SENDING, ["", "", "-1 EPIPE", "-1 ECONNRESET|-1 EINVAL|0"]),
     rule(RESET, Rest, SENDING, ["", "shutdown|close|exit|end(", "-1 ECONNRESET|-1 EPIPE|1", "n|-1 ECONNRESET"]),
     rule(RESET, Rest, RECEIVING, ["", "shutdown|close|exit|end(", "-1 ECONNRESET|-1 EPIPE", ""]),
+    rule(RESET, Rest, RECEIVING, ["", "shutdown|close|exit|end(", "0", "-1 ECONNRESET"]),
+    rule("open: a look without waiting passes over a listener's connections", Once, WAITING, ["", "2147483648", "0", "n"]),
     rule(RESET, Rest, WAITING, ["", "shutdown", "n", "n"]),
     rule("open: recvmmsg at the end of a stream", Rest, &["recvmmsg"], ["", "", "n", "n"]),
     rule("open: errnos of recvmmsg", Rest, &["recvmmsg"], ["", "", "-1 EPIPE", ""]),
@@ -204,17 +206,16 @@ fn more_is_there(difference: &Difference) -> bool {
 
 fn arrives_earlier(difference: &Difference) -> bool {
     let count = |text: &str| {
-        text.split(' ')
-            .next()
-            .and_then(|word| word.parse::<u64>().ok())
+        let text = text.trim_start_matches("waited ");
+        let text = text.trim_start_matches("interrupted ");
+        match text.split(' ').next()? {
+            "-1" if text.starts_with("-1 EAGAIN") => Some(0),
+            word => word.parse::<u64>().ok(),
+        }
     };
-    let kernel = if difference.kernel.starts_with("-1 EAGAIN") {
-        Some(0)
-    } else {
-        count(&difference.kernel)
-    };
+    let (kernel, other) = (count(&difference.kernel), count(&difference.other));
     kernel
-        .zip(count(&difference.other))
+        .zip(other)
         .is_some_and(|(kernel, other)| other > kernel)
 }
 
