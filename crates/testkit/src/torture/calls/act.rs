@@ -1,4 +1,8 @@
 //! An actor: waits for its next step, does it, and notes what it saw.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "results of calls are words, whatever C takes them for"
+)]
 
 use std::ffi::CString;
 use std::fmt::Write;

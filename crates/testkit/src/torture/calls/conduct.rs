@@ -18,6 +18,11 @@ pub struct Manner {
     pub fresh: bool,
 }
 
+/// The board of a runner, by its process.
+pub fn board_path(process: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/torture-calls-{process}"))
+}
+
 /// The place where cases are run, one after the other.
 pub struct Conductor {
     board: Board,
@@ -42,7 +47,7 @@ impl Conductor {
     pub fn new() -> std::io::Result<Self> {
         // SAFETY: takes integers: orphans of actors are ours to reap.
         unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
-        let path = PathBuf::from(format!("/dev/shm/torture-calls-{}", std::process::id()));
+        let path = board_path(std::process::id());
         Ok(Self {
             board: Board::map(&path, true)?,
             path,
@@ -86,7 +91,7 @@ impl Conductor {
         reap(&processes);
         // SAFETY: made by `leak` above; actors were processes of their own.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(program).cast_mut()) });
-        let notes = (0..program_length(&case.waited)).map(|place| {
+        let notes = (0..case.waited.len()).map(|place| {
             let mark = if case.waited[place] { "waited " } else { "" };
             format!("{mark}{}", self.board.noted(place))
         });
@@ -137,10 +142,6 @@ impl Conductor {
         let path: &'static Path = Box::leak(self.path.clone().into_boxed_path());
         Actor::first(self.board, program, path).work(0)
     }
-}
-
-fn program_length(waited: &[bool]) -> usize {
-    waited.len()
 }
 
 impl Drop for Conductor {

@@ -151,6 +151,9 @@ impl Generator {
         if self.model.percent(10) {
             self.prepared(socket, client);
         }
+        if self.model.percent(12) {
+            self.ask_fresh(client, socket);
+        }
         let target = self.model.sockets[listener].variable;
         self.connect(client, socket, vec![0, target, family, 0]);
         self.sometimes();
@@ -551,5 +554,27 @@ impl Generator {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::program;
+    use crate::calls::program::Program;
+
+    #[test]
+    fn what_is_printed_can_be_read_again() {
+        for number in 0..500 {
+            let drawn = program(7, number);
+            let read = Program::read(&drawn.to_string()).expect("it is understood");
+            assert!(read == drawn, "{drawn}");
+        }
+    }
+
+    #[test]
+    fn a_case_is_its_seed_and_number() {
+        assert!(program(7, 3) == program(7, 3));
+        assert!(program(7, 3) != program(7, 4));
+        assert!(program(7, 3) != program(8, 3));
     }
 }

@@ -199,15 +199,11 @@ impl Looker<'_> {
 unsafe fn reachable(at: *mut u8) {
     // SAFETY: as promised; 28 bytes.
     unsafe {
-        let family = at.cast::<u16>().read_unaligned();
-        if family == libc::AF_INET.cast_unsigned() as u16
-            && at.add(4).cast::<u32>().read_unaligned() == 0
-        {
+        let family = i32::from(at.cast::<u16>().read_unaligned());
+        if family == libc::AF_INET && at.add(4).cast::<u32>().read_unaligned() == 0 {
             at.add(4).cast::<[u8; 4]>().write_unaligned([127, 0, 0, 1]);
         }
-        if family == libc::AF_INET6.cast_unsigned() as u16
-            && at.add(8).cast::<u128>().read_unaligned() == 0
-        {
+        if family == libc::AF_INET6 && at.add(8).cast::<u128>().read_unaligned() == 0 {
             at.add(23).write(1);
         }
     }

@@ -118,12 +118,7 @@ impl Maker<'_> {
                 let (at, length) = self.address(argument);
                 made.words.extend([at, length]);
             }
-            Kind::From => self.room(
-                value,
-                |answer, length| Answer::Name(answer, length),
-                128,
-                made,
-            ),
+            Kind::From => self.room(value, Answer::Name, 128, made),
             Kind::Choice => {
                 let option = &OPTIONS[usize::try_from(value).unwrap_or(0) % OPTIONS.len()];
                 made.words

@@ -107,8 +107,8 @@ pub fn is_descriptor(kind: Kind, place: usize) -> bool {
         Kind::Fd => true,
         Kind::MessageIn | Kind::MessageOut => place == 3,
         Kind::To => place == 1,
-        Kind::Polls => place % 2 == 0,
-        Kind::Sets => place % 2 == 0 && place > 0,
+        Kind::Polls => place.is_multiple_of(2),
+        Kind::Sets => place.is_multiple_of(2) && place > 0,
         _ => false,
     }
 }

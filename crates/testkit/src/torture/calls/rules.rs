@@ -148,6 +148,7 @@ pub const OPEN: &[Rule] = &[
     rule("open: TCP_WINDOW_CLAMP of 0", Once, &["setsockopt"], ["TCP_WINDOW_CLAMP", "", "-1 EINVAL", "0"]),
     rule("open: SO_ERROR after a write that was too late", Once, &["getsockopt"], ["SO_ERROR", "", "0", "0"]),
     rule("open: control messages of SO_TIMESTAMP", Once, &["recvmsg", "recvmmsg"], ["", "SO_TIMESTAMP", "n", "n"]),
+    rule("open: a waiting accept holds its number", Rest, &["pipe2", "socketpair", "numbers", "fork"], ["", "thread", "0 pair|open", "0 pair|open"]),
     rule("open: a waiting accept holds its number", Rest, &["dup", "socket", "fcntl", "accept", "accept4", "epoll_create", "epoll_create1", "pipe2", "file"], ["", "thread", "n", "n"]),
     rule("open: preadv2 and pwritev2 with RWF_APPEND reach the anchor", Rest, &[], ["", "RWF_APPEND", "", ""]),
     rule("open: SO_PEEK_OFF", Rest, RECEIVING, ["", "SO_PEEK_OFF", "", ""]),

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use super::conduct::{Conductor, Manner};
+use super::conduct::{Conductor, Manner, board_path};
 use super::program::Program;
 
 /// The word that leads to the runner's work.
@@ -115,6 +115,8 @@ impl Drop for Runner {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // It had no time to do so itself.
+        let _ = std::fs::remove_file(board_path(self.child.id()));
     }
 }
 

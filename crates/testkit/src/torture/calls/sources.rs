@@ -4,6 +4,7 @@ use super::form::Form;
 use super::generate::Generator;
 use super::model::Stage;
 use super::program::SECOND;
+use super::words::OPTIONS;
 
 impl Generator {
     /// A set with members, for an actor that has none.
@@ -109,5 +110,38 @@ impl Generator {
                 self.model.sent(place, 100);
             }
         }
+    }
+
+    /// What is asked of a socket that is not used yet.
+    pub(super) fn ask_fresh(&mut self, actor: usize, socket: usize) {
+        let variable = self.model.sockets[socket].variable;
+        let own = vec![variable];
+        let command = |command: i32, argument: i64| vec![i64::from(command), argument];
+        let bits = i64::from(libc::POLLIN | libc::POLLOUT);
+        match self.model.random.below(8) {
+            0 | 1 => self.add("fcntl", actor, vec![own, command(libc::F_GETFL, 0)]),
+            2 => {
+                let flags = self.model.one(&[0, libc::O_NONBLOCK]);
+                self.model.sockets[socket].nonblocking = flags != 0;
+                self.add(
+                    "fcntl",
+                    actor,
+                    vec![own.clone(), command(libc::F_SETFL, flags.into())],
+                );
+                self.add("fcntl", actor, vec![own, command(libc::F_GETFL, 0)])
+            }
+            3 => self.add("poll", actor, vec![vec![variable, bits], vec![0]]),
+            4 => self.add("getsockname", actor, vec![own, vec![0]]),
+            5 => self.add("getpeername", actor, vec![own, vec![0]]),
+            6 => self.add(
+                "recv",
+                actor,
+                vec![own, vec![0], vec![10], vec![libc::MSG_DONTWAIT.into()]],
+            ),
+            _ => {
+                let option = i64::try_from(self.model.random.below(OPTIONS.len())).unwrap_or(0);
+                self.add("getsockopt", actor, vec![own, vec![option], vec![0]])
+            }
+        };
     }
 }
