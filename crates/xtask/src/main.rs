@@ -18,6 +18,7 @@ mod fuzz;
 mod install;
 mod license_expression;
 mod plan;
+mod plants;
 mod process;
 mod report;
 mod test;
@@ -39,6 +40,8 @@ Usage: cargo xtask COMMAND [OPTIONS]
       --list               say which steps there are, and run nothing
       --no-install         as root: do not install missing test programs with apt-get
   fuzz [SECONDS]           run each fuzz target for SECONDS (default 60); needs nightly and cargo-fuzz
+  plants [--cases N] [--seed N] [NAME]...
+                           plant the defects of tests/plants, one at a time, and say which of them `torture calls` finds
   deny [--built-in]        licences and sources of all dependencies (cargo-deny too, where it is installed)
   install [--prefix DIR]   build and install the program, the library, man pages and completions
                            (default: /usr/local as root, ~/.local otherwise)
@@ -80,6 +83,7 @@ enum Command {
     Demo,
     Test(test::Options),
     Fuzz { seconds: u32 },
+    Plants(plants::Options),
     Deny { built_in: bool },
     Install { prefix: Option<std::path::PathBuf> },
     Docs { open: bool },
@@ -101,6 +105,12 @@ fn parse(mut arguments: Arguments) -> Result<Command> {
         "fuzz" => Command::Fuzz {
             seconds: arguments.opt_free_from_str()?.unwrap_or(60),
         },
+        "plants" => Command::Plants(plants::Options {
+            cases: arguments.opt_value_from_str("--cases")?.unwrap_or(50_000),
+            seed: arguments.opt_value_from_str("--seed")?.unwrap_or(20_400),
+            names: std::iter::from_fn(|| arguments.opt_free_from_str::<String>().transpose())
+                .collect::<Result<_, _>>()?,
+        }),
         "deny" => Command::Deny {
             built_in: arguments.contains("--built-in"),
         },
@@ -130,6 +140,7 @@ fn dispatch(command: Command) -> Result<bool> {
         Command::Demo => demo::run(&workspace),
         Command::Test(options) => test::run(&workspace, &options),
         Command::Fuzz { seconds } => fuzz::run(&workspace, seconds),
+        Command::Plants(options) => plants::run(&workspace, &options),
         Command::Deny { built_in: true } => deny::built_in(&workspace),
         Command::Deny { built_in: false } => deny::run(&workspace),
         Command::Install { prefix } => install::run(&workspace, prefix.as_deref()),

@@ -98,6 +98,7 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
             &["faults", "--seed", "20265"],
         ),
         users(workspace),
+        calls(workspace),
         two_hosts(
             workspace,
             "conformance",
@@ -182,6 +183,23 @@ fn users(workspace: &Workspace) -> Step {
         .arg(workspace.program())
         .current_dir(&workspace.root);
     slow("users", 6, command)
+}
+
+/// Random programs over kernel TCP and over NetChannel; a drawn number of them, always the same.
+fn calls(workspace: &Workspace) -> Step {
+    let mut command = Command::new(workspace.program().with_file_name("torture"));
+    command
+        .args([
+            "calls",
+            "--cases",
+            "2000",
+            "--seed",
+            "20400",
+            "--netchannel",
+        ])
+        .arg(workspace.program())
+        .current_dir(&workspace.root);
+    slow("calls", 5, command)
 }
 
 /// This program's own check, in a child so that its output is logged like any other.

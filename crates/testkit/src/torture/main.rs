@@ -5,6 +5,7 @@
 
 mod between;
 mod blocking;
+mod calls;
 mod ends;
 mod faults;
 mod flow;
@@ -167,6 +168,9 @@ fn main() {
     let mut arguments = std::env::args().skip(1).collect::<Vec<_>>().into_iter();
     let command = arguments.next().unwrap_or_default();
     let mut rest: Vec<String> = arguments.collect();
+    if let Some(status) = calls::run(&command, &rest) {
+        std::process::exit(status);
+    }
     let witness = if command == "witness" && !rest.is_empty() {
         rest.remove(0)
     } else {

@@ -1,0 +1,377 @@
+//! Conducts one case: makes its first actor, lets one act at a time, sees who waits and who dies, and ends them all.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::act::{Actor, INTERRUPT};
+use super::board::{Board, END};
+use super::program::{MOST_ACTORS, Program};
+
+/// How a case is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// How long a call must sleep until it is taken for one that waits.
+    pub patience: Duration,
+    /// How long what is on its way may take after each step.
+    pub settling: Duration,
+    /// Whether the first actor is a program of its own, and no child of one that ran cases before.
+    pub fresh: bool,
+}
+
+/// The board of a runner, by its process.
+pub fn board_path(process: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/torture-calls-{process}"))
+}
+
+/// The place where cases are run, one after the other.
+pub struct Conductor {
+    board: Board,
+    path: PathBuf,
+}
+
+/// How a thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It sleeps; how often it has gone to sleep.
+    Asleep(u64),
+    Busy,
+    /// With the status that `wait` would tell.
+    Dead(i32),
+}
+
+/// Of a call that does not return whatever is done.
+const STUCK: Duration = Duration::from_secs(3);
+const SLICE: Duration = Duration::from_millis(2);
+
+impl Conductor {
+    pub fn new() -> std::io::Result<Self> {
+        // SAFETY: takes integers: orphans of actors are ours to reap.
+        unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+        let path = board_path(std::process::id());
+        Ok(Self {
+            board: Board::map(&path, true)?,
+            path,
+        })
+    }
+
+    /// Runs a program; a line for each step.
+    pub fn run(&self, program: &Program, manner: Manner) -> Vec<String> {
+        if !self.board.reset(&program.to_string()) {
+            return vec!["too long".to_owned()];
+        }
+        let program: &'static Program = Box::leak(Box::new(program.clone()));
+        let root = self.begin(program, manner);
+        let mut case = Case {
+            board: self.board,
+            manner,
+            waits: [None; MOST_ACTORS],
+            waited: vec![false; program.steps.len()],
+            dead: [false; MOST_ACTORS],
+        };
+        let came = root > 0 && case.appears(root);
+        if came {
+            for (place, step) in program.steps.iter().enumerate() {
+                case.step(place, step.actor);
+                if step.form.name == "end" {
+                    case.mourn(
+                        step.arguments
+                            .first()
+                            .and_then(|argument| argument.first())
+                            .copied(),
+                    );
+                }
+            }
+            case.finish();
+        }
+        let mut processes: Vec<i32> = (0..MOST_ACTORS)
+            .filter_map(|actor| self.board.who(actor))
+            .map(|(process, _)| process)
+            .collect();
+        processes.push(root);
+        reap(&processes);
+        // SAFETY: made by `leak` above; actors were processes of their own.
+        drop(unsafe { Box::from_raw(std::ptr::from_ref(program).cast_mut()) });
+        let notes = (0..case.waited.len()).map(|place| {
+            let mark = if case.waited[place] { "waited " } else { "" };
+            format!("{mark}{}", self.board.noted(place))
+        });
+        if came {
+            notes.collect()
+        } else {
+            vec!["the first actor does not come".to_owned()]
+        }
+    }
+
+    fn begin(&self, program: &'static Program, manner: Manner) -> i32 {
+        // SAFETY: this process has one thread; the child acts and never returns.
+        let child = unsafe { libc::fork() };
+        if child != 0 {
+            return child;
+        }
+        // SAFETY: a child of its own: it leaves the runner's descriptors, and ends with the runner.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            libc::dup2(null, 0);
+            libc::dup2(null, 1);
+            libc::dup2(null, 2);
+            for other in 3..16 {
+                libc::close(other);
+            }
+        }
+        if manner.fresh {
+            let words = [
+                "torture",
+                super::act::COMMAND,
+                &self.path.display().to_string(),
+                "0",
+                "0",
+            ];
+            let words: Vec<_> = words
+                .iter()
+                .filter_map(|word| std::ffi::CString::new(*word).ok())
+                .collect();
+            let mut pointers: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
+            pointers.push(std::ptr::null());
+            // SAFETY: a path and words that end with a null.
+            unsafe {
+                libc::execv(c"/proc/self/exe".as_ptr(), pointers.as_ptr());
+                libc::_exit(1)
+            }
+        }
+        let path: &'static Path = Box::leak(self.path.clone().into_boxed_path());
+        Actor::first(self.board, program, path).work(0)
+    }
+}
+
+impl Drop for Conductor {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+struct Case {
+    board: Board,
+    manner: Manner,
+    /// The step in which an actor waits.
+    waits: [Option<usize>; MOST_ACTORS],
+    waited: Vec<bool>,
+    dead: [bool; MOST_ACTORS],
+}
+
+fn command(place: usize) -> u32 {
+    u32::try_from(place + 1).unwrap_or(0)
+}
+
+impl Case {
+    /// Waits until the first actor is there.
+    fn appears(&self, process: i32) -> bool {
+        let start = Instant::now();
+        while self.board.who(0).is_none() {
+            if start.elapsed() > STUCK * 3 || matches!(state(process, process), State::Dead(_)) {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        true
+    }
+
+    fn step(&mut self, place: usize, actor: usize) {
+        if self.board.who(actor).is_none() || self.dead[actor] {
+            return self.board.note(place, "nobody");
+        }
+        self.interrupt(actor);
+        if self.dead[actor] {
+            return self.board.note(place, "nobody");
+        }
+        self.board.command(actor, command(place));
+        self.attend(actor, place, self.manner.patience, true);
+        if !self.manner.settling.is_zero() {
+            std::thread::sleep(self.manner.settling);
+        }
+        self.others_settle(actor);
+    }
+
+    /// Waits for the end of a step, or until its actor waits.
+    fn attend(&mut self, actor: usize, place: usize, patience: Duration, is_new: bool) {
+        let Some((process, thread)) = self.board.who(actor) else {
+            return;
+        };
+        let start = Instant::now();
+        let mut asleep: Option<(u64, Instant)> = None;
+        loop {
+            if self.board.wait_until_done(actor, command(place), SLICE) {
+                self.waits[actor] = None;
+                return;
+            }
+            match state(process, thread) {
+                State::Dead(status) => {
+                    // What it did last may have been done all the same.
+                    if !self.board.has_begun(actor, command(place)) {
+                        self.board.note(place, "nobody");
+                    } else if !self.board.is_done(actor, command(place)) {
+                        self.board.note(place, &format!("dies with {status:x}"));
+                    }
+                    self.dead[actor] = true;
+                    self.waits[actor] = None;
+                    return;
+                }
+                State::Asleep(count) if self.board.has_begun(actor, command(place)) => {
+                    let since = match asleep {
+                        Some((same, since)) if same == count => since,
+                        _ => Instant::now(),
+                    };
+                    asleep = Some((count, since));
+                    if since.elapsed() >= patience {
+                        self.waited[place] |= is_new;
+                        self.waits[actor] = Some(place);
+                        return;
+                    }
+                }
+                _ => asleep = None,
+            }
+            if start.elapsed() > STUCK {
+                self.board.note(place, "goes on for ever");
+                self.waits[actor] = Some(place);
+                return;
+            }
+        }
+    }
+
+    /// After a step: who was woken by it goes on until he has done or waits again.
+    fn others_settle(&mut self, but: usize) {
+        for actor in 0..MOST_ACTORS {
+            let Some(place) = self.waits[actor].filter(|_| actor != but) else {
+                continue;
+            };
+            if self.dead[actor] {
+                continue;
+            }
+            // Whoever wakes a thread has made it ready to run before its own call returns.
+            self.attend(actor, place, Duration::from_millis(1), false);
+        }
+        // A process that another one ended.
+        for actor in 0..MOST_ACTORS {
+            let Some((process, thread)) = self.board.who(actor).filter(|_| !self.dead[actor])
+            else {
+                continue;
+            };
+            let ended = self.waits[actor].is_none()
+                && !std::path::Path::new(&format!("/proc/{process}/task/{thread}")).exists();
+            self.dead[actor] = ended;
+        }
+    }
+
+    /// Waits until a process that was killed is gone.
+    fn mourn(&mut self, actor: Option<i64>) {
+        let actor = actor
+            .and_then(|actor| usize::try_from(actor).ok())
+            .filter(|actor| *actor < MOST_ACTORS);
+        let Some((process, _)) = actor.and_then(|actor| self.board.who(actor)) else {
+            return;
+        };
+        let start = Instant::now();
+        while !matches!(state(process, process), State::Dead(_)) && start.elapsed() < STUCK {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Ends the call in which an actor waits.
+    fn interrupt(&mut self, actor: usize) {
+        let Some(place) = self.waits[actor] else {
+            return;
+        };
+        let Some((process, thread)) = self.board.who(actor) else {
+            return;
+        };
+        let start = Instant::now();
+        while start.elapsed() < STUCK {
+            // SAFETY: takes integers.
+            unsafe { libc::syscall(libc::SYS_tgkill, process, thread, INTERRUPT) };
+            if self
+                .board
+                .wait_until_done(actor, command(place), Duration::from_millis(20))
+            {
+                self.waits[actor] = None;
+                let text = self.board.noted(place);
+                return self.board.note(place, &format!("interrupted {text}"));
+            }
+            if matches!(state(process, thread), State::Dead(_)) {
+                self.dead[actor] = true;
+                self.waits[actor] = None;
+                return;
+            }
+        }
+        self.board.note(place, "can not be interrupted");
+        self.dead[actor] = true;
+        self.waits[actor] = None;
+        // SAFETY: takes integers.
+        unsafe { libc::kill(process, libc::SIGKILL) };
+    }
+
+    fn finish(&mut self) {
+        for actor in 0..MOST_ACTORS {
+            self.interrupt(actor);
+        }
+        for actor in 0..MOST_ACTORS {
+            if self.board.who(actor).is_some() && !self.dead[actor] {
+                self.board.command(actor, END);
+            }
+        }
+    }
+}
+
+/// Waits a little for processes to end by themselves, ends them, and reaps whom one can reap.
+fn reap(processes: &[i32]) {
+    let start = Instant::now();
+    loop {
+        let mut alive = false;
+        for process in processes.iter().filter(|process| **process > 0) {
+            // SAFETY: only own children are waited for; others are looked at.
+            unsafe {
+                libc::waitpid(*process, std::ptr::null_mut(), libc::WNOHANG);
+                let lives = libc::kill(*process, 0) == 0
+                    && !matches!(state(*process, *process), State::Dead(_));
+                if lives && start.elapsed() > Duration::from_millis(500) {
+                    libc::kill(*process, libc::SIGKILL);
+                }
+                alive |= lives;
+            }
+        }
+        if !alive || start.elapsed() > STUCK {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    // Those that have become ours when their parents ended.
+    // SAFETY: no pointer.
+    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
+}
+
+/// Looks at a thread.
+fn state(process: i32, thread: i32) -> State {
+    let folder = format!("/proc/{process}/task/{thread}");
+    let Ok(text) = std::fs::read_to_string(format!("{folder}/stat")) else {
+        return State::Dead(0);
+    };
+    let Some((_, rest)) = text.rsplit_once(") ") else {
+        return State::Busy;
+    };
+    let words: Vec<&str> = rest.split(' ').collect();
+    match words.first().copied() {
+        Some("Z" | "X") => State::Dead(
+            words
+                .get(49)
+                .and_then(|word| word.trim().parse().ok())
+                .unwrap_or(0),
+        ),
+        Some("S") => {
+            let status = std::fs::read_to_string(format!("{folder}/status")).unwrap_or_default();
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            State::Asleep(line.and_then(|line| line.trim().parse().ok()).unwrap_or(0))
+        }
+        _ => State::Busy,
+    }
+}

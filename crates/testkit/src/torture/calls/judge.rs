@@ -1,0 +1,80 @@
+//! Runs one program over both and says where they differ: again and again where they do, until it is sure.
+
+use std::time::Duration;
+
+use super::compare::{Comparison, Seen, compare, normal};
+use super::conduct::Manner;
+use super::program::Program;
+use super::runner::Runner;
+
+/// Two runners: one over kernel TCP, one over what is judged.
+pub struct Pair {
+    pub kernel: Runner,
+    pub other: Runner,
+    pub manner: Manner,
+}
+
+/// How often it is looked again where a difference shows.
+const AGAIN: usize = 3;
+
+impl Pair {
+    fn kernel(&mut self, program: &Program, manner: Manner) -> Result<Seen, String> {
+        // Over kernel TCP nothing needs time to arrive.
+        let manner = Manner {
+            settling: Duration::ZERO,
+            ..manner
+        };
+        self.kernel.run(program, manner).map(normal)
+    }
+
+    fn other(&mut self, program: &Program, manner: Manner) -> Result<Seen, String> {
+        self.other.run(program, manner).map(normal)
+    }
+
+    /// One look at each: enough where they are the same.
+    pub fn glance(&mut self, program: &Program) -> Result<(Comparison, Seen), String> {
+        let kernel = self.kernel(program, self.manner)?;
+        let other = self.other(program, self.manner)?;
+        Ok((
+            compare(program, std::slice::from_ref(&kernel), &[other]),
+            kernel,
+        ))
+    }
+
+    /// As many looks as it takes.
+    pub fn judge(&mut self, program: &Program) -> Result<(Comparison, Seen), String> {
+        let (first, seen) = self.glance(program)?;
+        if first.difference.is_none() {
+            return Ok((first, seen));
+        }
+        let (mut comparison, mut kernel) = self.look(program, AGAIN)?;
+        if comparison
+            .difference
+            .as_ref()
+            .is_some_and(|difference| !difference.always)
+        {
+            (comparison, kernel) = self.look(program, AGAIN * 2)?;
+        }
+        Ok((comparison, kernel.swap_remove(0)))
+    }
+
+    /// Several looks at each, with more patience.
+    pub fn look(
+        &mut self,
+        program: &Program,
+        times: usize,
+    ) -> Result<(Comparison, Vec<Seen>), String> {
+        let patient = Manner {
+            patience: self.manner.patience * 4,
+            settling: self.manner.settling * 4,
+            ..self.manner
+        };
+        let mut kernel = Vec::new();
+        let mut others = Vec::new();
+        for _ in 0..times {
+            kernel.push(self.kernel(program, patient)?);
+            others.push(self.other(program, patient)?);
+        }
+        Ok((compare(program, &kernel, &others), kernel))
+    }
+}

@@ -1,0 +1,47 @@
+//! `torture calls`: random programs over kernel TCP and over NetChannel, and where a program can tell them apart.
+//!
+//! ```text
+//!   seed, number -- generate --> Program --+--> runner over kernel TCP --+--> compare --> rules --> shrink --> a few lines
+//!                                          +--> runner over NetChannel --+
+//!   runner: a conductor and the program's actors, which share a board and nothing else
+//! ```
+
+mod act;
+mod board;
+mod c;
+mod command;
+mod compare;
+mod conduct;
+mod coverage;
+mod draw;
+mod form;
+mod generate;
+mod judge;
+mod look;
+mod memory;
+mod model;
+mod prepare;
+mod program;
+mod report;
+mod rules;
+mod runner;
+mod shrink;
+mod sources;
+mod waking;
+mod words;
+
+/// Runs the judge, or what it starts of itself. `None` if the word is none of its.
+pub fn run(word: &str, rest: &[String]) -> Option<i32> {
+    Some(match word {
+        "calls" => command::run(rest),
+        runner::COMMAND => match runner::run() {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("torture {word}: {error}");
+                1
+            }
+        },
+        act::COMMAND => act::go_on(rest),
+        _ => return None,
+    })
+}

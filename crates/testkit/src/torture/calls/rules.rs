@@ -1,0 +1,230 @@
+//! Differences that are known. Those that are kept name the line of section 8 of SPECIFICATION.md that says so; those that are
+//! open are mistakes that were found and not mended yet: each goes from here with its mending.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::compare::Difference;
+use super::program::{Program, Step};
+
+/// Whether what is open is told like anything new.
+pub static OPEN_TOO: AtomicBool = AtomicBool::new(false);
+
+/// What a known difference means for the rest of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// Only this step says something else.
+    Step,
+    /// What comes after it may be anything.
+    Rest,
+}
+
+/// One known difference. What is empty is no condition.
+pub struct Rule {
+    /// The line of section 8, or what is wrong and is to be mended.
+    pub line: &'static str,
+    pub then: Then,
+    /// The calls that show it.
+    calls: &'static [&'static str],
+    /// A word of the step.
+    here: &'static str,
+    /// A word of a step before it, or of itself.
+    before: &'static str,
+    /// How the answer over kernel TCP begins, and the other one.
+    kernel: &'static str,
+    other: &'static str,
+}
+
+const SENDING: &[&str] = &[
+    "send", "sendto", "write", "writev", "sendmsg", "sendmmsg", "pwritev2", "sendfile", "splice",
+];
+const RECEIVING: &[&str] = &[
+    "recv", "recvfrom", "read", "readv", "recvmsg", "recvmmsg", "preadv2", "splice",
+];
+const WAITING: &[&str] = &[
+    "poll",
+    "ppoll",
+    "select",
+    "pselect",
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+];
+
+const fn rule(
+    line: &'static str,
+    then: Then,
+    calls: &'static [&'static str],
+    words: [&'static str; 4],
+) -> Rule {
+    let [here, before, kernel, other] = words;
+    Rule {
+        line,
+        then,
+        calls,
+        here,
+        before,
+        kernel,
+        other,
+    }
+}
+
+use Then::{Rest, Step as Once};
+
+/// Kept, by section 8 (and 2.5: a call that meets a bad address may have moved what lies before it).
+#[rustfmt::skip]
+pub const KEPT: &[Rule] = &[
+    rule("2.5", Rest, RECEIVING, ["", "", "-1 EFAULT", ""]),
+    rule("2.5", Rest, SENDING, ["", "", "-1 EFAULT", ""]),
+    rule("2.5", Rest, RECEIVING, ["edge", "", "", ""]),
+    rule("8.2", Rest, &[], ["", "MSG_OOB", "", ""]),
+    rule("8.2", Rest, &["sockatmark"], ["", "", "", ""]),
+    rule("8.2", Rest, &["ioctl"], ["SIOCATMARK", "", "", ""]),
+    rule("8.3", Rest, &[], ["", "TCP_DEFER_ACCEPT", "", ""]),
+    rule("8.6", Rest, &["close", "dup2", "dup3"], ["", "SO_LINGER", "", ""]),
+    rule("8.8", Once, &["getsockopt"], ["TCP_INFO", "", "", ""]),
+    rule("8.8", Once, &["getsockopt"], ["TCP_MAXSEG", "", "", ""]),
+    rule("8.9", Once, &["getsockopt"], ["SO_SNDBUF", "", "0", "0"]),
+    rule("8.9", Once, &["getsockopt"], ["SO_RCVBUF", "", "0", "0"]),
+    rule("8.9", Rest, &[], ["", "SO_RCVBUF", "", ""]),
+    rule("8.9", Rest, &[], ["", "SO_SNDBUF", "", ""]),
+    rule("8.10", Rest, &[], ["", "MSG_MORE", "", ""]),
+    rule("8.10", Rest, &[], ["", "TCP_CORK", "", ""]),
+    rule("8.10", Rest, &[], ["", "SPLICE_F_MORE", "", ""]),
+    rule("8.10", Once, &["getsockopt"], ["TCP_QUICKACK", "", "0", "0"]),
+];
+
+const RESET: &str =
+    "open: bytes that meet the end of reading, or a closed socket: what TCP's reset does";
+
+/// Open: what is wrong.
+#[rustfmt::skip]
+pub const OPEN: &[Rule] = &[
+    rule("open: a count of -1 ends the program", Rest, SENDING, ["-1", "", "-1 EFAULT", "dies"]),
+    rule("open: a count of -1 is refused for reading", Rest, RECEIVING, ["-1", "", "-1 EFAULT", ""]),
+    rule("open: a look without waiting passes over a listener's connections", Once, WAITING, ["", "listen", "n", ""]),
+    rule("open: connect(AF_UNSPEC) dissolves a connection", Rest, RECEIVING, ["", "unspec", "waited", "waited"]),
+    rule("open: connect(AF_UNSPEC) dissolves a connection", Rest, &["connect"], ["unspec", "", "0", "-1 EISCONN"]),
+    rule("open: MSG_FASTOPEN on a connection is refused", Rest, SENDING, ["MSG_FASTOPEN", "", "-1 EISCONN|-1 EFAULT|1", ""]),
+    rule("open: TCP_FASTOPEN on a connection is refused", Rest, &["setsockopt"], ["TCP_FASTOPEN", "", "-1 EINVAL", "0"]),
+    rule("open: IPV6_ADDRFORM", Rest, &["getsockopt", "setsockopt"], ["IPV6_ADDRFORM", "", "", ""]),
+    rule("open: IP_MTU of a connection", Once, &["getsockopt"], ["IP_MTU,", "", "0", "-1"]),
+    rule("open: TCP_WINDOW_CLAMP of a connection", Once, &["getsockopt"], ["TCP_WINDOW_CLAMP", "", "0", "0"]),
+    rule("open: IP_MULTICAST_TTL of a connection", Once, &["getsockopt"], ["IP_MULTICAST_TTL", "", "0", "0"]),
+    rule("open: IPV6_V6ONLY after bind to an address", Rest, &["getsockopt", "setsockopt"], ["IPV6_V6ONLY", "", "0|-1 EINVAL", "0"]),
+    rule("open: SO_PEERNAME", Once, &["getsockopt"], ["SO_PEERNAME", "", "", "-1 ENOTCONN"]),
+    rule("open: which of two errnos an option says", Once, &["getsockopt", "setsockopt"], ["null|bad", "", "-1 EOPNOTSUPP|-1 EINVAL", "-1 EFAULT"]),
+    rule("open: a length of -1 of an option", Once, &["getsockopt"], ["minus", "", "", "-1 EINVAL"]),
+    rule("open: TIOCOUTQ counts what is unread", Once, &["ioctl"], ["TIOCOUTQ", "", "0", "0"]),
+    rule("open: MSG_CMSG_CLOEXEC is shown", Once, &["recvmsg", "recvmmsg"], ["MSG_CMSG_CLOEXEC", "", "", ""]),
+    rule("open: the errno of bind on a connection", Once, &["bind"], ["", "", "-1 EAFNOSUPPORT|-1 EADDRNOTAVAIL", "-1 EINVAL"]),
+    rule(RESET, Rest, &["bind"], ["", "", "0", "-1 EINVAL"]),
+    rule("open: length after EFAULT of a name", Once, &["getpeername", "getsockname", "accept", "accept4"], ["", "", "-1 EFAULT", "-1 EFAULT"]),
+    rule(RESET, Once, &["getpeername"], ["", "", "-1 ENOTCONN", ""]),
+    rule(RESET, Rest, &["shutdown"], ["", "", "-1 ENOTCONN", "0"]),
+    rule("open: connect again after the end of a connection", Rest, &["connect"], ["", "", "-1", "0"]),
+    rule("open: errnos of sendfile and splice", Rest, &["sendfile", "splice"], ["", "", "-1|0|waited", "-1|0"]),
+    rule("open: nothing sent after the end is no error", Rest, SENDING, ["", "", "0", "-1 EPIPE|-1 ECONNRESET"]),
+    rule(RESET, Rest, SENDING, ["", "", "-1 ECONNRESET", "-1 EPIPE|0"]),
+    rule(RESET, Rest, SENDING, ["", "", "-1 EPIPE", "-1 ECONNRESET|-1 EINVAL|0"]),
+    rule(RESET, Rest, SENDING, ["", "shutdown|close|exit|end(", "-1 ECONNRESET|-1 EPIPE|1", "n|-1 ECONNRESET"]),
+    rule(RESET, Rest, RECEIVING, ["", "shutdown|close|exit|end(", "-1 ECONNRESET|-1 EPIPE", ""]),
+    rule(RESET, Rest, RECEIVING, ["", "shutdown|close|exit|end(", "0", "-1 ECONNRESET"]),
+    rule("open: a look without waiting passes over a listener's connections", Once, WAITING, ["", "2147483648", "0", "n"]),
+    rule(RESET, Rest, WAITING, ["", "shutdown", "n", "n"]),
+    rule("open: recvmmsg at the end of a stream", Rest, &["recvmmsg"], ["", "", "n", "n"]),
+    rule("open: errnos of recvmmsg", Rest, &["recvmmsg"], ["", "", "-1 EPIPE", ""]),
+    rule("open: a receive of nothing that is interrupted", Once, RECEIVING, ["", "", "waited interrupted 0", "waited interrupted -1 EINTR"]),
+    rule("open: SO_RCVLOWAT and an interrupted receive", Once, RECEIVING, ["", "SO_RCVLOWAT", "waited", "waited"]),
+    rule("open: select with numbers beyond what is open", Rest, &["select", "pselect"], ["2000", "", "n|0", "-1 EBADF"]),
+    rule("open: a forked child writes no more than 2 KiB that nobody reads", Rest, SENDING, ["", "fork", "n", "waited|-1 EAGAIN"]),
+    rule("open: members of a set after exec", Rest, &["epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2"], ["", "exec", "", ""]),
+    rule("open: EPOLLEXCLUSIVE with what it does not allow", Rest, &["epoll_ctl"], ["", "EPOLLEXCLUSIVE", "-1 EINVAL", ""]),
+    rule("open: which of two errnos epoll_ctl says", Once, &["epoll_ctl"], ["", "", "-1 EFAULT", "-1 EINVAL"]),
+    rule("open: sendfile to a socket with O_APPEND", Rest, &["sendfile"], ["", "F_SETFL", "-1 EINVAL", "n"]),
+    rule("open: select returns nothing where only exceptions are asked for of a connection that has ended", Rest, &["select", "pselect"], ["", "shutdown|close|exit|end(", "waited", "0"]),
+    rule("open: poll for nothing of a connection with O_ASYNC ends for no signal", Rest, &["poll", "ppoll"], ["", "F_SETFL|FIOASYNC", "waited", "can not"]),
+    rule("open: a set of a forked child takes a listener's connections to itself", Rest, &["accept", "accept4"], ["", "epoll_wait|epoll_pwait", "n", "-1 EAGAIN|waited"]),
+    rule("open: connect(AF_UNSPEC) dissolves a connection that is under way", Rest, &[], ["", "unspec", "", ""]),
+    rule("open: TCP_WINDOW_CLAMP of 0", Once, &["setsockopt"], ["TCP_WINDOW_CLAMP", "", "-1 EINVAL", "0"]),
+    rule("open: SO_ERROR after a write that was too late", Once, &["getsockopt"], ["SO_ERROR", "", "0", "0"]),
+    rule("open: control messages of SO_TIMESTAMP", Once, &["recvmsg", "recvmmsg"], ["", "SO_TIMESTAMP", "n", "n"]),
+    rule("open: a waiting accept holds its number", Rest, &["pipe2", "socketpair", "numbers", "fork"], ["", "thread", "0 pair|open", "0 pair|open"]),
+    rule("open: a waiting accept holds its number", Rest, &["dup", "socket", "fcntl", "accept", "accept4", "epoll_create", "epoll_create1", "pipe2", "file"], ["", "thread", "n", "n"]),
+    rule("open: preadv2 and pwritev2 with RWF_APPEND reach the anchor", Rest, &[], ["", "RWF_APPEND", "", ""]),
+    rule("open: SO_PEEK_OFF", Rest, RECEIVING, ["", "SO_PEEK_OFF", "", ""]),
+    rule("open: shutdown of a connection whose peer has ended in order", Rest, &["shutdown"], ["", "", "0", "-1 ENOTCONN"]),
+    rule(RESET, Rest, SENDING, ["MSG_FASTOPEN", "", "-1 ECONNABORTED", "-1"]),
+    rule("open: limits of descriptors", Rest, &[], ["", "setrlimit", "", ""]),
+];
+
+/// The rule that knows a difference.
+pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule> {
+    let step = program.steps.get(difference.place)?;
+    let text = step.to_string();
+    // What a call that waited came to was decided by what came after it.
+    let waited = difference.kernel.starts_with("waited") || difference.other.starts_with("waited");
+    let end = if waited {
+        program.steps.len()
+    } else {
+        difference.place + 1
+    };
+    let said = |word: &str| {
+        let mut steps = program.steps[..end].iter();
+        steps.any(|step: &Step| step.to_string().contains(word))
+    };
+    let bytes = RECEIVING.contains(&step.form.name) && arrives_earlier(difference);
+    if bytes || text.contains("FIONREAD") && more_is_there(difference) {
+        return Some(&NAGLE);
+    }
+    let open: &[Rule] = if OPEN_TOO.load(Ordering::Relaxed) {
+        &[]
+    } else {
+        OPEN
+    };
+    KEPT.iter().chain(open).find(|rule| {
+        (rule.calls.is_empty() || rule.calls.contains(&step.form.name))
+            && rule.here.split('|').any(|word| text.contains(word))
+            && begins(&difference.kernel, rule.kernel)
+            && begins(&difference.other, rule.other)
+            && rule.before.split('|').any(said)
+    })
+}
+
+/// What Nagle's algorithm or a delayed acknowledgement holds back over TCP for some milliseconds is there at once.
+pub const NAGLE: Rule = rule("8.10", Rest, &[], ["", "", "", ""]);
+
+fn more_is_there(difference: &Difference) -> bool {
+    let count = |text: &str| {
+        text.split("int=")
+            .nth(1)
+            .and_then(|word| word.parse::<u64>().ok())
+    };
+    let (kernel, other) = (count(&difference.kernel), count(&difference.other));
+    kernel
+        .zip(other)
+        .is_some_and(|(kernel, other)| other > kernel)
+}
+
+fn arrives_earlier(difference: &Difference) -> bool {
+    let count = |text: &str| {
+        let text = text.trim_start_matches("waited ");
+        let text = text.trim_start_matches("interrupted ");
+        match text.split(' ').next()? {
+            "-1" if text.starts_with("-1 EAGAIN") => Some(0),
+            word => word.parse::<u64>().ok(),
+        }
+    };
+    let (kernel, other) = (count(&difference.kernel), count(&difference.other));
+    kernel
+        .zip(other)
+        .is_some_and(|(kernel, other)| other > kernel)
+}
+
+/// How a text begins: by one of several words, `n` for a number that is not 0.
+fn begins(text: &str, wanted: &str) -> bool {
+    wanted.is_empty()
+        || wanted.split('|').any(|word| match word {
+            "n" => text.starts_with(|sign: char| sign.is_ascii_digit() && sign != '0'),
+            word => text.starts_with(word),
+        })
+}

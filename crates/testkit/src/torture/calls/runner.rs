@@ -1,0 +1,134 @@
+//! The process that runs cases one after the other, over kernel TCP or under `netchannel run`, and what the judge holds of it.
+//!
+//! ```text
+//!  judge --- manner, program ---> runner (`torture calls-run`) --- fork ---> actors
+//!        <--- a line per step ---
+//! ```
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use super::conduct::{Conductor, Manner, board_path};
+use super::program::Program;
+
+/// The word that leads to the runner's work.
+pub const COMMAND: &str = "calls-run";
+
+/// Runs what comes on standard input until it ends.
+pub fn run() -> std::io::Result<()> {
+    let conductor = Conductor::new()?;
+    let mut input = std::io::stdin().lock();
+    loop {
+        let mut head = String::new();
+        if input.read_line(&mut head)? == 0 {
+            return Ok(());
+        }
+        let mut numbers = head
+            .split_whitespace()
+            .map(|word| word.parse::<u64>().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        let (size, patience, settling, fresh) = (next(), next(), next(), next());
+        let mut text = vec![0; usize::try_from(size).unwrap_or(0)];
+        input.read_exact(&mut text)?;
+        let manner = Manner {
+            patience: Duration::from_millis(patience),
+            settling: Duration::from_micros(settling),
+            fresh: fresh == 1,
+        };
+        let notes = match Program::read(&String::from_utf8_lossy(&text)) {
+            Ok(program) => conductor.run(&program, manner),
+            Err(line) => vec![format!("not understood: {line}")],
+        };
+        let mut answer = format!("{}\n", notes.len());
+        for note in notes {
+            answer.push_str(&note.replace('\n', " "));
+            answer.push('\n');
+        }
+        let mut output = std::io::stdout().lock();
+        output.write_all(answer.as_bytes())?;
+        output.flush()?;
+    }
+}
+
+/// A runner that lives.
+pub struct Runner {
+    child: Child,
+    input: ChildStdin,
+    answers: Receiver<Vec<String>>,
+    what: &'static str,
+}
+
+impl Runner {
+    /// Starts one by a command that leads to this program.
+    pub fn start(mut command: Command, what: &'static str) -> std::io::Result<Self> {
+        command
+            .arg(COMMAND)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let missing = || std::io::Error::other("no pipe");
+        let input = child.stdin.take().ok_or_else(missing)?;
+        let output = child.stdout.take().ok_or_else(missing)?;
+        let (sender, answers) = channel();
+        std::thread::spawn(move || {
+            let mut output = BufReader::new(output);
+            while let Some(answer) = read_answer(&mut output) {
+                if sender.send(answer).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self {
+            child,
+            input,
+            answers,
+            what,
+        })
+    }
+
+    /// Runs one case. An error if the runner itself is lost.
+    pub fn run(&mut self, program: &Program, manner: Manner) -> Result<Vec<String>, String> {
+        let text = program.to_string();
+        let fresh = u8::from(manner.fresh);
+        let head = format!(
+            "{} {} {} {fresh}\n",
+            text.len(),
+            manner.patience.as_millis(),
+            manner.settling.as_micros()
+        );
+        let sent = self
+            .input
+            .write_all(head.as_bytes())
+            .and_then(|()| self.input.write_all(text.as_bytes()));
+        sent.and_then(|()| self.input.flush())
+            .map_err(|error| format!("{}: {error}", self.what))?;
+        let limit = Duration::from_secs(60);
+        self.answers
+            .recv_timeout(limit)
+            .map_err(|_| format!("{}: the runner does not answer", self.what))
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // It had no time to do so itself.
+        let _ = std::fs::remove_file(board_path(self.child.id()));
+    }
+}
+
+fn read_answer(output: &mut BufReader<ChildStdout>) -> Option<Vec<String>> {
+    let mut line = String::new();
+    output.read_line(&mut line).ok().filter(|size| *size > 0)?;
+    let count: usize = line.trim().parse().ok()?;
+    (0..count)
+        .map(|_| {
+            let mut line = String::new();
+            output.read_line(&mut line).ok()?;
+            Some(line.trim_end().to_owned())
+        })
+        .collect()
+}
