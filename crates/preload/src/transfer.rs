@@ -140,12 +140,14 @@ fn receive_nothing(lane: &mut Lane, nonblocking: bool) -> Result<(), i32> {
 #[inline]
 pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     if flags & libc::MSG_FASTOPEN != 0 {
-        // To connect, and it is connected.
-        return Err(if lane.is_connecting() {
-            libc::EALREADY
-        } else {
-            libc::EISCONN
-        });
+        // To connect as well, which a connect under way answers once, when it is done.
+        if lane.is_connecting() {
+            return Err(libc::EALREADY);
+        }
+        if !lane.socket.has(status::CONNECTING) {
+            return Err(libc::EISCONN);
+        }
+        lane.socket.unmark(status::CONNECTING);
     }
     // SAFETY: the caller's promise.
     let result = unsafe {

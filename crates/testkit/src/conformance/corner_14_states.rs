@@ -142,6 +142,15 @@ fn corner_14_states_fast_open(family: Family) {
         assert_eq!(sys::option_int(client, libc::IPPROTO_TCP, name), Ok(0));
     }
     expect_alive(client, server);
+    let (listening, address) = listener(family);
+    let client = tcp_nonblocking(family);
+    let under_way = sys::connect(client, address);
+    assert_eq!(under_way, Err(Errno(libc::EINPROGRESS)));
+    await_events(client, libc::POLLOUT);
+    assert_eq!(sys::sendto(client, b"x", flags, address), Ok(1), "once");
+    assert_eq!(sys::sendto(client, b"y", flags, address), Err(CONNECTED));
+    let server = sys::accept(listening).unwrap();
+    expect_bytes(server, b"x");
 }
 
 fn corner_14_states_addresses_without_a_port() {
