@@ -243,6 +243,17 @@ impl Lane {
         };
     }
 
+    /// How long to sleep before another look where the anchor brings no tokens, in nanoseconds. A peer that is gone says no more.
+    pub fn pause(&self) -> Option<i64> {
+        if self.socket.has(status::PEER_GONE) {
+            Some(10_000_000)
+        } else if self.socket.has(status::ANCHOR_SHUT) {
+            Some(1_000_000)
+        } else {
+            None
+        }
+    }
+
     /// Hands the socket to an event loop's cell, or takes it back.
     pub fn attach_cell(&self, index: Option<usize>) {
         waiter::attach_cell(&self.own().waiter, index);
