@@ -330,7 +330,7 @@ impl Call<'_> {
     }
 
     /// Sleeps once in the kernel, on everything that may bring news.
-    fn sleep(&mut self, left: i64, mask: *const libc::sigset_t) -> Result<(), i32> {
+    fn sleep(&mut self, mut left: i64, mask: *const libc::sigset_t) -> Result<(), i32> {
         let mut asleep = arm(self.set, self.watches);
         if any(self.set, self.watches) || noted::are_due() {
             disarm(self.watches, &mut asleep, self.loops);
@@ -340,8 +340,13 @@ impl Call<'_> {
         let loops = self.loops;
         for ((copy, entry), watch) in self.kernel.iter_mut().zip(set).zip(watches) {
             *copy = *entry;
-            if let Watch::Lane(_) = watch {
+            if let Watch::Lane(lane) = watch {
                 copy.events = POLLIN;
+                if let Some(pause) = lane.pause() {
+                    // The kernel would tell its end again and again.
+                    copy.fd = -1;
+                    left = if left < 0 { pause } else { left.min(pause) };
+                }
             }
         }
         // Listeners need more descriptors than the program named.

@@ -47,8 +47,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     if held {
         lock::release(&socket.entry.transmit.lock);
     }
-    // Whoever of this program sleeps on the anchor must see it. From then on it brings no tokens.
-    // A reader that sleeps has nothing to learn of SHUT_WR.
+    // Whoever of this program sleeps on the anchor must see it. A reader that sleeps has nothing to learn of SHUT_WR.
     let sleepers = socket.entry.receive.sleepers.load(Ordering::Acquire);
     let concerned = if how == libc::SHUT_WR {
         sleepers >= wait::WRITER
@@ -56,15 +55,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         sleepers > 0 || socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0
     };
     if concerned {
-        lane.own()
-            .flags
-            .fetch_or(side_flags::ANCHOR_SHUT, Ordering::AcqRel);
-        socket.mark(status::SHARED | status::ANCHOR_SHUT);
-        // SAFETY: no pointers.
-        let _ = unsafe {
-            let how = sys::int(libc::SHUT_RD);
-            sys::raw(libc::SYS_shutdown, [sys::int(lane.fd), how, 0, 0, 0, 0])
-        };
+        lane.rouse();
     }
     epoll::changed(&socket);
     Ok(())

@@ -8,7 +8,7 @@ use netchannel_abi::link::side_flags;
 use super::replacing::{become_kernel, make_kernel};
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
-use crate::{clock, epoll, sys};
+use crate::{clock, epoll, sys, wait};
 
 /// How long threads that sleep in calls on the connection are waited for: they have been woken.
 const PATIENCE: u64 = 100_000 * clock::MICROSECOND;
@@ -44,18 +44,19 @@ fn is_slept_in(socket: &Socket) -> bool {
 /// Ends the connection for calls that wait for something of it, and for the peer.
 fn break_off(lane: &Lane, reset: u32) {
     let socket = lane.socket;
-    // The error stands before the mark that makes others look for it.
-    socket.entry.error.store(libc::EPIPE, Ordering::Relaxed);
-    socket.mark(status::REFUSED | status::RESET | status::SHARED | status::ANCHOR_SHUT);
-    socket.unmark(status::PENDING);
-    let flags = side_flags::ANCHOR_SHUT | reset;
-    lane.own().flags.fetch_or(flags, Ordering::AcqRel);
-    lane.announce_flags();
-    // SAFETY: no pointers.
-    let _ = unsafe {
-        let how = sys::int(libc::SHUT_RD);
-        sys::raw(libc::SYS_shutdown, [sys::int(lane.fd), how, 0, 0, 0, 0])
+    let readers = socket.entry.receive.sleepers.load(Ordering::Acquire) % wait::WRITER;
+    let error = if readers > 0 {
+        libc::EPIPE
+    } else {
+        libc::ECONNRESET
     };
+    // The error stands before the mark that makes others look for it.
+    socket.entry.error.store(error, Ordering::Relaxed);
+    socket.mark(status::REFUSED | status::RESET);
+    socket.unmark(status::PENDING);
+    lane.own().flags.fetch_or(reset, Ordering::AcqRel);
+    lane.announce_flags();
+    lane.rouse();
     epoll::changed(&socket);
 }
 

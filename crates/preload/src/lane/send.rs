@@ -11,8 +11,8 @@ use netchannel_shm::split::{Direction, Transfer};
 
 use super::{Lane, Stop};
 use crate::connection::Progress;
-use crate::lock;
 use crate::socket::status;
+use crate::{epoll, lock};
 
 /// The first larger ring: until the reader has come to it there is no other, so it must hold what
 /// programs write to TCP before they read.
@@ -240,6 +240,10 @@ impl Lane {
             }
         }
         self.socket.mark(status::WRITE_MET_CLOSED);
+        if self.socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0 {
+            self.rouse();
+        }
+        epoll::changed(&self.socket);
         Some(Ok(length))
     }
 

@@ -230,6 +230,30 @@ impl Lane {
         }
     }
 
+    /// Shows a change that no peer tells of to whoever of this program sleeps on the anchor. From then on it brings no tokens.
+    #[cold]
+    pub fn rouse(&self) {
+        let flags = &self.own().flags;
+        flags.fetch_or(side_flags::ANCHOR_SHUT, Ordering::AcqRel);
+        self.socket.mark(status::SHARED | status::ANCHOR_SHUT);
+        // SAFETY: no pointers.
+        let _ = unsafe {
+            let how = sys::int(libc::SHUT_RD);
+            sys::raw(libc::SYS_shutdown, [sys::int(self.fd), how, 0, 0, 0, 0])
+        };
+    }
+
+    /// How long to sleep before another look where the anchor brings no tokens, in nanoseconds. A peer that is gone says no more.
+    pub fn pause(&self) -> Option<i64> {
+        if self.socket.has(status::PEER_GONE) {
+            Some(10_000_000)
+        } else if self.socket.has(status::ANCHOR_SHUT) {
+            Some(1_000_000)
+        } else {
+            None
+        }
+    }
+
     /// Hands the socket to an event loop's cell, or takes it back.
     pub fn attach_cell(&self, index: Option<usize>) {
         waiter::attach_cell(&self.own().waiter, index);

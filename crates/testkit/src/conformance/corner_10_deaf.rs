@@ -15,6 +15,7 @@ cases! {
         corner_10_deaf_keeps_what_was_there,
         corner_10_deaf_blocked_writer,
         corner_10_deaf_tells_event_loops,
+        corner_10_deaf_tells_the_writer_itself,
         corner_10_deaf_to_reading_only,
         corner_10_over_both_have_ended,
         corner_10_over_one_has_closed,
@@ -177,6 +178,29 @@ fn corner_10_deaf_tells_event_loops(family: Family) {
     await_asleep(task);
     assert_eq!(send(writer), Ok(1));
     assert_eq!(join_thread(thread), told(shown | sys::ERR));
+}
+
+fn corner_10_deaf_tells_the_writer_itself(family: Family) {
+    for closed in [false, true] {
+        let (writer, peer) = pair(family);
+        if closed {
+            sys::close(peer).unwrap();
+        } else {
+            shut(peer, &[libc::SHUT_RDWR]);
+        }
+        await_exactly(writer, ALL, ALL);
+        let set = sys::epoll_create().unwrap();
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, writer, RDHUP | sys::ET, 1).unwrap();
+        assert_eq!(sys::epoll_wait(set, 4, 0).unwrap().len(), 1);
+        let (thread, task) = start_thread(move || sys::epoll_wait(set, 4, 10_000).unwrap());
+        let (other, too) = start_thread(move || poll_one(writer, 0, 10_000));
+        await_asleep(task);
+        await_asleep(too);
+        assert_eq!(send(writer), Ok(1));
+        let events = RDHUP | HUP | sys::ERR;
+        assert_eq!(join_thread(thread), [sys::Told { data: 1, events }]);
+        assert_eq!(join_thread(other), libc::POLLERR | libc::POLLHUP);
+    }
 }
 
 fn corner_10_deaf_to_reading_only(family: Family) {
