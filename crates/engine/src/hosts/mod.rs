@@ -45,6 +45,7 @@ mod shares;
 mod side;
 mod sight;
 mod sockets;
+mod tidying;
 mod timers;
 mod traffic;
 mod worker;

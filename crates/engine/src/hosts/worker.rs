@@ -10,7 +10,6 @@ use super::seats::Seats;
 use super::service::{Command, Lost, Report, Shared};
 use super::side::Side;
 use crate::relay::cells::{Cells, Key, News};
-use crate::relay::link::LinkEnd;
 use netchannel_scheduler::{Class, Settings};
 use netchannel_vns::{ChannelId, Hold};
 use netchannel_wire::{Frame, GoAwayReason, NcSyn};
@@ -100,6 +99,8 @@ pub struct Worker {
     pub(super) asked: Vec<(Arc<Peer>, NcSyn)>,
     /// Links with new connections for programs that may sleep, and whether those were claimed.
     pub(super) posted: Vec<(Key, bool)>,
+    /// Links with slots that their programs had still to close: when to look again, which, and how often that was.
+    pub(super) untidy: Vec<(u64, u64, u32)>,
     /// Sockets whose programs are to be woken.
     pub(super) bells: Bells,
     /// This pass brought something.
@@ -145,6 +146,7 @@ impl Worker {
             letters: Vec::new(),
             asked: Vec::new(),
             posted: Vec::new(),
+            untidy: Vec::new(),
             bells: Bells::default(),
             moved: false,
             busy: false,
@@ -260,6 +262,7 @@ impl Worker {
             self.on_timer(number);
         }
         self.retry();
+        self.tidy();
         self.route_asked();
         self.settle_all();
         self.send_all();
@@ -335,7 +338,9 @@ impl Worker {
         let lines = self.lines.iter().flatten().map(|line| line.deadline());
         let sides = self.sides.iter().flatten().filter_map(|side| side.until);
         let retry = self.front.as_ref().and_then(Front::next_retry);
+        let untidy = self.untidy.iter().map(|(at, ..)| *at);
         let timers = self.seats.timers.next().into_iter().chain(retry);
+        let timers = timers.chain(untidy);
         lines.chain(sides).chain(timers).min()
     }
 
@@ -480,19 +485,6 @@ impl Worker {
         state.look(self.now);
         drop(state);
         self.touch(&remote);
-    }
-
-    /// An anchor of a link was let go. The token that was to wake a worker for all its sockets of that link may have gone with it:
-    /// a program writes it to the socket that had news first.
-    pub(super) fn look_at_link(&mut self, link: &LinkEnd) {
-        let number = link.number();
-        let key = self.keys.get(&number).copied();
-        if let Some(key) = key {
-            self.cells.touch(key);
-        }
-        if link.has_marks_beside(key.and_then(|key| self.cells.cell(key))) {
-            self.tell_others(|| Letter::Look(number));
-        }
     }
 
     fn on_timer(&mut self, number: u32) {

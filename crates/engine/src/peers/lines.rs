@@ -80,9 +80,9 @@ impl Peers {
         };
         let present = seat.up;
         let verdict = match judge(present.map(|up| up.dialler), up.dialler) {
-            // The peer dials only what it has not: it has lost the present one, long after that came up.
-            Verdict::Refuse
-                if present.is_some_and(|up| is_settled(&up, now)) && up.dialler != self.host =>
+            // The peer dials only what it has not: it has lost the present one, long after that came up. What waits there goes at once.
+            Verdict::Refuse | Verdict::Prefer
+                if up.dialler != self.host && present.is_some_and(|up| is_settled(&up, now)) =>
             {
                 Verdict::Replace
             }

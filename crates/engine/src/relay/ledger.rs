@@ -4,8 +4,11 @@ use super::anchor::Anchor;
 use super::link::{Lent, LinkEnd, Loan, State};
 use crate::packet;
 use netchannel_abi::handle::Handle;
-use netchannel_abi::link::{Geometry, Role, SMALL_RING_LOG2, Slot, side_flags};
+use netchannel_abi::link::{
+    Geometry, LEAST_RING_LOG2, MOST_RING_LOG2, Role, SMALL_RING_LOG2, Slot, side_flags,
+};
 use netchannel_abi::message::{Message, Operation};
+use netchannel_ring::arena::MOST_KEPT;
 use netchannel_shm::Region;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -106,7 +109,8 @@ impl LinkEnd {
         let lent = lent(&mut state, index)?;
         lent.generation = lent.generation.wrapping_add(1);
         lent.busy = true;
-        let generation = lent.generation;
+        let (generation, kept) = (lent.generation, std::mem::take(&mut lent.kept));
+        state.kept -= kept;
         drop(state);
         self.pooled.fetch_sub(1, Ordering::Relaxed);
         self.live.fetch_add(1, Ordering::AcqRel);
@@ -143,7 +147,8 @@ impl LinkEnd {
         lent.pairs = lent.pairs.wrapping_add(1);
         lent.generation = lent.generation.wrapping_add(1);
         lent.busy = true;
-        let generation = lent.generation;
+        let (generation, kept) = (lent.generation, std::mem::take(&mut lent.kept));
+        state.kept -= kept;
         drop(state);
         self.live.fetch_add(1, Ordering::AcqRel);
         let handle = Handle { index, generation };
@@ -168,8 +173,60 @@ impl LinkEnd {
         }
     }
 
+    /// (client) Both sides have closed the slot. The program frees its ring with the next connection of the slot, which may be long
+    /// in coming: beyond what is kept its pages go back now, while nobody uses them.
+    fn release_ring_of_program(&self, state: &mut State, number: u32) {
+        let Some(slot) = self.slot(number) else {
+            return;
+        };
+        let ring = Geometry::from_word(slot.server.geometry.load(Ordering::Relaxed));
+        let own = |bytes: usize| u64::try_from(bytes).unwrap_or(0);
+        let start = own(self.layout.arena_start(Role::Server));
+        let end = start + own(self.layout.arena);
+        let within = (LEAST_RING_LOG2..=MOST_RING_LOG2).contains(&ring.log2)
+            && ring.offset >= start
+            && ring.offset.saturating_add(ring.size()) <= end;
+        if !within {
+            return;
+        }
+        if state.kept + ring.size() > MOST_KEPT {
+            return release(&self.region, ring);
+        }
+        if let Ok(lent) = lent(state, number) {
+            lent.kept = ring.size();
+            state.kept += ring.size();
+        }
+    }
+
+    /// (server) Frees the rings of slots that the program has closed too.
+    fn sweep(&self, state: &mut State) {
+        for number in std::mem::take(&mut state.retained) {
+            let closed = self.slot(number).is_some_and(|slot| {
+                // Acquire: pairs with the release with which the program says so.
+                let flags = slot.client.flags.load(Ordering::Acquire);
+                let generation = slot.client.generation.load(Ordering::Relaxed);
+                generation == generation_of(state, number) && flags & GONE != 0
+            });
+            let Ok(lent) = lent(state, number) else {
+                continue;
+            };
+            if lent.busy || lent.blocks == [None; 2] {
+                continue;
+            }
+            if !closed {
+                state.retained.push(number);
+                continue;
+            }
+            let blocks = std::mem::take(&mut lent.blocks);
+            let release = |block| release(&self.region, block);
+            let blocks = blocks.into_iter().flatten();
+            blocks.for_each(|one| state.arena.free(one, release));
+        }
+    }
+
     /// (client) Both sides have closed the slot: it is free, with or without its anchor.
     fn settle(&self, state: &mut State, number: u32, flags: u32) {
+        self.release_ring_of_program(state, number);
         let State {
             slots,
             free,
@@ -255,9 +312,19 @@ impl LinkEnd {
         self.make_anchors()
     }
 
-    #[cfg(test)]
-    pub(super) fn reclaim_for_test(&self) {
-        self.reclaim(&mut self.state());
+    /// Whether slots were closed here, of which the program had not said so yet.
+    pub fn is_untidy(&self) -> bool {
+        let state = self.state();
+        !state.closing.is_empty() || !state.retained.is_empty()
+    }
+
+    /// Settles slots that the program has closed by now: nobody tells of that.
+    pub fn tidy(&self) {
+        let mut state = self.state();
+        match self.role() {
+            Role::Client => self.reclaim(&mut state),
+            Role::Server => self.sweep(&mut state),
+        }
     }
 
     /// Whether the pool takes another anchor.
@@ -304,6 +371,9 @@ impl LinkEnd {
         lent.anchor = anchor;
         if self.role() == Role::Server {
             lent.busy = false;
+            if lent.blocks != [None; 2] && !state.retained.contains(&handle.index) {
+                state.retained.push(handle.index);
+            }
         }
         // Release: whoever sees the flag sees the slot closed, and its anchor is in the pool.
         own.flags.fetch_or(released, Ordering::AcqRel);
@@ -315,6 +385,8 @@ impl LinkEnd {
             } else {
                 state.closing.push(handle.index);
             }
+        } else {
+            self.sweep(&mut state);
         }
         drop(state);
         self.live.fetch_sub(1, Ordering::AcqRel);

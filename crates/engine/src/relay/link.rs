@@ -63,6 +63,8 @@ pub(super) struct Lent {
     pub busy: bool,
     /// Transmit rings of the last connection, which the program may still read.
     pub blocks: [Option<Geometry>; 2],
+    /// (client) Bytes of the program's ring of the last connection whose pages stay until the next.
+    pub kept: u64,
 }
 
 #[derive(Debug)]
@@ -74,6 +76,10 @@ pub(super) struct State {
     pub bare: Vec<u32>,
     /// (client) Closed here, not yet closed by the server.
     pub closing: Vec<u32>,
+    /// (server) Closed here, with rings that the program may still read.
+    pub retained: Vec<u32>,
+    /// (client) Bytes of all slots' `kept`.
+    pub kept: u64,
     pub arena: Arena,
     pub producer: Producer,
     pub consumer: Consumer,
@@ -112,6 +118,8 @@ impl LinkEnd {
             free: Vec::new(),
             bare: Vec::new(),
             closing: Vec::new(),
+            retained: Vec::new(),
+            kept: 0,
             arena,
             producer: Producer::at(0),
             consumer: Consumer::at(0),

@@ -262,3 +262,24 @@ fn where_a_channel_stalled_is_dialled_last() {
     peer.suspect(addresses[0].ip(), now, &times);
     assert_eq!(peer.next_address(now), Some(addresses[0]));
 }
+
+#[test]
+fn a_host_that_dials_again_has_lost_what_was_there() {
+    let (mut a, mut b) = two(30);
+    come_up(&mut a, &mut b);
+    wait(&mut [&mut a, &mut b], Duration::from_millis(1100));
+    b.events.clear();
+    // Lost without a word: to b they are all there still.
+    let lost: Vec<_> = a.working.drain(..).collect();
+    for working in &lost {
+        a.peers
+            .on_lost(working.line.id, &Loss::Stalled, Instant::now());
+    }
+    until(&mut [&mut a, &mut b], "they are made again", |hosts| {
+        let cut = |event: &&Event| matches!(event, Event::Cut(_));
+        hosts[1].events.iter().filter(cut).count() == lost.len()
+    });
+    come_up(&mut a, &mut b);
+    let retired = |event: &Event| matches!(event, Event::Retire(..));
+    assert!(!b.events.iter().any(retired), "{:?}", b.events);
+}

@@ -93,7 +93,7 @@ fn stays(events: [Event; 3], steps: [Step; 4], again: bool) -> bool {
         former.close(false);
         taken.close(false);
         // A slot whose anchor is in the worker's set is lent first.
-        client.reclaim_for_test();
+        client.tidy();
     }
     let loan = client.lend().unwrap();
     let lane = Lane::lent(&client, loan).unwrap();

@@ -233,3 +233,40 @@ fn what_a_program_says_about_its_class_is_heard() {
     own.generation.store(0, Ordering::Relaxed);
     assert_eq!(theirs.hints(), Hints::default());
 }
+
+#[test]
+fn a_link_gives_the_memory_of_its_peak_back() {
+    const MANY: usize = 120;
+    let layout = Layout {
+        slots: MANY,
+        arena: 1 << 28,
+    };
+    let (client, server) = parts(None, layout);
+    let file = client.memory.try_clone().unwrap();
+    let memory = || rustix::fs::fstat(&file).unwrap().st_blocks * 512;
+    let count = Arc::new(Count::new(1000));
+    let [client, server] = [client, server].map(|end| Arc::new(LinkEnd::new(end, &count).unwrap()));
+    for round in 0..3 {
+        let mut lanes: Vec<_> = (0..MANY).map(|_| connect(&client, &server)).collect();
+        for (one, other) in &mut lanes {
+            // Neither reads.
+            write(one, &[1; 250_000]);
+            write(other, &[2; 250_000]);
+        }
+        assert!(memory() > 56 << 20, "{round}: {}", memory());
+        for (one, other) in lanes {
+            if round == 1 {
+                one.close(false);
+                other.close(false);
+            } else {
+                other.close(false);
+                one.close(false);
+            }
+        }
+        // What the last ones left is seen with the next.
+        let (one, other) = connect(&client, &server);
+        one.close(false);
+        other.close(false);
+        assert!(memory() < 36 << 20, "{round}: {} bytes stay", memory());
+    }
+}
