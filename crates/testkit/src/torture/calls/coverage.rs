@@ -8,6 +8,76 @@ use super::form::CALLS;
 use super::program::{Program, bits};
 use super::report::quoted;
 
+/// Functions that the library takes the place of and that are not drawn: other names of some that are, and what makes other programs,
+/// streams and users.
+const NOT_DRAWN: &[&str] = &[
+    "__close",
+    "__connect",
+    "__dup2",
+    "__fcntl",
+    "__poll",
+    "__poll_chk",
+    "__ppoll_chk",
+    "__read",
+    "__read_chk",
+    "__recv",
+    "__recv_chk",
+    "__recvfrom_chk",
+    "__select",
+    "__send",
+    "__sendmmsg",
+    "__sigaction",
+    "__socket",
+    "__write",
+    "closefrom",
+    "fcntl64",
+    "sendfile64",
+    "preadv64v2",
+    "pwritev64v2",
+    "setrlimit64",
+    "getrlimit64",
+    "prlimit",
+    "prlimit64",
+    "fdopen",
+    "fopencookie",
+    "freopen",
+    "freopen64",
+    "vdprintf",
+    "execv",
+    "execve",
+    "execveat",
+    "execvp",
+    "execvpe",
+    "execl",
+    "execle",
+    "execlp",
+    "fexecve",
+    "posix_spawn",
+    "posix_spawnp",
+    "popen",
+    "system",
+    "vfork",
+    "pthread_cancel",
+    "setuid",
+    "setgid",
+    "setgroups",
+    "setresuid",
+    "setresgid",
+    "setreuid",
+    "setregid",
+    "seteuid",
+    "setegid",
+    "initgroups",
+    "capset",
+    "prctl",
+    "setns",
+    "unshare",
+    "io_uring_setup",
+    "signal",
+    "sigset",
+    "siginterrupt",
+];
+
 /// What was seen of one call.
 #[derive(Default)]
 struct Call {
@@ -110,6 +180,7 @@ impl Coverage {
             );
         }
         let never = self.never();
+        let _ = writeln!(text, "hooked and not drawn: {}", NOT_DRAWN.join(", "));
         let _ = write!(
             text,
             "never: {}",
@@ -143,9 +214,14 @@ impl Coverage {
             .collect();
         let never: Vec<String> = self.never().iter().map(|name| quoted(name)).collect();
         format!(
-            "{{\"calls\":{{{}}},\"never\":[{}]}}",
+            "{{\"calls\":{{{}}},\"never\":[{}],\"not_drawn\":[{}]}}",
             calls.join(","),
-            never.join(",")
+            never.join(","),
+            NOT_DRAWN
+                .iter()
+                .map(|name| quoted(name))
+                .collect::<Vec<_>>()
+                .join(",")
         )
     }
 }

@@ -143,6 +143,10 @@ impl Generator {
         let client = self.model.actor();
         let family = self.model.one(&[4, 4, 4, 6, 6]);
         let listener = self.listener(server, family);
+        let inherited = self
+            .model
+            .percent(12)
+            .then(|| self.inherited(server, listener));
         self.sometimes();
         let flags = self
             .model
@@ -159,6 +163,14 @@ impl Generator {
         self.sometimes();
         if self.model.percent(93) {
             self.accept(server, listener);
+            let accepted = self.model.sockets.last().map(|socket| socket.variable);
+            if let Some((choice, accepted)) = inherited.zip(accepted) {
+                self.add(
+                    "getsockopt",
+                    server,
+                    vec![vec![accepted], vec![choice], vec![0]],
+                );
+            }
         }
     }
 
@@ -418,6 +430,24 @@ impl Generator {
         let bit = self.model.bit(actor);
         match form.name {
             "epoll_create" | "epoll_create1" => self.model.sets.push((number, bit)),
+            // What is told once must not be told again.
+            "epoll_wait" | "epoll_pwait" if self.model.percent(30) => {
+                let again = step.arguments.clone();
+                self.add(form.name, actor, again);
+            }
+            "shutdown" if self.model.percent(30) => {
+                let bits = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+                let events = self.model.one(&[bits, libc::POLLOUT, 0]);
+                self.add("poll", actor, vec![vec![target, events.into()], vec![0]]);
+            }
+            "setsockopt" if self.model.percent(50) => {
+                let choice = self.steps.last().map(|step| step.arguments[1].clone());
+                self.add(
+                    "getsockopt",
+                    actor,
+                    vec![vec![target], choice.unwrap_or_default(), vec![0]],
+                );
+            }
             "socketpair" | "pipe2" => self
                 .model
                 .others
@@ -554,27 +584,5 @@ impl Generator {
             }
             _ => {}
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::program;
-    use crate::calls::program::Program;
-
-    #[test]
-    fn what_is_printed_can_be_read_again() {
-        for number in 0..500 {
-            let drawn = program(7, number);
-            let read = Program::read(&drawn.to_string()).expect("it is understood");
-            assert!(read == drawn, "{drawn}");
-        }
-    }
-
-    #[test]
-    fn a_case_is_its_seed_and_number() {
-        assert!(program(7, 3) == program(7, 3));
-        assert!(program(7, 3) != program(7, 4));
-        assert!(program(7, 3) != program(8, 3));
     }
 }

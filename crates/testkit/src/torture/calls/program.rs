@@ -266,3 +266,25 @@ impl Program {
         Ok(Self { steps })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Program;
+    use crate::calls::generate::program;
+
+    #[test]
+    fn what_is_printed_can_be_read_again() {
+        for number in 0..500 {
+            let drawn = program(7, number);
+            let read = Program::read(&drawn.to_string()).expect("it is understood");
+            assert!(read == drawn, "{drawn}");
+        }
+    }
+
+    #[test]
+    fn a_case_is_its_seed_and_number() {
+        assert!(program(7, 3) == program(7, 3));
+        assert!(program(7, 3) != program(7, 4));
+        assert!(program(7, 3) != program(8, 3));
+    }
+}

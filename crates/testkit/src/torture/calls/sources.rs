@@ -25,6 +25,7 @@ impl Generator {
                     libc::EPOLLIN,
                     libc::EPOLLIN | libc::EPOLLOUT,
                     libc::EPOLLIN | libc::EPOLLET,
+                    libc::EPOLLIN | libc::EPOLLONESHOT,
                     libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET,
                 ]);
                 let add = i64::from(libc::EPOLL_CTL_ADD);
@@ -110,6 +111,43 @@ impl Generator {
                 self.model.sent(place, 100);
             }
         }
+    }
+
+    /// An option of a listener, which is asked of what it accepts: its place.
+    pub(super) fn inherited(&mut self, actor: usize, listener: usize) -> i64 {
+        let option = i64::try_from(self.model.random.below(OPTIONS.len())).unwrap_or(0);
+        let usual = [
+            "TCP_NODELAY",
+            "SO_KEEPALIVE",
+            "SO_LINGER",
+            "SO_RCVTIMEO",
+            "TCP_KEEPIDLE",
+            "IP_TOS",
+        ];
+        let name = self.model.one(&usual);
+        let known = OPTIONS.iter().position(|option| option.name == name);
+        let usual = known
+            .and_then(|place| i64::try_from(place).ok())
+            .unwrap_or(0);
+        let choice = if self.model.percent(70) {
+            usual
+        } else {
+            option
+        };
+        let value = match name {
+            _ if choice != usual => vec![0, 1, 0, 0],
+            "SO_LINGER" => vec![1, 1, 0, 0],
+            "SO_RCVTIMEO" => vec![2, 0, 10_000, 0],
+            "TCP_KEEPIDLE" => vec![0, 77, 0, 0],
+            _ => vec![0, self.model.one(&[1, 2, 16]), 0, 0],
+        };
+        let variable = self.model.sockets[listener].variable;
+        self.add(
+            "setsockopt",
+            actor,
+            vec![vec![variable], vec![choice], value],
+        );
+        choice
     }
 
     /// What is asked of a socket that is not used yet.
