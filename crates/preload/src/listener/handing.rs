@@ -7,6 +7,7 @@ use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::message::Operation;
 
 use super::links::REGISTRY;
+use super::renewal::announce_retired;
 use super::{Listener, Pending, poll_jobs, server_links};
 use crate::link::LinkEnd;
 use crate::{attach, bell, clock, sys};
@@ -167,6 +168,7 @@ pub fn withdraw(listener: &'static Listener) {
 /// Before an exec: what waits to be accepted is left for the next image. The links end with this
 /// one, so nobody may announce anything on them any more.
 pub fn hand_over() {
+    announce_retired();
     end_links(true);
 }
 

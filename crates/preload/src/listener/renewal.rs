@@ -70,3 +70,17 @@ pub fn announce_again() {
         }
     });
 }
+
+/// Before an exec: listeners that have retired are announced once more, for what waits in them to be left for the next image.
+pub(super) fn announce_retired() {
+    table::for_each(|fd, word| {
+        if word.kind() == Kind::Listener
+            && let Some(socket) = socket::of_word(word)
+            && let Some(listener) = socket.listener()
+            && listener.channel() < 0
+            && listener.pending.any()
+        {
+            listener.announce_again(fd);
+        }
+    });
+}

@@ -147,6 +147,8 @@ fn room_wake_up_with_none_left(family: Family) {
 /// More clients than the server may have descriptors, all at once; it answers one when there is no number for the next.
 fn serve_at_the_limit(family: Family, limit: u64, clients: u16) {
     let (listening, address) = listener_with(family, 4096);
+    // Closed by exec: then the new program begins.
+    let (mut executed, closed_on_exec) = std::io::pipe().expect("a pipe");
     let server = fork_child(|| {
         set_limits(limit, limit);
         let words = [
@@ -157,6 +159,9 @@ fn serve_at_the_limit(family: Family, limit: u64, clients: u16) {
         exec_helper(&words, true);
     });
     sys::close(listening).unwrap();
+    drop(closed_on_exec);
+    assert_eq!(std::io::Read::read(&mut executed, &mut [0]).ok(), Some(0));
+    drop(executed);
     let hard = sys::descriptor_limit().unwrap().rlim_max;
     set_limits(hard.min(u64::from(clients) + 1000), hard);
     let sockets: Vec<_> = (0..clients)
