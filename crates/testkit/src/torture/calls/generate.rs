@@ -318,7 +318,7 @@ impl Generator {
     }
 
     /// An actor that has something to call upon.
-    fn likely_actor(&mut self) -> usize {
+    pub(super) fn likely_actor(&mut self) -> usize {
         let mut actor = self.model.actor();
         for _ in 0..6 {
             let bit = self.model.bit(actor);
@@ -433,6 +433,7 @@ impl Generator {
             // What is told once must not be told again.
             "epoll_wait" | "epoll_pwait" if self.model.percent(30) => {
                 let again = step.arguments.clone();
+                self.say_something();
                 self.add(form.name, actor, again);
             }
             "shutdown" if self.model.percent(30) => {

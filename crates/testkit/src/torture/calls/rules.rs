@@ -97,6 +97,8 @@ pub const KEPT: &[Rule] = &[
 const RESET: &str =
     "open: bytes that meet the end of reading, or a closed socket: what TCP's reset does";
 
+const LISTENER: &str = "open: a look without waiting passes over a listener's connections";
+
 /// The same, where only what says that the connection is torn differs.
 const TORN: &str = "open: a reset is not shown as POLLERR and POLLHUP";
 
@@ -105,7 +107,7 @@ const TORN: &str = "open: a reset is not shown as POLLERR and POLLHUP";
 pub const OPEN: &[Rule] = &[
     rule("open: a count of -1 ends the program", Rest, SENDING, ["-1", "", "-1 EFAULT", "dies"]),
     rule("open: a count of -1 is refused for reading", Rest, RECEIVING, ["-1", "", "-1 EFAULT", ""]),
-    rule("open: a look without waiting passes over a listener's connections", Once, WAITING, ["", "listen", "n", ""]),
+    rule(LISTENER, Once, WAITING, ["", "listen", "n", ""]),
     rule("open: connect(AF_UNSPEC) dissolves a connection", Rest, RECEIVING, ["", "unspec", "waited", "waited"]),
     rule("open: connect(AF_UNSPEC) dissolves a connection", Rest, &["connect"], ["unspec", "", "0", "-1 EISCONN"]),
     rule("open: MSG_FASTOPEN on a connection is refused", Rest, SENDING, ["MSG_FASTOPEN", "", "-1 EISCONN|-1 EFAULT|1", ""]),
@@ -167,6 +169,7 @@ pub const OPEN: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, &[], ["", "", "-1 errno 512", ""]),
     rule("open: a forked child that waits for its parent's listener", Rest, WAITING, ["", "fork", "waited", "waited interrupted -1 EINTR"]),
     rule("open: which options an accepted socket has of its listener", Once, &["getsockopt"], ["TCP_FASTOPEN|SO_MARK|SO_PRIORITY|IPV6_V6ONLY", "listen", "0 length", "0 length"]),
+    rule("which member is told first is no promise", Once, &["epoll_wait", "epoll_pwait", "epoll_pwait2"], ["{1,|{2,", "", "n", "n"]),
     rule("open: limits of descriptors", Rest, &[], ["", "setrlimit", "", ""]),
 ];
 
@@ -201,6 +204,7 @@ pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule>
         (rule.calls.is_empty() || rule.calls.contains(&step.form.name))
             && rule.here.split('|').any(|word| text.contains(word))
             && (rule.line != TORN || is_torn(difference))
+            && (rule.line != LISTENER || tells_less(difference))
             && begins(&difference.kernel, rule.kernel)
             && begins(&difference.other, rule.other)
             && rule.before.split('|').any(said)
@@ -237,17 +241,32 @@ fn arrives_earlier(difference: &Difference) -> bool {
         .is_some_and(|(kernel, other)| other > kernel)
 }
 
-/// Whether the same members are told, and no bit but `POLLERR` and `POLLHUP` differs.
+/// Whether fewer members are told than over kernel TCP.
+fn tells_less(difference: &Difference) -> bool {
+    let count = |text: &str| {
+        let first = text.split(' ').next();
+        first.and_then(|word| word.parse::<u32>().ok()).unwrap_or(0)
+    };
+    count(&difference.other) < count(&difference.kernel)
+}
+
+/// Whether the same members are told, and what differs is told as an error over kernel TCP only.
 fn is_torn(difference: &Difference) -> bool {
+    const ERROR: u32 = 0x8;
     let told = |text: &str| -> Vec<u32> {
         let events = text.split('=').nth(1).unwrap_or("");
         let bits = events
             .split(',')
             .map(|event| event.rsplit(':').next().unwrap_or(""));
-        bits.map(|bits| u32::from_str_radix(bits, 16).unwrap_or(0) & !0x18)
+        bits.map(|bits| u32::from_str_radix(bits, 16).unwrap_or(0))
             .collect()
     };
-    told(&difference.kernel) == told(&difference.other)
+    let (kernel, other) = (told(&difference.kernel), told(&difference.other));
+    kernel.len() == other.len()
+        && kernel
+            .iter()
+            .zip(&other)
+            .all(|(kernel, other)| kernel == other || kernel & ERROR != 0 && other & ERROR == 0)
 }
 
 /// How a text begins: by one of several words, `n` for a number that is not 0.

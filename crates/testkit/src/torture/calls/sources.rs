@@ -113,6 +113,24 @@ impl Generator {
         }
     }
 
+    /// A few bytes on some connection, by whoever has it.
+    pub(super) fn say_something(&mut self) {
+        let actor = self.likely_actor();
+        if let Some(place) = self
+            .model
+            .socket(actor, |socket| socket.stage == Stage::Connected)
+        {
+            let variable = self.model.sockets[place].variable;
+            let quiet = i64::from(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+            self.add(
+                "send",
+                actor,
+                vec![vec![variable], vec![0], vec![10], vec![quiet]],
+            );
+            self.model.sent(place, 10);
+        }
+    }
+
     /// An option of a listener, which is asked of what it accepts: its place.
     pub(super) fn inherited(&mut self, actor: usize, listener: usize) -> i64 {
         let option = i64::try_from(self.model.random.below(OPTIONS.len())).unwrap_or(0);
