@@ -149,6 +149,11 @@ pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<u
         }
         lane.socket.unmark(status::CONNECTING);
     }
+    if let [only] = vectors
+        && only.iov_len > isize::MAX.cast_unsigned()
+    {
+        return Err(libc::EFAULT);
+    }
     // SAFETY: the caller's promise.
     let result = unsafe {
         if vectors.len() > 1 && is_small(vectors) {

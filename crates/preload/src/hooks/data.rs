@@ -146,7 +146,11 @@ unsafe fn receive_message(
 /// The flags of `preadv2` and `pwritev2` at the stream's own position; `None` where the kernel's
 /// answer is the answer: a position, or what sockets do not know.
 fn positioned(offset: i64, count: c_int, flags: c_int) -> Option<c_int> {
-    let known = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT;
+    let append = libc::RWF_APPEND | libc::RWF_NOAPPEND;
+    let known = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT | append;
+    if flags & append == append {
+        return None;
+    }
     if offset != -1 || !(0..=1024).contains(&count) || flags & !known != 0 {
         return None;
     }

@@ -294,7 +294,9 @@ impl Lane {
             limit.max(1).ilog2().clamp(12, 22)
         };
         let log2 = if ring.log2 == SMALL_RING_LOG2 {
+            // A length that no memory has is the program's to name.
             wanted
+                .min(1 << CALM_RING_LOG2)
                 .saturating_mul(2)
                 .next_power_of_two()
                 .ilog2()

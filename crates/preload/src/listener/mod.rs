@@ -288,6 +288,16 @@ impl Listener {
         self.offers().map_or(-1, Channel::number)
     }
 
+    /// Whether the daemon has sent offers. Asks the kernel.
+    pub fn has_offers(&self) -> bool {
+        let mut set = [libc::pollfd {
+            fd: self.channel(),
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        sys::poll(&mut set, 0, core::ptr::null()) == Ok(1)
+    }
+
     /// Takes the daemon's offers. True when any came.
     pub fn take_offers(&self) -> bool {
         let any = self.take_next_offer();

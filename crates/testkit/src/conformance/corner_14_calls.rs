@@ -9,6 +9,9 @@ use crate::registry::cases;
 cases! {
     families: [
         corner_14_peek,
+        corner_14_listener_looked_at_without_waiting,
+        corner_14_write_of_more_than_any_memory,
+        corner_14_write_that_appends,
         corner_14_peek_larger_than_there_is,
         corner_14_peek_blocks,
         corner_14_peek_then_epoll_edge,
@@ -348,4 +351,48 @@ fn corner_14_msg_more(family: Family) {
         Ok(16)
     );
     expect_bytes(server, b"only for a while");
+}
+
+fn corner_14_listener_looked_at_without_waiting(family: Family) {
+    let (listening, address) = listener(family);
+    let connected = Baton::new();
+    let child = fork_child(|| {
+        let client = connect_to(address);
+        connected.pass();
+        expect_end(client);
+    });
+    connected.take();
+    assert_eq!(poll_one(listening, libc::POLLIN, 0), libc::POLLIN);
+    let server = sys::accept(listening).unwrap();
+    assert_eq!(poll_one(listening, libc::POLLIN, 0), 0);
+    sys::close(server).unwrap();
+    child.join();
+}
+
+fn corner_14_write_of_more_than_any_memory(family: Family) {
+    let (client, server) = pair(family);
+    let bytes = [7_u8; 64];
+    // SAFETY: the kernel refuses the length before it reads; NetChannel reads what there is at most.
+    let written = unsafe { libc::write(client, bytes.as_ptr().cast(), usize::MAX) };
+    assert_eq!((written, sys::last_errno()), (-1, Errno(libc::EFAULT)));
+    expect_alive(client, server);
+}
+
+fn corner_14_write_that_appends(family: Family) {
+    let (client, server) = pair(family);
+    let vector = libc::iovec {
+        iov_base: b"appended".as_ptr().cast_mut().cast(),
+        iov_len: 8,
+    };
+    for flags in [libc::RWF_APPEND, libc::RWF_NOAPPEND] {
+        // SAFETY: the vector names bytes that live on.
+        let written = unsafe { libc::pwritev2(client, &raw const vector, 1, -1, flags) };
+        assert_eq!(written, 8);
+        expect_bytes(server, b"appended");
+    }
+    let both = libc::RWF_APPEND | libc::RWF_NOAPPEND;
+    // SAFETY: as above.
+    let refused = unsafe { libc::pwritev2(client, &raw const vector, 1, -1, both) };
+    assert_eq!((refused, sys::last_errno()), (-1, Errno(libc::EINVAL)));
+    expect_quiet(server, libc::POLLIN);
 }
