@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use libc::{c_int, c_void, socklen_t};
+use netchannel_abi::address::INET6;
 use netchannel_abi::link::side_flags;
 
 use super::{flag, get_raw, with_scratch};
@@ -137,6 +138,11 @@ fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Opti
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
         // What comes is brought by whoever asks for it.
         (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => Some(sys::processor()),
+        (libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM)
+            if socket.entry.local.load().family == INET6 && state(socket, fd) == ESTABLISHED =>
+        {
+            Some(libc::AF_INET6)
+        }
         (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU) => {
             let ask = |towards| sys::option(towards, level, name).ok();
             names::towards(&socket.entry.peer.load(), ask).flatten()

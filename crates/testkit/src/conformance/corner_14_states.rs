@@ -227,6 +227,8 @@ fn corner_14_states_addresses_of_another_form() {
     expect_alive(client, server);
     let (client, server) = connected(std::net::Ipv6Addr::LOCALHOST.into());
     for socket in [client, server] {
+        let form = sys::option_int(socket, libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM);
+        assert_eq!(form, Ok(libc::AF_INET6));
         let refused = Err(Errno(libc::EADDRNOTAVAIL));
         assert_eq!(change(socket, libc::AF_INET), refused);
     }

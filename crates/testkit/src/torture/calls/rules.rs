@@ -109,7 +109,6 @@ pub const OPEN: &[Rule] = &[
     rule("open: a count of -1 is refused for reading", Rest, RECEIVING, ["-1", "", "-1 EFAULT", ""]),
     rule(LISTENER, Once, WAITING, ["", "listen", "n", ""]),
     rule("open: TCP_WINDOW_CLAMP of a connection", Once, &["getsockopt"], ["TCP_WINDOW_CLAMP", "", "0", "0"]),
-    rule("open: what is asked with IPV6_ADDRFORM", Once, &["getsockopt"], ["IPV6_ADDRFORM", "", "0", "-1 ENOTCONN"]),
     rule("open: TIOCOUTQ of what met a reset", Once, &["ioctl"], ["TIOCOUTQ", "", "0", "0"]),
     rule("open: IP_MULTICAST_TTL of a connection", Once, &["getsockopt"], ["IP_MULTICAST_TTL", "", "0", "0"]),
     rule("open: IPV6_V6ONLY after bind to an address", Rest, &["getsockopt", "setsockopt"], ["IPV6_V6ONLY", "", "0|-1 EINVAL", "0"]),
