@@ -144,10 +144,10 @@ pub fn with_room<R>(work: impl FnOnce() -> R) -> R {
 ///
 /// # Errors
 /// Those of `make`.
-pub fn make<R>(make: impl Fn() -> Result<R, c_int>) -> Result<R, c_int> {
+pub fn make<R>(mut make: impl FnMut() -> Result<R, c_int>) -> Result<R, c_int> {
     match make() {
         // What is asked for lies beyond the soft limit: EINVAL.
-        Err(libc::EMFILE | libc::EINVAL) => match with_room(&make) {
+        Err(libc::EMFILE | libc::EINVAL) => match with_room(&mut make) {
             Err(libc::EMFILE) if socket::drop_spares() => with_room(make),
             result => result,
         },
@@ -165,14 +165,7 @@ pub fn receive_message(
     bytes: &mut [u8],
     descriptors: &mut [c_int; sys::MOST],
 ) -> Result<(usize, usize), c_int> {
-    let mut look = || sys::look_at_message(fd, bytes, descriptors);
-    let mut looked = look();
-    if looked == Err(libc::EMFILE) {
-        looked = with_room(&mut look);
-    }
-    if looked == Err(libc::EMFILE) && socket::drop_spares() {
-        looked = with_room(&mut look);
-    }
+    let looked = make(|| sys::look_at_message(fd, bytes, descriptors));
     let got = match looked {
         Err(libc::EMFILE) if with_room(|| has_numbers(fd)) => return Err(libc::EPROTO),
         got => got?,
@@ -210,9 +203,7 @@ pub fn undisturbed<R>(resource: c_int, work: impl FnOnce() -> R) -> R {
         return work();
     }
     let _guard = LIMIT.lock();
-    let result = work();
-    look();
-    result
+    work()
 }
 
 /// Whether [`before_fork`] holds the lock.

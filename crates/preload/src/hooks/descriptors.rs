@@ -48,6 +48,24 @@ unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rl
     }
 }
 
+/// Does `work`, which changes a limit unless `new` is null.
+unsafe fn changing(
+    process: libc::pid_t,
+    resource: c_int,
+    new: *const libc::rlimit,
+    work: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { make_ready(process, resource, new) };
+    limits::undisturbed(resource, || {
+        let result = work();
+        if !new.is_null() && limits::is_of_files(resource) {
+            limits::look();
+        }
+        result
+    })
+}
+
 /// `to` has become a duplicate of `from`.
 fn duplicated(from: c_int, to: c_int) {
     connection::forget_unseen(to);
@@ -424,8 +442,7 @@ hook! {
     }
 
     fn setrlimit(resource: c_int, limit: *const libc::rlimit) -> c_int {
-        make_ready(0, resource, limit);
-        limits::undisturbed(resource, || real::setrlimit(resource, limit))
+        changing(0, resource, limit, || real::setrlimit(resource, limit))
     }
 
     fn setrlimit64(resource: c_int, limit: *const libc::rlimit) -> c_int {
@@ -435,8 +452,7 @@ hook! {
     fn prlimit(
         process: libc::pid_t, resource: c_int, new: *const libc::rlimit, old: *mut libc::rlimit,
     ) -> c_int {
-        make_ready(process, resource, new);
-        limits::undisturbed(resource, || real::prlimit(process, resource, new, old))
+        changing(process, resource, new, || real::prlimit(process, resource, new, old))
     }
 
     fn prlimit64(

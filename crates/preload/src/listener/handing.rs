@@ -40,12 +40,17 @@ impl Listener {
         for link in links.iter().filter(|link| self.has_number(link.listener)) {
             link.fail();
         }
+        self.unlisten();
+        self.offers().inspect(|channel| channel.end());
+        self.bell.silence();
+    }
+
+    /// Tells the daemon that this process has its part in the listener no longer.
+    fn unlisten(&self) {
         let mut words = [0; 14];
         words[0] = u64::from(self.number());
         let mut none = [-1; sys::MOST];
         let _ = attach::request(Operation::Unlisten, words, &[], &mut none);
-        self.offers().inspect(|channel| channel.end());
-        self.bell.silence();
     }
 
     /// Other programs come to the kernel's queue from now on. What is on its way here is taken off its channels, and accepted as ever;
@@ -58,10 +63,7 @@ impl Listener {
     /// The last offer was taken.
     #[cold]
     pub(super) fn finish_retiring(&self) {
-        let mut words = [0; 14];
-        words[0] = u64::from(self.number());
-        let mut none = [-1; sys::MOST];
-        let _ = attach::request(Operation::Unlisten, words, &[], &mut none);
+        self.unlisten();
         while self.take_offers() {}
         self.end_channel();
         clear_links(|link| self.has_number(link.listener), || ());

@@ -56,31 +56,26 @@ impl Listener {
 
 /// The daemon is another one: it hears of everything this process listens to.
 pub fn announce_again() {
-    if limits::is_poor() {
-        return;
+    if !limits::is_poor() {
+        announce(|_| true);
     }
-    table::for_each(|fd, word| {
-        if word.kind() == Kind::Listener
-            && let Some(socket) = socket::of_word(word)
-            && let Some(listener) = socket.listener()
-            && listener.announce_again(fd)
-        {
-            let number = listener.number();
-            socket.entry.listener.store(number, Ordering::Relaxed);
-        }
-    });
 }
 
 /// Before an exec: listeners that have retired are announced once more, for what waits in them to be left for the next image.
 pub(super) fn announce_retired() {
+    announce(|listener| listener.channel() < 0 && listener.pending.any());
+}
+
+fn announce(which: impl Fn(&Listener) -> bool) {
     table::for_each(|fd, word| {
         if word.kind() == Kind::Listener
             && let Some(socket) = socket::of_word(word)
             && let Some(listener) = socket.listener()
-            && listener.channel() < 0
-            && listener.pending.any()
+            && which(listener)
+            && listener.announce_again(fd)
         {
-            listener.announce_again(fd);
+            let number = listener.number();
+            socket.entry.listener.store(number, Ordering::Relaxed);
         }
     });
 }
