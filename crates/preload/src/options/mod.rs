@@ -200,14 +200,8 @@ pub unsafe fn set(
         })?;
         return asked;
     }
-    let mut record = Record {
-        level,
-        name,
-        length: u32::try_from(size).unwrap_or(0),
-        value: [0; 16],
-    };
     // SAFETY: the caller's promise.
-    unsafe { user::put(record.value.as_mut_ptr(), value.cast(), size)? };
+    let record = unsafe { read(level, name, value, length)? };
     if size >= 4
         && let Some(bit) = flag_bit(level, name)
     {
@@ -227,6 +221,27 @@ pub unsafe fn set(
     remember(socket, record).ok_or(libc::EAGAIN)
 }
 
+/// An option as the program gives it, of at most 16 bytes.
+///
+/// # Safety
+/// `value` points at `length` readable bytes.
+unsafe fn read(
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: socklen_t,
+) -> Result<Record, c_int> {
+    let mut record = Record {
+        level,
+        name,
+        length,
+        value: [0; 16],
+    };
+    // SAFETY: the caller's promise, and the length fits, as the caller has seen.
+    unsafe { user::put(record.value.as_mut_ptr(), value.cast(), length as usize)? };
+    Ok(record)
+}
+
 /// Remembers an option the kernel has taken, for what comes of the socket later.
 ///
 /// # Safety
@@ -243,16 +258,10 @@ pub unsafe fn note(
     if value.is_null() || size > 16 {
         return;
     }
-    let mut record = Record {
-        level,
-        name,
-        length,
-        value: [0; 16],
-    };
     // SAFETY: the caller's promise.
-    if unsafe { user::put(record.value.as_mut_ptr(), value.cast(), size) }.is_err() {
+    let Ok(record) = (unsafe { read(level, name, value, length) }) else {
         return;
-    }
+    };
     if let Some(bit) = flag_bit(level, name).filter(|_| size >= 4) {
         return set_flag(socket, bit, as_int(&record) != 0);
     }

@@ -86,6 +86,20 @@ impl Body {
         let _ = writeln!(self.lines, "        {text}");
     }
 
+    /// `parts`, of these sizes.
+    fn vectors<T: std::fmt::Display>(&mut self, sizes: &[T]) {
+        let parts: Vec<String> = sizes
+            .iter()
+            .map(|size| format!("{{part, {size}}}"))
+            .collect();
+        self.line("static char part[1 << 20];");
+        self.line(&format!(
+            "struct iovec parts[{}] = {{{}}};",
+            sizes.len().max(1),
+            parts.join(", ")
+        ));
+    }
+
     fn push(&mut self, word: impl ToString) {
         self.words.push(word.to_string());
     }
@@ -174,16 +188,7 @@ impl Body {
             }
             Kind::VectorIn | Kind::VectorOut => {
                 let sizes = shape_sizes(value).ok_or_else(|| step.to_string())?;
-                let parts: Vec<String> = sizes
-                    .iter()
-                    .map(|size| format!("{{part, {size}}}"))
-                    .collect();
-                self.line("static char part[1 << 20];");
-                self.line(&format!(
-                    "struct iovec parts[{}] = {{{}}};",
-                    sizes.len().max(1),
-                    parts.join(", ")
-                ));
+                self.vectors(sizes);
                 self.push("parts");
                 self.push(sizes.len());
             }
@@ -191,16 +196,7 @@ impl Body {
                 let sizes =
                     shape_sizes(value).filter(|_| at(argument, 1) == 0 && at(argument, 2) == 0);
                 let sizes = sizes.ok_or_else(|| step.to_string())?;
-                let parts: Vec<String> = sizes
-                    .iter()
-                    .map(|size| format!("{{part, {size}}}"))
-                    .collect();
-                self.line("static char part[1 << 20];");
-                self.line(&format!(
-                    "struct iovec parts[{}] = {{{}}};",
-                    sizes.len().max(1),
-                    parts.join(", ")
-                ));
+                self.vectors(sizes);
                 self.line(&format!(
                     "struct msghdr message = {{.msg_iov = parts, .msg_iovlen = {}}};",
                     sizes.len()
