@@ -484,8 +484,26 @@ impl PrivateDaemon {
     /// How many descriptors it has.
     #[must_use]
     pub fn descriptors(&self) -> usize {
+        self.descriptor_names().len()
+    }
+
+    /// What its descriptors are, as `/proc` names them, in the order of their numbers.
+    #[must_use]
+    pub fn descriptor_names(&self) -> Vec<String> {
         let process = self.child.as_ref().map_or(0, Child::id);
-        std::fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count)
+        let folder = std::fs::read_dir(format!("/proc/{process}/fd"));
+        let mut names: Vec<_> = folder
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let number: u32 = entry.file_name().to_str()?.parse().ok()?;
+                let name = std::fs::read_link(entry.path()).ok()?;
+                Some((number, format!("{number}: {}", name.display())))
+            })
+            .collect();
+        names.sort();
+        names.into_iter().map(|(_, name)| name).collect()
     }
 
     /// Whether it still runs.

@@ -107,7 +107,12 @@ fn under_netchannel(arguments: &[&str]) {
     while daemon.descriptors() > before && start.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(daemon.descriptors() <= before, "descriptors leak");
+    assert!(
+        daemon.descriptors() <= before,
+        "the daemon keeps descriptors, it had {before}:\n{}\n{}",
+        daemon.descriptor_names().join("\n"),
+        daemon.log()
+    );
 }
 
 #[test]
