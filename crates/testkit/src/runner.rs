@@ -422,10 +422,13 @@ impl PrivateDaemon {
         if let Some(host) = &self.host {
             host.enter(&mut command);
         }
-        let child = self.child.insert(command.spawn()?);
+        // The socket is there before the daemon has all of its descriptors.
+        let starts = |log: &str| log.matches(" serves at ").count();
+        let before = starts(&self.log());
+        self.child = Some(command.spawn()?);
         let start = Instant::now();
-        while !socket.exists() && start.elapsed() < Duration::from_secs(5) {
-            if child.try_wait()?.is_some() {
+        while starts(&self.log()) == before && start.elapsed() < Duration::from_secs(5) {
+            if !self.is_running() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(5));
