@@ -38,6 +38,16 @@ pub enum Case {
     HttpKeepAlive,
     /// nginx, one connection for each request.
     HttpClose,
+    /// A look at a pipe.
+    CallsPoll,
+    /// A read of a device.
+    CallsRead,
+    /// A write to a device.
+    CallsWrite,
+    /// A device opened and closed.
+    CallsOpen,
+    /// A program started and waited for.
+    CallsStart,
     /// Writes of 4 KiB of one thread over one channel.
     #[serde(rename = "channels-1")]
     Channels1,
@@ -69,6 +79,11 @@ impl Case {
             Case::RedisGet => "redis get",
             Case::HttpKeepAlive => "http keep-alive",
             Case::HttpClose => "http close",
+            Case::CallsPoll => "poll",
+            Case::CallsRead => "read",
+            Case::CallsWrite => "write",
+            Case::CallsOpen => "open, close",
+            Case::CallsStart => "start",
             Case::Channels1 => "1 channel",
             Case::Channels2 => "2 channels",
             Case::Channels4 => "4 channels",
@@ -92,6 +107,11 @@ impl Case {
             Case::RedisGet => "Redis GET, 4 KiB values, 50 connections",
             Case::HttpKeepAlive => "nginx, 1 KiB file, 50 connections, keep-alive",
             Case::HttpClose => "nginx, 1 KiB file, a connection per request",
+            Case::CallsPoll => "No socket: poll of one pipe",
+            Case::CallsRead => "No socket: read of /dev/null",
+            Case::CallsWrite => "No socket: write to /dev/null",
+            Case::CallsOpen => "No socket: /dev/null opened and closed",
+            Case::CallsStart => "No socket: `true` started and waited for",
             Case::Channels1 => "4 KiB messages, TSO/GRO off, 1 channel",
             Case::Channels2 => "4 KiB messages, TSO/GRO off, 2 channels",
             Case::Channels4 => "4 KiB messages, TSO/GRO off, 4 channels",
@@ -115,6 +135,9 @@ impl Case {
             Case::Pingpong | Case::Pingpong4k => "round trips/s",
             Case::Connections => "connections/s",
             Case::RedisSet | Case::RedisGet | Case::HttpKeepAlive | Case::HttpClose => "requests/s",
+            Case::CallsPoll | Case::CallsRead | Case::CallsWrite => "calls/s",
+            Case::CallsOpen => "pairs/s",
+            Case::CallsStart => "programs/s",
         }
     }
 
@@ -151,6 +174,11 @@ impl Case {
             Case::Isolation1 | Case::Isolation8 => {
                 Some("Gbit/s and CPU/GB are the T-apps', the latency is the L-apps'")
             }
+            Case::CallsPoll
+            | Case::CallsRead
+            | Case::CallsWrite
+            | Case::CallsOpen
+            | Case::CallsStart => Some("kernel TCP: without the library; NetChannel: with it"),
             _ => None,
         }
     }

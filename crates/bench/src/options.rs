@@ -26,16 +26,19 @@ pub enum Experiment {
     Redis,
     /// nginx and wrk, 50 connections, keep-alive and close
     Http,
+    /// Programs without sockets: poll, read, write and open of other files, start of a program
+    Calls,
 }
 
 impl Experiment {
     /// All of them, in the order they are run and shown.
-    pub const ALL: [Experiment; 5] = [
+    pub const ALL: [Experiment; 6] = [
         Experiment::Stream,
         Experiment::Pingpong,
         Experiment::Connections,
         Experiment::Redis,
         Experiment::Http,
+        Experiment::Calls,
     ];
 
     /// The word on the command line.
@@ -46,6 +49,7 @@ impl Experiment {
             Experiment::Connections => "connections",
             Experiment::Redis => "redis",
             Experiment::Http => "http",
+            Experiment::Calls => "calls",
         }
     }
 
@@ -57,6 +61,13 @@ impl Experiment {
             Experiment::Connections => &[Case::Connections],
             Experiment::Redis => &[Case::RedisSet, Case::RedisGet],
             Experiment::Http => &[Case::HttpKeepAlive, Case::HttpClose],
+            Experiment::Calls => &[
+                Case::CallsPoll,
+                Case::CallsRead,
+                Case::CallsWrite,
+                Case::CallsOpen,
+                Case::CallsStart,
+            ],
         }
     }
 }

@@ -2,6 +2,7 @@
 //! what they did.
 
 pub mod builtin;
+mod calls;
 mod http;
 pub mod isolation;
 mod programs;
@@ -27,6 +28,7 @@ pub fn run(experiment: Experiment, ends: &Ends<'_>, transport: Transport) -> Fig
         Experiment::Connections => builtin::connections(ends, transport),
         Experiment::Redis => redis::run(ends, transport),
         Experiment::Http => http::run(ends, transport),
+        Experiment::Calls => calls::run(ends, transport),
     }
 }
 

@@ -236,7 +236,7 @@ fn remove(path: &PathBuf) -> Result<(), RunError> {
 }
 
 /// The first line says that it is ready, the second what it did.
-fn second_line(process: &Process) -> Result<Outcome, RunError> {
+pub fn second_line(process: &Process) -> Result<Outcome, RunError> {
     let printed = process.output()?;
     let line = printed.lines().nth(1).unwrap_or_default();
     serde_json::from_str(line).map_err(|_| process.unreadable(line))

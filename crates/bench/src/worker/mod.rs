@@ -5,12 +5,14 @@
 //! drive WORKLOAD[/SIZE] ADDRESS SECONDS [N]
 //!                                        connects, prints "ready", waits for a line on stdin,
 //!                                        works, prints one JSON line
+//! calls KIND SECONDS                     the same, without a connection
 //! ```
 //!
 //! They use `std::net` and libc's symbols only, so that they are to a preloaded library what any
 //! other program is.
 
 pub mod address;
+mod calls;
 mod connections;
 mod payload;
 mod pingpong;
@@ -33,7 +35,9 @@ const LARGE_MESSAGE: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// The command line is not one of ours.
-    #[error("usage: serve WORKLOAD[/SIZE] ADDRESS | drive WORKLOAD[/SIZE] ADDRESS SECONDS [N]")]
+    #[error(
+        "usage: serve WORKLOAD[/SIZE] ADDRESS | drive WORKLOAD[/SIZE] ADDRESS SECONDS [N] | calls KIND SECONDS"
+    )]
     Usage,
     /// An address can not be read.
     #[error(transparent)]
@@ -89,11 +93,7 @@ fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
         }
         ["drive", workload, address, seconds, index @ ..] => {
             let address = address.parse()?;
-            let duration = seconds
-                .parse()
-                .ok()
-                .and_then(|s| Duration::try_from_secs_f64(s).ok());
-            let duration = duration.ok_or(WorkerError::Usage)?;
+            let duration = duration(seconds)?;
             let outcome = match (sized(workload)?, index) {
                 (("stream", size), []) => {
                     let size = size.unwrap_or(CALL);
@@ -116,8 +116,14 @@ fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
             };
             report(&outcome)
         }
+        ["calls", kind, seconds] => report(&calls::drive(kind, duration(seconds)?)?),
         _ => Err(WorkerError::Usage),
     }
+}
+
+fn duration(seconds: &str) -> Result<Duration, WorkerError> {
+    let seconds = seconds.parse().map_err(|_| WorkerError::Usage)?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| WorkerError::Usage)
 }
 
 /// `pingpong/4096` is `pingpong` with messages of that size.

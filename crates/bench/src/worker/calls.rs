@@ -1,0 +1,52 @@
+//! Calls of programs that use no socket: a library that stands before libc must not be felt there.
+
+use super::system::{self, Pipe};
+use super::{Outcome, WorkerError, finished, start_signal};
+use std::io;
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Calls between two looks at the clock: a look is to cost nothing beside them.
+const BATCH: u32 = 256;
+
+/// Makes calls of one kind for `duration`, and says how many.
+pub fn drive(kind: &str, duration: Duration) -> Result<Outcome, WorkerError> {
+    let pipe = Pipe::new()?;
+    let null = system::open_null()?;
+    match kind {
+        "poll" => repeat(duration, BATCH, || system::poll_once(pipe.reader.as_fd())),
+        "read" => repeat(duration, BATCH, || system::read_nothing(null.as_fd())),
+        "write" => repeat(duration, BATCH, || system::write_one(null.as_fd())),
+        "open" => repeat(duration, BATCH, || system::open_null().map(drop)),
+        "start" => repeat(duration, 1, start_program),
+        _ => Err(WorkerError::Usage),
+    }
+}
+
+fn repeat(
+    duration: Duration,
+    batch: u32,
+    mut call: impl FnMut() -> io::Result<()>,
+) -> Result<Outcome, WorkerError> {
+    // What a first call has to look up is not what all pay.
+    call()?;
+    start_signal()?;
+    let mut count = 0;
+    let begin = Instant::now();
+    while begin.elapsed() < duration {
+        for _ in 0..batch {
+            call()?;
+        }
+        count += u64::from(batch);
+    }
+    Ok(finished(count, begin.elapsed(), None))
+}
+
+fn start_program() -> io::Result<()> {
+    let status = Command::new("true").stdin(Stdio::null()).status()?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("`true` ended ({status})")))
+}
