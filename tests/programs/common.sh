@@ -252,9 +252,11 @@ count_virtual() {
 
 # More options of the daemon, for scripts that set some.
 DAEMON_OPTIONS=()
+# What starts it, for scripts that have it elsewhere.
+DAEMON_PREFIX=()
 
 start_daemon() {
-    start daemon "$NETCHANNEL_PROGRAM" daemon --socket "$SOCKET" "${DAEMON_OPTIONS[@]}"
+    start daemon "${DAEMON_PREFIX[@]}" "$NETCHANNEL_PROGRAM" daemon --socket "$SOCKET" "${DAEMON_OPTIONS[@]}"
     DAEMON=$LAST_STARTED
     VIRTUAL=0
     until_true 10 "the daemon's socket" test -S "$SOCKET"

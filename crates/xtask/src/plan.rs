@@ -119,7 +119,12 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
             // With one end only it is kernel TCP, which the other scripts try on one host.
             command.env("NETCHANNEL_MODES", "both");
         }
-        let minutes = if name == "cpython" { 20 } else { 4 };
+        let minutes = match name.as_str() {
+            "cpython" => 20,
+            // The first run builds them.
+            "libuv" | "liburing" => 10,
+            _ => 4,
+        };
         steps.push(slow(&format!("programs/{name}"), minutes, command));
     }
     Ok(steps)

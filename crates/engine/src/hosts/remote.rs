@@ -250,11 +250,10 @@ impl Remote {
         state.close_lane();
     }
 
-    /// Whether the program here has accepted it.
+    /// Whether it does not wait for a program here to accept it.
     pub fn is_accepted(&self) -> bool {
         let state = self.lock();
-        let flags = state.lane.as_ref().map(Lane::peer_flags);
-        flags.is_none_or(|flags| flags & side_flags::ACCEPTED != 0)
+        !state.lane.as_ref().is_some_and(Lane::waits_for_accept)
     }
 
     /// What was held was taken, or never will be. True if it is to be settled.
@@ -392,8 +391,7 @@ impl State {
 
     /// Whether no program here has accepted it yet.
     pub fn waits_for_accept(&self) -> bool {
-        let flags = self.lane.as_ref().map_or(0, Lane::peer_flags);
-        !self.active && flags & side_flags::ACCEPTED == 0
+        !self.active && self.lane.as_ref().is_none_or(Lane::waits_for_accept)
     }
 
     /// What the traffic shows, if nobody has said anything.

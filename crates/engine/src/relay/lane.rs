@@ -164,6 +164,12 @@ impl Lane {
                 || self.link.role() == Role::Client && flags & side_flags::ACCEPTED == 0)
     }
 
+    /// (client) Whether no program has accepted it, and one may. What was closed was accepted before, or never will be.
+    #[must_use]
+    pub fn waits_for_accept(&self) -> bool {
+        self.peer_flags() & (side_flags::ACCEPTED | side_flags::CLOSED) == 0
+    }
+
     /// Runs for spans of what the program wrote.
     #[must_use]
     pub fn runs(&self, spans: Spans) -> [Run<'_>; 2] {

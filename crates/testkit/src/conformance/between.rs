@@ -176,7 +176,7 @@ impl Tally {
             message.replace('\n', " | ")
         );
         // Between hosts the daemon leads connections on, as its relay does.
-        let number = kept(&kernel.case).or_else(|| kept_through_the_relay(&kernel.case));
+        let number = kept_through_the_relay(&kernel.case);
         let lines = match number {
             Some(_) if good(&kernel.verdict) => &mut self.kept,
             _ => &mut self.different,

@@ -28,6 +28,7 @@ cases! {
         corner_12_accept_tells_the_peer,
         corner_12_names_of_listener_on_any,
         corner_12_connect_to_any_address,
+        corner_12_backlog_counts_what_waits,
         corner_12_backlog_full_waits,
         corner_12_backlog_full_send_timeout,
         corner_12_connect_wrong_family,
@@ -365,6 +366,24 @@ fn corner_12_connect_to_any_address(family: Family) {
     assert_eq!(sys::getpeername(client), Ok(address));
     assert_eq!(sys::getpeername(server), sys::getsockname(client));
     expect_alive(client, server);
+}
+
+fn corner_12_backlog_counts_what_waits(family: Family) {
+    let (listening, address) = listener_with(family, 1);
+    // What was accepted waits no longer, whoever has closed his end of it.
+    let clients: Vec<_> = (0..8)
+        .map(|round| {
+            let client = connect_to(address);
+            let server = sys::accept(listening).unwrap();
+            if round < 4 {
+                sys::close(server).unwrap();
+            }
+            client
+        })
+        .collect();
+    for client in &clients[..4] {
+        expect_end(*client);
+    }
 }
 
 fn corner_12_backlog_full_waits(family: Family) {

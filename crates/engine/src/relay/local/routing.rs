@@ -318,7 +318,7 @@ impl Connection {
     fn is_unaccepted(&self) -> bool {
         match &self.state {
             State::Offered(..) => true,
-            State::Open(pair) => pair.outgoing().peer_flags() & side_flags::ACCEPTED == 0,
+            State::Open(pair) => pair.outgoing().waits_for_accept(),
             State::Pending(..) | State::Changing => false,
         }
     }
