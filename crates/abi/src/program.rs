@@ -96,8 +96,8 @@ pub struct Direction {
     pub sleepers: AtomicU32,
     /// Own index: tail when sending, head when receiving.
     pub own: AtomicU64,
-    /// Last checked copy of the peer's index.
-    pub peer: AtomicU64,
+    /// Bytes sent last that met a closed peer (sending); the index from which on bytes have times (receiving).
+    pub noted: AtomicU64,
     /// Current ring, a [`crate::link::Geometry`] word.
     pub geometry: AtomicU64,
     /// The ring before, while the peer still reads from it (sending); a ring set aside for sending,
@@ -159,6 +159,8 @@ pub struct SocketEntry {
     pub flags: AtomicU32,
     /// What the program has said about its class, a [`crate::class::Hints`] word.
     pub hints: AtomicU32,
+    /// `SO_PEEK_OFF`: how many bytes a peek passes over, negative for none.
+    pub peek_offset: AtomicI32,
     /// Sending.
     pub transmit: Direction,
     /// Receiving.

@@ -163,6 +163,7 @@ fn structures() -> Vec<Structure> {
                 linger,
                 flags,
                 hints,
+                peek_offset,
                 transmit,
                 receive
             }
@@ -173,7 +174,7 @@ fn structures() -> Vec<Structure> {
                 lock,
                 sleepers,
                 own,
-                peer,
+                noted,
                 geometry,
                 former_geometry,
                 switch_sequence,

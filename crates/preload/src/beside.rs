@@ -51,6 +51,12 @@ pub fn note(socket: &Socket, level: c_int, name: c_int, on: bool) -> bool {
         }
         _ => return false,
     };
+    if all == STAMP && stamp(socket).is_none() {
+        // What is there already came without a time.
+        let arrived = Lane::of(*socket, -1).map_or(0, |lane| lane.arrived());
+        let noted = &socket.entry.receive.noted;
+        noted.store(arrived, Ordering::Relaxed);
+    }
     let flags = &socket.entry.flags;
     flags.fetch_and(!all, Ordering::AcqRel);
     if on {
@@ -77,7 +83,7 @@ fn tells_more(socket: &Socket) -> bool {
 
 const HEADER: usize = size_of::<libc::cmsghdr>();
 
-/// Writes it behind a receive of `count` bytes.
+/// Writes it behind a receive of `count` bytes, or a peek at them.
 ///
 /// # Errors
 /// `EFAULT`.
@@ -85,10 +91,18 @@ const HEADER: usize = size_of::<libc::cmsghdr>();
 /// # Safety
 /// The program's message.
 #[cold]
-pub unsafe fn tell(lane: &Lane, message: &msghdr, count: usize) -> Result<Beside, c_int> {
+pub unsafe fn tell(
+    lane: &Lane,
+    message: &msghdr,
+    count: usize,
+    peeked: bool,
+) -> Result<Beside, c_int> {
     let mut beside = Beside::default();
+    let receive = &lane.socket.entry.receive;
+    let end = receive.own.load(Ordering::Relaxed) + if peeked { count as u64 } else { 0 };
     // Bytes have no time here: it is the one at which they are received.
     if count > 0
+        && end > receive.noted.load(Ordering::Relaxed)
         && let Some((name, nanoseconds)) = stamp(&lane.socket)
     {
         let mut now = libc::timespec {

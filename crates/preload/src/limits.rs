@@ -90,6 +90,34 @@ pub fn are_used_up(any: c_int) -> bool {
     }
 }
 
+/// Whether a number that is not open lies beyond the table of descriptors the process would have without the library. The kernel makes
+/// one of 64, and doubles it for a higher number.
+#[cold]
+pub fn is_beyond_table(number: c_int) -> bool {
+    const FIRST: c_int = 64;
+    if number < FIRST {
+        return false;
+    }
+    let mut from = 1 << number.ilog2();
+    while from < high() {
+        const AT_A_TIME: usize = 256;
+        let mut set = [libc::pollfd {
+            fd: -1,
+            events: 0,
+            revents: 0,
+        }; AT_A_TIME];
+        for (entry, number) in set.iter_mut().zip(from..high()) {
+            entry.fd = number;
+        }
+        let is_open = |entry: &libc::pollfd| entry.fd >= 0 && entry.revents & libc::POLLNVAL == 0;
+        if sys::poll(&mut set, 0, core::ptr::null()).is_err() || set.iter().any(is_open) {
+            return false;
+        }
+        from += AT_A_TIME as c_int;
+    }
+    true
+}
+
 /// A number for the program. Where it shares them with the library, that gives up what it can do without.
 ///
 /// # Errors

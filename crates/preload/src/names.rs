@@ -84,7 +84,7 @@ pub unsafe fn check_in_message(message: &libc::msghdr) -> Result<(), c_int> {
     unsafe { user::probe(message.msg_name.cast(), length.min(MOST_BYTES)) }
 }
 
-/// Writes an address as the C call would: truncated to `length`, which becomes its true length.
+/// Writes an address as the C call would: truncated to `length`, which becomes its true length, also where the address can not be written.
 ///
 /// # Errors
 /// `EFAULT`, or `EINVAL` for a negative length.
@@ -101,8 +101,8 @@ pub unsafe fn write(
     let (storage, size) = as_name(from);
     // SAFETY: the caller's buffer has `room` bytes; the storage has `size`.
     unsafe {
-        user::put(to.cast(), (&raw const storage).cast(), room.min(size))?;
-        user::write(length, socklen_t::try_from(size).unwrap_or(0))
+        user::write(length, socklen_t::try_from(size).unwrap_or(0))?;
+        user::put(to.cast(), (&raw const storage).cast(), room.min(size))
     }
 }
 

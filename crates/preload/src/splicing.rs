@@ -4,41 +4,54 @@
 use libc::{c_int, c_uint};
 use netchannel_abi::link::waiter as bits;
 
-use crate::lane::Lane;
+use crate::lane::{Lane, Stop};
 use crate::socket::status;
-use crate::{real, sys, transfer, wait};
+use crate::{real, sys, transfer, user, wait};
 
 /// Moved at most in one call: what a pipe usually holds.
 const MOST: usize = 65536;
 /// What a pipe that has any room takes without blocking.
 const CERTAIN: usize = 4096;
 
-/// Whether a socket can be spliced with `pipe`, as the kernel looks at it: the pipe is read from or written to; `named` says whether a
-/// position was given for it, and for the socket.
+/// One call of `splice` with a socket and another file.
+pub struct Call {
+    /// The other file.
+    pub pipe: c_int,
+    /// It is read from.
+    pub reads: bool,
+    /// The positions given for it, and for the socket; null for none.
+    pub offsets: [*mut i64; 2],
+    /// Bytes at most.
+    pub length: usize,
+    /// `SPLICE_F_*`.
+    pub flags: c_uint,
+}
+
+/// Whether a socket can be spliced so, as the kernel looks at it.
 ///
 /// # Errors
 /// As `splice`.
-pub fn check(
-    pipe: c_int,
-    reads: bool,
-    named: [bool; 2],
-    length: usize,
-    flags: c_uint,
-) -> Result<(), c_int> {
+///
+/// # Safety
+/// The positions are the program's.
+pub unsafe fn check(call: &Call) -> Result<(), c_int> {
     const KNOWN: c_uint =
         libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
-    if flags & !KNOWN != 0 {
+    if call.flags & !KNOWN != 0 {
         return Err(libc::EINVAL);
     }
-    let open = access(pipe)?;
-    if sys::fcntl(pipe, libc::F_GETPIPE_SZ, 0).is_err() {
-        return Err(libc::EINVAL);
-    }
-    let [pipe_named, socket_named] = named;
-    if pipe_named {
+    let open = access(call.pipe)?;
+    let is_pipe = sys::fcntl(call.pipe, libc::F_GETPIPE_SZ, 0).is_ok();
+    if is_pipe && !call.offsets[0].is_null() {
         return Err(libc::ESPIPE);
     }
-    let other = if reads {
+    for offset in call.offsets {
+        if !offset.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { user::read(offset)? };
+        }
+    }
+    let other = if call.reads {
         libc::O_WRONLY
     } else {
         libc::O_RDONLY
@@ -46,14 +59,23 @@ pub fn check(
     if open == other {
         return Err(libc::EBADF);
     }
-    if socket_named || isize::try_from(length).is_err() {
+    let [_, of_socket] = call.offsets;
+    if !is_pipe || !of_socket.is_null() || isize::try_from(call.length).is_err() {
         return Err(libc::EINVAL);
     }
     Ok(())
 }
 
+/// Whether a file only appends, to which nothing is spliced.
+pub fn appends(fd: c_int) -> bool {
+    sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & sys::int(libc::O_APPEND) != 0)
+}
+
 /// How a file was opened.
-fn access(fd: c_int) -> Result<c_int, c_int> {
+///
+/// # Errors
+/// `EBADF` for one that is only named.
+pub fn access(fd: c_int) -> Result<c_int, c_int> {
     let flags = c_int::try_from(sys::fcntl(fd, libc::F_GETFL, 0)?).unwrap_or(0);
     if flags & libc::O_PATH != 0 {
         return Err(libc::EBADF);
@@ -114,7 +136,7 @@ fn waits_for(pipe: c_int, flags: c_uint) -> bool {
     flags & libc::SPLICE_F_NONBLOCK == 0 && !is_nonblocking(pipe)
 }
 
-/// From a pipe into the socket.
+/// From a pipe into the socket: what is in the pipe, and what the socket takes.
 ///
 /// # Errors
 /// As `splice`.
@@ -124,27 +146,49 @@ pub fn to_socket(
     length: usize,
     flags: c_uint,
 ) -> Result<usize, c_int> {
-    let nonblocking = lane.socket.has(status::NONBLOCKING);
     let pipe_waits = waits_for(pipe, flags);
+    let mut total = 0;
+    while total < length {
+        match move_to_socket(lane, pipe, length - total, pipe_waits && total == 0) {
+            Ok(0) => break,
+            Ok(moved) => total += moved,
+            Err(_) if total > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(total)
+}
+
+/// Moves some of what is in the pipe; nothing where nobody writes to it any more.
+fn move_to_socket(
+    lane: &mut Lane,
+    pipe: c_int,
+    length: usize,
+    pipe_waits: bool,
+) -> Result<usize, c_int> {
     let events = ready(pipe, libc::POLLIN, pipe_waits)?;
     if events == 0 {
         return Err(libc::EAGAIN);
     }
-    if events & libc::POLLIN != 0 {
-        // Nothing leaves the pipe that can not be sent.
-        // SAFETY: nothing is copied.
-        unsafe { transfer::send(lane, &[], 0)? };
+    if events & libc::POLLIN == 0 {
+        return Ok(0);
     }
+    // Nothing leaves the pipe that can not be sent.
+    // SAFETY: nothing is copied.
+    unsafe { transfer::send(lane, &[], 0)? };
+    let length = length.min(waiting_in(pipe)).min(MOST);
+    let mut room = lane.make_room(length);
     while !lane.is_writable() {
-        if nonblocking {
+        if lane.socket.has(status::NONBLOCKING) {
             if lane.want_space() {
                 continue;
             }
             return Err(libc::EAGAIN);
         }
         wait::sleep_on(lane, bits::SPACE, Lane::is_writable)?;
+        room = lane.make_room(length);
     }
-    let mut buffer = vec![0u8; length.min(lane.room()).min(MOST)];
+    let mut buffer = vec![0u8; room.max(1)];
     // SAFETY: the buffer is ours for its length.
     let got = unsafe {
         let words = [
@@ -173,6 +217,18 @@ pub fn to_socket(
     Ok(got)
 }
 
+/// How many bytes are in a pipe.
+fn waiting_in(pipe: c_int) -> usize {
+    let mut count: c_int = 0;
+    let place = (&raw mut count).addr();
+    // SAFETY: the kernel writes an int of ours.
+    let asked = unsafe {
+        let words = [sys::int(pipe), libc::FIONREAD as usize, place, 0, 0, 0];
+        sys::raw(libc::SYS_ioctl, words)
+    };
+    asked.map_or(0, |_| usize::try_from(count).unwrap_or(0))
+}
+
 /// From the socket into a pipe.
 ///
 /// # Errors
@@ -183,36 +239,73 @@ pub fn from_socket(
     length: usize,
     flags: c_uint,
 ) -> Result<usize, c_int> {
-    let pipe_waits = waits_for(pipe, flags);
-    let buffer = vec![0u8; length.min(MOST)];
-    let vector = crate::hooks::vector(buffer.as_ptr().cast(), buffer.len());
-    // SAFETY: our own buffer.
-    let got = unsafe { transfer::receive(lane, &vector, libc::MSG_PEEK)? };
-    let mut done = 0;
-    while done < got {
-        // Only for the first bytes a call waits.
-        let events = ready(pipe, libc::POLLOUT, pipe_waits && done == 0);
-        match events {
-            Ok(events) if events & libc::POLLERR == 0 && events != 0 => {}
-            Ok(0) if done == 0 => return Err(libc::EAGAIN),
-            Err(error) if done == 0 => return Err(error),
-            Ok(events) if done == 0 && events & libc::POLLERR != 0 => {}
-            _ => break,
+    let mut pipe_waits = waits_for(pipe, flags);
+    let mut buffer = vec![0u8; length.min(MOST)];
+    let mut total = 0;
+    while total < buffer.len() {
+        // The pipe first, as in the kernel: only for the first bytes a call waits.
+        let events = match ready(pipe, libc::POLLOUT, pipe_waits) {
+            Err(_) if total > 0 => break,
+            events => events?,
+        };
+        if events & libc::POLLERR != 0 && total == 0 {
+            // Nobody reads from it.
+            // SAFETY: a signal to the calling thread, as the kernel would raise it.
+            unsafe { libc::raise(libc::SIGPIPE) };
+            return Err(libc::EPIPE);
         }
-        let part = &buffer[done..got.min(done + CERTAIN)];
+        if events & libc::POLLOUT == 0 {
+            if total == 0 {
+                return Err(libc::EAGAIN);
+            }
+            break;
+        }
+        let most = buffer.len().min(total + CERTAIN);
+        let got = match take(lane, &mut buffer[total..most], total == 0) {
+            Err(_) if total > 0 => break,
+            got => got?,
+        };
+        if got == 0 {
+            break;
+        }
+        let part = &buffer[total..total + got];
         // SAFETY: the buffer is ours for its length.
         let put = unsafe {
             let words = [sys::int(pipe), part.as_ptr().addr(), part.len(), 0, 0, 0];
             sys::raw(libc::SYS_write, words)
         };
-        match put {
-            Ok(put) => done += put,
-            Err(error) if done == 0 => return Err(error),
-            Err(_) => break,
+        let put = match put {
+            Err(_) if total > 0 => break,
+            put => put?,
+        };
+        discard(lane, put);
+        total += put;
+        pipe_waits = false;
+    }
+    Ok(total)
+}
+
+/// Looks at the next bytes of the socket, and waits for the first where it waits; none at the end.
+fn take(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int> {
+    loop {
+        // SAFETY: our own buffer.
+        match unsafe { lane.receive(buffer.as_mut_ptr(), buffer.len(), true, false, 0) } {
+            Ok(got) => return Ok(got),
+            Err(Stop::End) => return Ok(0),
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Wait) if !first => return Ok(0),
+            Err(Stop::Wait) if lane.socket.has(status::NONBLOCKING) => {
+                if !transfer::finds_end(lane) {
+                    return Err(libc::EAGAIN);
+                }
+            }
+            Err(Stop::Wait) => wait::sleep_on(lane, bits::DATA, |lane| lane.has_more_than(0))?,
         }
     }
-    // What the pipe has taken leaves the socket.
-    let mut left = done;
+}
+
+/// What the pipe has taken leaves the socket.
+fn discard(lane: &mut Lane, mut left: usize) {
     while left > 0 {
         let vector = crate::hooks::vector(core::ptr::null(), left);
         // SAFETY: nothing is copied.
@@ -221,7 +314,6 @@ pub fn from_socket(
             _ => break,
         }
     }
-    Ok(done)
 }
 
 /// What `fd` is ready for, waiting for it if asked to; 0 where it is not.

@@ -41,40 +41,39 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
     let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
     let peek = flags & libc::MSG_PEEK != 0;
     let discard = flags & libc::MSG_TRUNC != 0;
-    let whole = flags & libc::MSG_WAITALL != 0 && !nonblocking;
+    // What a call that waits waits for: the low-water mark, or all that was asked for. What comes before is taken all the same.
+    let target = if nonblocking {
+        1
+    } else if flags & libc::MSG_WAITALL != 0 {
+        usize::MAX
+    } else {
+        lane.socket.entry.low_water.load(Ordering::Relaxed).max(1) as usize
+    };
+    let offset = if peek { lane.peek_offset() } else { 0 };
     let mut total = 0;
-    // With a low-water mark a blocking call waits for that much, or for all that was asked for.
-    let least = lane.socket.entry.low_water.load(Ordering::Relaxed) as usize;
-    let whole = whole
-        || least > 1
-            && !nonblocking
-            && vectors.iter().map(|vector| vector.iov_len).sum::<usize>() < least;
-    while least > 1 && !nonblocking && !whole && !lane.is_readable() {
-        wait::sleep_on(lane, bits::DATA, Lane::is_readable)?;
-    }
-    for vector in vectors {
+    'vectors: for vector in vectors {
         let mut done = 0;
         while done < vector.iov_len {
             // SAFETY: the program's buffer, within its length.
             let got = unsafe {
                 let to = vector.iov_base.cast::<u8>().wrapping_add(done);
-                let skip = if peek { total as u64 } else { 0 };
+                let skip = if peek { offset + total as u64 } else { 0 };
                 lane.receive(to, vector.iov_len - done, peek, discard, skip)
             };
             match got {
                 Ok(count) => {
                     done += count;
                     total += count;
-                    if done < vector.iov_len && !whole {
-                        return Ok(total);
+                    if done < vector.iov_len && total >= target {
+                        break 'vectors;
                     }
                 }
-                Err(Stop::End) => return Ok(total),
-                Err(Stop::Error(_)) if total > 0 => return Ok(total),
+                Err(Stop::End) => break 'vectors,
+                Err(Stop::Error(_)) if total > 0 => break 'vectors,
                 Err(Stop::Error(error)) => return Err(error),
                 Err(Stop::Wait) => {
-                    if total > 0 && !whole {
-                        return Ok(total);
+                    if total >= target {
+                        break 'vectors;
                     }
                     if nonblocking {
                         if finds_end(lane) {
@@ -82,42 +81,39 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         }
                         return Err(libc::EAGAIN);
                     }
-                    let have = if peek { total as u64 } else { 0 };
-                    let ready = |lane: &Lane| {
-                        if have == 0 {
-                            lane.is_readable()
-                        } else {
-                            lane.has_more_than(have)
-                        }
-                    };
-                    match wait::sleep_on(lane, bits::DATA, ready) {
+                    let have = if peek { offset + total as u64 } else { 0 };
+                    match wait::sleep_on(lane, bits::DATA, |lane| lane.has_more_than(have)) {
                         Ok(()) => {}
-                        Err(_) if total > 0 => return Ok(total),
+                        Err(_) if total > 0 => break 'vectors,
                         Err(error) => return Err(error),
                     }
                 }
             }
         }
     }
-    if total == 0 && vectors.iter().all(|vector| vector.iov_len == 0) {
-        receive_nothing(lane, nonblocking)?;
+    if total == 0 {
+        if vectors.iter().all(|vector| vector.iov_len == 0) {
+            receive_nothing(lane, nonblocking, offset)?;
+        }
+    } else if lane.socket.has(status::PEEK_OFFSET) {
+        lane.move_peek_offset(total, peek);
     }
     Ok(total)
 }
 
 /// Asks now and then whether the peer lives. True when it has just been found gone.
-fn finds_end(lane: &Lane) -> bool {
+pub fn finds_end(lane: &Lane) -> bool {
     let gone = lane.socket.has(status::PEER_GONE);
     lane.check_peer();
     !gone && lane.socket.has(status::PEER_GONE)
 }
 
-/// Room for nothing: `recv` waits for bytes all the same.
+/// Room for nothing: `recv` waits for bytes behind `offset` all the same, but only once, whatever ends that.
 #[cold]
-fn receive_nothing(lane: &mut Lane, nonblocking: bool) -> Result<(), i32> {
+fn receive_nothing(lane: &mut Lane, nonblocking: bool, offset: u64) -> Result<(), i32> {
     loop {
         // SAFETY: nothing is copied.
-        match unsafe { lane.receive(core::ptr::null_mut(), 0, true, true, 0) } {
+        match unsafe { lane.receive(core::ptr::null_mut(), 0, true, true, offset) } {
             Ok(_) | Err(Stop::End) => return Ok(()),
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Wait) if nonblocking => {
@@ -125,7 +121,12 @@ fn receive_nothing(lane: &mut Lane, nonblocking: bool) -> Result<(), i32> {
                     return Err(libc::EAGAIN);
                 }
             }
-            Err(Stop::Wait) => wait::sleep_on(lane, bits::DATA, Lane::is_readable)?,
+            Err(Stop::Wait) => {
+                let ready = |lane: &Lane| lane.has_more_than(offset);
+                if wait::sleep_once_on(lane, bits::DATA, ready).is_err() {
+                    return Ok(());
+                }
+            }
         }
     }
 }
@@ -148,11 +149,6 @@ pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<u
             return Err(libc::EISCONN);
         }
         lane.socket.unmark(status::CONNECTING);
-    }
-    if let [only] = vectors
-        && only.iov_len > isize::MAX.cast_unsigned()
-    {
-        return Err(libc::EFAULT);
     }
     // SAFETY: the caller's promise.
     let result = unsafe {
@@ -191,7 +187,13 @@ unsafe fn send_gathered(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Res
     let mut length = 0;
     for vector in vectors {
         // SAFETY: the caller's promise; together they are no longer than the buffer.
-        unsafe { user::put(base.add(length), vector.iov_base.cast(), vector.iov_len)? };
+        let put = unsafe { user::put(base.add(length), vector.iov_base.cast(), vector.iov_len) };
+        if let Err(fault) = put {
+            // What is wrong with the connection counts for more.
+            // SAFETY: nothing is copied.
+            unsafe { send_quietly(lane, &[], flags)? };
+            return Err(fault);
+        }
         length += vector.iov_len;
     }
     let gathered = iovec {

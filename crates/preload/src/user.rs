@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use core::ops::Deref;
 use std::ffi::CString;
 
-use libc::{c_char, c_int, iovec};
+use libc::{c_char, c_int, c_void, iovec};
 use netchannel_shm::copy;
 
 use crate::faults;
@@ -146,6 +146,39 @@ pub unsafe fn pointers(from: *const *const c_char) -> Result<Vec<*const c_char>,
 const MOST_BYTES: usize = 0x7fff_f000;
 const FEW: usize = 8;
 
+/// No address of a program's is beyond it.
+pub const END: usize = 1 << if cfg!(target_arch = "x86_64") { 47 } else { 52 };
+
+/// Whether all of a range may be a program's: the kernel refuses another one before it looks at the socket.
+#[inline]
+fn may_be(base: usize, length: usize) -> Result<(), c_int> {
+    match base.checked_add(length) {
+        Some(0..=END) => Ok(()),
+        _ => Err(libc::EFAULT),
+    }
+}
+
+/// A buffer of `recv` or `send`, shortened as the kernel does, as a list.
+///
+/// # Errors
+/// `EFAULT`.
+#[inline]
+pub fn buffer(base: *const c_void, length: usize) -> Result<[iovec; 1], c_int> {
+    let length = length.min(MOST_BYTES);
+    may_be(base.addr(), length)?;
+    Ok(crate::hooks::vector(base, length))
+}
+
+/// A buffer of `read` or `write`, which is looked at before it is shortened.
+///
+/// # Errors
+/// `EFAULT`.
+#[inline]
+pub fn whole(base: *const c_void, length: usize) -> Result<[iovec; 1], c_int> {
+    may_be(base.addr(), length)?;
+    Ok(crate::hooks::vector(base, length.min(MOST_BYTES)))
+}
+
 /// A private copy of a program's list of buffers.
 pub struct Vectors {
     few: [iovec; FEW],
@@ -197,6 +230,7 @@ pub unsafe fn vectors(from: *const iovec, count: usize) -> Result<Vectors, c_int
         if isize::try_from(entry.iov_len).is_err() {
             return Err(libc::EINVAL);
         }
+        may_be(entry.iov_base.addr(), entry.iov_len)?;
         entry.iov_len = entry.iov_len.min(MOST_BYTES - total);
         total += entry.iov_len;
     }

@@ -101,6 +101,25 @@ pub fn learn(start: u64) {
 /// Waits until `wanted` ([`bits::DATA`] or [`bits::SPACE`]) may have come. Errors as a blocking
 /// socket call: `EAGAIN` after its timeout, `EINTR`.
 pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> Result<(), i32> {
+    sleep(lane, wanted, ready, true)
+}
+
+/// As [`sleep_on`], ended by every signal.
+pub fn sleep_once_on(
+    lane: &mut Lane,
+    wanted: u32,
+    ready: impl Fn(&Lane) -> bool,
+) -> Result<(), i32> {
+    sleep(lane, wanted, ready, false)
+}
+
+#[inline(always)]
+fn sleep(
+    lane: &mut Lane,
+    wanted: u32,
+    ready: impl Fn(&Lane) -> bool,
+    restarts: bool,
+) -> Result<(), i32> {
     if look(lane.link.listener == RELAY, || ready(lane)) {
         return Ok(());
     }
@@ -125,8 +144,10 @@ pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> 
     let result = cancel::guarded(undo, || {
         if lane.socket.has(status::ANCHOR_SHUT) {
             pause(lane.fd)
-        } else if limit == 0 {
+        } else if limit == 0 && restarts {
             sleep_restartable(lane.fd)
+        } else if limit == 0 {
+            poll_once(lane.fd, -1)
         } else {
             sleep_limited(lane.fd, limit)
         }

@@ -3,12 +3,13 @@
 
 use core::sync::atomic::Ordering;
 
+use netchannel_abi::address::Address;
 use netchannel_abi::link::side_flags;
 
 use super::replacing::{become_kernel, make_kernel};
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
-use crate::{clock, epoll, sys, wait};
+use crate::{clock, epoll, limits, names, options, sys, wait};
 
 /// How long threads that sleep in calls on the connection are waited for: they have been woken.
 const PATIENCE: u64 = 100_000 * clock::MICROSECOND;
@@ -32,7 +33,52 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     while is_slept_in(socket) && clock::now() < until {
         sys::yield_now();
     }
-    disconnect(fd, socket, side_flags::FIN | side_flags::CLOSED | reset)
+    let made = make_kernel(socket)?;
+    if reset != 0 || options::take_error(socket, fd) == libc::ECONNRESET {
+        leave_error(made);
+    }
+    replace(
+        fd,
+        socket,
+        made,
+        side_flags::FIN | side_flags::CLOSED | reset,
+    )
+}
+
+/// TCP leaves `ECONNRESET` with a socket whose connection was dissolved: the kernel shall dissolve one of this one, too. What can not be
+/// done leaves none.
+fn leave_error(fd: i32) {
+    let six = sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_INET6);
+    let (family, mut loopback) = if six {
+        (libc::AF_INET6, Address::v6(1u128.to_be_bytes(), 0, 0))
+    } else {
+        (libc::AF_INET, Address::v4([127, 0, 0, 1], 0))
+    };
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    let Ok(listener) = limits::make(|| sys::socket(family, kind, 0)) else {
+        return;
+    };
+    let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+    // No connect shall be waited for.
+    let _ = sys::fcntl(fd, libc::F_SETFL, flags | sys::int(libc::O_NONBLOCK));
+    let nowhere = [0u8; 16];
+    // SAFETY: no pointers, and an address of ours.
+    unsafe {
+        let _ = sys::raw(libc::SYS_listen, [sys::int(listener), 1, 0, 0, 0, 0]);
+        loopback.port = names::of_kernel(listener, false).map_or(0, |own| own.port);
+        let _ = names::connect(fd, &loopback);
+        let words = [
+            sys::int(fd),
+            nowhere.as_ptr().addr(),
+            nowhere.len(),
+            0,
+            0,
+            0,
+        ];
+        let _ = sys::raw(libc::SYS_connect, words);
+    }
+    sys::close(listener);
+    let _ = sys::fcntl(fd, libc::F_SETFL, flags);
 }
 
 fn is_slept_in(socket: &Socket) -> bool {
@@ -62,7 +108,10 @@ fn break_off(lane: &Lane, reset: u32) {
 
 /// Puts a kernel socket that is not connected in the place of a virtual one. The peer hears `flags`.
 pub(super) fn disconnect(fd: i32, socket: &Socket, flags: u32) -> Result<(), i32> {
-    let made = make_kernel(socket)?;
+    replace(fd, socket, make_kernel(socket)?, flags)
+}
+
+fn replace(fd: i32, socket: &Socket, made: i32, flags: u32) -> Result<(), i32> {
     let turned = become_kernel(fd, socket, made, flags)?;
     turned.entry.error.store(0, Ordering::Relaxed);
     Ok(())

@@ -8,6 +8,7 @@ mod connect;
 mod dissolve;
 pub mod noted;
 mod pending;
+mod rebinding;
 mod replacing;
 mod tuples;
 
@@ -32,6 +33,7 @@ pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};
 pub use dissolve::dissolve;
 pub use pending::Progress;
+pub use rebinding::bind;
 pub use tuples::is_in_use;
 
 /// The socket of which fresh ones are duplicates. It is a local one: the kernel neither connects it to an internet address nor binds it

@@ -9,7 +9,7 @@ use super::dissolve::disconnect;
 use super::noted;
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
-use crate::{epoll, wait};
+use crate::{epoll, options, wait};
 
 /// How far a connect has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -140,6 +140,15 @@ pub fn connect_again(fd: i32, socket: &Socket) -> Result<(), i32> {
         Progress::Connected => {
             let first = socket.has(status::CONNECTING);
             socket.unmark(status::CONNECTING);
+            let over = || Lane::of(*socket, fd).is_some_and(|lane| lane.is_over());
+            if first && over() {
+                // It ended before the program was told that it is there.
+                socket
+                    .entry
+                    .error
+                    .store(options::take_error(socket, fd), Ordering::Relaxed);
+                return Err(fail(fd, socket));
+            }
             if first { Ok(()) } else { Err(libc::EISCONN) }
         }
     }

@@ -13,6 +13,18 @@ use crate::socket::{self, Socket};
 use crate::table::{Kind, Word};
 use crate::{listener, sys};
 
+/// Whether `EPOLLEXCLUSIVE`, if it is asked for, may be.
+fn may_be_exclusive(operation: c_int, events: u32) -> bool {
+    const BESIDE: c_int = EPOLLIN
+        | libc::EPOLLOUT
+        | libc::EPOLLERR
+        | libc::EPOLLHUP
+        | libc::EPOLLWAKEUP
+        | libc::EPOLLET
+        | EPOLLEXCLUSIVE;
+    events & flag(EPOLLEXCLUSIVE) == 0 || operation == EPOLL_CTL_ADD && events & !flag(BESIDE) == 0
+}
+
 impl EpollSet {
     /// `epoll_ctl` for a connected virtual socket, of which the kernel must not know.
     ///
@@ -25,6 +37,11 @@ impl EpollSet {
         socket: &Socket,
         event: Option<libc::epoll_event>,
     ) -> Result<(), i32> {
+        if let Some(event) = event
+            && !may_be_exclusive(operation, event.events)
+        {
+            return Err(libc::EINVAL);
+        }
         let mut state = self.lock_to_change()?;
         let found = self.find(&mut state, fd, socket.word);
         match operation {
@@ -48,7 +65,7 @@ impl EpollSet {
                 let event = event.ok_or(libc::EFAULT)?;
                 let number = found.ok_or(libc::ENOENT)?;
                 let item = &mut state.items[number as usize];
-                if (item.events | event.events) & flag(EPOLLEXCLUSIVE) != 0 {
+                if item.events & flag(EPOLLEXCLUSIVE) != 0 {
                     return Err(libc::EINVAL);
                 }
                 Self::change(&mut state, number, &event);

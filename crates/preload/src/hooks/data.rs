@@ -1,15 +1,13 @@
 //! Sending and receiving.
 
-use libc::{
-    c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
-};
+use core::sync::atomic::Ordering;
 
+use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+
+use super::lane;
 use super::readiness::Timeout;
-use super::{lane, vector};
 use crate::lane::Lane;
-use crate::splicing::Source;
-use crate::table::{self, Kind};
-use crate::{beside, clock, epoll, names, real, rights, splicing, transfer, user};
+use crate::{beside, clock, epoll, names, options, real, rights, transfer, user};
 
 macro_rules! through {
     ($fd:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
@@ -18,38 +16,6 @@ macro_rules! through {
             Some(mut $lane) => transfer::result($virtual),
         }
     };
-}
-
-/// Sends through a lane what a file or another descriptor gives, `length` bytes at most.
-unsafe fn relay(
-    lane: &mut Lane,
-    length: usize,
-    flags: c_int,
-    mut fill: impl FnMut(&mut [u8]) -> Result<usize, i32>,
-) -> Result<usize, i32> {
-    let mut buffer = vec![0u8; length.clamp(1, 65536)];
-    let mut total = 0;
-    while total < length {
-        let most = (length - total).min(buffer.len());
-        let got = match fill(&mut buffer[..most]) {
-            Ok(0) => break,
-            Ok(got) => got,
-            Err(_) if total > 0 => break,
-            Err(error) => return Err(error),
-        };
-        // SAFETY: our own buffer.
-        match unsafe { transfer::send(lane, &vector(buffer.as_ptr().cast(), got), flags) } {
-            Ok(sent) => {
-                total += sent;
-                if sent < got {
-                    break;
-                }
-            }
-            Err(_) if total > 0 => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(total)
 }
 
 /// Messages that one call moves at most, as in the kernel.
@@ -80,6 +46,9 @@ unsafe fn write_vectors(
     // SAFETY: the program's list.
     unsafe {
         let list = user::vectors(vectors, usize::try_from(count).map_err(|_| libc::EINVAL)?)?;
+        if list.iter().all(|entry| entry.iov_len == 0) {
+            return Ok(0);
+        }
         transfer::send(lane, &list, flags)
     }
 }
@@ -106,8 +75,14 @@ unsafe fn send_message(
         let message = user::read(message)?;
         names::check_in_message(&message)?;
         let list = buffers_of(&message)?;
-        if message.msg_controllen > 0 {
-            rights::check(&message)?;
+        if message.msg_controllen > 0
+            && let Err(error) = rights::check(&message)
+        {
+            // What is wrong with the connection counts for more than what the data say, not than where they are.
+            if error == libc::EINVAL {
+                transfer::send(lane, &[], flags)?;
+            }
+            return Err(error);
         }
         transfer::send(lane, &list, flags)
     }
@@ -134,7 +109,7 @@ unsafe fn receive_message(
         let mut told = flags & libc::MSG_CMSG_CLOEXEC;
         let mut used = 0;
         if beside::is_asked_for(&lane.socket) {
-            let beside = beside::tell(lane, &given, count)?;
+            let beside = beside::tell(lane, &given, count, flags & libc::MSG_PEEK != 0)?;
             (used, told) = (beside.used, told | beside.flags);
         }
         user::write(&raw mut (*message).msg_controllen, used)?;
@@ -166,7 +141,8 @@ hook! {
         through!(fd, real::read(fd, buffer, length), |lane| if length == 0 {
             Ok(0)
         } else {
-            transfer::receive(&mut lane, &vector(buffer, length), 0)
+            user::whole(buffer, length)
+                .and_then(|buffer| transfer::receive(&mut lane, &buffer, 0))
         })
     }
 
@@ -204,7 +180,8 @@ hook! {
 
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
         through!(fd, real::write(fd, buffer, length),
-            |lane| transfer::send(&mut lane, &vector(buffer, length), 0))
+            |lane| user::whole(buffer, length)
+                .and_then(|buffer| transfer::send(&mut lane, &buffer, 0)))
     }
 
     fn __write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
@@ -238,7 +215,8 @@ hook! {
 
     fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
         through!(fd, real::recv(fd, buffer, length, flags),
-            |lane| transfer::receive(&mut lane, &vector(buffer, length), flags))
+            |lane| user::buffer(buffer, length)
+                .and_then(|buffer| transfer::receive(&mut lane, &buffer, flags)))
     }
 
     fn __recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
@@ -257,7 +235,8 @@ hook! {
     ) -> ssize_t {
         through!(fd, real::recvfrom(fd, buffer, length, flags, address, address_length), |lane| {
             // TCP names nobody, and looks at the room for a name when it has received.
-            let got = transfer::receive(&mut lane, &vector(buffer, length), flags);
+            let got = user::buffer(buffer, length)
+                .and_then(|buffer| transfer::receive(&mut lane, &buffer, flags));
             if got.is_ok() && !address.is_null() {
                 names::room(address_length)
                     .and_then(|_| user::write(address_length, 0))
@@ -292,32 +271,42 @@ hook! {
         fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int,
         timeout: *mut libc::timespec,
     ) -> c_int {
-        if lane(fd).is_none() {
+        let Some(lane) = lane(fd) else {
             let got = real::recvmmsg(fd, messages, count, flags, timeout);
             for index in 0..usize::try_from(got).unwrap_or(0) {
                 rights::received(&raw mut (*messages.wrapping_add(index)).msg_hdr, flags);
             }
             return got;
-        }
+        };
         let time = Timeout::Timespec(timeout);
         let limit = match time.limit() {
             Ok(limit) => limit,
             Err(error) => return real::fail(error),
         };
+        // What is wrong with the connection is told before any of its bytes.
+        if flags & libc::MSG_ERRQUEUE == 0 {
+            let error = options::take_error(&lane.socket, fd);
+            if error != 0 {
+                return real::fail(error);
+            }
+        }
         let start = if limit > 0 { clock::nanoseconds() } else { 0 };
         let mut done = 0;
         let mut flags = flags;
         for index in 0..count.min(MOST_MESSAGES) as usize {
             let message = messages.wrapping_add(index);
-            let header = &raw mut (*message).msg_hdr;
-            let got = recvmsg(fd, header, flags & !libc::MSG_WAITFORONE);
-            if got < 0 {
-                break;
-            }
-            let length = c_uint::try_from(got).unwrap_or(0);
-            if let Err(error) = user::write(&raw mut (*message).msg_len, length) {
+            let got = recvmsg(fd, &raw mut (*message).msg_hdr, flags & !libc::MSG_WAITFORONE);
+            let failed = match c_uint::try_from(got) {
+                Ok(length) => user::write(&raw mut (*message).msg_len, length).err(),
+                Err(_) => Some(real::errno()),
+            };
+            if let Some(error) = failed {
                 if done == 0 {
                     return real::fail(error);
+                }
+                // The next call is told.
+                if !matches!(error, libc::EAGAIN | libc::EINTR) {
+                    lane.socket.entry.error.store(error, Ordering::Relaxed);
                 }
                 break;
             }
@@ -326,19 +315,20 @@ hook! {
                 flags |= libc::MSG_DONTWAIT;
             }
             // The time is looked at between messages only, as in the kernel.
-            if got == 0 || limit == 0 || limit > 0 && epoll::remaining(limit, start) == 0 {
+            if limit == 0 || limit > 0 && epoll::remaining(limit, start) == 0 {
                 break;
             }
         }
         if done > 0 {
             time.tell(limit, start);
         }
-        if done == 0 && count > 0 { -1 } else { done }
+        done
     }
 
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t {
         through!(fd, real::send(fd, buffer, length, flags),
-            |lane| transfer::send(&mut lane, &vector(buffer, length), flags))
+            |lane| user::buffer(buffer, length)
+                .and_then(|buffer| transfer::send(&mut lane, &buffer, flags)))
     }
 
     fn __send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t {
@@ -355,12 +345,13 @@ hook! {
             return real::fail(error);
         }
         through!(fd, real::sendto(fd, buffer, length, flags, address, address_length), |lane| {
-            let named = if address.is_null() {
-                Ok(())
-            } else {
-                names::check(address, address_length)
+            let named = |buffer| match address.is_null() {
+                true => Ok(buffer),
+                false => names::check(address, address_length).map(|()| buffer),
             };
-            named.and_then(|()| transfer::send(&mut lane, &vector(buffer, length), flags))
+            user::buffer(buffer, length)
+                .and_then(named)
+                .and_then(|buffer| transfer::send(&mut lane, &buffer, flags))
         })
     }
 
@@ -400,83 +391,5 @@ hook! {
 
     fn __sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
         sendmmsg(fd, messages, count, flags)
-    }
-
-    fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
-        let Some(mut lane) = lane(to) else { return real::sendfile(to, from, offset, count) };
-        let base = if offset.is_null() {
-            // The file's own position, which the kernel would use too.
-            libc::lseek(from, 0, libc::SEEK_CUR)
-        } else {
-            match user::read(offset) {
-                Ok(base) if base < 0 => return real::fail(libc::EINVAL),
-                Ok(base) => base,
-                Err(error) => return real::fail(error),
-            }
-        };
-        let source = match splicing::source(from, !offset.is_null()) {
-            Ok(source) => source,
-            Err(error) => return real::fail(error),
-        };
-        if base < 0 {
-            return -1;
-        }
-        let Some(count) = splicing::length(base, count) else {
-            return real::fail(libc::EINVAL);
-        };
-        let mut position = base;
-        let sent = relay(&mut lane, count, 0, |buffer| {
-            let got = real::pread(from, buffer.as_mut_ptr().cast(), buffer.len(), position);
-            if got < 0 {
-                return Err(real::errno());
-            }
-            position += got as off_t;
-            Ok(got.cast_unsigned())
-        });
-        if let Ok(sent) = sent {
-            let end = match source {
-                Source::File => base + sent as off_t,
-                Source::Endless => base,
-            };
-            if offset.is_null() {
-                libc::lseek(from, end, libc::SEEK_SET);
-            } else if let Err(error) = user::write(offset, end) {
-                return real::fail(error);
-            }
-        }
-        transfer::result(sent)
-    }
-
-    fn sendfile64(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
-        sendfile(to, from, offset, count)
-    }
-
-    fn splice(
-        from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t,
-        flags: c_uint,
-    ) -> ssize_t {
-        let (source, target) = (lane(from), lane(to));
-        if source.is_none() && target.is_none() {
-            return real::splice(from, from_offset, to, to_offset, length, flags);
-        }
-        let (pipe, offset) =
-            if target.is_some() { (from, to_offset) } else { (to, from_offset) };
-        let pipe_offset = if target.is_some() { from_offset } else { to_offset };
-        if length == 0 {
-            return 0;
-        }
-        if table::get(pipe).kind() == Kind::Internal {
-            return real::fail(libc::EBADF);
-        }
-        let reads = target.is_some();
-        let named = [!pipe_offset.is_null(), !offset.is_null()];
-        if let Err(error) = splicing::check(pipe, reads, named, length, flags) {
-            return real::fail(error);
-        }
-        transfer::result(match (source, target) {
-            (_, Some(mut lane)) => splicing::to_socket(&mut lane, pipe, length, flags),
-            (Some(mut lane), None) => splicing::from_socket(&mut lane, pipe, length, flags),
-            (None, None) => Err(libc::EINVAL),
-        })
     }
 }

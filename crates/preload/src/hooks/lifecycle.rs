@@ -40,8 +40,8 @@ hook! {
     }
 
     fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
-        if lane(fd).is_some() {
-            return real::fail(names::check(address, length).err().unwrap_or(libc::EINVAL));
+        if let Some(lane) = lane(fd) {
+            return done(connection::bind(&lane, address, length));
         }
         let socket = match connection::before_kernel_use(fd) {
             Ok(socket) => socket,

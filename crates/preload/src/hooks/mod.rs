@@ -30,7 +30,9 @@ mod privileges;
 mod processes;
 mod readiness;
 mod rings;
+mod selecting;
 mod signals;
+mod splicing;
 pub(crate) mod streams;
 
 pub use streams::Functions as StreamFunctions;

@@ -8,7 +8,7 @@ use core::ptr::with_exposed_provenance_mut as pointer;
 use libc::{c_int, c_long, c_uint, c_ulong, c_void, sigset_t, socklen_t};
 
 use super::readiness::Timeout;
-use super::{data, descriptors, lifecycle, privileges, processes, readiness};
+use super::{data, descriptors, lifecycle, privileges, processes, readiness, selecting, splicing};
 use crate::table::{self, Word};
 use crate::{real, rings, sys, user};
 
@@ -130,11 +130,12 @@ unsafe fn on_two(number: c_long, a: Arguments) -> Option<c_long> {
                 descriptors::dup3(int(a[0]), int(a[1]), int(a[2])).into()
             }
             libc::SYS_sendfile if is_ours(a[0]) || is_ours(a[1]) => {
-                data::sendfile(int(a[0]), int(a[1]), pointer(a[2]), a[3]) as c_long
+                splicing::sendfile(int(a[0]), int(a[1]), pointer(a[2]), a[3]) as c_long
             }
             libc::SYS_splice if is_ours(a[0]) || is_ours(a[2]) => {
                 let (from, to) = (int(a[0]), int(a[2]));
-                data::splice(from, pointer(a[1]), to, pointer(a[3]), a[4], a[5] as c_uint) as c_long
+                splicing::splice(from, pointer(a[1]), to, pointer(a[3]), a[4], a[5] as c_uint)
+                    as c_long
             }
             _ => return None,
         }
@@ -202,13 +203,13 @@ unsafe fn waits(number: c_long, a: Arguments) -> Option<c_long> {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_select => {
                 let timeout = Timeout::Timeval(pointer(a[4]));
-                let told = readiness::selected(int(a[0]), sets, timeout, core::ptr::null())?;
+                let told = selecting::selected(int(a[0]), sets, timeout, core::ptr::null())?;
                 Some(readiness::count(told).into())
             }
             libc::SYS_pselect6 => match described(a[5]) {
                 Ok((mask, size)) => with_signals(mask, size, |mask| {
                     let timeout = Timeout::Timespec(pointer(a[4]));
-                    readiness::selected(int(a[0]), sets, timeout, mask).map(readiness::count)
+                    selecting::selected(int(a[0]), sets, timeout, mask).map(readiness::count)
                 }),
                 Err(error) => Some(real::fail(error)),
             },

@@ -1,10 +1,10 @@
-//! `poll`, `select` and `epoll`.
+//! `poll` and `epoll`.
 
-use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use libc::{c_int, epoll_event, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use super::array_mut;
 use crate::epoll::{self, EpollSet};
-use crate::poll::{self as polling, Entries};
+use crate::poll::{self as polling, Counting, Entries};
 use crate::socket::{self, status};
 use crate::table::{self, Kind};
 use crate::{connection, real, user};
@@ -84,7 +84,11 @@ impl Timeout {
     }
 
     /// Waits as long as it says, and says what is left.
-    unsafe fn poll(self, set: &mut Entries, mask: *const sigset_t) -> Result<usize, i32> {
+    pub(super) unsafe fn poll(
+        self,
+        set: &mut Entries,
+        mask: *const sigset_t,
+    ) -> Result<usize, i32> {
         // SAFETY: the program's time.
         unsafe {
             let limit = self.limit()?;
@@ -111,120 +115,6 @@ fn outcome(result: Result<(), i32>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(error) => real::fail(error),
-    }
-}
-
-const SET_BITS: usize = 64;
-
-/// The word of a set of descriptors, which may be longer than `fd_set`; nothing of an absent set.
-unsafe fn word(set: *const fd_set, index: usize) -> Result<u64, i32> {
-    if set.is_null() {
-        return Ok(0);
-    }
-    // SAFETY: the program's set.
-    unsafe { user::read(set.cast::<u64>().wrapping_add(index)) }
-}
-
-/// What the three sets of a `select` ask for: to read, to write, what is exceptional.
-const ASKED: [i16; 3] = [
-    libc::POLLIN | libc::POLLRDNORM,
-    libc::POLLOUT | libc::POLLWRNORM,
-    libc::POLLPRI,
-];
-
-/// What of an answer counts in the three sets.
-const COUNTS: [i16; 3] = [
-    libc::POLLIN | libc::POLLRDNORM | libc::POLLHUP | libc::POLLERR,
-    libc::POLLOUT | libc::POLLWRNORM | libc::POLLERR,
-    libc::POLLPRI,
-];
-
-/// The poll set that stands for three select sets. `None` where none of it concerns us, or the
-/// kernel shall say what is wrong.
-unsafe fn gather(entries: &mut Entries, most: c_int, sets: [*mut fd_set; 3]) -> Option<()> {
-    let most = usize::try_from(most).ok()?;
-    let mut concerned = false;
-    let mut found = Vec::new();
-    for index in 0..most.div_ceil(SET_BITS) {
-        let mut words = [0; 3];
-        for (word_of, set) in words.iter_mut().zip(sets) {
-            // SAFETY: the program's sets.
-            *word_of = unsafe { word(set, index).ok()? };
-        }
-        let mut any = words[0] | words[1] | words[2];
-        while any != 0 {
-            let bit = any.trailing_zeros() as usize;
-            any &= any - 1;
-            let number = index * SET_BITS + bit;
-            if number >= most {
-                break;
-            }
-            let fd = c_int::try_from(number).ok()?;
-            concerned |= polling::concerns(fd);
-            let asked = words.iter().zip(ASKED);
-            let events = asked.map(|(word, asked)| if word >> bit & 1 == 1 { asked } else { 0 });
-            found.push(pollfd {
-                fd,
-                events: events.fold(0, |all, one| all | one),
-                revents: 0,
-            });
-        }
-    }
-    if !concerned {
-        return None;
-    }
-    entries.make(found.len()).copy_from_slice(&found);
-    Some(())
-}
-
-/// Writes the outcome back into the three sets and counts as select does.
-unsafe fn scatter(entries: &[pollfd], sets: [*mut fd_set; 3]) -> Result<usize, i32> {
-    if entries
-        .iter()
-        .any(|entry| entry.revents & libc::POLLNVAL != 0)
-    {
-        return Err(libc::EBADF);
-    }
-    let mut total = 0;
-    for ((set, asked), counts) in sets.into_iter().zip(ASKED).zip(COUNTS) {
-        if set.is_null() {
-            continue;
-        }
-        let words = set.cast::<u64>();
-        // The first word is written in any case, and of the others those that had a bit.
-        let (mut at, mut word) = (0, 0);
-        for entry in entries.iter().filter(|entry| entry.events & asked != 0) {
-            let number = usize::try_from(entry.fd).unwrap_or(0);
-            if number / SET_BITS != at {
-                // SAFETY: the program's set.
-                unsafe { user::write(words.wrapping_add(at), word)? };
-                (at, word) = (number / SET_BITS, 0);
-            }
-            if entry.revents & counts != 0 {
-                word |= 1u64 << (number % SET_BITS);
-                total += 1;
-            }
-        }
-        // SAFETY: the program's set.
-        unsafe { user::write(words.wrapping_add(at), word)? };
-    }
-    Ok(total)
-}
-
-/// `select`. `None` where none of it concerns the library: then the kernel does it, and says what is
-/// wrong with it.
-pub(super) unsafe fn selected(
-    most: c_int,
-    sets: [*mut fd_set; 3],
-    timeout: Timeout,
-    mask: *const sigset_t,
-) -> Option<Result<usize, i32>> {
-    // SAFETY: the program's arguments.
-    unsafe {
-        let mut entries = Entries::new();
-        gather(&mut entries, most, sets)?;
-        let polled = timeout.poll(&mut entries, mask);
-        Some(polled.and_then(|_| scatter(&entries, sets)))
     }
 }
 
@@ -262,7 +152,7 @@ pub(super) unsafe fn polled(
 ) -> Option<Result<usize, i32>> {
     // SAFETY: the program's arguments.
     unsafe {
-        let mut entries = Entries::new();
+        let mut entries = Entries::new(Counting::Poll);
         copy(&mut entries, set, length)?;
         let polled = timeout.poll(&mut entries, mask);
         for (index, entry) in entries.iter().enumerate() {
@@ -274,9 +164,6 @@ pub(super) unsafe fn polled(
         Some(polled)
     }
 }
-
-/// Addresses of the kernel's, which it refuses at once.
-const NOT_THE_PROGRAMS: usize = 1 << 47;
 
 /// `epoll_wait` on a set that the library serves.
 #[inline]
@@ -300,10 +187,10 @@ unsafe fn wait_active(
 /// A wait for events for which there is no room: they stay, and that there are some is a fault.
 #[cold]
 fn wait_for_fault(set: c_int, at: usize, limit: i64, mask: *const sigset_t) -> c_int {
-    if at >= NOT_THE_PROGRAMS {
+    if at >= user::END {
         return real::fail(libc::EFAULT);
     }
-    let mut entries = Entries::new();
+    let mut entries = Entries::new(Counting::Poll);
     entries.make(1).fill(pollfd {
         fd: set,
         events: libc::POLLIN,
@@ -313,6 +200,18 @@ fn wait_for_fault(set: c_int, at: usize, limit: i64, mask: *const sigset_t) -> c
         Ok(1..) => real::fail(libc::EFAULT),
         told => count(told),
     }
+}
+
+/// The event of a call that has one.
+unsafe fn read_event(
+    operation: c_int,
+    event: *const epoll_event,
+) -> Result<Option<epoll_event>, i32> {
+    if operation == libc::EPOLL_CTL_DEL {
+        return Ok(None);
+    }
+    // SAFETY: the program's event.
+    unsafe { user::read(event).map(Some) }
 }
 
 /// More descriptors than this no process can have.
@@ -350,34 +249,6 @@ hook! {
         ppoll(set, length, timeout, mask)
     }
 
-    fn select(
-        most: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
-        timeout: *mut timeval,
-    ) -> c_int {
-        let limit = Timeout::Timeval(timeout);
-        match selected(most, [read, write, except], limit, core::ptr::null()) {
-            Some(told) => count(told),
-            None => real::select(most, read, write, except, timeout),
-        }
-    }
-
-    fn __select(
-        most: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
-        timeout: *mut timeval,
-    ) -> c_int {
-        select(most, read, write, except, timeout)
-    }
-
-    fn pselect(
-        most: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
-        timeout: *const timespec, mask: *const sigset_t,
-    ) -> c_int {
-        match selected(most, [read, write, except], Timeout::Constant(timeout), mask) {
-            Some(told) => count(told),
-            None => real::pselect(most, read, write, except, timeout, mask),
-        }
-    }
-
     fn epoll_create(size: c_int) -> c_int {
         let fd = real::epoll_create(size);
         if fd >= 0 {
@@ -398,8 +269,11 @@ hook! {
 
     fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
         match table::get(fd).kind() {
-            // To the program it is not open.
-            Kind::Internal => return real::fail(libc::EBADF),
+            // To the program it is not open. The kernel reads the event first.
+            Kind::Internal => {
+                let event = read_event(operation, event).map(|_| libc::EBADF);
+                return real::fail(event.unwrap_or_else(|fault| fault));
+            }
             Kind::Foreign if operation != libc::EPOLL_CTL_ADD => {
                 return real::epoll_ctl(set, operation, fd, event);
             }
@@ -413,6 +287,10 @@ hook! {
         let Some(known) = epoll::of(set) else {
             return real::epoll_ctl(set, operation, fd, event);
         };
+        let wanted = match read_event(operation, event) {
+            Ok(wanted) => wanted,
+            Err(error) => return real::fail(error),
+        };
         match table::get(fd).kind() {
             Kind::Foreign => connection::recognise_listener(fd),
             Kind::Fresh => {
@@ -422,7 +300,6 @@ hook! {
             }
             _ => {}
         }
-        let wanted = if operation == libc::EPOLL_CTL_DEL { None } else { user::read(event).ok() };
         if let Some(member) = epoll::of(fd) {
             return outcome(known.control_nested(operation, fd, member, wanted));
         }

@@ -175,7 +175,7 @@ impl Lane {
             || self.peer_flags() & (side_flags::FIN | side_flags::RESET) != 0
             || self
                 .socket
-                .has(status::SHUT_READ | status::RESET | status::PEER_GONE)
+                .has(status::SHUT_READ | status::RESET | status::PEER_GONE | status::FAULT)
     }
 
     /// Bytes sent that the other has not read yet.

@@ -146,6 +146,25 @@ impl Lane {
         Ok(done as usize)
     }
 
+    /// How many bytes a peek passes over.
+    pub fn peek_offset(&self) -> u64 {
+        let offset = self.socket.entry.peek_offset.load(Ordering::Relaxed);
+        u64::try_from(offset).unwrap_or(0)
+    }
+
+    /// `SO_PEEK_OFF` follows what was peeked at or read.
+    #[cold]
+    pub fn move_peek_offset(&self, count: usize, peeked: bool) {
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        let moved = |offset: i32| match (offset, peeked) {
+            (..0, _) => None,
+            (_, true) => Some(offset.saturating_add(count)),
+            (_, false) => Some((offset - count).max(0)),
+        };
+        let offset = &self.socket.entry.peek_offset;
+        let _ = offset.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
+    }
+
     /// The ring that is read from, as this side has adopted it.
     #[inline]
     fn view(&self) -> View {

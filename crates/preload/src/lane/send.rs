@@ -12,7 +12,7 @@ use netchannel_shm::split::{Direction, Transfer};
 use super::{Lane, Stop};
 use crate::connection::Progress;
 use crate::socket::status;
-use crate::{epoll, lock};
+use crate::{epoll, lock, user};
 
 /// The first larger ring: until the reader has come to it there is no other, so it must hold what
 /// programs write to TCP before they read.
@@ -53,6 +53,9 @@ impl Lane {
     pub fn unacknowledged(&self) -> u64 {
         /// What a receiver takes at least, where no buffer was made small.
         const BUFFER: u64 = 64 * 1024;
+        if self.is_over() {
+            return self.socket.entry.transmit.noted.load(Ordering::Relaxed);
+        }
         let unread = self.unread_by_peer();
         if self.link.listener == RELAY {
             return unread;
@@ -72,6 +75,25 @@ impl Lane {
         let ring = Geometry::from_word(self.transmit_geometry());
         let free = ring.size().saturating_sub(self.unread_by_peer());
         free.max(1) as usize
+    }
+
+    /// The same for `length` bytes, for which a larger ring is taken where that can be.
+    pub fn make_room(&self, length: usize) -> usize {
+        let transmit = &self.socket.entry.transmit;
+        if lock::acquire(&transmit.lock) {
+            let (head, tail) = (self.peer_head(), transmit.own.load(Ordering::Relaxed));
+            let switched = transmit.switch_sequence.load(Ordering::Relaxed);
+            let ring = Geometry::from_word(self.transmit_geometry());
+            let unread = tail.saturating_sub(head);
+            if ring.size().saturating_sub(unread) < length as u64
+                && self.socket.is(self.fd)
+                && switch::may_move(switched, tail, head)
+            {
+                self.grow(ring, length as u64 + unread, head, tail);
+            }
+            lock::release(&transmit.lock);
+        }
+        self.room().min(length)
     }
 
     /// Whether so many bytes would go in one piece, or the send would fail.
@@ -156,8 +178,12 @@ impl Lane {
         let flags = self.peer_flags();
         let wanted = flags & (side_flags::CLOSED | side_flags::SHUT_READ) == 0
             && !self.socket.has(status::PEER_GONE);
-        if !wanted && let Some(told) = self.send_to_nobody(flags, length) {
-            return told;
+        if !wanted {
+            // SAFETY: the caller's promise.
+            let told = unsafe { self.send_to_nobody(flags, from, length) };
+            if let Some(told) = told {
+                return told;
+            }
         }
         let transmit = &self.socket.entry.transmit;
         let own = self.own();
@@ -221,8 +247,20 @@ impl Lane {
     }
 
     /// TCP takes the first bytes that nobody wants, and learns so from the reset that they meet. `None` where they are wanted.
+    ///
+    /// # Safety
+    /// As [`Self::send`].
     #[cold]
-    fn send_to_nobody(&self, flags: u32, length: usize) -> Option<Result<usize, Stop>> {
+    unsafe fn send_to_nobody(
+        &self,
+        flags: u32,
+        from: *const u8,
+        length: usize,
+    ) -> Option<Result<usize, Stop>> {
+        // SAFETY: the caller's promise.
+        if unsafe { user::probe(from, length) }.is_err() {
+            return Some(Err(Stop::Error(libc::EFAULT)));
+        }
         if flags & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE) {
             if !is_shut(flags) {
                 return None;
@@ -239,6 +277,8 @@ impl Lane {
                 return Some(Err(Stop::Error(libc::EPIPE)));
             }
         }
+        let noted = &self.socket.entry.transmit.noted;
+        noted.store(length as u64, Ordering::Relaxed);
         self.socket.mark(status::WRITE_MET_CLOSED);
         if self.socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0 {
             self.rouse();

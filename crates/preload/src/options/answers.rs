@@ -4,13 +4,13 @@ use core::sync::atomic::Ordering;
 
 use libc::{c_int, c_void, socklen_t};
 use netchannel_abi::address::INET6;
-use netchannel_abi::link::side_flags;
+use netchannel_abi::link::{Role, side_flags};
 
 use super::{flag, get_raw, with_scratch};
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
 use crate::table::Kind;
-use crate::{names, sys, user};
+use crate::{names, real, sys, user};
 
 /// `getsockopt` of a fresh or virtual socket.
 ///
@@ -28,9 +28,18 @@ pub unsafe fn get(
     length: *mut socklen_t,
 ) -> Result<(), c_int> {
     let mut buffer = [0u8; 512];
+    let as_kernel = || {
+        with_scratch(socket, |scratch| {
+            // SAFETY: the caller's pointers.
+            let got = unsafe { real::getsockopt(scratch, level, name, value, length) };
+            if got < 0 { Err(real::errno()) } else { Ok(()) }
+        })
+    };
     // SAFETY: the caller's pointer.
-    let room = unsafe { user::read(length)? };
-    let asked = usize::try_from(room.cast_signed()).map_err(|_| libc::EINVAL)?;
+    let Ok(asked) = (unsafe { names::room(length) }) else {
+        // Which of several things is told the kernel knows.
+        return as_kernel()?;
+    };
     let room = asked.min(buffer.len());
     let known = match flag(socket, level, name) {
         None if socket.has(status::HANDED) => answer_handed(fd, level, name),
@@ -46,7 +55,11 @@ pub unsafe fn get(
         8
     } else if let Some(number) = known {
         buffer[..4].copy_from_slice(&number.to_ne_bytes());
-        4.min(room)
+        match room {
+            // In less than a word the kernel tells small numbers of this level as one byte.
+            1..4 if level == libc::IPPROTO_IP && (0..256).contains(&number) => 1,
+            room => room.min(4),
+        }
     } else if level == libc::SOL_SOCKET && name == libc::SO_PEERNAME && is_connected(socket) {
         let (name, size) = names::as_name(&socket.entry.peer.load());
         if asked > size {
@@ -67,7 +80,11 @@ pub unsafe fn get(
     }
     // SAFETY: the caller's buffer has room for `size` bytes.
     unsafe {
-        user::put(value.cast(), buffer.as_ptr(), size)?;
+        if user::put(value.cast(), buffer.as_ptr(), size).is_err() {
+            // Whether the length is written then differs between options.
+            as_kernel()?.ok();
+            return Err(libc::EFAULT);
+        }
         user::write(length, socklen_t::try_from(size).unwrap_or(0))
     }
 }
@@ -126,14 +143,40 @@ pub(super) fn state(socket: &Socket, fd: c_int) -> u8 {
 fn answer_handed(fd: c_int, level: c_int, name: c_int) -> Option<i32> {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => sys::option(fd, level, name).ok(),
+        (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => sys::option(fd, level, name).ok(),
         (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => Some(sys::processor()),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
         _ => None,
     }
 }
 
+/// The limit that packets have which say nothing else.
+const HOP_LIMIT: i32 = 64;
+/// The number of the loopback interface.
+const LOOPBACK: i32 = 1;
+
 fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Option<i32> {
+    let six = socket.entry.local.load().family == INET6;
+    let accepted = socket.link().is_some_and(|link| link.role == Role::Server);
     match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => {
+            Some(socket.entry.peek_offset.load(Ordering::Relaxed))
+        }
+        (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => window_clamp(socket),
+        // An accepted socket has these from the packet that opened it.
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)
+            if accepted && socket.entry.peer.load().unmapped().family != INET6 =>
+        {
+            Some(HOP_LIMIT)
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) if accepted && six => Some(HOP_LIMIT),
+        (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF) if accepted && six => Some(LOOPBACK),
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if six && !accepted => {
+            // The socket that was bound knows.
+            let bound = socket.local.reserve.load(Ordering::Relaxed).checked_sub(1);
+            let bound = bound.filter(|bound| *bound >= 0)?;
+            sys::option(bound, level, name).ok()
+        }
         (libc::SOL_SOCKET, libc::SO_ERROR) => Some(take_error(socket, fd)),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
         // What comes is brought by whoever asks for it.
@@ -151,8 +194,18 @@ fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Opti
     }
 }
 
+/// What the window is bounded to: what was set, else half of the receive buffer, as the kernel begins.
+fn window_clamp(socket: &Socket) -> Option<i32> {
+    let ask = |scratch| {
+        let clamp = sys::option(scratch, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)?;
+        let buffer = sys::option(scratch, libc::SOL_SOCKET, libc::SO_RCVBUF)?;
+        Ok::<_, c_int>(if clamp == 0 { buffer / 2 } else { clamp })
+    };
+    with_scratch(socket, ask).ok()?.ok()
+}
+
 /// `SO_ERROR`: the pending error, once.
-fn take_error(socket: &Socket, fd: c_int) -> i32 {
+pub fn take_error(socket: &Socket, fd: c_int) -> i32 {
     let lane = Lane::of(*socket, fd);
     if let Some(lane) = &lane {
         // Notes how far a connect has come.

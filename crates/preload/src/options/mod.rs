@@ -10,12 +10,12 @@ use netchannel_abi::address::INET6;
 use netchannel_abi::link::side_flags;
 
 use crate::lane::Lane;
-use crate::socket::Socket;
+use crate::socket::{Socket, status};
 use crate::table::Kind;
 use crate::{beside, class, limits, real, sys, user};
 
-pub use answers::get;
 use answers::{ESTABLISHED, state};
+pub use answers::{get, take_error};
 
 /// One option as the program set it.
 #[derive(Clone, Copy)]
@@ -27,8 +27,11 @@ pub struct Record {
     /// Bytes of the value.
     pub length: u32,
     /// The value.
-    pub value: [u8; 16],
+    pub value: [u8; MOST_BYTES],
 }
+
+/// The longest value that is recorded.
+const MOST_BYTES: usize = 16;
 
 /// Sets the recorded options on a kernel socket.
 pub fn replay(socket: &Socket, fd: c_int) {
@@ -137,6 +140,11 @@ pub fn inherit(listener: &Socket, socket: &Socket) {
         .store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
     to.low_water
         .store(from.low_water.load(Ordering::Relaxed), Ordering::Relaxed);
+    if listener.has(status::PEEK_OFFSET) {
+        let offset = from.peek_offset.load(Ordering::Relaxed);
+        to.peek_offset.store(offset, Ordering::Relaxed);
+        socket.mark(status::PEEK_OFFSET);
+    }
     if listener.has_options() {
         let records = listener
             .with_options(|records| records.clone())
@@ -182,26 +190,45 @@ pub unsafe fn set(
     length: socklen_t,
 ) -> Result<(), c_int> {
     let size = usize::try_from(length.cast_signed()).map_err(|_| libc::EINVAL)?;
+    // Whether the kernel takes it; and whether its value has no more bytes than are recorded, whatever `length` says.
+    let as_kernel = || {
+        with_scratch(socket, |scratch| {
+            // SAFETY: the caller's promise.
+            if unsafe { real::setsockopt(scratch, level, name, value, length) } < 0 {
+                return Err(real::errno());
+            }
+            let got = get_raw(scratch, level, name, &mut [0; 2 * MOST_BYTES]);
+            Ok(got.is_ok_and(|bytes| bytes <= MOST_BYTES))
+        })
+    };
     let opens_fast = level == libc::IPPROTO_TCP && name == libc::TCP_FASTOPEN_CONNECT;
-    let connected = socket.word.kind() == Kind::Virtual;
-    if needs_kernel(level, name) && !(connected && opens_fast) || size > 16 {
-        if socket.word.kind() == Kind::Fresh {
+    let fresh = socket.word.kind() == Kind::Fresh;
+    let by_kernel = needs_kernel(level, name) && (fresh || !opens_fast);
+    let mut length = length;
+    if by_kernel || size > MOST_BYTES {
+        let is_short = (!by_kernel || !fresh) && as_kernel()??;
+        if fresh && !is_short {
             let reason = netchannel_abi::reason::Reason::Option;
             crate::connection::materialise(fd, socket, reason)?;
             // SAFETY: the caller's promise.
             let done = unsafe { real::setsockopt(fd, level, name, value, length) };
             return if done < 0 { Err(real::errno()) } else { Ok(()) };
         }
-        // A connected virtual socket can not change its nature; TCP checks, nothing happens.
-        let asked = with_scratch(socket, |scratch| {
+        length = length.min(16);
+        if by_kernel && is_short {
+            // A connected socket can not change its nature: it is answered, and nothing happens.
             // SAFETY: the caller's promise.
-            let done = unsafe { real::setsockopt(scratch, level, name, value, length) };
-            if done < 0 { Err(real::errno()) } else { Ok(()) }
-        })?;
-        return asked;
+            remember(socket, unsafe { read(level, name, value, length)? });
+        }
+        if by_kernel || !is_short {
+            return Ok(());
+        }
     }
     // SAFETY: the caller's promise.
-    let record = unsafe { read(level, name, value, length)? };
+    let Ok(record) = (unsafe { read(level, name, value, length) }) else {
+        // Which of several things is told the kernel knows.
+        return as_kernel()?.map(drop);
+    };
     if size >= 4
         && let Some(bit) = flag_bit(level, name)
     {
@@ -277,6 +304,17 @@ fn set_connected(socket: &Socket, fd: c_int, record: &Record) -> Option<Result<(
     let over = Lane::of(*socket, fd).is_none_or(|lane| lane.is_over());
     match (record.level, record.name) {
         (libc::IPPROTO_TCP, libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT) if !over => {
+            Some(Err(libc::EINVAL))
+        }
+        (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)
+            if !over && record.length >= 4 && as_int(record) == 0 =>
+        {
+            Some(Err(libc::EINVAL))
+        }
+        // It has an address already.
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
+            if !over && socket.entry.local.load().family == INET6 =>
+        {
             Some(Err(libc::EINVAL))
         }
         (libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM)
@@ -405,6 +443,10 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
         libc::SO_RCVLOWAT => {
             let bytes = u32::try_from(as_int(record)).unwrap_or(1).max(1);
             entry.low_water.store(bytes, Ordering::Relaxed);
+        }
+        libc::SO_PEEK_OFF => {
+            entry.peek_offset.store(as_int(record), Ordering::Relaxed);
+            socket.mark(status::PEEK_OFFSET);
         }
         libc::SO_SNDTIMEO => entry.send_timeout.store(microseconds(), Ordering::Relaxed),
         libc::SO_SNDBUF => {

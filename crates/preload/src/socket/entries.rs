@@ -39,6 +39,7 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     }
     entry.hints.store(class::initial(), Ordering::Relaxed);
     entry.error.store(0, Ordering::Relaxed);
+    entry.peek_offset.store(-1, Ordering::Relaxed);
     entry.link.store(0, Ordering::Relaxed);
     entry.receive_timeout.store(0, Ordering::Relaxed);
     entry.send_timeout.store(0, Ordering::Relaxed);
@@ -66,7 +67,7 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
 pub(super) fn clear(direction: &Direction) {
     direction.sleepers.store(0, Ordering::Relaxed);
     direction.own.store(0, Ordering::Relaxed);
-    direction.peer.store(0, Ordering::Relaxed);
+    direction.noted.store(0, Ordering::Relaxed);
     direction.geometry.store(0, Ordering::Relaxed);
     direction.former_geometry.store(0, Ordering::Relaxed);
     direction.switch_sequence.store(0, Ordering::Relaxed);

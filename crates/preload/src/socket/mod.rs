@@ -58,6 +58,8 @@ pub mod status {
     /// It was virtual before the process became another user's: the kernel's socket behind it is a local one, whose other end a process
     /// of the former user serves. Names and options are answered as before.
     pub const HANDED: u32 = 1 << 17;
+    /// `SO_PEEK_OFF` is or was set.
+    pub const PEEK_OFFSET: u32 = 1 << 18;
 }
 
 /// What this process alone keeps of a socket. All zero is a valid empty one.
@@ -299,7 +301,11 @@ impl Socket {
 
     /// The socket is as it was before it was connected, but for its options.
     pub fn renew(&self) {
-        let kept = status::NONBLOCKING | status::BOUND | status::SHARED | status::ASYNC;
+        let kept = status::NONBLOCKING
+            | status::BOUND
+            | status::SHARED
+            | status::ASYNC
+            | status::PEEK_OFFSET;
         self.entry.status.fetch_and(kept, Ordering::AcqRel);
         for direction in [&self.entry.transmit, &self.entry.receive] {
             let limit = direction.limit.load(Ordering::Relaxed);

@@ -19,6 +19,7 @@ cases! {
         corner_12_dissolve_of_a_listener,
         corner_12_dissolve_of_what_is_not_connected,
         corner_12_dissolve_many_times,
+        corner_12_dissolve_leaves_an_error,
     ];
 }
 
@@ -210,4 +211,29 @@ fn corner_12_dissolve_many_times(family: Family) {
         let _ = socket_error(client);
         sys::close(server).unwrap();
     }
+}
+
+fn corner_12_dissolve_leaves_an_error(family: Family) {
+    let (client, server) = pair(family);
+    assert_eq!(nowhere(client), Ok(()));
+    let error = ALL | libc::POLLHUP | libc::POLLERR;
+    assert_eq!(
+        poll_one(client, ALL, 0),
+        error & !(libc::POLLIN | libc::POLLRDHUP)
+    );
+    assert_eq!(socket_error(client), RESET);
+    assert_eq!(socket_error(client), Errno(0));
+    await_events(server, libc::POLLERR);
+    // Where there is no connection any more, nothing is left.
+    assert_eq!(nowhere(server), Ok(()));
+    assert_eq!(socket_error(server), RESET);
+    assert_eq!(nowhere(server), Ok(()));
+    assert_eq!(socket_error(server), Errno(0));
+    let (client, _server) = pair(family);
+    set_blocking(client);
+    assert_eq!(nowhere(client), Ok(()));
+    let received = |flags| sys::recv(client, &mut [0_u8; 8], flags);
+    assert_eq!(received(0), Err(RESET));
+    assert_eq!(received(0), Err(NOT));
+    again(family, client);
 }

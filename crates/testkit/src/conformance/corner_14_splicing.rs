@@ -18,6 +18,11 @@ cases! {
         corner_14_splicing_the_wrong_way,
         corner_14_splicing_waits_for_the_socket,
         corner_14_splicing_leaves_what_can_not_go,
+        corner_14_splicing_all_that_is_there,
+        corner_14_splicing_looks_at_the_pipe_first,
+        corner_14_splicing_to_what_only_appends,
+        corner_14_splicing_to_a_listener,
+        corner_14_splicing_sendfile_to_a_pipe,
     ];
 }
 
@@ -194,4 +199,78 @@ fn corner_14_splicing_leaves_what_can_not_go(family: Family) {
     sys::close(reader).unwrap();
     assert_eq!(sys::splice(client, writer, 4, 0), Err(broken));
     expect_bytes(client, b"sent");
+}
+
+fn corner_14_splicing_all_that_is_there(family: Family) {
+    let (client, server) = pair(family);
+    for socket in [client, server] {
+        set_nonblocking(socket);
+    }
+    let [reader, writer] = sys::pipe(0).unwrap();
+    let bytes = pattern(0, 40_000);
+    assert_eq!(sys::write(writer, &bytes), Ok(40_000));
+    assert_eq!(sys::splice(reader, client, 40_000, 0), Ok(40_000));
+    eventually("all is there", || {
+        sys::ioctl_int(server, libc::FIONREAD, 0) == Ok(40_000)
+    });
+    assert_eq!(sys::splice(server, writer, 40_000, 0), Ok(40_000));
+    let mut moved = vec![0_u8; 40_000];
+    assert_eq!(sys::read(reader, &mut moved), Ok(40_000));
+    assert!(moved == bytes);
+    assert_eq!(
+        sys::sendfile(client, file_of(&bytes), None, 50_000),
+        Ok(40_000)
+    );
+    set_blocking(server);
+    expect_pattern(server, 0, 40_000);
+}
+
+fn corner_14_splicing_looks_at_the_pipe_first(family: Family) {
+    let (client, _server) = pair(family);
+    sys::ignore_signal(libc::SIGPIPE).unwrap();
+    set_nonblocking(client);
+    let [reader, writer] = sys::pipe(0).unwrap();
+    assert_eq!(sys::splice(client, writer, 4, 0), Err(LATER));
+    sys::close(reader).unwrap();
+    let broken = Errno(libc::EPIPE);
+    assert_eq!(sys::splice(client, writer, 4, 0), Err(broken));
+}
+
+fn corner_14_splicing_to_what_only_appends(family: Family) {
+    let (client, server) = pair(family);
+    let [reader, writer] = sys::pipe(0).unwrap();
+    sys::write(writer, b"piped").unwrap();
+    sys::fcntl(client, libc::F_SETFL, libc::O_APPEND).unwrap();
+    assert_eq!(sys::splice(reader, client, 5, 0), Err(INVALID));
+    let file = file_of(b"file");
+    assert_eq!(sys::sendfile(client, file, None, 4), Err(INVALID));
+    sys::fcntl(client, libc::F_SETFL, 0).unwrap();
+    assert_eq!(sys::splice(reader, client, 5, 0), Ok(5));
+    assert_eq!(sys::sendfile(client, file, None, 4), Ok(4));
+    expect_bytes(server, b"pipedfile");
+}
+
+fn corner_14_splicing_to_a_listener(family: Family) {
+    let (listening, _) = listener(family);
+    sys::ignore_signal(libc::SIGPIPE).unwrap();
+    let [reader, writer] = sys::pipe(0).unwrap();
+    sys::write(writer, b"piped").unwrap();
+    let broken = Err(Errno(libc::EPIPE));
+    assert_eq!(sys::splice(reader, listening, 5, 0), broken);
+    assert_eq!(sys::sendfile(listening, file_of(b"file"), None, 4), broken);
+}
+
+fn corner_14_splicing_sendfile_to_a_pipe(family: Family) {
+    let (client, server) = pair(family);
+    let [reader, writer] = sys::pipe(0).unwrap();
+    send_and_wait(server, client, b"sent");
+    let mut offset = 0;
+    let sent = sys::sendfile(writer, client, Some(&mut offset), 4);
+    assert_eq!(sent, Err(SEEK));
+    assert_eq!(sys::sendfile(reader, client, None, 4), Err(BAD));
+    assert_eq!(sys::sendfile(writer, client, None, 9), Ok(4));
+    let mut bytes = [0_u8; 4];
+    assert_eq!(sys::read(reader, &mut bytes), Ok(4));
+    assert_eq!(&bytes, b"sent");
+    expect_alive(client, server);
 }

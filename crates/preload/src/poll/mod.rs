@@ -3,8 +3,8 @@
 //! Virtual ones are looked at in shared memory; to sleep, their anchors (and for listeners the
 //! descriptors on which virtual connections announce themselves) take part in one kernel `poll`.
 
-use core::mem::MaybeUninit;
-use core::ops::{Deref, DerefMut};
+mod entries;
+
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{POLLIN, pollfd};
@@ -16,6 +16,9 @@ use crate::lane::Lane;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
 use crate::{bell, cancel, clock, epoll, listener, sys, wait};
+
+use entries::UNUSED;
+pub use entries::{ASKED, COUNTS, Counting, Entries, MANY};
 
 /// Whether the descriptor is virtual, a listener, or a set.
 pub fn concerns(fd: i32) -> bool {
@@ -75,66 +78,9 @@ fn user_events(watch: &Watch, wanted: i16) -> i16 {
     }
 }
 
-/// Descriptors beyond which the lists of a call come from the heap.
+/// So many descriptors take little room on the stack.
 const FEW: usize = 4;
 const MORE: usize = FEW + 1;
-pub const MANY: usize = 64;
-
-/// A private copy of the entries of a call: the program's memory may be bad, or for reading only.
-pub struct Entries {
-    /// The first `count` are there, unless there are `many`.
-    few: [MaybeUninit<pollfd>; MANY],
-    many: Vec<pollfd>,
-    count: usize,
-}
-
-impl Entries {
-    /// None. It is filled where it stays: moved, it would be copied.
-    #[inline]
-    pub const fn new() -> Self {
-        Self {
-            few: [const { MaybeUninit::uninit() }; MANY],
-            many: Vec::new(),
-            count: 0,
-        }
-    }
-
-    /// Makes it `count` entries that the kernel would pass over.
-    #[inline]
-    pub fn make(&mut self, count: usize) -> &mut [pollfd] {
-        self.count = count;
-        match self.few.get_mut(..count) {
-            Some(few) => few.fill(MaybeUninit::new(UNUSED)),
-            None => self.many = vec![UNUSED; count],
-        }
-        self
-    }
-}
-
-impl Deref for Entries {
-    type Target = [pollfd];
-    #[inline]
-    fn deref(&self) -> &[pollfd] {
-        match self.few.get(..self.count) {
-            // SAFETY: they were written when the list was made.
-            Some(few) => unsafe { core::slice::from_raw_parts(few.as_ptr().cast(), few.len()) },
-            None => &self.many,
-        }
-    }
-}
-
-impl DerefMut for Entries {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [pollfd] {
-        match self.few.get_mut(..self.count) {
-            // SAFETY: they were written when the list was made.
-            Some(few) => unsafe {
-                core::slice::from_raw_parts_mut(few.as_mut_ptr().cast(), few.len())
-            },
-            None => &mut self.many,
-        }
-    }
-}
 
 /// The lists of a call with many descriptors.
 struct Lists {
@@ -153,9 +99,13 @@ pub fn poll(
     mask: *const libc::sigset_t,
 ) -> Result<usize, i32> {
     cancel::point();
+    let manner = Manner {
+        loops: true,
+        counting: entries.counting,
+    };
     match entries.count {
-        0..=FEW => poll_few::<FEW>(entries, timeout, mask, true),
-        MORE..=MANY => poll_few::<MANY>(entries, timeout, mask, true),
+        0..=FEW => poll_few::<FEW>(entries, timeout, mask, manner),
+        MORE..=MANY => poll_few::<MANY>(entries, timeout, mask, manner),
         length => {
             let lists = Box::into_raw(Box::new(Lists {
                 set: core::mem::take(&mut entries.many),
@@ -174,7 +124,7 @@ pub fn poll(
                 watches,
                 kernel,
                 lists,
-                loops: true,
+                manner,
             };
             let polled = call.run(timeout, mask);
             // SAFETY: made above, and nobody uses it any more.
@@ -194,8 +144,23 @@ pub fn wait_for_connection(
     timeout: i64,
     mask: *const libc::sigset_t,
 ) -> Result<usize, i32> {
-    poll_few::<FEW>(set, timeout, mask, false)
+    let manner = Manner {
+        loops: false,
+        counting: Counting::Poll,
+    };
+    poll_few::<FEW>(set, timeout, mask, manner)
 }
+
+/// What a call is.
+#[derive(Clone, Copy)]
+struct Manner {
+    /// The program's own poll, which it calls again soon; not an accept that waits.
+    loops: bool,
+    counting: Counting,
+}
+
+/// How long to sleep before another look at what the kernel can not be asked about, in nanoseconds.
+const IDLE: i64 = 10_000_000;
 
 /// One call and what it works on.
 struct Call<'a> {
@@ -204,22 +169,14 @@ struct Call<'a> {
     kernel: &'a mut [pollfd],
     /// Freed when the thread is cancelled; null where nothing is to be freed.
     lists: *mut Lists,
-    /// The program's own poll, which it calls again soon; not an accept that waits.
-    loops: bool,
+    manner: Manner,
 }
-
-/// An entry the kernel passes over.
-const UNUSED: pollfd = pollfd {
-    fd: -1,
-    events: 0,
-    revents: 0,
-};
 
 fn poll_few<const MOST: usize>(
     set: &mut [pollfd],
     timeout: i64,
     mask: *const libc::sigset_t,
-    loops: bool,
+    manner: Manner,
 ) -> Result<usize, i32> {
     let mut watches = [Watch::Kernel; MOST];
     let mut kernel = [UNUSED; MOST];
@@ -229,7 +186,7 @@ fn poll_few<const MOST: usize>(
         watches: &mut watches[..length],
         kernel: &mut kernel[..length],
         lists: core::ptr::null_mut(),
-        loops,
+        manner,
     };
     call.run(timeout, mask)
 }
@@ -240,7 +197,7 @@ impl Call<'_> {
         let mut start = 0;
         loop {
             let mut count = self.look()?;
-            if carried::carry() && self.loops {
+            if carried::carry() && self.manner.loops {
                 self.watch_all();
                 count = self.look()?;
             }
@@ -257,7 +214,7 @@ impl Call<'_> {
             if start == 0 && timeout > 0 {
                 start = clock::nanoseconds();
             }
-            if wait::spin(|| any(self.set, self.watches)) {
+            if wait::spin(|| self.any()) {
                 continue;
             }
             let left = epoll::remaining(timeout, start);
@@ -270,10 +227,20 @@ impl Call<'_> {
             }
             // Another thread may have put other files under the numbers meanwhile; an accept goes on
             // with the listener it began with.
-            if self.loops {
+            if self.manner.loops {
                 self.watch_all();
             }
         }
+    }
+
+    /// Whether the library has something to tell.
+    fn any(&self) -> bool {
+        let mut all = self.set.iter().zip(self.watches.iter());
+        all.any(|(entry, watch)| self.told(watch, entry.events) != 0)
+    }
+
+    fn told(&self, watch: &Watch, asked: i16) -> i16 {
+        self.manner.counting.of(user_events(watch, asked), asked)
     }
 
     /// Who does not sleep hears here of the first connection of another program. Whether any came.
@@ -298,6 +265,7 @@ impl Call<'_> {
 
     /// What is ready now.
     fn look(&mut self) -> Result<usize, i32> {
+        let counting = self.manner.counting;
         let mut ask = false;
         // A program that never sleeps must learn of peers that were killed too.
         let stale = peers_are_stale();
@@ -311,7 +279,7 @@ impl Call<'_> {
                 // What the kernel then says of it is about its own members.
                 set.drain();
             }
-            entry.revents = user_events(watch, entry.events);
+            entry.revents = counting.of(user_events(watch, entry.events), entry.events);
             *copy = UNUSED;
             let lane = matches!(watch, Watch::Lane(_));
             if entry.fd >= 0 && (!lane || stale && entry.revents == 0) {
@@ -333,16 +301,17 @@ impl Call<'_> {
             match watch {
                 Watch::Lane(lane) if seen.revents != 0 => {
                     lane.peer_ended();
-                    entry.revents = user_events(watch, entry.events);
+                    let shown = user_events(watch, entry.events);
+                    entry.revents = counting.of(shown, entry.events);
                 }
                 Watch::Lane(_) => {}
                 Watch::Listener(socket) if seen.revents != 0 => {
                     if let Some(listener) = socket.listener() {
                         listener.kernel_tells();
                     }
-                    entry.revents |= seen.revents;
+                    entry.revents |= counting.of(seen.revents, entry.events);
                 }
-                _ => entry.revents |= seen.revents,
+                _ => entry.revents |= counting.of(seen.revents, entry.events),
             }
             count += usize::from(entry.revents != 0);
         }
@@ -352,14 +321,20 @@ impl Call<'_> {
     /// Sleeps once in the kernel, on everything that may bring news.
     fn sleep(&mut self, mut left: i64, mask: *const libc::sigset_t) -> Result<(), i32> {
         let mut asleep = arm(self.set, self.watches);
-        if any(self.set, self.watches) || noted::are_due() {
-            disarm(self.watches, &mut asleep, self.loops);
+        if self.any() || noted::are_due() {
+            disarm(self.watches, &mut asleep, self.manner.loops);
             return Ok(());
         }
         let (set, watches, lists) = (&*self.set, &*self.watches, self.lists);
-        let loops = self.loops;
+        let Manner { loops, counting } = self.manner;
         for ((copy, entry), watch) in self.kernel.iter_mut().zip(set).zip(watches) {
+            // What shows and does not count the kernel would tell again and again.
+            let idle = copy.revents & !counting.of(copy.revents, entry.events) != 0;
             *copy = *entry;
+            if idle {
+                copy.fd = -1;
+                left = if left < 0 { IDLE } else { left.min(IDLE) };
+            }
             if let Watch::Lane(lane) = watch {
                 copy.events = POLLIN;
                 if let Some(pause) = lane.pause() {
@@ -409,21 +384,15 @@ impl Call<'_> {
 /// Whether the calling thread has not asked the kernel for the ends of its peers for a while.
 fn peers_are_stale() -> bool {
     let now = clock::now();
-    let stale = now.wrapping_sub(ASKED.get()) > 500 * clock::MICROSECOND;
+    let stale = now.wrapping_sub(LAST_ASKED.get()) > 500 * clock::MICROSECOND;
     if stale {
-        ASKED.set(now);
+        LAST_ASKED.set(now);
     }
     stale
 }
 
 thread_local! {
-    static ASKED: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
-}
-
-fn any(set: &[pollfd], watches: &[Watch]) -> bool {
-    set.iter()
-        .zip(watches)
-        .any(|(entry, watch)| user_events(watch, entry.events) != 0)
+    static LAST_ASKED: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
 }
 
 /// Where virtual connections announce themselves.

@@ -1,0 +1,59 @@
+//! `bind` of a connected socket, which has an address already: what is wrong with the new one counts for more than that.
+
+use core::sync::atomic::Ordering;
+
+use libc::{c_int, sockaddr, socklen_t};
+use netchannel_abi::address::{Address, INET6};
+use netchannel_abi::link::Role;
+
+use crate::lane::Lane;
+use crate::{attach, limits, names, ports, sys};
+
+/// Asks the kernel, of a socket that is bound too. One that is over and had its port from the kernel has given that back, and can be
+/// bound anew; it can not be used for anything else.
+///
+/// # Errors
+/// As `bind`.
+///
+/// # Safety
+/// The program gave `address` to be read, with `length` bytes.
+pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> Result<(), c_int> {
+    let (entry, local) = (lane.socket.entry, lane.socket.local);
+    let own = entry.local.load();
+    let (family, anywhere) = if own.family == INET6 {
+        (libc::AF_INET6, Address::v6([0; 16], 0, 0))
+    } else {
+        (libc::AF_INET, Address::v4([0; 4], 0))
+    };
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    let made = limits::make(|| sys::socket(family, kind, 0))?;
+    let is_free = lane.is_over() && local.reserve.load(Ordering::Relaxed) == 0;
+    let (name, size) = names::as_name(&anywhere);
+    // SAFETY: the kernel reads the caller's address, and one of ours.
+    let bound = unsafe {
+        if !is_free {
+            let size = socklen_t::try_from(size).unwrap_or(0);
+            let _ = bind_raw(made, (&raw const name).cast(), size);
+        }
+        bind_raw(made, address, length)
+    };
+    if let (Ok(()), true, Some(name)) = (bound, is_free, names::of_kernel(made, false)) {
+        let kept = attach::keep(made);
+        if lane.link.role == Role::Client && !lane.socket.is_foreign() {
+            ports::give(own.port, entry.process.load(Ordering::Relaxed));
+        }
+        entry.local.store(&name);
+        local.reserve.store(kept + 1, Ordering::Relaxed);
+        return Ok(());
+    }
+    sys::close(made);
+    bound
+}
+
+/// # Safety
+/// The kernel reads `address`.
+unsafe fn bind_raw(fd: c_int, address: *const sockaddr, length: socklen_t) -> Result<(), c_int> {
+    let words = [sys::int(fd), address.addr(), length as usize, 0, 0, 0];
+    // SAFETY: the caller's promise.
+    unsafe { sys::raw(libc::SYS_bind, words).map(drop) }
+}

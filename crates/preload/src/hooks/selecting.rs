@@ -1,0 +1,194 @@
+//! `select` as a poll: three sets of bits become entries, and what counts of the answers bits again.
+
+use libc::{c_int, fd_set, pollfd, sigset_t, timespec, timeval};
+
+use super::readiness::{Timeout, count};
+use crate::poll::{self as polling, ASKED, COUNTS, Counting, Entries};
+use crate::{limits, real, user};
+
+const SET_BITS: usize = 64;
+
+/// The word of a set of descriptors, which may be longer than `fd_set`; nothing of an absent set.
+unsafe fn word(set: *const fd_set, index: usize) -> Result<u64, i32> {
+    if set.is_null() {
+        return Ok(0);
+    }
+    // SAFETY: the program's set.
+    unsafe { user::read(set.cast::<u64>().wrapping_add(index)) }
+}
+
+/// The poll set that stands for three select sets. `None` where none of it concerns us, unless it is wanted all the same, or where the
+/// kernel shall say what is wrong.
+unsafe fn gather(
+    entries: &mut Entries,
+    most: c_int,
+    sets: [*mut fd_set; 3],
+    wanted: bool,
+) -> Option<()> {
+    let most = usize::try_from(most).ok()?;
+    let mut concerned = wanted;
+    let mut found = Vec::new();
+    for index in 0..most.div_ceil(SET_BITS) {
+        let mut words = [0; 3];
+        for (word_of, set) in words.iter_mut().zip(sets) {
+            // SAFETY: the program's sets.
+            *word_of = unsafe { word(set, index).ok()? };
+        }
+        let mut any = words[0] | words[1] | words[2];
+        while any != 0 {
+            let bit = any.trailing_zeros() as usize;
+            any &= any - 1;
+            let number = index * SET_BITS + bit;
+            if number >= most {
+                break;
+            }
+            let fd = c_int::try_from(number).ok()?;
+            concerned |= polling::concerns(fd);
+            let asked = words.iter().zip(ASKED);
+            let events = asked.map(|(word, asked)| if word >> bit & 1 == 1 { asked } else { 0 });
+            found.push(pollfd {
+                fd,
+                events: events.fold(0, |all, one| all | one),
+                revents: 0,
+            });
+        }
+    }
+    if !concerned {
+        return None;
+    }
+    entries.make(found.len()).copy_from_slice(&found);
+    Some(())
+}
+
+/// Writes the outcome back into the three sets and counts as select does.
+unsafe fn scatter(entries: &[pollfd], sets: [*mut fd_set; 3]) -> Result<usize, i32> {
+    if entries
+        .iter()
+        .any(|entry| entry.revents & libc::POLLNVAL != 0)
+    {
+        return Err(libc::EBADF);
+    }
+    let mut total = 0;
+    for ((set, asked), counts) in sets.into_iter().zip(ASKED).zip(COUNTS) {
+        if set.is_null() {
+            continue;
+        }
+        let words = set.cast::<u64>();
+        // The first word is written in any case, and of the others those that had a bit.
+        let (mut at, mut word) = (0, 0);
+        for entry in entries.iter().filter(|entry| entry.events & asked != 0) {
+            let number = usize::try_from(entry.fd).unwrap_or(0);
+            if number / SET_BITS != at {
+                // SAFETY: the program's set.
+                unsafe { user::write(words.wrapping_add(at), word)? };
+                (at, word) = (number / SET_BITS, 0);
+            }
+            if entry.revents & counts != 0 {
+                word |= 1u64 << (number % SET_BITS);
+                total += 1;
+            }
+        }
+        // SAFETY: the program's set.
+        unsafe { user::write(words.wrapping_add(at), word)? };
+    }
+    Ok(total)
+}
+
+/// What the kernel says of a `select` that does not concern the library. It knows the library's own numbers, too, so its table of
+/// descriptors is longer than the program's would be.
+unsafe fn by_kernel(
+    told: c_int,
+    most: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: Timeout,
+    mask: *const sigset_t,
+) -> c_int {
+    if told >= 0 || real::errno() != libc::EBADF {
+        return told;
+    }
+    // SAFETY: the program's arguments.
+    unsafe {
+        let mut entries = Entries::new(Counting::Select);
+        if gather(&mut entries, most, sets, true).is_some()
+            && polling::poll(&mut entries, 0, core::ptr::null()).is_ok()
+            && pass_over_beyond(&mut entries)
+        {
+            let polled = timeout.poll(&mut entries, mask);
+            return count(polled.and_then(|_| scatter(&entries, sets)));
+        }
+    }
+    real::fail(libc::EBADF)
+}
+
+/// Takes numbers out that lie beyond the process' table of descriptors: the kernel does not look at them. Whether there were any.
+fn pass_over_beyond(entries: &mut [pollfd]) -> bool {
+    let is_bad = |entry: &&mut pollfd| entry.revents & libc::POLLNVAL != 0;
+    let bad = entries.iter_mut().filter(is_bad);
+    let mut beyond = false;
+    for entry in bad.filter(|entry| limits::is_beyond_table(entry.fd)) {
+        *entry = pollfd {
+            fd: -1,
+            events: 0,
+            revents: 0,
+        };
+        beyond = true;
+    }
+    beyond
+}
+
+/// `select`. `None` where none of it concerns the library: then the kernel does it, and says what is
+/// wrong with it.
+pub(super) unsafe fn selected(
+    most: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: Timeout,
+    mask: *const sigset_t,
+) -> Option<Result<usize, i32>> {
+    // SAFETY: the program's arguments.
+    unsafe {
+        let mut entries = Entries::new(Counting::Select);
+        gather(&mut entries, most, sets, false)?;
+        let mut polled = timeout.poll(&mut entries, mask);
+        if polled.is_ok() && pass_over_beyond(&mut entries) {
+            polled = timeout.poll(&mut entries, mask);
+        }
+        Some(polled.and_then(|_| scatter(&entries, sets)))
+    }
+}
+
+hook! {
+    fn select(
+        most: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        timeout: *mut timeval,
+    ) -> c_int {
+        let limit = Timeout::Timeval(timeout);
+        match selected(most, [read, write, except], limit, core::ptr::null()) {
+            Some(told) => count(told),
+            None => {
+                let told = real::select(most, read, write, except, timeout);
+                by_kernel(told, most, [read, write, except], limit, core::ptr::null())
+            }
+        }
+    }
+
+    fn __select(
+        most: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        timeout: *mut timeval,
+    ) -> c_int {
+        select(most, read, write, except, timeout)
+    }
+
+    fn pselect(
+        most: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        timeout: *const timespec, mask: *const sigset_t,
+    ) -> c_int {
+        match selected(most, [read, write, except], Timeout::Constant(timeout), mask) {
+            Some(told) => count(told),
+            None => {
+                let told = real::pselect(most, read, write, except, timeout, mask);
+                let limit = Timeout::Constant(timeout);
+                by_kernel(told, most, [read, write, except], limit, mask)
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! `sendfile` and `splice`.
+
+use libc::{c_int, c_uint, off_t, size_t, ssize_t};
+
+use super::{lane, vector};
+use crate::lane::Lane;
+use crate::splicing::{self, Source};
+use crate::table::{self, Kind};
+use crate::{attach, limits, real, sys, transfer, user};
+
+/// Sends through a lane what a file or another descriptor gives, `length` bytes at most.
+unsafe fn relay(
+    lane: &mut Lane,
+    length: usize,
+    flags: c_int,
+    mut fill: impl FnMut(&mut [u8]) -> Result<usize, i32>,
+) -> Result<usize, i32> {
+    let mut buffer = vec![0u8; length.clamp(1, 65536)];
+    let mut total = 0;
+    while total < length {
+        let most = (length - total).min(buffer.len());
+        let got = match fill(&mut buffer[..most]) {
+            Ok(0) => break,
+            Ok(got) => got,
+            Err(_) if total > 0 => break,
+            Err(error) => return Err(error),
+        };
+        // SAFETY: our own buffer.
+        match unsafe { transfer::send(lane, &vector(buffer.as_ptr().cast(), got), flags) } {
+            Ok(sent) => {
+                total += sent;
+                if sent < got {
+                    break;
+                }
+            }
+            Err(_) if total > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(total)
+}
+
+/// A socket to try on what the kernel would say of a listener, whose file says something else to it than to the program.
+fn stand_in(fd: c_int) -> Option<c_int> {
+    if table::get(fd).kind() != Kind::Listener {
+        return None;
+    }
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    let made = limits::make(|| sys::socket(libc::AF_INET, kind, 0)).ok()?;
+    // Not among the numbers that the program may name.
+    Some(attach::keep(made))
+}
+
+hook! {
+    fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+        if let Some(listener) = stand_in(to) {
+            let sent = real::sendfile(listener, from, offset, count);
+            attach::drop_kept(listener);
+            return sent;
+        }
+        let Some(mut lane) = lane(to) else { return sendfile_elsewhere(to, from, offset, count) };
+        let base = if offset.is_null() {
+            // The file's own position, which the kernel would use too.
+            libc::lseek(from, 0, libc::SEEK_CUR)
+        } else {
+            match user::read(offset) {
+                Ok(base) => base,
+                Err(error) => return real::fail(error),
+            }
+        };
+        let source = match splicing::source(from, !offset.is_null()) {
+            Ok(source) => source,
+            Err(error) => return real::fail(error),
+        };
+        let count = match splicing::length(base, count) {
+            Some(count) if base >= 0 && !splicing::appends(to) => count,
+            _ => return real::fail(libc::EINVAL),
+        };
+        let mut position = base;
+        let sent = relay(&mut lane, count, 0, |buffer| {
+            let got = real::pread(from, buffer.as_mut_ptr().cast(), buffer.len(), position);
+            if got < 0 {
+                return Err(real::errno());
+            }
+            position += got as off_t;
+            Ok(got.cast_unsigned())
+        });
+        if let Ok(sent) = sent {
+            let end = match source {
+                Source::File => base + sent as off_t,
+                Source::Endless => base,
+            };
+            if offset.is_null() {
+                libc::lseek(from, end, libc::SEEK_SET);
+            } else if let Err(error) = user::write(offset, end) {
+                return real::fail(error);
+            }
+        }
+        transfer::result(sent)
+    }
+
+    fn sendfile64(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+        sendfile(to, from, offset, count)
+    }
+
+    fn splice(
+        from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t,
+        flags: c_uint,
+    ) -> ssize_t {
+        if let Some(listener) = stand_in(to) {
+            let moved = real::splice(from, from_offset, listener, to_offset, length, flags);
+            attach::drop_kept(listener);
+            return moved;
+        }
+        let (source, target) = (lane(from), lane(to));
+        if source.is_none() && target.is_none() {
+            return real::splice(from, from_offset, to, to_offset, length, flags);
+        }
+        if length == 0 {
+            return 0;
+        }
+        let reads = target.is_some();
+        let (pipe, socket) = if reads { (from, to) } else { (to, from) };
+        if table::get(pipe).kind() == Kind::Internal {
+            return real::fail(libc::EBADF);
+        }
+        let offsets = if reads { [from_offset, to_offset] } else { [to_offset, from_offset] };
+        let call = splicing::Call { pipe, reads, offsets, length, flags };
+        if let Err(error) = splicing::check(&call) {
+            return real::fail(error);
+        }
+        if reads && splicing::appends(socket) {
+            return real::fail(libc::EINVAL);
+        }
+        transfer::result(match (source, target) {
+            (_, Some(mut lane)) => splicing::to_socket(&mut lane, pipe, length, flags),
+            (Some(mut lane), None) => splicing::from_socket(&mut lane, pipe, length, flags),
+            (None, None) => Err(libc::EINVAL),
+        })
+    }
+}
+
+/// `sendfile` to what is no connection of ours. The kernel takes the bytes of a connection for a pipe.
+unsafe fn sendfile_elsewhere(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+    let is_pipe = || sys::fcntl(to, libc::F_GETPIPE_SZ, 0).is_ok();
+    // SAFETY: the program's arguments.
+    unsafe {
+        match lane(from) {
+            Some(mut lane) if offset.is_null() && is_pipe() => {
+                if splicing::access(to) == Ok(libc::O_RDONLY) {
+                    return real::fail(libc::EBADF);
+                }
+                let Some(count) = splicing::length(0, count) else {
+                    return real::fail(libc::EINVAL);
+                };
+                if count == 0 {
+                    return 0;
+                }
+                transfer::result(splicing::from_socket(&mut lane, to, count, 0))
+            }
+            _ => real::sendfile(to, from, offset, count),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Corner 14, calls on a connection that has ended, in one direction or both.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::helpers::{file_of, send_and_wait};
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_14_ended_recvmmsg,
+        corner_14_ended_recvmmsg_tells_errors_first,
+        corner_14_ended_nothing_to_send,
+        corner_14_ended_bad_buffers_to_send,
+        corner_14_ended_bind,
+        corner_14_ended_bind_before_the_end,
+        corner_14_ended_connect_again,
+        corner_14_ended_unacknowledged_bytes,
+    ];
+}
+
+const PIPE: Errno = Errno(libc::EPIPE);
+const FAULT: Errno = Errno(libc::EFAULT);
+const INVALID: Errno = Errno(libc::EINVAL);
+const RESET: Errno = Errno(libc::ECONNRESET);
+const QUIET: libc::c_int = libc::MSG_NOSIGNAL;
+
+fn three(socket: Descriptor, flags: libc::c_int) -> sys::Outcome<Vec<u32>> {
+    let (mut one, mut two, mut three) = ([0_u8; 1], [0_u8; 1], [0_u8; 1]);
+    sys::recvmmsg(socket, &mut [&mut one, &mut two, &mut three], flags)
+}
+
+fn corner_14_ended_recvmmsg(family: Family) {
+    let (client, server) = pair(family);
+    send_all(server, b"ab");
+    sys::shutdown(server, libc::SHUT_WR).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    assert_eq!(three(client, 0), Ok(vec![1, 1, 0]));
+    assert_eq!(three(client, 0), Ok(vec![0, 0, 0]));
+}
+
+fn corner_14_ended_recvmmsg_tells_errors_first(family: Family) {
+    let (client, server) = pair(family);
+    send_and_wait(server, client, b"ab");
+    close_with_reset(server);
+    await_events(client, libc::POLLERR);
+    assert_eq!(three(client, 0), Err(RESET));
+    assert_eq!(socket_error(client), Errno(0));
+    let (client, server) = pair(family);
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    send_all(client, b"late");
+    await_events(client, libc::POLLERR);
+    assert_eq!(three(client, 0), Err(PIPE));
+    assert_eq!(three(client, 0), Ok(vec![0, 0, 0]));
+}
+
+fn corner_14_ended_nothing_to_send(family: Family) {
+    let (client, _server) = pair(family);
+    sys::ignore_signal(libc::SIGPIPE).unwrap();
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    assert_eq!(sys::send(client, b"", QUIET), Err(PIPE));
+    assert_eq!(sys::write(client, b""), Err(PIPE));
+    assert_eq!(sys::send_vector(client, &[b""], QUIET), Err(PIPE));
+    // Of these the socket does not hear.
+    assert_eq!(sys::writev(client, &[b"", b""]), Ok(0));
+    assert_eq!(sys::pwritev2(client, &[b""], 0), Ok(0));
+    assert_eq!(sys::sendfile(client, file_of(b""), None, 9), Ok(0));
+}
+
+fn corner_14_ended_bad_buffers_to_send(family: Family) {
+    let (client, _server) = pair(family);
+    let _near = sys::pwritev2(client, &[b""], 0);
+    sys::ignore_signal(libc::SIGPIPE).unwrap();
+    let bad = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(8),
+        iov_len: 5,
+    };
+    let list = [bad, bad];
+    let told = |answer: isize| {
+        assert_eq!(answer, -1);
+        sys::last_errno()
+    };
+    let all = |expected| {
+        let mut message = sys::empty_message();
+        message.msg_iov = list.as_ptr().cast_mut();
+        message.msg_iovlen = 2;
+        // SAFETY: the kernel says that the buffers are bad.
+        unsafe {
+            assert_eq!(told(libc::send(client, bad.iov_base, 5, 0)), expected);
+            assert_eq!(told(libc::writev(client, list.as_ptr(), 1)), expected);
+            assert_eq!(told(libc::writev(client, list.as_ptr(), 2)), expected);
+            assert_eq!(told(libc::sendmsg(client, &raw const message, 0)), expected);
+            let list: *const libc::iovec = bad.iov_base.cast();
+            assert_eq!(told(libc::writev(client, list, 2)), FAULT);
+        }
+    };
+    all(FAULT);
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    all(PIPE);
+    let mut byte = [0_u8; 1];
+    // SAFETY: the kernel refuses the length before it looks at the buffer.
+    unsafe {
+        let place = byte.as_mut_ptr().cast();
+        assert_eq!(told(libc::read(client, place, usize::MAX)), FAULT);
+        assert_eq!(told(libc::write(client, place, usize::MAX)), FAULT);
+    }
+}
+
+fn over(family: Family) -> (Descriptor, Descriptor) {
+    let (client, server) = pair(family);
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    expect_end(server);
+    sys::shutdown(server, libc::SHUT_WR).unwrap();
+    expect_end(client);
+    for socket in [client, server] {
+        eventually("over", || sys::getpeername(socket).is_err());
+    }
+    (client, server)
+}
+
+fn corner_14_ended_bind(family: Family) {
+    let (client, server) = over(family);
+    for socket in [client, server] {
+        assert_eq!(sys::bind(socket, family.loopback(0)), Ok(()));
+        let port = sys::getsockname(socket).unwrap().port();
+        assert_ne!(port, 0);
+        assert_eq!(sys::bind(socket, family.loopback(0)), Err(INVALID));
+        assert_eq!(sys::listen(socket, 1), Err(INVALID));
+        let other = tcp(family);
+        let taken = sys::bind(other, family.loopback(port));
+        assert_eq!(taken, Err(Errno(libc::EADDRINUSE)));
+        sys::close(socket).unwrap();
+        assert_eq!(sys::bind(other, family.loopback(port)), Ok(()));
+    }
+}
+
+fn corner_14_ended_bind_before_the_end(family: Family) {
+    let (client, server) = pair(family);
+    assert_eq!(sys::bind(client, family.loopback(0)), Err(INVALID));
+    assert_eq!(sys::bind(server, family.any(0)), Err(INVALID));
+    let other = match family {
+        Family::V4 => Family::V6,
+        Family::V6 => Family::V4,
+    };
+    let refused = match family {
+        Family::V4 => libc::EAFNOSUPPORT,
+        // Too short for one.
+        Family::V6 => libc::EINVAL,
+    };
+    let bound = sys::bind(client, other.loopback(0));
+    assert_eq!(bound, Err(Errno(refused)));
+    if family == Family::V4 {
+        let elsewhere = ([192, 0, 2, 1], 0).into();
+        let bound = sys::bind(client, elsewhere);
+        assert_eq!(bound, Err(Errno(libc::EADDRNOTAVAIL)));
+    }
+    expect_alive(client, server);
+}
+
+fn corner_14_ended_connect_again(family: Family) {
+    let (listening, address) = listener(family);
+    let under_way = || {
+        let client = tcp_nonblocking(family);
+        let begun = sys::connect(client, address);
+        assert_eq!(begun, Err(Errno(libc::EINPROGRESS)));
+        await_events(client, libc::POLLOUT);
+        (client, sys::accept(listening).unwrap())
+    };
+    let (client, server) = under_way();
+    close_with_reset(server);
+    await_events(client, libc::POLLERR);
+    assert_eq!(sys::connect(client, address), Err(RESET));
+    set_blocking(client);
+    assert_eq!(sys::connect(client, address), Ok(()));
+    expect_alive(client, sys::accept(listening).unwrap());
+    let (client, server) = under_way();
+    close_with_reset(server);
+    await_events(client, libc::POLLERR);
+    assert_eq!(socket_error(client), RESET);
+    let aborted = Errno(libc::ECONNABORTED);
+    assert_eq!(sys::connect(client, address), Err(aborted));
+    let (client, _server) = over(family);
+    let connected = sys::connect(client, address);
+    assert_eq!(connected, Err(Errno(libc::EISCONN)));
+}
+
+fn corner_14_ended_unacknowledged_bytes(family: Family) {
+    let (client, server) = pair(family);
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    send_all(client, b"late");
+    await_events(client, libc::POLLERR);
+    let count = sys::ioctl_int(client, libc::TIOCOUTQ, 0);
+    assert_eq!(count, Ok(4));
+    let (client, server) = pair(family);
+    send_and_wait(client, server, b"never read");
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLERR);
+    let count = sys::ioctl_int(client, libc::TIOCOUTQ, 0);
+    assert_eq!(count, Ok(0));
+}

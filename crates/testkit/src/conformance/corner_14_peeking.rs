@@ -1,0 +1,161 @@
+//! Corner 14, receives that look first (`SO_PEEK_OFF`), that want a number of bytes (`SO_RCVLOWAT`), or none.
+
+use std::time::Duration;
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::helpers::{nothing, send_and_wait};
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_14_peeking_at_an_offset,
+        corner_14_peeking_at_an_offset_beyond,
+        corner_14_peeking_at_an_offset_is_inherited,
+        corner_14_low_water_and_an_interrupted_receive,
+        corner_14_nothing_to_receive,
+        corner_14_nothing_to_receive_interrupted,
+    ];
+}
+
+const LATER: Errno = Errno(libc::EAGAIN);
+const NOW: libc::c_int = libc::MSG_DONTWAIT;
+const PEEK: libc::c_int = libc::MSG_PEEK;
+
+fn offset(socket: Descriptor) -> libc::c_int {
+    sys::option_int(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF).unwrap()
+}
+
+fn set_offset(socket: Descriptor, value: libc::c_int) {
+    set_int(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, value);
+}
+
+/// What a receive of so many bytes gives, and the offset after it.
+fn received(socket: Descriptor, most: usize, flags: libc::c_int) -> (Vec<u8>, libc::c_int) {
+    let mut bytes = vec![0_u8; most];
+    let size = sys::recv(socket, &mut bytes, flags | NOW).unwrap();
+    bytes.truncate(size);
+    (bytes, offset(socket))
+}
+
+fn corner_14_peeking_at_an_offset(family: Family) {
+    let (client, server) = pair(family);
+    assert_eq!(offset(client), -1);
+    set_offset(client, 2);
+    send_and_wait(server, client, b"abcdef");
+    eventually("all is there", || {
+        sys::ioctl_int(client, libc::FIONREAD, 0) == Ok(6)
+    });
+    assert_eq!(received(client, 2, PEEK), (b"cd".to_vec(), 4));
+    assert_eq!(received(client, 1, 0), (b"a".to_vec(), 3));
+    assert_eq!(received(client, 10, PEEK), (b"ef".to_vec(), 5));
+    assert_eq!(sys::recv(client, &mut [0_u8; 9], PEEK | NOW), Err(LATER));
+    assert_eq!(sys::recv(client, &mut [0_u8; 2], libc::MSG_TRUNC), Ok(2));
+    assert_eq!(offset(client), 3);
+    set_offset(client, 1);
+    let (mut one, mut other) = ([0_u8; 1], [0_u8; 1]);
+    let vector = sys::recv_vector(client, &mut [&mut one, &mut other], PEEK);
+    assert_eq!((vector, one, other), (Ok((2, 0)), *b"e", *b"f"));
+    set_offset(client, -5);
+    assert_eq!(received(client, 9, PEEK), (b"def".to_vec(), -5));
+    assert_eq!(received(client, 9, 0), (b"def".to_vec(), -5));
+}
+
+fn corner_14_peeking_at_an_offset_beyond(family: Family) {
+    let (client, server) = pair(family);
+    set_offset(client, 10);
+    send_and_wait(server, client, b"abc");
+    assert_eq!(sys::recv(client, &mut [0_u8; 9], PEEK | NOW), Err(LATER));
+    assert_eq!(poll_one(client, libc::POLLIN, 0), libc::POLLIN);
+    let (sender, _) = start_thread(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        send_all(server, b"defghijklm");
+    });
+    let mut bytes = [0_u8; 2];
+    assert_eq!(sys::recv(client, &mut bytes, PEEK), Ok(2));
+    assert_eq!((&bytes, offset(client)), (b"kl", 12));
+    join_thread(sender);
+    sys::shutdown(server, libc::SHUT_WR).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    set_offset(client, 100);
+    assert_eq!(sys::recv(client, &mut bytes, PEEK), Ok(0));
+    assert_eq!(receive_to_end(client), b"abcdefghijklm");
+    assert_eq!(offset(client), 87);
+}
+
+fn corner_14_peeking_at_an_offset_is_inherited(family: Family) {
+    let (listening, address) = listener(family);
+    set_offset(listening, 1);
+    let client = tcp(family);
+    set_offset(client, 2);
+    sys::connect(client, address).unwrap();
+    let server = sys::accept(listening).unwrap();
+    assert_eq!((offset(server), offset(client)), (1, 2));
+    send_and_wait(client, server, b"abc");
+    eventually("all is there", || {
+        sys::ioctl_int(server, libc::FIONREAD, 0) == Ok(3)
+    });
+    assert_eq!(received(server, 9, PEEK), (b"bc".to_vec(), 3));
+}
+
+/// What a receive gives that a signal interrupts when it sleeps.
+fn interrupted(
+    socket: Descriptor,
+    most: usize,
+    flags: libc::c_int,
+    before: &'static [u8],
+    peer: Descriptor,
+) -> sys::Outcome<usize> {
+    let (receiver, task) = start_thread(move || sys::recv(socket, &mut vec![0_u8; most], flags));
+    await_asleep(task);
+    send_all(peer, before);
+    std::thread::sleep(Duration::from_millis(30));
+    sys::signal_thread(task, libc::SIGUSR1).unwrap();
+    join_thread(receiver)
+}
+
+fn corner_14_low_water_and_an_interrupted_receive(family: Family) {
+    sys::handle_signal(libc::SIGUSR1, nothing, 0).unwrap();
+    let (client, server) = pair(family);
+    set_int(client, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 10);
+    assert_eq!(interrupted(client, 20, 0, b"abc", server), Ok(3));
+    assert_eq!(interrupted(client, 20, PEEK, b"abc", server), Ok(3));
+    assert_eq!(sys::recv(client, &mut [0_u8; 20], NOW), Ok(3));
+    let none = Errno(libc::EINTR);
+    assert_eq!(interrupted(client, 20, 0, b"", server), Err(none));
+    let limit = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 50_000,
+    };
+    sys::set_option(client, libc::SOL_SOCKET, libc::SO_RCVTIMEO, limit).unwrap();
+    send_and_wait(server, client, b"abc");
+    assert_eq!(sys::recv(client, &mut [0_u8; 20], 0), Ok(3));
+    assert_eq!(sys::recv(client, &mut [0_u8; 20], 0), Err(LATER));
+    expect_alive(client, server);
+}
+
+fn corner_14_nothing_to_receive(family: Family) {
+    let (client, server) = pair(family);
+    assert_eq!(sys::recv(client, &mut [], NOW), Err(LATER));
+    assert_eq!(sys::recv_vector(client, &mut [], NOW), Err(LATER));
+    assert_eq!(sys::read(client, &mut []), Ok(0));
+    let limit = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 50_000,
+    };
+    sys::set_option(client, libc::SOL_SOCKET, libc::SO_RCVTIMEO, limit).unwrap();
+    assert_eq!(sys::recv(client, &mut [], 0), Ok(0));
+    send_and_wait(server, client, b"x");
+    assert_eq!(sys::recv(client, &mut [], NOW), Ok(0));
+    expect_bytes(client, b"x");
+}
+
+fn corner_14_nothing_to_receive_interrupted(family: Family) {
+    let (client, server) = pair(family);
+    for flags in [0, libc::SA_RESTART] {
+        sys::handle_signal(libc::SIGUSR1, nothing, flags).unwrap();
+        assert_eq!(interrupted(client, 0, 0, b"", server), Ok(0));
+    }
+    expect_alive(client, server);
+}

@@ -1,0 +1,290 @@
+//! Corner 14, what options and calls about sets of descriptors tell, and which of several errors.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno, IN};
+
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_14_told_window_clamp,
+        corner_14_told_of_an_accepted_socket,
+        corner_14_told_only_v6,
+        corner_14_told_values_longer_than_they_are,
+        corner_14_told_what_nothing_comes_of,
+        corner_14_told_which_error_of_an_option,
+        corner_14_told_length_beside_a_bad_pointer,
+        corner_14_told_which_error_of_a_set,
+        corner_14_told_exclusive_members,
+        corner_14_told_exceptions_of_what_has_ended,
+        corner_14_told_numbers_beyond,
+    ];
+}
+
+const INVALID: Errno = Errno(libc::EINVAL);
+const FAULT: Errno = Errno(libc::EFAULT);
+const BAD: *mut libc::c_void = std::ptr::without_provenance_mut(8);
+
+fn corner_14_told_window_clamp(family: Family) {
+    let (client, server) = pair(family);
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP);
+    for socket in [client, server] {
+        assert_eq!(sys::option_int(socket, level, name), Ok(65_536));
+        assert_eq!(sys::set_option(socket, level, name, 0), Err(INVALID));
+        for (value, told) in [(1, 1152), (5000, 5000)] {
+            set_int(socket, level, name, value);
+            assert_eq!(sys::option_int(socket, level, name), Ok(told));
+        }
+    }
+    let fresh = tcp(family);
+    assert_eq!(sys::option_int(fresh, level, name), Ok(0));
+    set_int(fresh, level, name, 0);
+    set_int(fresh, libc::SOL_SOCKET, libc::SO_RCVBUF, 10_000);
+    let (_listening, address) = listener(family);
+    sys::connect(fresh, address).unwrap();
+    assert_eq!(sys::option_int(fresh, level, name), Ok(10_000));
+}
+
+fn corner_14_told_of_an_accepted_socket(family: Family) {
+    let (client, server) = pair(family);
+    let told = |level, name| [client, server].map(|socket| sys::option_int(socket, level, name));
+    match family {
+        Family::V4 => {
+            let limits = told(libc::IPPROTO_IP, libc::IP_MULTICAST_TTL);
+            assert_eq!(limits, [Ok(1), Ok(64)]);
+        }
+        Family::V6 => {
+            let limits = told(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS);
+            assert_eq!(limits, [Ok(1), Ok(64)]);
+            let limits = told(libc::IPPROTO_IP, libc::IP_MULTICAST_TTL);
+            assert_eq!(limits, [Ok(1), Ok(1)]);
+        }
+    }
+}
+
+fn corner_14_told_only_v6(family: Family) {
+    let (level, name) = (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);
+    let (client, server) = pair(family);
+    let refused = match family {
+        Family::V4 => Err(Errno(libc::ENOPROTOOPT)),
+        Family::V6 => Err(INVALID),
+    };
+    for socket in [client, server] {
+        for on in [0, 1] {
+            assert_eq!(sys::set_option(socket, level, name, on), refused);
+        }
+    }
+    if family == Family::V6 {
+        assert_eq!(sys::option_int(client, level, name), Ok(0));
+        let (_listening, address) = listener(family);
+        let bound = tcp(family);
+        sys::bind(bound, family.loopback(0)).unwrap();
+        sys::connect(bound, address).unwrap();
+        assert_eq!(sys::option_int(bound, level, name), Ok(1));
+    }
+}
+
+fn corner_14_told_values_longer_than_they_are(family: Family) {
+    let (client, server) = pair(family);
+    let mut value = [0_u8; 100];
+    value[0] = 1;
+    for socket in [client, server, tcp(family)] {
+        for [level, name] in [
+            [libc::IPPROTO_TCP, libc::TCP_NODELAY],
+            [libc::IPPROTO_IP, libc::IP_TTL],
+            [libc::SOL_SOCKET, libc::SO_KEEPALIVE],
+        ] {
+            assert_eq!(sys::set_option_bytes(socket, level, name, &value), Ok(()));
+            assert_eq!(sys::option_int(socket, level, name), Ok(1));
+        }
+    }
+    expect_alive(client, server);
+}
+
+fn corner_14_told_what_nothing_comes_of(family: Family) {
+    let (client, server) = pair(family);
+    for value in [1, 0] {
+        set_int(client, libc::SOL_SOCKET, libc::SO_ZEROCOPY, value);
+        let told = sys::option_int(client, libc::SOL_SOCKET, libc::SO_ZEROCOPY);
+        assert_eq!(told, Ok(value));
+    }
+    expect_alive(client, server);
+}
+
+/// `getsockopt` and `setsockopt` with these pointers.
+fn refused(
+    socket: Descriptor,
+    [level, name]: [libc::c_int; 2],
+    value: *mut libc::c_void,
+    length: *mut libc::socklen_t,
+) -> [Errno; 2] {
+    // SAFETY: the kernel says what is wrong with the pointers.
+    unsafe {
+        let got = libc::getsockopt(socket, level, name, value, length);
+        let got = if got < 0 { sys::last_errno() } else { Errno(0) };
+        let set = libc::setsockopt(socket, level, name, value, 4);
+        let set = if set < 0 { sys::last_errno() } else { Errno(0) };
+        [got, set]
+    }
+}
+
+fn corner_14_told_which_error_of_an_option(family: Family) {
+    let (client, _server) = pair(family);
+    let _near = sys::pwritev2(client, &[b""], 0);
+    let unsupported = Errno(libc::EOPNOTSUPP);
+    let unknown = Errno(libc::ENOPROTOOPT);
+    let none = BAD.cast();
+    let (here, there) = (libc::SOL_SOCKET, libc::IPPROTO_TCP);
+    let mut four: libc::socklen_t = 4;
+    for (option, value, length, told) in [
+        ([here, libc::SO_TYPE], BAD, none, [FAULT, FAULT]),
+        ([there, libc::TCP_NODELAY], BAD, none, [FAULT, FAULT]),
+        ([there, 9999], BAD, &raw mut four, [unknown, FAULT]),
+        ([9999, 1], BAD, &raw mut four, [unsupported, unknown]),
+        ([9999, 1], BAD, none, [unsupported, unknown]),
+    ] {
+        let [got, set] = refused(client, option, value, length);
+        let known = |told: Errno| told == unsupported || told == unknown;
+        // Which of the two an unknown level gives depends on the family.
+        let same = |one, other| one == other || known(one) && known(other);
+        assert!(
+            same(got, told[0]) && same(set, told[1]),
+            "{option:?}: {got:?} {set:?}"
+        );
+    }
+    let fresh = tcp(family);
+    for name in [1, 9999] {
+        let mut minus = libc::socklen_t::MAX;
+        let kernel = refused(fresh, [there, name], BAD, &raw mut minus);
+        let mut minus = libc::socklen_t::MAX;
+        let told = refused(client, [there, name], BAD, &raw mut minus);
+        assert_eq!(told, kernel, "{name}");
+    }
+}
+
+fn corner_14_told_length_beside_a_bad_pointer(family: Family) {
+    let (client, server) = pair(family);
+    let _near = sys::pwritev2(client, &[b""], 0);
+    let whole = match family {
+        Family::V4 => 16,
+        Family::V6 => 28,
+    };
+    let mut length: libc::socklen_t;
+    for call in [libc::getsockname, libc::getpeername] {
+        length = 100;
+        // SAFETY: the kernel says that the place is bad.
+        let named = unsafe { call(client, BAD.cast(), &raw mut length) };
+        assert_eq!((named, sys::last_errno()), (-1, FAULT));
+        assert_eq!(length, whole);
+    }
+    for (option, left) in [
+        ([libc::SOL_SOCKET, libc::SO_TYPE], 100),
+        ([libc::IPPROTO_TCP, libc::TCP_NODELAY], 4),
+        ([libc::IPPROTO_TCP, libc::TCP_INFO], 100),
+        ([libc::IPPROTO_IP, libc::IP_TTL], 4),
+    ] {
+        length = 100;
+        let told = refused(client, option, BAD, &raw mut length);
+        assert_eq!((told[0], length), (FAULT, left), "{option:?}");
+    }
+    expect_alive(client, server);
+}
+
+fn corner_14_told_which_error_of_a_set(family: Family) {
+    let (client, _server) = pair(family);
+    let _near = sys::pwritev2(client, &[b""], 0);
+    let set = sys::epoll_create().unwrap();
+    let control = |operation, fd, event: *mut libc::epoll_event| {
+        // SAFETY: the kernel says what is wrong with the event.
+        let told = unsafe { libc::epoll_ctl(set, operation, fd, event) };
+        assert_eq!(told, -1);
+        sys::last_errno()
+    };
+    let mut good = libc::epoll_event { events: IN, u64: 0 };
+    for fd in [client, -1, 999] {
+        for operation in [libc::EPOLL_CTL_ADD, libc::EPOLL_CTL_MOD, 99] {
+            assert_eq!(control(operation, fd, BAD.cast()), FAULT);
+        }
+    }
+    assert_eq!(control(99, client, &raw mut good), INVALID);
+    let missing = control(libc::EPOLL_CTL_DEL, client, BAD.cast());
+    assert_eq!(missing, Errno(libc::ENOENT));
+}
+
+fn corner_14_told_exclusive_members(family: Family) {
+    let (client, server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    let exclusive = IN | libc::EPOLLEXCLUSIVE.cast_unsigned();
+    let control = |operation, fd, events| sys::epoll_control(set, operation, fd, events, 0);
+    let (add, change) = (libc::EPOLL_CTL_ADD, libc::EPOLL_CTL_MOD);
+    for more in [libc::EPOLLONESHOT, libc::EPOLLRDHUP, 0x1000] {
+        let asked = exclusive | more.cast_unsigned();
+        assert_eq!(control(add, client, asked), Err(INVALID));
+    }
+    let edge = exclusive | libc::EPOLLET.cast_unsigned();
+    assert_eq!(control(add, client, edge), Ok(()));
+    assert_eq!(control(add, client, exclusive), Err(Errno(libc::EEXIST)));
+    assert_eq!(control(change, client, IN), Err(INVALID));
+    assert_eq!(control(change, server, exclusive), Err(INVALID));
+    assert_eq!(control(99, client, exclusive), Err(INVALID));
+}
+
+fn corner_14_told_exceptions_of_what_has_ended(family: Family) {
+    let (client, server) = pair(family);
+    close_with_reset(server);
+    await_events(client, libc::POLLHUP);
+    let within = |read: bool, write: bool| {
+        let start = std::time::Instant::now();
+        let mut sets = [sys::Set::of(&[client]); 3];
+        let [one, two, three] = &mut sets;
+        let (one, two) = (read.then_some(one), write.then_some(two));
+        let told = sys::select(client, one, two, Some(three), 50).unwrap();
+        let waited = start.elapsed() >= std::time::Duration::from_millis(50);
+        assert_eq!(waited, told == 0);
+        (told, sets.map(|set| set.has(client)))
+    };
+    assert_eq!(within(false, false), (0, [true, true, false]));
+    assert_eq!(within(true, false), (1, [true, true, false]));
+    assert_eq!(within(true, true), (2, [true, true, false]));
+}
+
+fn corner_14_told_numbers_beyond(family: Family) {
+    let (client, server) = pair(family);
+    send_all(server, b"x");
+    await_events(client, libc::POLLIN);
+    let select = |far: usize| {
+        let mut words = [0_u64; 64];
+        words[far / 64] |= 1 << (far % 64);
+        words[usize::try_from(client).unwrap() / 64] |= 1 << (client % 64);
+        let mut none = libc::timeval {
+            tv_sec: 0,
+            tv_usec: 0,
+        };
+        let null = std::ptr::null_mut();
+        // SAFETY: the set has room for so many numbers.
+        let told =
+            unsafe { libc::select(4096, words.as_mut_ptr().cast(), null, null, &raw mut none) };
+        if told < 0 {
+            Err(sys::last_errno())
+        } else {
+            Ok((told, words[far / 64] >> (far % 64) & 1))
+        }
+    };
+    assert_eq!(select(63), Err(Errno(libc::EBADF)));
+    let mut far = [1_u64 << 8; 16];
+    far[..15].fill(0);
+    let null = std::ptr::null_mut();
+    let mut none = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    // SAFETY: the set has room for so many numbers.
+    let told = unsafe { libc::select(1024, far.as_mut_ptr().cast(), null, null, &raw mut none) };
+    assert_eq!((told, far[15]), (0, 1 << 8));
+    // Beyond the table of descriptors nothing is looked at, nor written.
+    assert_eq!(select(4000), Ok((1, 1)));
+    let high = sys::dup2(client, 700).unwrap();
+    assert_eq!(select(1000), Err(Errno(libc::EBADF)));
+    assert_eq!(select(1100), Ok((1, 1)));
+    sys::close(high).unwrap();
+}
