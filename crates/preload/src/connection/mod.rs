@@ -30,7 +30,7 @@ pub use accept::{
 };
 pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};
-pub use dissolve::dissolve;
+pub use dissolve::{dissolve, is_free_again};
 pub use pending::Progress;
 pub use tuples::is_in_use;
 
@@ -275,6 +275,16 @@ pub fn to_kernel(fd: i32, reason: Reason) -> Result<(), i32> {
     match socket::of(fd) {
         Some(socket) => materialise(fd, &socket, reason).map(drop),
         None => Ok(()),
+    }
+}
+
+/// Before a fork, while other threads go on: sockets that are not used yet are the kernel's from now on, which both processes will have.
+pub fn make_real() {
+    let mut fresh = Vec::new();
+    table::for_each(|fd, word| fresh.extend((word.kind() == Kind::Fresh).then_some(fd)));
+    for fd in fresh {
+        // Where none can be made, each process has a socket of its own.
+        let _ = before_kernel_use(fd);
     }
 }
 
