@@ -80,7 +80,10 @@ pub struct QueueIndices {
     pub asleep: AtomicU32,
     /// Whether the consumer leaves: 0 it stays, 1 it looks once more, 2 it has left. The consumer writes.
     pub departure: AtomicU32,
-    _tail_gap: [u32; 28],
+    /// When a consumer that loops last looked, by the processor's counter. Where several processes have the listener, one that has not
+    /// looked for a while is not waited for. The consumer writes.
+    pub looked: AtomicU64,
+    _tail_gap: [u32; 26],
 }
 
 /// Bytes of one queue: its indices, then its elements.

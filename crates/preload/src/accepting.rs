@@ -6,6 +6,7 @@ use netchannel_abi::address::Address;
 
 use crate::connection;
 use crate::listener::{self, Listener};
+use crate::place::Place;
 use crate::signals::Held;
 use crate::socket::{Socket, status};
 use crate::{cancel, limits, poll, renewal, signals, sys};
@@ -28,9 +29,14 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
     };
     renewal::follow();
     let blocking = !socket.has(status::NONBLOCKING);
-    let accepted = look(fd, socket, listener, flags);
+    let mut place = None;
+    let accepted = look(fd, socket, listener, flags, &mut place);
+    place.inspect(|place| place.leave());
     if blocking && socket.has(status::SHARED) {
         listener::withdraw(listener);
+    } else {
+        // One was for this accept: the others are for whoever comes first.
+        listener.share();
     }
     accepted
 }
@@ -52,6 +58,7 @@ fn look(
     socket: &Socket,
     listener: &'static Listener,
     flags: i32,
+    place: &mut Option<Place>,
 ) -> Result<Accepted, i32> {
     let mut held = None;
     loop {
@@ -59,7 +66,7 @@ fn look(
             return Ok(Accepted::Kernel(fd));
         }
         while let Some(pending) = listener.take() {
-            match connection::accept(socket, pending, flags) {
+            match connection::accept(socket, pending, flags, place) {
                 Ok((made, peer)) => {
                     release(socket);
                     return Ok(Accepted::Virtual(made, peer));
@@ -85,15 +92,18 @@ fn look(
             return Ok(Accepted::Kernel(fd));
         }
         // TCP looks for a number before it looks for a connection.
-        if listener.is_starved() || limits::are_used_up(fd) {
+        if listener.is_starved() || place.is_none() && limits::are_used_up(fd) {
             return Err(libc::EMFILE);
         }
         if socket.has(status::NONBLOCKING) {
             return Err(libc::EAGAIN);
         }
         socket.entry.receive.sleepers.fetch_add(1, Ordering::AcqRel);
+        *place = place.or_else(|| Place::hold(fd));
+        let number = *place;
         let undo = || {
             socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
+            number.inspect(|place| place.leave());
             release(socket);
         };
         // Between two sleeps a signal must not be missed: the kernel's accept sleeps but once.

@@ -5,7 +5,7 @@ use crate::image::{Entries, Environment, Verdict};
 use crate::pump::{self, Pump};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, connection, limits, listener, sys, travel};
+use crate::{attach, connection, epoll, limits, listener, sys, travel};
 
 /// How the other program begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub struct Departure {
     backups: Vec<(i32, i32, Word)>,
     control: bool,
     inherits: bool,
+    /// The kernel was told of the members of sets.
+    packed: bool,
     how: How,
 }
 
@@ -130,6 +132,9 @@ pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> Departure {
             if listeners && takes {
                 listener::hand_over();
             }
+            if takes {
+                epoll::pack();
+            }
             if inherits {
                 control = keep_control(true);
             }
@@ -143,6 +148,7 @@ pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> Departure {
         backups: Vec::new(),
         control: control.is_some(),
         inherits,
+        packed: how == How::Exec && verdict == Verdict::Takes && attach::current().is_some(),
         how,
     };
     made.divert();
@@ -194,6 +200,9 @@ impl Departure {
 
     /// The program did not begin.
     pub fn undo(self) {
+        if self.packed {
+            epoll::unpack();
+        }
         for one in &self.deposited {
             if self.how == How::Exec {
                 one.socket.take_back(one.held);

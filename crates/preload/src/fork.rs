@@ -12,7 +12,7 @@ use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{
     HEAP, attach, connection, copying, epoll, faults, foreign, former_ports, gate, holders, limits,
-    link, listener, names, poll, ports, receiver, rings, sys, users,
+    link, listener, names, place, poll, ports, receiver, rings, sys, users,
 };
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
@@ -41,6 +41,9 @@ pub fn initialise() {
 }
 
 unsafe extern "C" fn prepare() {
+    if attach::current().is_some() {
+        connection::make_real();
+    }
     gate::before_fork();
     prepare_child();
     limits::before_fork();
@@ -66,14 +69,16 @@ fn prepare_child() {
     }
     let mut received = [-1; sys::MOST];
     // Without an answer the child will find its way to the daemon by itself.
-    let Ok((_, count)) = attach::request(Operation::Adopt, words, &[], &mut received) else {
-        return;
-    };
+    let adopted = attach::request(Operation::Adopt, words, &[], &mut received);
+    let count = adopted.map_or(0, |(_, count)| count);
     if count == 1 {
         FOR_CHILD.store(attach::keep(received[0]), Ordering::Release);
     } else {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
     }
+    // From now on others know that several processes have the listeners: what came before is here.
+    listener::poll_jobs();
+    for_each_socket(listener::before_fork);
 }
 
 /// Calls `each` with the socket behind every descriptor of ours.
@@ -100,19 +105,21 @@ fn count_holds() {
     });
 }
 
-/// A child often serves the connection that was accepted last, to which nothing was sent yet.
+/// A child often serves the connection that was accepted last, to which nothing was sent yet; or one of few.
 fn set_rings_aside() {
     const MOST: usize = 4;
-    let mut left = MOST;
-    for_each_socket(|socket| {
-        if left > 0
-            && socket.word.kind() == Kind::Virtual
-            && socket.entry.transmit.own.load(Ordering::Relaxed) == 0
-            && Lane::of(*socket, -1).is_some_and(|lane| lane.set_aside())
-        {
-            left -= 1;
-        }
-    });
+    for has_sent in [false, true] {
+        let mut left = MOST;
+        for_each_socket(|socket| {
+            if left > 0
+                && socket.word.kind() == Kind::Virtual
+                && (socket.entry.transmit.own.load(Ordering::Relaxed) != 0) == has_sent
+                && Lane::of(*socket, -1).is_some_and(|lane| lane.set_aside())
+            {
+                left -= 1;
+            }
+        });
+    }
 }
 
 /// Makes a child without the program's handlers, the C library's knowledge, or a signal at its
@@ -178,6 +185,7 @@ unsafe extern "C" fn in_child() {
     foreign::reset_in_child();
     receiver::reset_in_child();
     epoll::reset_in_child();
+    place::reset_in_child();
     poll::reset_in_child();
     listener::reset_in_child();
     names::reset_in_child();

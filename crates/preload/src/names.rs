@@ -278,6 +278,28 @@ impl Target {
     }
 }
 
+/// Whether several processes have a listener, as the daemon says.
+pub fn is_shared(address: &Address, listener: u32) -> bool {
+    let entries =
+        crate::attach::current().and_then(|own| own.directory.slice(ENTRIES_OFFSET, ENTRIES));
+    let entries: &[Entry] = entries.unwrap_or(&[]);
+    let start = directory::bucket(address.unmapped().port);
+    for step in 0..entries.len() {
+        let Some(entry) = entries.get((start + step) & (ENTRIES - 1)) else {
+            break;
+        };
+        // Acquire: its flags are not older.
+        let number = entry.listener.load(Ordering::Acquire);
+        if number == listener {
+            return entry.flags.load(Ordering::Relaxed) & entry_flags::SHARED != 0;
+        }
+        if number == 0 {
+            break;
+        }
+    }
+    false
+}
+
 /// The listener that would get a connection to `address`, or why none.
 pub fn find_listener(attachment: &Attachment, address: &Address) -> Result<Target, Reason> {
     let plain = address.unmapped();

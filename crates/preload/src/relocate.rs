@@ -2,7 +2,7 @@
 //! elsewhere first. Every place where the library remembers such a number is asked here.
 
 use crate::table::{self, Kind, Word};
-use crate::{attach, connection, epoll, listener, sys};
+use crate::{attach, connection, epoll, listener, place, sys};
 
 /// Makes `fd` free for the program if it is the library's. False when there is no room to move to.
 pub fn make_way(fd: i32) -> bool {
@@ -22,6 +22,7 @@ pub fn make_way(fd: i32) -> bool {
     attach::relocate(fd, moved);
     connection::relocate(fd, moved);
     listener::relocate(fd, moved);
+    place::relocate(fd, moved);
     table::set(fd, Word::FOREIGN);
     true
 }

@@ -19,7 +19,7 @@ use crate::lane::Lane;
 use crate::link::LinkEnd;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{attach, clock, connection, foreign, gate, limits, rings, sys, users};
+use crate::{attach, clock, connection, epoll, foreign, gate, limits, rings, sys, users};
 
 /// Where the entry of a socket is: the region that has it, and its number there.
 fn home(socket: &Socket) -> Option<(u64, usize)> {
@@ -274,6 +274,7 @@ pub fn adopt_inherited() {
             adopted.push((cookie, word));
         }
     }
+    epoll::adopt_inherited();
     if !adopted.is_empty() {
         rings::inherited();
     }

@@ -16,6 +16,8 @@ pub struct Arena {
     /// Bytes of free blocks that have pages, as far as is known here.
     kept: u64,
     next: u64,
+    /// Beyond this more than half of it was in use at once.
+    half: u64,
     end: u64,
 }
 
@@ -32,8 +34,15 @@ impl Arena {
             bare: [0; CLASSES],
             kept: 0,
             next: start,
+            half: start + length / 2,
             end: start + length,
         }
+    }
+
+    /// A largest block, for who can come for no other, as long as at least half of the arena is left for everybody.
+    pub fn allocate_apart(&mut self) -> Option<Geometry> {
+        let left = self.next < self.half || !self.free[CLASSES - 1].is_empty();
+        left.then(|| self.allocate(MOST_RING_LOG2))?
     }
 
     /// A block of `1 << log2` bytes.
@@ -101,6 +110,17 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_set_apart_leaves_half_for_everybody() {
+        let mut arena = Arena::new(0, 64 << 20);
+        let apart: Vec<_> = std::iter::from_fn(|| arena.allocate_apart()).collect();
+        assert_eq!(apart.len(), 8);
+        assert!(apart.iter().all(|block| block.log2 == MOST_RING_LOG2));
+        assert!(arena.allocate(LEAST_RING_LOG2).is_some());
+        arena.free(apart[3], |_| ());
+        assert_eq!(arena.allocate_apart(), Some(apart[3]), "what came back");
+    }
 
     /// Blocks come and go at random; pages are counted by hand.
     #[test]

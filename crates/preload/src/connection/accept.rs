@@ -13,14 +13,25 @@ use netchannel_abi::reason::Reason;
 use super::{describe, publish, set_blocking, turn_into};
 use crate::link::LinkEnd;
 use crate::listener::{self, Listener, Named, Pending};
+use crate::place::{self, Place};
 use crate::socket::{self, Socket, header, status};
 use crate::table::{self, Kind};
 use crate::{attach, epoll, former_ports, limits, names, options, renewal, rings, sys};
 
 /// Makes a socket of a connection that waited. `Err` gives the errno of a failed accept, or 0 when
-/// the connection was unusable and the next one should be tried.
-pub fn accept(listening: &Socket, pending: Pending, flags: c_int) -> Result<(i32, Address), i32> {
-    let Pending { link, loan, named } = pending;
+/// the connection was unusable and the next one should be tried. `place` is the number that is held for it.
+pub fn accept(
+    listening: &Socket,
+    pending: Pending,
+    flags: c_int,
+    place: &mut Option<Place>,
+) -> Result<(i32, Address), i32> {
+    let Pending {
+        link,
+        loan,
+        named,
+        ring,
+    } = pending;
     let shared = link.slot(loan.handle.index).ok_or(0)?;
     if !is_credible(listening, link, &named) {
         if let Some(header) = header() {
@@ -36,8 +47,7 @@ pub fn accept(listening: &Socket, pending: Pending, flags: c_int) -> Result<(i32
     };
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     set_blocking(loan, !nonblocking);
-    let number = || sys::duplicate(loan.anchor, 0, close_on_exec);
-    let fd = match limits::for_program(number) {
+    let fd = match place::number(place, loan.anchor, close_on_exec) {
         Ok(fd) => fd,
         Err(error) => {
             socket.free();
@@ -59,6 +69,8 @@ pub fn accept(listening: &Socket, pending: Pending, flags: c_int) -> Result<(i32
     let number = listening.entry.listener.load(Ordering::Relaxed);
     describe(&socket, link, loan, &local, &peer, number);
     options::inherit(listening, &socket);
+    let apart = &socket.entry.receive.former_geometry;
+    apart.store(ring, Ordering::Relaxed);
     let (own, _) = link.sides(shared);
     let hints = socket.entry.hints.load(Ordering::Relaxed);
     own.hints.store(hints, Ordering::Relaxed);
@@ -174,6 +186,7 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     socket.entry.local.store(&listener.address);
     socket.entry.descriptor.store(fd, Ordering::Relaxed);
     let turned = turn_into(fd, &socket, Kind::Listener, State::Listener);
+    options::note_listening(&turned, fd);
     epoll::replaced(fd, &turned);
 }
 
@@ -244,7 +257,8 @@ pub fn unlisten(fd: i32) {
         set_file_nonblocking(fd, false);
     }
     if let Some(listener) = socket.listener() {
-        listener.close(!socket.has(status::SHARED));
+        // For all who have it: the kernel resets what waits.
+        listener.close(true);
     }
     turned
         .local

@@ -21,7 +21,10 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         pending::abandon(lane);
         return Ok(());
     }
+    // Whatever it comes to, TCP wakes who watches the socket.
+    socket.local.news.fetch_add(1, Ordering::Relaxed);
     if lane.is_over() {
+        epoll::changed(&socket);
         return Err(libc::ENOTCONN);
     }
     let (shut, said) = match how {
@@ -243,14 +246,19 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     }
     lock::acquire(&entry.transmit.lock);
     lock::acquire(&entry.receive.lock);
-    let abort = entry.linger.load(Ordering::Relaxed) == 1
-        || lane.has_bytes() && !socket.has(status::SHUT_READ);
+    let abort = entry.linger.load(Ordering::Relaxed) == 1 || lane.has_bytes();
     let reset = if abort { side_flags::RESET } else { 0 };
-    let flags = side_flags::FIN | side_flags::CLOSED | reset;
-    let slot = lane.slot();
-    let own = lane.own();
+    let (slot, own) = (lane.slot(), lane.own());
+    // What this side has met before stays true.
+    let met = own.flags.load(Ordering::Relaxed) & side_flags::RESET;
+    let flags = side_flags::FIN | side_flags::CLOSED | reset | met;
     // Nobody is woken on our behalf any more.
     own.waiter.store(0, Ordering::Release);
+    if abort && socket.has(status::SHUT_WRITE) {
+        // To who has seen the end before it is a broken pipe. It stands before the flag that makes the peer look.
+        own.error
+            .store(libc::EPIPE.cast_unsigned(), Ordering::Relaxed);
+    }
     if socket.has(status::PEER_GONE) {
         // Killed, perhaps: then the whole link is of no use, and its pool only holds descriptors.
         lane.link.check();

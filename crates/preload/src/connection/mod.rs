@@ -280,6 +280,16 @@ pub fn to_kernel(fd: i32, reason: Reason) -> Result<(), i32> {
     }
 }
 
+/// Before a fork, while other threads go on: sockets that are not used yet are the kernel's from now on, which both processes will have.
+pub fn make_real() {
+    let mut fresh = Vec::new();
+    table::for_each(|fd, word| fresh.extend((word.kind() == Kind::Fresh).then_some(fd)));
+    for fd in fresh {
+        // Where none can be made, each process has a socket of its own.
+        let _ = before_kernel_use(fd);
+    }
+}
+
 /// Before a fork: a kernel socket that both processes will have stays the kernel's, whoever connects it.
 pub fn before_fork() {
     table::for_each(|_, word| {

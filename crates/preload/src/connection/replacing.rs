@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use netchannel_abi::link::{Geometry, Role};
+use netchannel_abi::link::Role;
 use netchannel_abi::program::State;
 
 use super::{dealt_port, turn_into};
@@ -65,8 +65,7 @@ pub(super) fn become_kernel(
     let replaced = replace_all(made, &numbers);
     sys::close(made);
     let replaced = replaced.map(|()| {
-        let rings = [&entry.transmit.geometry, &entry.transmit.former_geometry]
-            .map(|word| Geometry::from_word(word.load(Ordering::Relaxed)));
+        let rings = lane.rings();
         let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
         // While the slot is this connection's: the sets let go of it.
         for number in &numbers {

@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 use super::{EpollSet, all, of};
 use crate::socket::Socket;
 use crate::sys;
+use crate::table::Kind;
 
 /// A set, and what it was told of a descriptor.
 pub type Watched = (&'static EpollSet, libc::epoll_event);
@@ -49,7 +50,11 @@ pub fn take_over(fd: i32, socket: &Socket, watched: &[Watched]) {
             continue;
         }
         let add = libc::EPOLL_CTL_ADD;
-        if set.control_kernel(add, fd, socket, Some(*event)).is_err() {
+        let added = match socket.word.kind() {
+            Kind::Virtual => set.control(add, fd, socket, Some(*event)),
+            _ => set.control_kernel(add, fd, socket, Some(*event)),
+        };
+        if added.is_err() {
             let _ = sys::epoll_control(outer, add, fd, event.events, event.u64);
         }
     }

@@ -20,6 +20,8 @@ pub struct Look {
     pub arrived: u64,
     /// Counts how often a writer found no room.
     pub full: u32,
+    /// Counts other wake-ups.
+    pub news: u32,
 }
 
 /// What a member showed when it was last told.
@@ -28,6 +30,7 @@ pub struct Seen {
     arrived: u64,
     ends: u32,
     full: u32,
+    news: u32,
 }
 
 impl Seen {
@@ -35,6 +38,7 @@ impl Seen {
     pub const fn note(&mut self, look: &Look) {
         self.arrived = look.arrived;
         self.ends = look.mask & ENDS;
+        self.news = look.news;
         if look.mask & WRITES != 0 {
             self.full = look.full;
         }
@@ -46,6 +50,7 @@ impl Seen {
         Self {
             arrived: look.arrived,
             ends: look.mask & ENDS,
+            news: look.news,
             full: if room {
                 look.full
             } else {
@@ -58,6 +63,7 @@ impl Seen {
     /// came, or there is room again where a writer found none.
     pub const fn differs(&self, look: &Look, events: u32) -> bool {
         look.arrived != self.arrived && events & READS != 0
+            || look.news != self.news
             || look.mask & ENDS & !self.ends != 0
             || look.mask & WRITES != 0 && look.full != self.full && events & WRITES != 0
     }

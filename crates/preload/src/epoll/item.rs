@@ -45,6 +45,8 @@ pub(super) struct Item {
     pub life: u32,
     /// The last change of it on the board that was taken over.
     pub change: u32,
+    /// The look of the set that told of it last.
+    pub round: u32,
     /// As last told.
     pub seen: Seen,
     /// As last counted for the sets around this one.
@@ -106,6 +108,7 @@ impl Item {
             adder: attach::process(),
             life: 0,
             change: 1,
+            round: 0,
             seen: Seen::default(),
             noted: Seen::default(),
         }
@@ -144,10 +147,10 @@ impl Item {
     pub fn look(&self) -> Look {
         let input = flag(EPOLLIN | libc::EPOLLRDNORM);
         let shown = |any: bool| if any { input } else { 0 };
-        let (mut arrived, mut full) = (0, 0);
+        let (mut arrived, mut full, mut news) = (0, 0, 0);
         let mask = match self.word.kind() {
             Kind::Virtual => self.lane().map_or(0, |lane| {
-                (arrived, full) = (lane.arrived(), lane.times_full());
+                (arrived, full, news) = (lane.arrived(), lane.times_full(), lane.news());
                 readiness(&lane)
             }),
             Kind::Listener => socket::of_word(self.word)
@@ -168,6 +171,7 @@ impl Item {
             mask,
             arrived,
             full,
+            news,
         }
     }
 

@@ -260,6 +260,7 @@ impl EpollSet {
                 if let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener()) {
                     let exclusive = item.events & flag(EPOLLEXCLUSIVE);
                     self.add_channel(listener.channel(), exclusive);
+                    self.add_queue(listener.queue(), exclusive);
                     listener.watch(self);
                 }
                 for link in listener::server_links() {
@@ -293,6 +294,14 @@ impl EpollSet {
         let events = flag(EPOLLIN) | exclusive;
         let data = inside::CHANNEL << 32 | u64::try_from(fd).unwrap_or(0);
         let _ = sys::epoll_control(inner, EPOLL_CTL_ADD, fd, events, data);
+    }
+
+    /// The set hears of what a listener's relatives put into their queue. Once for each connection: nobody takes one because it was
+    /// told.
+    pub fn add_queue(&self, fd: i32, exclusive: u32) {
+        if fd >= 0 {
+            self.add_channel(fd, exclusive | flag(libc::EPOLLET));
+        }
     }
 
     /// No longer.
@@ -337,6 +346,7 @@ impl EpollSet {
                     // The inner set is shared over fork: what a child closes its parent still watches.
                     if everywhere {
                         self.remove_channel(listener.channel());
+                        self.remove_channel(listener.queue());
                     }
                 }
             }

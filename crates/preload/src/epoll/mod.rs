@@ -28,6 +28,7 @@ mod lingering;
 mod lists;
 mod members;
 mod nested;
+mod packing;
 mod report;
 mod shared;
 mod sleep;
@@ -50,6 +51,7 @@ use item::Item;
 pub use item::readiness;
 pub use leaving::{Left, keep_boards, put_in, take_out};
 use lists::{Bag, Index, Queue};
+pub use packing::{adopt_inherited, pack, unpack};
 pub use shared::{before_fork, reset_in_child};
 pub use sleep::Asleep;
 pub use upkeep::{add_link, before_replace, changed, forget, relocate, replaced, tokens_taken};
@@ -114,6 +116,8 @@ struct State {
     listeners: Bag,
     nested: Bag,
     links: Vec<&'static LinkEnd>,
+    /// Counts the looks that told what is ready.
+    round: u32,
     /// A member left since the last sleep: a wake-up may have gone to it.
     left: bool,
     /// What is known to all processes that share the set.

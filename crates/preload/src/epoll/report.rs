@@ -4,13 +4,13 @@ use core::sync::atomic::Ordering;
 
 use netchannel_ring::cell;
 
-use super::edges::Seen;
+use super::edges::{Look, Seen};
 use super::item::Item;
 use super::{EpollSet, NUMBER, State, flag, own_data};
 use crate::connection::carried;
 use crate::listener::Listener;
 use crate::table::Kind;
-use crate::{listener, socket, sys};
+use crate::{clock, listener, socket, sys};
 
 impl EpollSet {
     /// Gathers ready members into `out`, behind the first `have` events, which the kernel has told.
@@ -19,6 +19,7 @@ impl EpollSet {
             return 0;
         };
         self.absorb(&mut state);
+        state.round = state.round.wrapping_add(1);
         let (told, out) = out.split_at_mut(have);
         let count = self.report(&mut state, told, out);
         drop(state);
@@ -74,13 +75,18 @@ impl EpollSet {
                 let listener = item
                     .and_then(|item| socket::of_word(item.word))
                     .and_then(|socket| socket.listener());
-                if listener.is_some_and(Listener::has_taken) {
+                if listener.is_some_and(Listener::has_pending) {
                     state.ready.push(*number);
                 }
             }
             if counts {
                 self.edges.fetch_add(1, Ordering::Relaxed);
             }
+        }
+        if !state.links.is_empty() {
+            let now = clock::now();
+            let alive = state.links.iter().filter(|link| link.is_alive());
+            alive.for_each(|link| link.looks(now));
         }
         if state.board.is_some() {
             for index in 0..state.watched.as_slice().len() {
@@ -165,7 +171,7 @@ impl EpollSet {
     }
 
     /// What a member shows. One that waits for room and has none asks the peer for word of it.
-    fn look(item: &Item) -> super::edges::Look {
+    fn look(item: &Item) -> Look {
         let look = item.look();
         if item.is_due()
             && item.wants_room()
@@ -222,19 +228,7 @@ impl EpollSet {
                     listener.tell();
                 }
             }
-            item.settle(&look);
-            item.seen.note(&look);
-            if item.is_oneshot() {
-                item.enabled = false;
-                let spent = state.board.as_ref().filter(|_| item.life != 0);
-                if let Some(entry) = spent.and_then(|board| board.entry(number)) {
-                    entry.spend(item.change);
-                }
-                self.silence(item, number);
-            } else if !item.is_edge() {
-                state.ready.push(number);
-                again += 1;
-            }
+            again += usize::from(self.was_told(state, number, &look));
         }
         if !state.strangers.is_empty() {
             count = Self::report_strangers(state, out, count);
@@ -242,6 +236,72 @@ impl EpollSet {
         if state.ready.len() > again && self.sleepers.load(Ordering::Relaxed) > 0 {
             // What had no room is for the others.
             self.wake();
+        }
+        count
+    }
+
+    /// A member was told. Whether it is to be told again as long as it shows the same.
+    fn was_told(&self, state: &mut State, number: u32, look: &Look) -> bool {
+        let round = state.round;
+        let Some(item) = state.items.get_mut(number as usize) else {
+            return false;
+        };
+        item.settle(look);
+        item.seen.note(look);
+        item.round = round;
+        if item.is_oneshot() {
+            item.enabled = false;
+            let spent = state.board.as_ref().filter(|_| item.life != 0);
+            if let Some(entry) = spent.and_then(|board| board.entry(number)) {
+                entry.spend(item.change);
+            }
+            self.silence(item, number);
+            return false;
+        }
+        let again = !item.is_edge();
+        if again {
+            state.ready.push(number);
+        }
+        again
+    }
+
+    /// Tells of listeners that came by connections while the kernel was looked at: behind the first `have` events, of which those
+    /// from `kernels` on are the kernel's.
+    pub(super) fn collect_listeners(
+        &'static self,
+        out: &mut [libc::epoll_event],
+        have: usize,
+        kernels: usize,
+    ) -> usize {
+        let Some(mut state) = self.state.lock() else {
+            return 0;
+        };
+        let mut count = 0;
+        for index in 0..state.listeners.as_slice().len() {
+            let number = state.listeners.as_slice().get(index).copied();
+            let Some(number) = number else { break };
+            if !self.refresh(&mut state, number) {
+                continue;
+            }
+            let round = state.round;
+            let Some(item) = state.items.get(number as usize) else {
+                continue;
+            };
+            let (look, data) = (item.look(), item.data);
+            let by_kernel = |event: &libc::epoll_event| { event.u64 } == data;
+            let told = item.round == round || out.iter().take(have).skip(kernels).any(by_kernel);
+            if told || !item.is_due() || !item.tells(&look) {
+                continue;
+            }
+            let events = item.wanted(&look);
+            let Some(place) = out.get_mut(have + count) else {
+                break;
+            };
+            *place = libc::epoll_event { events, u64: data };
+            count += 1;
+            let listener = socket::of_word(item.word).and_then(|socket| socket.listener());
+            listener.inspect(|listener| listener.tell());
+            self.was_told(&mut state, number, &look);
         }
         count
     }
@@ -258,7 +318,7 @@ impl EpollSet {
 
 impl Item {
     /// The first look at a member that was added or changed is taken.
-    fn settle(&mut self, look: &super::edges::Look) {
+    fn settle(&mut self, look: &Look) {
         if core::mem::take(&mut self.fresh) {
             self.seen = Seen::start(look);
         }

@@ -9,7 +9,7 @@ use netchannel_abi::program::RELAY;
 use netchannel_ring::cell;
 
 use super::{EpollSet, State, flag, inside};
-use crate::socket::status;
+use crate::socket::{self, status};
 use crate::{bell, sys};
 
 /// After a member has left, a wake-up may be on its way to it: the first sleep is bounded.
@@ -60,7 +60,7 @@ impl EpollSet {
         let mut news = false;
         if let Some(mut state) = self.state.lock() {
             let (told, blind) = Self::rest(&mut state);
-            news = told;
+            news = told | self.look_at_queues(&mut state);
             if core::mem::take(&mut state.left) {
                 limit = CAUTIOUS;
             }
@@ -75,6 +75,25 @@ impl EpollSet {
             return None;
         }
         Some((asleep, limit))
+    }
+
+    /// Looks into the queues that listeners of the set have together with relatives: where one of these uses the set too, it may have
+    /// been told in place of this process. True when a listener has something to tell.
+    pub(super) fn look_at_queues(&self, state: &mut State) -> bool {
+        let mut any = false;
+        for index in 0..state.listeners.as_slice().len() {
+            let number = state.listeners.as_slice().get(index).copied();
+            let Some(number) = number else { break };
+            let waits = state.items.get(number as usize).is_some_and(|item| {
+                let listener = socket::of_word(item.word).and_then(|socket| socket.listener());
+                listener.is_some_and(|listener| listener.queue() >= 0) && item.would_tell()
+            });
+            if waits {
+                state.ready.push(number);
+                any = true;
+            }
+        }
+        any
     }
 
     /// Members that were watched, are armed and have no news, need not be looked at: a token tells.

@@ -186,7 +186,11 @@ impl EpollSet {
     /// The answer of a wait that does not wait.
     fn look_once(&'static self, out: &mut [libc::epoll_event]) -> Result<usize, i32> {
         let (seen, ours) = self.look_at_kernel(out, 0)?;
-        if ours && seen < out.len() {
+        let waits = || {
+            let state = self.state.lock();
+            state.is_some_and(|mut state| self.look_at_queues(&mut state))
+        };
+        if seen < out.len() && (ours || waits()) {
             return Ok(seen + self.collect(out, seen));
         }
         Ok(seen)
@@ -197,7 +201,13 @@ impl EpollSet {
         if count == out.len() || !self.turns.is_stale(clock::now()) {
             return 0;
         }
-        self.look_at_kernel(out, count).map_or(0, |(kept, _)| kept)
+        let Ok((kept, ours)) = self.look_at_kernel(out, count) else {
+            return 0;
+        };
+        if !ours {
+            return kept;
+        }
+        kept + self.collect_listeners(out, count + kept, count)
     }
 
     /// Sleeps once. `None` when there is something to look at.

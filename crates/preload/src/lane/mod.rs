@@ -145,6 +145,13 @@ impl Lane {
         self.peer_tail()
     }
 
+    /// Counts wake-ups that bring no bytes: the end of what the peer sends, and each `shutdown` of this process. Only to notice a change.
+    pub fn news(&self) -> u32 {
+        let ended = u32::from(self.peer_flags() & side_flags::FIN != 0);
+        let news = self.socket.local.news.load(Ordering::Relaxed);
+        news.wrapping_add(ended)
+    }
+
     /// How often a writer of this process found no room. Only to notice a change.
     pub fn times_full(&self) -> u32 {
         self.socket.local.full.load(Ordering::Relaxed)

@@ -283,6 +283,10 @@ impl Lane {
                 error => self.reset_seen(error),
             };
         }
+        let gone = seen & status::PEER_GONE != 0 && flags & side_flags::FIN == 0;
+        if gone && self.ended_by_reset() && self.socket.mark(status::RESET) == 0 {
+            return Stop::Error(libc::ECONNRESET);
+        }
         if flags & side_flags::FIN != 0 || seen & (status::SHUT_READ | status::RESET) != 0 {
             return if self.peer_tail() == tail || seen & status::SHUT_READ != 0 {
                 Stop::End

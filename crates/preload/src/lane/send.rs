@@ -122,7 +122,7 @@ impl Lane {
         ring.log2 < CALM_RING_LOG2
             && !self.socket.has(status::NO_GROWTH)
             && (limit == 0 || limit.ilog2() > ring.log2)
-            && (self.link.is_own() || self.aside().is_some())
+            && (self.link.is_own() || self.ring_aside(ring, MOST_RING_LOG2).is_some())
             && !self.is_switching()
     }
 
@@ -290,11 +290,14 @@ impl Lane {
     fn check_send(&self) -> Result<(), Stop> {
         const REFUSES: u32 = status::SHUT_WRITE | status::FAULT | status::RESET | status::PENDING;
         let seen = self.socket.entry.status.load(Ordering::Relaxed);
-        if seen & REFUSES != 0 {
-            self.check_connect()?;
-        }
         let reset = self.peer_flags() & side_flags::RESET != 0
             || seen & status::PEER_GONE != 0 && self.ended_by_reset();
+        // A reset that was not told yet is told first, also to who has shut its side.
+        let told = status::PENDING | status::REFUSED | status::RESET | status::FAULT;
+        let untold = reset && seen & told == 0;
+        if seen & REFUSES != 0 && !untold {
+            self.check_connect()?;
+        }
         if reset {
             self.socket.mark(status::RESET);
             return Err(Stop::Error(self.reset_error()));
@@ -322,10 +325,6 @@ impl Lane {
     /// Moves to a larger ring when this one is too small for what the program writes. Allowed only
     /// when the peer reads from the present ring; the former is kept until it has read that up.
     fn grow(&self, ring: Geometry, wanted: u64, head: u64, tail: u64) -> Option<Geometry> {
-        let aside = self.aside().filter(|aside| aside.log2 > ring.log2);
-        if aside.is_none() && !self.link.is_own() {
-            return None;
-        }
         let transmit = &self.socket.entry.transmit;
         let limit = transmit.limit.load(Ordering::Relaxed);
         let most = if limit == 0 {
@@ -333,6 +332,10 @@ impl Lane {
         } else {
             limit.max(1).ilog2().clamp(12, 22)
         };
+        let aside = self.ring_aside(ring, most);
+        if aside.is_none() && !self.link.is_own() {
+            return None;
+        }
         let log2 = if ring.log2 == SMALL_RING_LOG2 {
             // A length that no memory has is the program's to name.
             wanted
@@ -361,23 +364,22 @@ impl Lane {
             self.socket.mark(status::NO_GROWTH);
             return None;
         };
-        transmit
-            .former_geometry
-            .store(ring.to_word(), Ordering::Relaxed);
+        if !self.is_aside(ring) {
+            let former = &transmit.former_geometry;
+            former.store(ring.to_word(), Ordering::Relaxed);
+        }
         transmit.geometry.store(larger.to_word(), Ordering::Relaxed);
         transmit.switch_sequence.store(tail, Ordering::Relaxed);
-        if aside.is_some() {
-            self.leave_aside();
-        }
         let own = self.own();
         switch::announce(&own.geometry, &own.switch_sequence, larger.to_word(), tail);
         Some(larger)
     }
 
     /// Frees the ring before the present one, once the peer has left it.
-    fn retire_former(&self, head: u64) {
+    pub(super) fn retire_former(&self, head: u64) {
         let transmit = &self.socket.entry.transmit;
-        if head >= transmit.switch_sequence.load(Ordering::Relaxed) {
+        // Who keeps the ledger takes it back, now or when the socket has ended.
+        if self.link.is_own() && head >= transmit.switch_sequence.load(Ordering::Relaxed) {
             let former = transmit.former_geometry.swap(0, Ordering::Relaxed);
             if former != 0 {
                 self.link.release(Geometry::from_word(former));

@@ -11,10 +11,14 @@ use netchannel_ring::departure::{self, Fate};
 use netchannel_ring::queue::Element;
 
 use super::{LinkEnd, Loan, Taken, reset_side};
-use crate::{limits, sys};
+use crate::{clock, limits, sys};
 
 /// How often a client looks whether a server that leaves has left: for two seconds.
 const MOST_LOOKS: u32 = 20_000;
+/// How long after its last look a loop is taken to look again soon,
+const LOOKS_AGAIN: u64 = 1000 * clock::MICROSECOND;
+/// and how often it says that it has looked.
+const SAID_EVERY: u64 = 50 * clock::MICROSECOND;
 
 impl LinkEnd {
     fn queue(&self, producer: Role) -> Option<(&QueueIndices, &[Element])> {
@@ -33,7 +37,10 @@ impl LinkEnd {
             return false;
         };
         match indices.asleep.load(Ordering::Acquire) {
-            asleep::LOOPS => true,
+            asleep::LOOPS => {
+                let looked = indices.looked.load(Ordering::Relaxed);
+                clock::now().wrapping_sub(looked) < LOOKS_AGAIN
+            }
             asleep::SLEEPS => indices
                 .asleep
                 .compare_exchange(
@@ -136,9 +143,21 @@ impl LinkEnd {
         if let Some((indices, _)) = self.queue(Role::Client) {
             let loops = loops && self.is_alive();
             let word = if loops { asleep::LOOPS } else { asleep::AWAKE };
+            if loops {
+                indices.looked.store(clock::now(), Ordering::Relaxed);
+            }
             if indices.asleep.load(Ordering::Relaxed) != word {
                 indices.asleep.store(word, Ordering::Release);
             }
+        }
+    }
+
+    /// (server) An event loop looks at it `now`.
+    pub fn looks(&self, now: u64) {
+        if let Some((indices, _)) = self.queue(Role::Client)
+            && now.wrapping_sub(indices.looked.load(Ordering::Relaxed)) > SAID_EVERY
+        {
+            indices.looked.store(now, Ordering::Relaxed);
         }
     }
 

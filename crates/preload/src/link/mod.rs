@@ -357,6 +357,7 @@ pub fn reset_side(side: &Side, generation: u32, ring: Geometry) {
     side.tokens.store(0, Ordering::Relaxed);
     side.hints.store(0, Ordering::Relaxed);
     side.waiter.store(0, Ordering::Relaxed);
+    side.error.store(0, Ordering::Relaxed);
     side.flags.store(0, Ordering::Relaxed);
     // Release: who sees the generation sees the words of this connection, not of the last.
     side.generation.store(generation, Ordering::Release);

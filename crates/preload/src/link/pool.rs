@@ -255,6 +255,41 @@ impl LinkEnd {
         self.state.lock()?.arena.allocate(log2)
     }
 
+    /// A ring for a process that can take none from here: the largest, where there is plenty; else one of the size that `least` says.
+    pub fn allocate_apart(&self, least: u32) -> Option<Geometry> {
+        if !self.is_own() {
+            return None;
+        }
+        let mut state = self.state.lock()?;
+        let largest = state.arena.allocate_apart();
+        largest.or_else(|| state.arena.allocate(least))
+    }
+
+    /// (server) A connection goes to another process, and a ring with it, which comes back with the slot.
+    pub fn set_apart(&self, handle: Handle, least: u32) -> Option<Geometry> {
+        let ring = self.allocate_apart(least)?;
+        let mut state = self.state.lock()?;
+        match state.slots.get_mut(handle.index as usize) {
+            Some(lent) => lent.blocks = [Some(ring), None],
+            None => state.arena.free(ring, |bare| self.release_pages(bare)),
+        }
+        Some(ring)
+    }
+
+    /// (server) It has come back to this process, or did not go.
+    pub fn take_back(&self, handle: Handle) {
+        if self.is_own()
+            && let Some(mut guard) = self.state.lock()
+        {
+            let state = &mut *guard;
+            let lent = state.slots.get_mut(handle.index as usize);
+            let blocks = lent.map(|lent| core::mem::take(&mut lent.blocks));
+            for block in blocks.into_iter().flatten().flatten() {
+                state.arena.free(block, |bare| self.release_pages(bare));
+            }
+        }
+    }
+
     /// Takes a block back that the peer reads no longer.
     pub fn release(&self, block: Geometry) {
         if block.log2 > SMALL_RING_LOG2

@@ -17,6 +17,8 @@ impl Listener {
     /// reset, as TCP does; otherwise it is handed to the others.
     pub fn close(&'static self, last: bool) {
         if last {
+            // What is on its way is reset here and now, not when its client looks for a server.
+            while self.take_offers() {}
             poll_jobs();
         } else {
             clear_links(
@@ -31,6 +33,7 @@ impl Listener {
                 .retain(|listener| !core::ptr::eq(*listener, self));
         }
         if last {
+            self.empty_common();
             self.pending.take_all().iter().for_each(reset);
         } else {
             self.hand_on_all(false);
@@ -42,6 +45,7 @@ impl Listener {
         }
         self.unlisten();
         self.offers().inspect(|channel| channel.end());
+        self.leave_common();
         self.bell.silence();
     }
 
@@ -160,6 +164,7 @@ pub fn withdraw(listener: &'static Listener) {
         }
     }
     poll_jobs();
+    listener.share();
     for pending in listener.pending.take_all() {
         if !listener.hand_on(&pending, false) {
             listener.push(pending);
@@ -176,7 +181,8 @@ pub fn hand_over() {
 
 /// Before the process becomes another user's, and leaves its links: what waits to be accepted is left for whoever accepts next.
 pub fn hand_on_everything() {
-    let waits = |listener: &&'static Listener| listener.pending.any();
+    let waits =
+        |listener: &&'static Listener| listener.pending.any() || listener.common().is_some();
     let any = REGISTRY.lock().is_some_and(|registry| {
         !registry.servers.is_empty() || registry.listeners.iter().any(waits)
     });
@@ -192,6 +198,9 @@ fn end_links(to_next_image: bool) {
         || {
             let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
             for listener in listeners.into_iter().flatten() {
+                if listener.is_alone() {
+                    listener.empty_common();
+                }
                 listener.hand_on_all(to_next_image);
             }
         },

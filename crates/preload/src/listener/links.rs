@@ -214,6 +214,9 @@ pub fn forsake_links() {
     if let Some(mut registry) = REGISTRY.lock() {
         registry.clients.clear();
         registry.servers.clear();
+        for listener in &registry.listeners {
+            listener.leave_common();
+        }
     }
 }
 
@@ -256,6 +259,7 @@ pub fn reset_in_child() {
         listener.bell.silence();
         listener.kernel_tells();
         listener.pending.reset_in_child();
+        listener.reset_common_in_child();
     }
 }
 
@@ -273,5 +277,6 @@ pub fn relocate(from: i32, to: i32) {
             .inspect(|channel| channel.relocate(from, to));
         listener.bell.relocate(from, to);
         listener.pending.relocate(from, to);
+        listener.relocate_common(from, to);
     }
 }

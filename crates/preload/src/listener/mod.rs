@@ -1,12 +1,13 @@
 //! Listeners: the kernel's TCP listener, and beside it the virtual connections that came over
 //! links or in offers of the daemon.
 
+mod common;
 mod handing;
 mod links;
 mod renewal;
 mod waiting;
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
@@ -21,9 +22,11 @@ use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
 use crate::{attach, foreign, limits, names, sys};
 
+use common::Common;
 use links::REGISTRY;
 use waiting::Waiting;
 
+pub use common::before_fork;
 pub use handing::{hand_on_everything, hand_over, reset, retire_all, withdraw};
 use links::are_starved;
 pub use links::{
@@ -41,6 +44,8 @@ pub struct Pending {
     pub loan: Loan,
     /// What the client named when it came; it may write other addresses any time.
     pub named: Named,
+    /// The ring that came with it from a relative, a [`Geometry`](netchannel_abi::link::Geometry) word; 0 for none.
+    pub ring: u64,
 }
 
 /// The addresses of a connection as the client named them.
@@ -61,7 +66,12 @@ impl Pending {
         let (local, peer) = (slot.meta.server.load(), slot.meta.client.load());
         let owner = attach::current().map_or(0, |own| names::owner_of_port(own, peer.port));
         let named = Named { local, peer, owner };
-        Some(Self { link, loan, named })
+        Some(Self {
+            link,
+            loan,
+            named,
+            ring: 0,
+        })
     }
 }
 
@@ -104,6 +114,8 @@ pub struct Listener {
     /// No more offers are wanted: it ends its part when none is left.
     retires: AtomicBool,
     pending: Waiting,
+    /// The queue that relatives have with this process; null before the first fork.
+    common: AtomicPtr<Common>,
 }
 
 impl Listener {
@@ -132,6 +144,7 @@ impl Listener {
             starved: AtomicBool::new(false),
             retires: AtomicBool::new(false),
             pending: Waiting::new(),
+            common: AtomicPtr::new(core::ptr::null_mut()),
         }));
         REGISTRY.lock()?.listeners.push(made);
         Some(made)
@@ -181,24 +194,33 @@ impl Listener {
 
     /// A connection that waits, if one does.
     pub fn take(&self) -> Option<Pending> {
-        self.pending.pop().or_else(|| {
-            poll_jobs();
-            self.pending.pop()
-        })
+        self.take_common()
+            .or_else(|| self.pending.pop())
+            .or_else(|| {
+                poll_jobs();
+                self.pending.pop()
+            })
     }
 
-    /// Whether a connection waits. Looks at the links, not at the kernel.
+    /// Whether a connection waits. Looks at the links, not at the kernel. It stays there for any process that has the listener.
     pub fn has_pending(&self) -> bool {
         if !self.pending.any() {
+            poll_jobs();
+        }
+        self.share();
+        self.has_taken()
+    }
+
+    /// As [`Self::has_pending`], for an accept that waits: it takes what it finds.
+    pub fn has_for_accept(&self) -> bool {
+        if !self.has_taken() {
             poll_jobs();
         }
         self.has_taken()
     }
 
-    /// As [`Self::has_pending`], of what was taken off the links already.
-    #[inline]
-    pub fn has_taken(&self) -> bool {
-        self.pending.any() || self.is_starved()
+    fn has_taken(&self) -> bool {
+        self.pending.any() || self.is_starved() || self.common().is_some_and(Common::any)
     }
 
     /// Whether connections may wait that can not be taken for want of numbers: an accept says `EMFILE`.
@@ -248,7 +270,8 @@ impl Listener {
 
     /// Connections that ever came. Only to notice a change.
     pub fn arrived(&self) -> u64 {
-        self.arrived.load(Ordering::Relaxed)
+        let common = self.common().map_or(0, Common::arrived);
+        self.arrived.load(Ordering::Relaxed).wrapping_add(common)
     }
 
     /// The set hears of connections from now on.
@@ -402,7 +425,7 @@ impl Listener {
 
     /// Descriptors to sleep on besides the TCP listener itself.
     pub fn wake_descriptors(&self) -> Vec<i32> {
-        let mut list = vec![self.channel()];
+        let mut list = vec![self.channel(), self.queue()];
         if let Some(registry) = REGISTRY.lock() {
             list.extend(
                 registry

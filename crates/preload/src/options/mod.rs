@@ -149,7 +149,33 @@ pub fn inherit(listener: &Socket, socket: &Socket) {
         let records = listener
             .with_options(|records| records.clone())
             .unwrap_or_default();
-        socket.with_options(|own| own.extend_from_slice(&records));
+        let inherited = records.iter().filter(|record| is_inherited(record));
+        socket.with_options(|own| own.extend(inherited));
+    }
+}
+
+/// Whether TCP hands an option of a listener on: its queue for data in SYN segments, and the priority of its own packets, it keeps.
+const fn is_inherited(record: &Record) -> bool {
+    !matches!(
+        (record.level, record.name),
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) | (libc::SOL_SOCKET, libc::SO_PRIORITY)
+    )
+}
+
+/// Notes of a listener at `fd` what the kernel has decided, and hands on: one that is bound to an IPv6 address takes nothing of IPv4.
+pub fn note_listening(socket: &Socket, fd: c_int) {
+    if is_only_v6(fd) {
+        let mut value = [0; 16];
+        value[0] = 1;
+        remember(
+            socket,
+            Record {
+                level: libc::IPPROTO_IPV6,
+                name: libc::IPV6_V6ONLY,
+                length: 4,
+                value,
+            },
+        );
     }
 }
 

@@ -34,13 +34,13 @@ enum Watch {
     Kernel,
     /// A virtual socket.
     Lane(Lane),
-    /// A listener: the kernel's answer, or a virtual connection that waits.
-    Listener(Socket),
+    /// A listener: the kernel's answer, or a virtual connection that waits. Whether an accept takes what is found.
+    Listener(Socket, bool),
     /// An epoll set.
     Set(&'static EpollSet),
 }
 
-fn watch(fd: i32) -> Watch {
+fn watch(fd: i32, accepts: bool) -> Watch {
     if let Some(set) = epoll::of(fd) {
         return Watch::Set(set);
     }
@@ -49,7 +49,7 @@ fn watch(fd: i32) -> Watch {
     };
     match socket.word.kind() {
         Kind::Virtual => Lane::of(socket, fd).map_or(Watch::Kernel, Watch::Lane),
-        Kind::Listener => Watch::Listener(socket),
+        Kind::Listener => Watch::Listener(socket, accepts),
         _ => Watch::Kernel,
     }
 }
@@ -66,9 +66,13 @@ fn user_events(watch: &Watch, wanted: i16) -> i16 {
     let any = match watch {
         Watch::Kernel => false,
         Watch::Lane(lane) => return virtual_events(lane, wanted),
-        Watch::Listener(socket) => socket
-            .listener()
-            .is_some_and(|listener| listener.has_pending()),
+        Watch::Listener(socket, accepts) => {
+            let listener = socket.listener();
+            listener.is_some_and(|listener| match accepts {
+                true => listener.has_for_accept(),
+                false => listener.has_pending(),
+            })
+        }
         Watch::Set(set) => set.has_events(),
     };
     if any {
@@ -201,15 +205,12 @@ impl Call<'_> {
                 self.watch_all();
                 count = self.look()?;
             }
-            if count > 0 {
-                return Ok(count);
+            let first = timeout >= 0 && start == 0;
+            if (count > 0 || first) && self.take_offers() {
+                count = self.look()?;
             }
-            if timeout == 0 {
-                return if self.take_offers() {
-                    self.look()
-                } else {
-                    Ok(0)
-                };
+            if count > 0 || timeout == 0 {
+                return Ok(count);
             }
             if start == 0 && timeout > 0 {
                 start = clock::nanoseconds();
@@ -219,6 +220,7 @@ impl Call<'_> {
             }
             let left = epoll::remaining(timeout, start);
             if left == 0 {
+                self.take_offers();
                 return self.look();
             }
             self.sleep(left, mask)?;
@@ -245,8 +247,9 @@ impl Call<'_> {
 
     /// Who does not sleep hears here of the first connection of another program. Whether any came.
     fn take_offers(&self) -> bool {
-        let listeners = self.watches.iter().filter_map(|watch| match watch {
-            Watch::Listener(socket) => socket.listener(),
+        let all = self.watches.iter().zip(self.set.iter());
+        let listeners = all.filter_map(|(watch, entry)| match watch {
+            Watch::Listener(socket, false) if entry.revents == 0 => socket.listener(),
             _ => None,
         });
         let mut any = false;
@@ -259,7 +262,7 @@ impl Call<'_> {
     /// Finds out what the numbers name.
     fn watch_all(&mut self) {
         for (place, entry) in self.watches.iter_mut().zip(self.set.iter()) {
-            *place = watch(entry.fd);
+            *place = watch(entry.fd, !self.loops);
         }
     }
 
@@ -305,7 +308,7 @@ impl Call<'_> {
                     entry.revents = counting.of(shown, entry.events);
                 }
                 Watch::Lane(_) => {}
-                Watch::Listener(socket) if seen.revents != 0 => {
+                Watch::Listener(socket, _) if seen.revents != 0 => {
                     if let Some(listener) = socket.listener() {
                         listener.kernel_tells();
                     }
@@ -399,7 +402,7 @@ thread_local! {
 fn wake_descriptors(watches: &[Watch]) -> Vec<i32> {
     let mut list = Vec::new();
     for watch in watches {
-        if let Watch::Listener(socket) = watch
+        if let Watch::Listener(socket, _) = watch
             && let Some(listener) = socket.listener()
         {
             list.extend(listener.wake_descriptors());
@@ -425,7 +428,7 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
                     bits::DATA
                 });
             }
-            Watch::Listener(socket) => {
+            Watch::Listener(socket, _) => {
                 listeners = true;
                 if let Some(listener) = socket.listener() {
                     listener.bell.listen();
@@ -448,7 +451,7 @@ fn disarm(watches: &[Watch], asleep: &mut Vec<Asleep>, loops: bool) {
             Watch::Lane(lane) => {
                 lane.rise_in_poll(bits::DATA | bits::SPACE);
             }
-            Watch::Listener(socket) => {
+            Watch::Listener(socket, _) => {
                 listeners = true;
                 if let Some(listener) = socket.listener() {
                     listener.bell.leave();
@@ -477,7 +480,7 @@ fn serve(watches: &[Watch], kernel: &[pollfd]) {
     if rest.any(|entry| entry.revents != 0) {
         listener::read_channels();
         for watch in watches {
-            if let Watch::Listener(socket) = watch
+            if let Watch::Listener(socket, _) = watch
                 && let Some(listener) = socket.listener()
             {
                 listener.bell.answer();

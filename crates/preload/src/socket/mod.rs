@@ -88,6 +88,8 @@ pub struct Local {
     pub memberships: AtomicPtr<Lock<Vec<Membership>>>,
     /// How often a writer found no room.
     pub full: AtomicU32,
+    /// Counts wake-ups of this process that bring no bytes.
+    pub news: AtomicU32,
     /// When the kernel was last asked whether the peer lives.
     pub checked: core::sync::atomic::AtomicU64,
     /// Family of a fresh socket.

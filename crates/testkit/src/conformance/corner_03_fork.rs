@@ -24,6 +24,8 @@ cases! {
         corner_03_child_makes_its_own_connections,
         corner_03_both_ends_in_one_process_then_fork,
         corner_03_forks_while_threads_open_and_close,
+        corner_03_child_writes_what_nobody_reads,
+        corner_03_parent_goes_on_writing_after_fork,
     ];
 }
 
@@ -281,4 +283,47 @@ fn corner_03_forks_while_threads_open_and_close(family: Family) {
     drop(std::hint::black_box(memory));
     OVER.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(join_thread);
+}
+
+/// What TCP takes that nobody reads, at least.
+const MUCH: usize = 100_000;
+
+fn corner_03_child_writes_what_nobody_reads(family: Family) {
+    for before in [0, 100, 100_000] {
+        let (client, server) = pair(family);
+        send_pattern(client, 0, before);
+        expect_pattern(server, 0, before);
+        let taken = Baton::new();
+        let child = fork_child(|| taken.send(fill(client) as u64));
+        let count = usize::try_from(taken.receive()).unwrap();
+        assert!(count > MUCH, "{count} after {before}");
+        expect_pattern(server, 0, count);
+        child.join();
+        set_blocking(client);
+        expect_alive(client, server);
+        sys::close(client).unwrap();
+        expect_end(server);
+        sys::close(server).unwrap();
+    }
+}
+
+fn corner_03_parent_goes_on_writing_after_fork(family: Family) {
+    let (client, server) = pair(family);
+    let (mine, childs) = (Baton::new(), Baton::new());
+    let child = fork_child(|| {
+        for round in 0..4 {
+            childs.take();
+            send_pattern(client, round * 600_000, 300_000);
+            mine.pass();
+        }
+    });
+    for round in 0..4 {
+        let reader = fork_child(|| expect_pattern(server, round * 600_000, 600_000));
+        childs.pass();
+        mine.take();
+        send_pattern(client, round * 600_000 + 300_000, 300_000);
+        reader.join();
+    }
+    child.join();
+    expect_alive(client, server);
 }

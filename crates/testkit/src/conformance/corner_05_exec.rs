@@ -23,6 +23,7 @@ cases! {
         corner_05_exec_in_place_peer_unharmed,
         corner_05_exec_nonblocking_flag_survives,
         corner_05_exec_shell_reads_the_socket,
+        corner_05_exec_set_with_members,
     ];
 }
 
@@ -278,4 +279,30 @@ fn corner_05_exec_shell_reads_the_socket(family: Family) {
         "got hello\nrest of it"
     );
     child.join();
+}
+
+fn corner_05_exec_set_with_members(family: Family) {
+    let (client, server) = pair(family);
+    let (listening, address) = listener(family);
+    let child = fork_child(|| {
+        sys::close(client).unwrap();
+        let set = sys::epoll_create().unwrap();
+        sys::fcntl(set, libc::F_SETFD, 0).unwrap();
+        for (member, data) in [(listening, 7), (server, 8)] {
+            sys::epoll_control(set, libc::EPOLL_CTL_ADD, member, sys::IN, data).unwrap();
+        }
+        assert!(sys::epoll_wait(set, 8, 1).unwrap().is_empty());
+        let numbers = [set, listening, server].map(|number| number.to_string());
+        exec_helper(
+            &["set-goes-on", &numbers[0], &numbers[1], &numbers[2]],
+            true,
+        );
+    });
+    expect_bytes(client, b"begun");
+    let other = connect_to(address);
+    send_all(client, b"news");
+    expect_bytes(client, b"done");
+    sys::close(client).unwrap();
+    child.join();
+    sys::close(other).unwrap();
 }

@@ -13,6 +13,9 @@ cases! {
         fresh_dup_then_connect,
         fresh_dup_then_listen,
         fresh_bound_fork_then_parent_connects,
+        fresh_fork_then_parent_connects,
+        fresh_fork_then_child_connects,
+        fresh_fork_then_child_listens,
     ];
 }
 
@@ -143,5 +146,58 @@ fn fresh_bound_fork_then_parent_connects(family: Family) {
     go.pass();
     expect_bytes(server, b"child");
     child.join();
+    expect_alive(client, server);
+}
+
+fn fresh_fork_then_parent_connects(family: Family) {
+    let (listening, address) = listener(family);
+    let client = tcp(family);
+    set_int(client, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+    let go = Baton::new();
+    let child = fork_child(|| {
+        go.take();
+        assert_eq!(sys::getpeername(client), Ok(address));
+        assert_eq!(sys::connect(client, address), Err(Errno(libc::EISCONN)));
+        send_all(client, b"child");
+    });
+    sys::connect(client, address).unwrap();
+    let server = sys::accept(listening).unwrap();
+    go.pass();
+    expect_bytes(server, b"child");
+    child.join();
+    expect_alive(client, server);
+}
+
+fn fresh_fork_then_child_connects(family: Family) {
+    let (listening, address) = listener(family);
+    let client = tcp(family);
+    let done = Baton::new();
+    let child = fork_child(|| {
+        sys::connect(client, address).unwrap();
+        send_all(client, b"child");
+        done.pass();
+    });
+    done.take();
+    child.join();
+    let server = sys::accept(listening).unwrap();
+    expect_bytes(server, b"child");
+    assert_eq!(sys::connect(client, address), Err(Errno(libc::EISCONN)));
+    expect_alive(client, server);
+    sys::close(client).unwrap();
+    expect_end(server);
+}
+
+fn fresh_fork_then_child_listens(family: Family) {
+    let socket = tcp(family);
+    let done = Baton::new();
+    let child = fork_child(|| {
+        sys::bind(socket, family.loopback(0)).unwrap();
+        sys::listen(socket, 8).unwrap();
+        done.pass();
+    });
+    done.take();
+    child.join();
+    let client = connect_to(sys::getsockname(socket).unwrap());
+    let server = sys::accept(socket).unwrap();
     expect_alive(client, server);
 }

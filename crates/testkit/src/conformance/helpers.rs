@@ -49,6 +49,8 @@ pub fn run(arguments: &[String]) {
             let answer = sys::fcntl(number(1), libc::F_GETFD, 0);
             assert_eq!(answer, Err(Errno(libc::EBADF)), "closed by exec");
         }
+        // Members of a set that came along, a listener as 7 and a connection as 8, are there.
+        "set-goes-on" => set_goes_on(number(1), number(2), number(3)),
         // Waits in epoll for data and echoes.
         "epoll-echo" => epoll_echo(number(1)),
         // Executes itself again, so often, and echoes then.
@@ -84,6 +86,34 @@ fn read_write(descriptor: Descriptor) {
             rest = &rest[written..];
         }
     }
+}
+
+fn set_goes_on(set: Descriptor, listening: Descriptor, connection: Descriptor) {
+    let told = |timeout| {
+        let mut told: Vec<_> = sys::epoll_wait(set, 8, timeout)
+            .expect("epoll_wait")
+            .iter()
+            .map(|told| told.data)
+            .collect();
+        told.sort_unstable();
+        told
+    };
+    assert!(told(0).is_empty());
+    send_all(connection, b"begun");
+    eventually("both are told", || told(100) == [7, 8]);
+    sys::close(sys::accept(listening).expect("accept")).expect("close");
+    assert_eq!(told(0), [8]);
+    let add = sys::epoll_control(set, libc::EPOLL_CTL_ADD, connection, sys::IN, 9);
+    assert_eq!(add, Err(Errno(libc::EEXIST)));
+    sys::epoll_control(set, libc::EPOLL_CTL_MOD, connection, sys::IN, 10).expect("MOD");
+    assert_eq!(told(0), [10]);
+    expect_bytes(connection, b"news");
+    assert!(told(0).is_empty());
+    sys::epoll_control(set, libc::EPOLL_CTL_DEL, connection, 0, 0).expect("DEL");
+    sys::epoll_control(set, libc::EPOLL_CTL_DEL, listening, 0, 0).expect("DEL");
+    send_all(connection, b"done");
+    expect_end(connection);
+    assert!(told(0).is_empty());
 }
 
 fn epoll_echo(socket: Descriptor) {

@@ -71,6 +71,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_02_close::CASES,
     crate::corner_03_fork::CASES,
     crate::corner_04_prefork::CASES,
+    crate::corner_04_queue::CASES,
     crate::corner_05_exec::CASES,
     crate::corner_06_rights::CASES,
     crate::corner_07_epoll_sets::CASES,

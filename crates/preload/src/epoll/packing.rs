@@ -1,0 +1,101 @@
+//! Sets that go with an exec. The kernel keeps a set and the list of its members over it, and of virtual members it knows nothing: so
+//! before the exec each is told to it as the program told it, and the next image finds them in that list.
+
+use core::sync::atomic::Ordering;
+use std::fs;
+
+use super::{EpollSet, NUMBER, all, flag, of, own_data, take_over, watching};
+use crate::socket;
+use crate::sys;
+use crate::table::{self, Kind, Word};
+
+fn goes(fd: i32) -> bool {
+    sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0)
+}
+
+/// Before an exec.
+pub fn pack() {
+    for_each_that_goes(|set| set.tell(true));
+}
+
+/// There was no exec.
+pub fn unpack() {
+    for_each_that_goes(|set| set.tell(false));
+}
+
+/// A set that relatives use too stays as it is: it is theirs.
+fn for_each_that_goes(each: impl Fn(&'static EpollSet)) {
+    for set in all() {
+        let fd = set.fd.load(Ordering::Relaxed);
+        let is_open = of(fd).is_some_and(|known| core::ptr::eq(known, set));
+        if is_open && set.is_active() && !set.shared.load(Ordering::Relaxed) && goes(fd) {
+            each(set);
+        }
+    }
+}
+
+impl EpollSet {
+    /// Tells the kernel of the members as the program told of them, or as it was.
+    fn tell(&'static self, plainly: bool) {
+        let Some(state) = self.state.lock() else {
+            return;
+        };
+        let outer = self.fd.load(Ordering::Relaxed);
+        let inner = self.inner.load(Ordering::Acquire);
+        let control = |operation, fd, events, data| {
+            let _ = sys::epoll_control(outer, operation, fd, events, data);
+        };
+        let (add, delete) = (libc::EPOLL_CTL_ADD, libc::EPOLL_CTL_DEL);
+        control(delete, inner, 0, 0);
+        if !plainly {
+            control(add, inner, flag(libc::EPOLLIN), own_data() | NUMBER);
+        }
+        for (number, item) in (0u32..).zip(state.items.iter()) {
+            // Under a number that was closed the kernel can be told of nothing.
+            if !item.alive || item.native || table::get(item.fd) != item.word {
+                continue;
+            }
+            let events = if item.enabled {
+                item.events
+            } else {
+                flag(libc::EPOLLONESHOT)
+            };
+            control(delete, item.fd, 0, 0);
+            if plainly {
+                control(add, item.fd, events, item.data);
+            } else if item.word.kind() != Kind::Virtual {
+                let data = own_data() | u64::from(number) & NUMBER;
+                control(add, item.fd, events, data);
+            }
+        }
+    }
+}
+
+/// At the start of an image: sets that came with it, and those of their members that are ours.
+pub fn adopt_inherited() {
+    for fd in sys::open_descriptors() {
+        let is_set = || {
+            let name = fs::read_link(format!("/proc/self/fd/{fd}"));
+            name.is_ok_and(|name| name.as_os_str() == "anon_inode:[eventpoll]")
+        };
+        if table::get(fd) == Word::FOREIGN && is_set() {
+            super::opened(fd);
+        }
+    }
+    if all().next().is_none() {
+        return;
+    }
+    let mut members = Vec::new();
+    table::for_each(|fd, word| {
+        if matches!(word.kind(), Kind::Virtual | Kind::Listener)
+            && let Some(socket) = socket::of_word(word)
+        {
+            members.push((fd, socket));
+        }
+    });
+    for (fd, socket) in members {
+        if let Some(watched) = watching(fd) {
+            take_over(fd, &socket, &watched);
+        }
+    }
+}

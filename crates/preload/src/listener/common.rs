@@ -1,0 +1,292 @@
+//! The queue that a process and its relatives have together. TCP has one queue of connections for all processes that have a listener.
+//! Here each has its own links. So from the first fork on, what one of them has taken off its links and does not accept at once goes
+//! into a pair of sockets that all of them have:
+//!
+//! ```text
+//!  links of one process --> its own list --+-- its accept
+//!                                          +-- a look, a fork, a busy process --> common queue --> anybody's accept
+//! ```
+//!
+//! A look by poll, select or epoll takes nothing that way. What waits there is lost with the last of them only, as over TCP.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::address::Address;
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::{Geometry, Role};
+use netchannel_abi::program::SocketEntry;
+
+use super::{Listener, Named, Pending};
+use crate::channel::Channel;
+use crate::link::Loan;
+use crate::{attach, foreign, limits, names, socket, sys};
+
+/// Words of a message: what a process that has not seen the link needs to know of a connection.
+const WORDS: usize = 16;
+const BYTES: usize = WORDS * size_of::<u64>();
+/// The ring that goes along, where there is no plenty.
+const LEAST_APART_LOG2: u32 = 18;
+/// How often a process that finds another one taking tries again.
+const TRIES: usize = 100;
+
+/// Both ends of the queue.
+pub(super) struct Common {
+    takes: Channel,
+    puts: Channel,
+    /// The listener's, which all of them share. Its own index of receiving counts the connections that were ever put in.
+    entry: &'static SocketEntry,
+}
+
+impl Common {
+    fn make(entry: &'static SocketEntry) -> Option<&'static Self> {
+        let (takes, puts) = limits::make(|| sys::socket_pair(libc::SOCK_SEQPACKET)).ok()?;
+        Some(Box::leak(Box::new(Self {
+            takes: Channel::new(takes),
+            puts: Channel::new(puts),
+            entry,
+        })))
+    }
+
+    /// The number to sleep on, -1 after the end.
+    pub fn number(&self) -> i32 {
+        self.takes.number()
+    }
+
+    pub fn arrived(&self) -> u64 {
+        self.entry.receive.own.load(Ordering::Relaxed)
+    }
+
+    /// Whether a connection waits in it. Asks the kernel.
+    pub fn any(&self) -> bool {
+        let mut set = [libc::pollfd {
+            fd: self.number(),
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        sys::poll(&mut set, 0, core::ptr::null()) == Ok(1)
+    }
+
+    /// False where it has no room.
+    fn put(&self, pending: &Pending) -> bool {
+        let Pending {
+            link,
+            loan,
+            named,
+            ring,
+        } = pending;
+        let memory = link.memory();
+        if memory < 0 {
+            return false;
+        }
+        let apart = link.set_apart(loan.handle, LEAST_APART_LOG2);
+        let (local, peer) = (named.local.to_words(), named.peer.to_words());
+        let words: [u64; WORDS] = [
+            link.number,
+            u64::from(link.listener),
+            link.layout.slots as u64,
+            link.layout.arena as u64,
+            loan.handle.to_word(),
+            u64::from(link.relayed.load(Ordering::Relaxed)) << 1 | u64::from(loan.nonblocking),
+            link.user().map_or(u64::MAX, u64::from),
+            apart.map_or(*ring, Geometry::to_word),
+            local[0],
+            local[1],
+            local[2],
+            peer[0],
+            peer[1],
+            peer[2],
+            named.owner,
+            0,
+        ];
+        let mut bytes = [0; BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        // Before it can be taken: who takes it sees that it came.
+        let arrived = &self.entry.receive.own;
+        arrived.fetch_add(1, Ordering::Relaxed);
+        let send = |fd| sys::send_message(fd, &bytes, &[memory, loan.anchor], libc::MSG_DONTWAIT);
+        let sent = self.puts.with(send).is_some_and(|sent| sent.is_ok());
+        if !sent {
+            arrived.fetch_sub(1, Ordering::Relaxed);
+            link.take_back(loan.handle);
+        }
+        sent
+    }
+
+    /// # Errors
+    /// `EMFILE` where one waits and there are no numbers for its descriptors.
+    fn take(&self) -> Result<Option<Pending>, i32> {
+        for _ in 0..TRIES {
+            if !self.any() {
+                return Ok(None);
+            }
+            let (mut bytes, mut fds) = ([0; BYTES], [-1; sys::MOST]);
+            let receive = |fd| sys::alone(fd, || limits::receive_message(fd, &mut bytes, &mut fds));
+            match self.takes.with(receive) {
+                Some(Ok((length, count))) => {
+                    let fds = fds.get(..count).unwrap_or(&[]);
+                    let whole = bytes.get(..length).filter(|got| got.len() == BYTES);
+                    if let Some(pending) = whole.and_then(|bytes| read(bytes, fds)) {
+                        return Ok(Some(pending));
+                    }
+                }
+                Some(Err(libc::EMFILE)) => return Err(libc::EMFILE),
+                // Another process is about to take one.
+                Some(Err(libc::EAGAIN | libc::EINTR)) => sys::yield_now(),
+                _ => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A connection that a relative has put in.
+fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
+    let [memory, anchor] = *fds else {
+        fds.iter().for_each(|fd| sys::close(*fd));
+        return None;
+    };
+    let mut words = [0; WORDS];
+    for (word, eight) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
+    }
+    let [number, of, slots, arena, handle, flags, user, ring, ..] = words;
+    let [.., l0, l1, l2, p0, p1, p2, owner, _] = words;
+    let listener = u32::try_from(of).unwrap_or(0);
+    let Some(link) = foreign::link(Role::Server, number, listener, (slots, arena), memory) else {
+        // The other end sees a reset.
+        sys::close(anchor);
+        return None;
+    };
+    link.is_from(flags & 2 != 0, user);
+    let loan = Loan {
+        handle: Handle::from_word(handle),
+        anchor: attach::keep(anchor),
+        nonblocking: flags & 1 != 0,
+    };
+    if link.is_own() {
+        link.take_back(loan.handle);
+    }
+    let named = Named {
+        local: Address::from_words([l0, l1, l2]),
+        peer: Address::from_words([p0, p1, p2]),
+        owner,
+    };
+    let ring = Geometry::from_word(ring);
+    let index = loan.handle.index as usize;
+    let usable = !link.is_own() && link.layout.accepts(Role::Server, index, ring);
+    let ring = if usable { ring.to_word() } else { 0 };
+    Some(Pending {
+        link,
+        loan,
+        named,
+        ring,
+    })
+}
+
+impl Listener {
+    /// The queue that this process has together with its relatives.
+    #[inline]
+    pub(super) fn common(&self) -> Option<&'static Common> {
+        // SAFETY: set from leaked boxes, never freed. Acquire: pairs with the release in `make_common`.
+        unsafe { self.common.load(Ordering::Acquire).as_ref() }
+    }
+
+    fn make_common(&self, entry: &'static SocketEntry) {
+        if self.common().is_some_and(|common| common.number() >= 0) {
+            return;
+        }
+        let Some(made) = Common::make(entry) else {
+            return;
+        };
+        let place = core::ptr::from_ref(made).cast_mut();
+        self.common.store(place, Ordering::Release);
+        if let Some(watchers) = self.watchers.lock() {
+            watchers
+                .iter()
+                .for_each(|set| set.add_queue(made.number(), 0));
+        }
+    }
+
+    /// The number of that queue to sleep on, -1 where there is none.
+    pub fn queue(&self) -> i32 {
+        self.common().map_or(-1, Common::number)
+    }
+
+    /// A connection of that queue, the oldest.
+    pub(super) fn take_common(&self) -> Option<Pending> {
+        let taken = self.common()?.take();
+        if let Err(error) = taken {
+            self.starved.store(error == libc::EMFILE, Ordering::Relaxed);
+        }
+        taken.ok().flatten()
+    }
+
+    /// What waits in this process alone is for all of them, where there are others.
+    pub fn share(&self) {
+        if self.pending.any()
+            && self.common().is_some()
+            && names::is_shared(&self.address, self.number())
+        {
+            self.put_all();
+        }
+    }
+
+    fn put_all(&self) {
+        let Some(common) = self.common() else { return };
+        while let Some(pending) = self.pending.pop() {
+            // One is as good as another: what was counted here is counted there.
+            self.arrived.fetch_sub(1, Ordering::Relaxed);
+            if !common.put(&pending) {
+                self.arrived.fetch_add(1, Ordering::Relaxed);
+                return self.pending.push_front(pending);
+            }
+            attach::drop_kept(pending.loan.anchor);
+            pending.link.used_less();
+        }
+    }
+
+    /// Whether no relative has the listener too.
+    pub(super) fn is_alone(&self) -> bool {
+        let has = |common: &Common| common.entry.references.load(Ordering::Acquire);
+        self.common().map_or(0, has) <= 1
+    }
+
+    /// This process goes, or becomes another user's: what waits in the queue is taken to its own list.
+    pub(super) fn empty_common(&self) {
+        while let Some(pending) = self.take_common() {
+            self.pending.push_back(pending);
+        }
+    }
+
+    /// It has no part in the queue any more.
+    pub(super) fn leave_common(&self) {
+        if let Some(common) = self.common() {
+            common.takes.end();
+            common.puts.end();
+        }
+    }
+
+    pub(super) fn relocate_common(&self, from: i32, to: i32) {
+        if let Some(common) = self.common() {
+            common.takes.relocate(from, to);
+            common.puts.relocate(from, to);
+        }
+    }
+
+    pub(super) fn reset_common_in_child(&self) {
+        if let Some(common) = self.common() {
+            common.takes.reset_in_child();
+            common.puts.reset_in_child();
+        }
+    }
+}
+
+/// Before a fork: what waits is for the child too.
+pub fn before_fork(listening: &socket::Socket) {
+    if let Some(listener) = listening.listener() {
+        listener.make_common(listening.entry);
+        listener.put_all();
+    }
+}
