@@ -159,6 +159,12 @@ pub struct SocketEntry {
     pub flags: AtomicU32,
     /// What the program has said about its class, a [`crate::class::Hints`] word.
     pub hints: AtomicU32,
+    /// Sequence behind the last byte it has sent as urgent, 0 for none.
+    pub urgent_sent: AtomicU64,
+    /// What it last told the peer to pass, see [`crate::link::Side::passed`].
+    pub urgent_passed: AtomicU64,
+    /// Sequence behind the peer's last urgent byte that was taken with `MSG_OOB`.
+    pub urgent_taken: AtomicU64,
     /// Sending.
     pub transmit: Direction,
     /// Receiving.

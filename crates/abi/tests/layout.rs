@@ -108,7 +108,9 @@ fn structures() -> Vec<Structure> {
                 tokens,
                 error,
                 hints,
-                waiter
+                urgent,
+                waiter,
+                passed
             }
         ),
         structure!(
@@ -163,6 +165,9 @@ fn structures() -> Vec<Structure> {
                 linger,
                 flags,
                 hints,
+                urgent_sent,
+                urgent_passed,
+                urgent_taken,
                 transmit,
                 receive
             }

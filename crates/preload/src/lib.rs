@@ -49,6 +49,7 @@ mod lock;
 mod mappings;
 mod names;
 mod options;
+mod owner;
 mod poll;
 mod ports;
 mod pump;

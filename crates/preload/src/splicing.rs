@@ -183,6 +183,14 @@ pub fn from_socket(
     length: usize,
     flags: c_uint,
 ) -> Result<usize, c_int> {
+    if lane.is_before_urgent() {
+        // TCP's splice comes no further than a mark, whether the byte is read in line or not.
+        return if lane.socket.has(status::NONBLOCKING) {
+            Err(libc::EAGAIN)
+        } else {
+            Ok(0)
+        };
+    }
     let pipe_waits = waits_for(pipe, flags);
     let buffer = vec![0u8; length.min(MOST)];
     let vector = crate::hooks::vector(buffer.as_ptr().cast(), buffer.len());

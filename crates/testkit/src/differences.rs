@@ -3,16 +3,15 @@
 
 /// Cases, without the family at their end, and the promise that describes the difference. A name
 /// that ends with `_` stands for all that begin with it.
-const KEPT: [(&str, &str); 5] = [
+const KEPT: [(&str, &str); 4] = [
     ("corner_12_backlog_full_waits", "8.1"),
     ("corner_12_backlog_full_send_timeout", "8.1"),
     ("corner_12_connecting_", "8.1"),
-    ("descriptors_out_of_band", "8.2"),
     ("corner_04_prefork_worker_killed_while_accepting", "8.17"),
 ];
 
 /// Those of them that are kept through the daemon's relay too.
-const THROUGH_THE_RELAY: [&str; 2] = ["8.2", "8.17"];
+const THROUGH_THE_RELAY: [&str; 1] = ["8.17"];
 
 /// Those that only the relay has.
 const OF_THE_RELAY: [(&str, &str); 2] = [
