@@ -114,11 +114,17 @@ pub struct Side {
     /// (o) What its program says about the class of the connection, a [`crate::class::Hints`] word.
     /// Set after the generation and changed at any time: whoever sends for the program looks now and then.
     pub hints: AtomicU32,
-    _gap: [u32; 3],
+    _gap: u32,
+    /// (o) Sequence behind the last byte it has sent as urgent, 0 for none. Stored before the `tail` that shows the byte.
+    pub urgent: AtomicU64,
     /// (b) Whom of this side the peer must wake: the owner sets bits, the peer takes them away.
     /// See [`waiter`].
     pub waiter: AtomicU32,
-    _waiter_gap: [u32; 15],
+    _waiter_gap: u32,
+    /// (o) Sequence before which the peer reads nothing more: urgent bytes that it stood before when the next one was sent.
+    /// Stored before the `urgent` of that one.
+    pub passed: AtomicU64,
+    _passed_gap: [u32; 12],
 }
 
 /// Bits of [`Side::flags`].
@@ -144,6 +150,10 @@ pub mod side_flags {
     pub const ESTABLISHED: u32 = 256;
     /// The program reads no more.
     pub const SHUT_READ: u32 = 512;
+    /// `SO_OOBINLINE`: urgent bytes are read with the others.
+    pub const URGENT_INLINE: u32 = 1024;
+    /// Somebody is signalled when urgent bytes come: they bring an urgent token, for which the kernel does so.
+    pub const URGENT_SIGNALS: u32 = 2048;
     /// It neither sends nor reads any more: what is sent to it meets a reset.
     pub const BOTH_SHUT: u32 = FIN | SHUT_READ;
 }

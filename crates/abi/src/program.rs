@@ -161,6 +161,12 @@ pub struct SocketEntry {
     pub hints: AtomicU32,
     /// `SO_PEEK_OFF`: how many bytes a peek passes over, negative for none.
     pub peek_offset: AtomicI32,
+    /// Sequence behind the last byte it has sent as urgent, 0 for none.
+    pub urgent_sent: AtomicU64,
+    /// What it last told the peer to pass, see [`crate::link::Side::passed`].
+    pub urgent_passed: AtomicU64,
+    /// Sequence behind the peer's last urgent byte that was taken with `MSG_OOB`.
+    pub urgent_taken: AtomicU64,
     /// Sending.
     pub transmit: Direction,
     /// Receiving.

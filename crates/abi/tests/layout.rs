@@ -108,7 +108,9 @@ fn structures() -> Vec<Structure> {
                 tokens,
                 error,
                 hints,
-                waiter
+                urgent,
+                waiter,
+                passed
             }
         ),
         structure!(
@@ -164,6 +166,9 @@ fn structures() -> Vec<Structure> {
                 flags,
                 hints,
                 peek_offset,
+                urgent_sent,
+                urgent_passed,
+                urgent_taken,
                 transmit,
                 receive
             }

@@ -49,6 +49,7 @@ mod lock;
 mod mappings;
 mod names;
 mod options;
+mod owner;
 mod place;
 mod poll;
 mod ports;

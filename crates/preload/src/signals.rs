@@ -54,6 +54,11 @@ pub fn changed(signal: c_int) {
     }
 }
 
+/// Whether `signal` has a handler that ends calls.
+pub fn ends_calls(signal: c_int) -> bool {
+    ENDING.load(Ordering::Relaxed) >> (signal - 1) & 1 != 0
+}
+
 /// While it lives, signals whose handlers end calls wait: a call that sleeps several times in turn
 /// sleeps with the mask from `before`, and so misses none that comes between two sleeps.
 pub struct Held {
@@ -67,6 +72,17 @@ impl Held {
         (ending != 0).then(|| Self {
             before: change_mask(libc::SIG_BLOCK, ending),
         })
+    }
+
+    /// Whether `signal` has come since, or before.
+    pub fn has_come(signal: c_int) -> bool {
+        let mut pending = 0u64;
+        // SAFETY: a set of eight bytes, which is a local.
+        let asked = unsafe {
+            let set = (&raw mut pending).addr();
+            sys::raw(libc::SYS_rt_sigpending, [set, 8, 0, 0, 0, 0])
+        };
+        asked.is_ok() && pending >> (signal - 1) & 1 != 0
     }
 
     /// The mask to sleep with.

@@ -4,7 +4,7 @@
 use libc::{c_int, c_uint};
 use netchannel_abi::link::waiter as bits;
 
-use crate::lane::{Lane, Stop};
+use crate::lane::{Lane, Manner, Stop};
 use crate::socket::status;
 use crate::{real, sys, transfer, user, wait};
 
@@ -287,9 +287,21 @@ pub fn from_socket(
 
 /// Looks at the next bytes of the socket, and waits for the first where it waits; none at the end.
 fn take(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int> {
+    let manner = Manner {
+        peek: true,
+        ..Manner::default()
+    };
     loop {
+        if lane.is_before_urgent() {
+            // TCP's splice comes no further than a mark, whether the byte is read in line or not.
+            return if first && lane.socket.has(status::NONBLOCKING) {
+                Err(libc::EAGAIN)
+            } else {
+                Ok(0)
+            };
+        }
         // SAFETY: our own buffer.
-        match unsafe { lane.receive(buffer.as_mut_ptr(), buffer.len(), true, false, 0) } {
+        match unsafe { lane.receive(buffer.as_mut_ptr(), buffer.len(), manner) } {
             Ok(got) => return Ok(got),
             Err(Stop::End) => return Ok(0),
             Err(Stop::Error(error)) => return Err(error),
@@ -299,7 +311,7 @@ fn take(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int>
                     return Err(libc::EAGAIN);
                 }
             }
-            Err(Stop::Wait) => wait::sleep_on(lane, bits::DATA, |lane| lane.has_more_than(0))?,
+            Err(Stop::Wait) => wait::sleep_on(lane, bits::DATA, Lane::has_input)?,
         }
     }
 }

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use libc::{c_int, iovec};
 use netchannel_abi::link::waiter as bits;
 
-use crate::lane::{Lane, Stop};
+use crate::lane::{Lane, Manner, Stop, Urgent};
 use crate::socket::status;
 use crate::{accepting, cancel, real, user, wait};
 
@@ -28,11 +28,9 @@ pub unsafe fn receive(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
 
 #[inline(always)]
 unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
-    if flags & libc::MSG_OOB != 0 {
-        return Err(libc::EINVAL);
-    }
-    if flags & libc::MSG_ERRQUEUE != 0 {
-        return Err(libc::EAGAIN);
+    if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { receive_apart(lane, vectors, flags) };
     }
     cancel::point();
     if lane.socket.has(status::ASYNC) {
@@ -57,8 +55,13 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
             // SAFETY: the program's buffer, within its length.
             let got = unsafe {
                 let to = vector.iov_base.cast::<u8>().wrapping_add(done);
-                let skip = if peek { offset + total as u64 } else { 0 };
-                lane.receive(to, vector.iov_len - done, peek, discard, skip)
+                let manner = Manner {
+                    peek,
+                    discard,
+                    have: total as u64,
+                    offset,
+                };
+                lane.receive(to, vector.iov_len - done, manner)
             };
             match got {
                 Ok(count) => {
@@ -82,7 +85,19 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         return Err(libc::EAGAIN);
                     }
                     let have = if peek { offset + total as u64 } else { 0 };
-                    match wait::sleep_on(lane, bits::DATA, |lane| lane.has_more_than(have)) {
+                    let ready = |lane: &Lane| {
+                        if have == 0 {
+                            // Who peeks leaves an urgent byte where it is.
+                            if peek {
+                                lane.is_readable()
+                            } else {
+                                lane.has_input()
+                            }
+                        } else {
+                            lane.has_more_than(have)
+                        }
+                    };
+                    match wait::sleep_on(lane, bits::DATA, ready) {
                         Ok(()) => {}
                         Err(_) if total > 0 => break 'vectors,
                         Err(error) => return Err(error),
@@ -101,6 +116,23 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
     Ok(total)
 }
 
+/// What lies beside the stream: the urgent byte, or errors, of which TCP queues none.
+#[cold]
+unsafe fn receive_apart(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return Err(libc::EAGAIN);
+    }
+    let first = vectors.iter().find(|vector| vector.iov_len > 0);
+    let to = first.filter(|_| flags & libc::MSG_TRUNC == 0);
+    let to = to.map_or(core::ptr::null_mut(), |vector| vector.iov_base.cast());
+    // SAFETY: the caller's promise.
+    match unsafe { lane.take_urgent(to, flags & libc::MSG_PEEK != 0) } {
+        Ok(()) => Ok(usize::from(first.is_some())),
+        Err(Stop::Error(error)) => Err(error),
+        Err(_) => Ok(0),
+    }
+}
+
 /// Asks now and then whether the peer lives. True when it has just been found gone.
 pub fn finds_end(lane: &Lane) -> bool {
     let gone = lane.socket.has(status::PEER_GONE);
@@ -112,8 +144,14 @@ pub fn finds_end(lane: &Lane) -> bool {
 #[cold]
 fn receive_nothing(lane: &mut Lane, nonblocking: bool, offset: u64) -> Result<(), i32> {
     loop {
+        let manner = Manner {
+            peek: true,
+            discard: true,
+            have: 0,
+            offset,
+        };
         // SAFETY: nothing is copied.
-        match unsafe { lane.receive(core::ptr::null_mut(), 0, true, true, offset) } {
+        match unsafe { lane.receive(core::ptr::null_mut(), 0, manner) } {
             Ok(_) | Err(Stop::End) => return Ok(()),
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Wait) if nonblocking => {
@@ -206,23 +244,56 @@ unsafe fn send_gathered(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Res
 
 #[inline(always)]
 unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    if flags & libc::MSG_OOB != 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { send_urgently(lane, vectors, flags) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { send_vectors(lane, vectors, flags, false) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn send_urgently(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    let filled = vectors.iter().rposition(|vector| vector.iov_len > 0);
+    let vectors = vectors.get(..=filled.unwrap_or(0)).unwrap_or_default();
+    // SAFETY: the caller's promise.
+    unsafe { send_vectors(lane, vectors, flags, true) }
+}
+
+/// With `urgent` the last byte is an urgent one; the last buffer is not empty, then, unless all are.
+#[inline(always)]
+unsafe fn send_vectors(
+    lane: &mut Lane,
+    vectors: &[iovec],
+    flags: c_int,
+    urgent: bool,
+) -> Result<usize, i32> {
     cancel::point();
     let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
     let mut total = 0;
     lane.check_peer();
-    for vector in vectors {
+    for (index, vector) in vectors.iter().enumerate() {
         let mut done = 0;
+        let urgent = match (urgent && index + 1 == vectors.len(), nonblocking) {
+            (false, _) => Urgent::None,
+            (true, false) => Urgent::Last,
+            (true, true) => Urgent::LastThatFits,
+        };
         let whole = !nonblocking && vector.iov_len <= SMALL;
         while done < vector.iov_len {
             // SAFETY: the program's buffer, within its length.
             let put = unsafe {
                 let from = vector.iov_base.cast::<u8>().wrapping_add(done);
-                lane.send(from, vector.iov_len - done, whole)
+                lane.send(from, vector.iov_len - done, whole, urgent)
             };
             match put {
                 Ok(count) => {
                     done += count;
                     total += count;
+                    if urgent == Urgent::LastThatFits {
+                        return Ok(total);
+                    }
                 }
                 Err(Stop::Wait) => {
                     if nonblocking {
@@ -251,7 +322,9 @@ unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resu
     if total == 0 {
         // Nothing to send: only an error could be told.
         // SAFETY: nothing is copied.
-        if let Err(Stop::Error(error)) = unsafe { lane.send(core::ptr::null(), 0, false) } {
+        if let Err(Stop::Error(error)) =
+            unsafe { lane.send(core::ptr::null(), 0, false, Urgent::None) }
+        {
             return Err(error);
         }
     }
@@ -268,7 +341,7 @@ unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resu
 pub unsafe fn send_fully(lane: &mut Lane, from: *const u8, length: usize) -> Result<usize, i32> {
     loop {
         // SAFETY: the caller's promise.
-        match unsafe { lane.send(from, length, false) } {
+        match unsafe { lane.send(from, length, false, Urgent::None) } {
             Ok(sent) => return Ok(sent),
             Err(Stop::Wait) => wait::sleep_on(lane, bits::SPACE, Lane::is_writable)?,
             Err(Stop::End) => return Err(libc::EPIPE),

@@ -144,6 +144,8 @@ fn sleep(
     let result = cancel::guarded(undo, || {
         if lane.socket.has(status::ANCHOR_SHUT) {
             pause(lane.fd)
+        } else if wanted == bits::DATA && lane.may_be_interrupted() {
+            sleep_until_urgent(lane, limit)
         } else if limit == 0 && restarts {
             sleep_restartable(lane.fd)
         } else if limit == 0 {
@@ -221,6 +223,28 @@ fn sleep_restartable(fd: i32) -> Result<bool, i32> {
             error => Err(error),
         },
     }
+}
+
+/// As the others. An urgent byte and its signal come together, and whoever stands before the byte is interrupted rather than woken: so
+/// the signal waits until that is known.
+#[cold]
+fn sleep_until_urgent(lane: &Lane, microseconds: u64) -> Result<bool, i32> {
+    let held = signals::Held::new();
+    let nanoseconds = match i64::try_from(microseconds) {
+        Ok(0) => -1,
+        limit => limit.unwrap_or(i64::MAX / 1000).saturating_mul(1000),
+    };
+    let told =
+        signals::sleep_restarting(lane.fd, held.as_ref(), |set, mask| {
+            match sleep_in_poll(set, nanoseconds, mask) {
+                Ok(0) => Err(libc::EAGAIN),
+                slept => slept,
+            }
+        })?;
+    if lane.is_before_urgent() && signals::Held::has_come(libc::SIGURG) {
+        return Err(libc::EINTR);
+    }
+    Ok(told & (libc::POLLHUP | libc::POLLERR) == 0)
 }
 
 fn sleep_limited(fd: i32, microseconds: u64) -> Result<bool, i32> {

@@ -19,6 +19,7 @@ pub mod patience;
 pub mod queue;
 pub mod switch;
 pub mod sync;
+pub mod urgent;
 pub mod waiter;
 
 #[cfg(all(test, loom))]

@@ -118,11 +118,13 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 57] = [
     ("corner_14_write_of_more", None, NUMBERS),
     ("corner_14_write_that_appends", None, NUMBERS),
     ("room_", None, NUMBERS),
+    ("urgent_large", None, BUFFERS),
 ];
 
 const ADDRESSES: &str = "it names addresses or devices that are another host's";
 const ENDS: &str = "the process that ends holds no end of a connection";
 const MEMORY: &str = "what is asked for is memory of the caller";
+const BUFFERS: &str = "TCP's buffers between hosts are too small for it, and each time that one is full the last byte is urgent";
 const NUMBERS: &str = "it counts on numbers of descriptors, or closes those of the test";
 const ONE_HOST: &str = "it is the caller's connect that waits, which would stay on one host";
 const PASSED_ON: &str = "a descriptor of the other host can not be passed on";

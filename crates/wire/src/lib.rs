@@ -40,7 +40,7 @@ mod violation;
 pub use address::AddressList;
 pub use frame::{
     Addresses, Fin, Frame, Listen, ListenEnd, NcRst, NcSyn, NcSynAck, NoRoom, NoSocket, Rst,
-    Unlisten, Window, encode_addresses,
+    Unlisten, Urgent, Window, encode_addresses,
 };
 pub use handshake::{Established, Identity, Initiator, Refused, Responder};
 pub use header::{DataHeader, HEADER, encode_data_header};
@@ -54,7 +54,7 @@ pub use reason::{Class, GoAwayReason, Refusal, ResetReason};
 pub use violation::Violation;
 
 /// Version of the wire format. Both daemons must have the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// First bytes of HELLO and HELLO_ANSWER.
 pub const MAGIC: [u8; 8] = *b"NCWIRE01";
 /// Most payload bytes of one DATA frame, whatever a host announces.

@@ -31,6 +31,11 @@ impl Worker {
                 // A violation has reset the socket.
                 let _ = state.socket.on_fin(fin.sequence, now);
             }),
+            // Of a socket that is gone nothing is said: its DATA follows.
+            Frame::Urgent(told) => self.with(line, told.handle, Arrived::Reset, |remote| {
+                let mut state = remote.lock();
+                state.urgent = state.urgent.max(told.sequence);
+            }),
             Frame::NcSynAck(answer) => self.on_answer(line, &answer),
             Frame::NcSyn(syn) => {
                 let peer = Arc::clone(&line.peer);

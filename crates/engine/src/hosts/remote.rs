@@ -110,6 +110,8 @@ pub struct State {
     pub large_came: u32,
     /// Channels that it takes.
     pub used: Used,
+    /// Behind the last byte that the peer's program has sent as urgent, as far as is known.
+    pub urgent: u64,
     /// Behind the last byte that was ever sent.
     sent_to: u64,
     /// Up to there the peer was asked what it has.
@@ -149,6 +151,7 @@ impl Remote {
             large_sent: 0,
             large_came: 0,
             used: Used::default(),
+            urgent: 0,
             sent_to: 0,
             asked_to: 0,
             hints: Hints::default(),
@@ -477,7 +480,7 @@ impl State {
             return true;
         };
         self.established |= changes.contains(Changes::ESTABLISHED);
-        let told = tell_program(lane, &self.socket, changes, self.active);
+        let told = tell_program(lane, &self.socket, changes, self.active, self.urgent);
         if changes.contains(Changes::CLOSED) {
             self.begin_closing();
         } else if told.is_err() {
@@ -556,6 +559,7 @@ fn tell_program(
     socket: &VirtualSocket,
     changes: Changes,
     active: bool,
+    urgent: u64,
 ) -> Result<(), Fault> {
     if active && changes.contains(Changes::ESTABLISHED) {
         // A daemon that dies leaves a connection that is cut, not one that has ended.
@@ -566,7 +570,7 @@ fn tell_program(
         lane.consume(socket.acknowledged())?;
     }
     if changes.contains(Changes::FRONTIER) {
-        lane.publish(socket.frontier())?;
+        lane.publish_with_mark(socket.frontier(), urgent)?;
     }
     if changes.contains(Changes::AT_END) {
         lane.set_flags(side_flags::FIN);

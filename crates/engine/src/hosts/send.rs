@@ -1,15 +1,16 @@
 //! What goes: the control frames that sockets owe, and bytes in the order of the scheduler.
 
-use super::outbox::COPIED;
+use super::outbox::{COPIED, Outbox};
 use super::peer::Route;
 use super::remote::{NEVER, Remote, State};
 use super::service::Shared;
 use super::traffic::Traffic;
 use super::worker::{Letter, Worker};
+use crate::relay::lane::Lane;
 use netchannel_scheduler::SocketId;
 use netchannel_scheduler::netscheduler::{Segment, Step};
-use netchannel_vns::{ChannelId, Hold, Reason, Transmit};
-use netchannel_wire::Frame;
+use netchannel_vns::{ChannelId, Handle, Hold, Reason, Transmit};
+use netchannel_wire::{Frame, Urgent};
 use std::sync::Arc;
 
 /// Bytes of one peer that go before others have their turn.
@@ -299,6 +300,7 @@ impl Worker {
         match own.map(|at| (at, self.lines.get_mut(at))) {
             Some((at, Some(Some(line)))) => {
                 let outbox = &mut line.outbox;
+                state.say_urgent(outbox, (theirs, sequence), u64::from(bytes));
                 outbox.push_data(&remote, (theirs, sequence), spans, hold, most);
                 line.show();
                 if line.outbox.length() >= BATCH || line.outbox.pieces() >= MOST_PIECES {
@@ -354,6 +356,7 @@ impl Worker {
                     break;
                 }
                 let outbox = &mut line.outbox;
+                state.say_urgent(outbox, (theirs, at), bytes);
                 outbox.push_data(remote, (theirs, at), spans, hold, most);
                 (at, left) = (at + bytes, left - bytes);
             }
@@ -372,6 +375,16 @@ impl Worker {
 
 fn index(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+impl State {
+    /// The program's last urgent byte is said before the DATA in which it is.
+    fn say_urgent(&self, outbox: &mut Outbox, (handle, from): (Handle, u64), bytes: u64) {
+        let sequence = self.lane.as_ref().map_or(0, Lane::urgent);
+        if sequence > from && sequence - from <= bytes {
+            outbox.push_frame(&Frame::Urgent(Urgent { handle, sequence }));
+        }
+    }
 }
 
 /// Commits a control frame to a channel of another worker.

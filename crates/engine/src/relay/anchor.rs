@@ -97,7 +97,16 @@ impl Anchor {
 
     /// Writes one token. False where nobody holds the other end any more.
     pub fn ring(&self) -> bool {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        self.send_token(SendFlags::empty())
+    }
+
+    /// Writes one for which the kernel signals whom the program named.
+    pub(super) fn ring_urgently(&self) {
+        self.send_token(SendFlags::OOB);
+    }
+
+    fn send_token(&self, flags: SendFlags) -> bool {
+        let flags = flags | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         !matches!(
             rustix::net::send(&self.descriptor, &[0], flags),
             Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN)

@@ -15,6 +15,7 @@ use super::writer::Writer;
 use crate::class;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Cell as Map, Role, Side, Slot, side_flags, waiter as bits};
+use netchannel_ring::urgent::Told;
 use netchannel_ring::waiter::Wake;
 use netchannel_ring::{Fault, cell, waiter};
 use netchannel_scheduler::Hints;
@@ -32,9 +33,11 @@ pub type Spans = [Span; 2];
 pub struct Lane {
     pub(super) link: Arc<LinkEnd>,
     pub(super) handle: Handle,
-    anchor: Anchor,
+    pub(super) anchor: Anchor,
     pub(super) reader: Reader,
     pub(super) writer: Writer,
+    /// What the program was told of urgent bytes.
+    pub(super) told: Told,
     /// The kernel says that nobody holds the other end of the anchor any more.
     hung_up: bool,
     /// Whoever moves many connections wakes their programs afterwards.
@@ -54,6 +57,7 @@ impl Lane {
         Self {
             reader: Reader::new(ring(link.role().other())),
             writer: Writer::new(ring(link.role())),
+            told: Told::default(),
             link: Arc::clone(link),
             handle: loan.handle,
             anchor: loan.anchor,

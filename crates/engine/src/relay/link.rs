@@ -279,6 +279,8 @@ pub(super) fn reset_side(side: &Side, generation: u32, ring: Geometry) {
     side.switch_sequence.store(0, Ordering::Relaxed);
     side.tokens.store(0, Ordering::Relaxed);
     side.hints.store(0, Ordering::Relaxed);
+    side.urgent.store(0, Ordering::Relaxed);
+    side.passed.store(0, Ordering::Relaxed);
     side.waiter.store(0, Ordering::Relaxed);
     side.error.store(0, Ordering::Relaxed);
     side.flags.store(0, Ordering::Relaxed);

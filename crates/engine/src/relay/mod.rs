@@ -29,6 +29,7 @@ mod pair;
 mod reader;
 mod service;
 pub(crate) mod targets;
+mod urgent;
 mod writer;
 
 #[cfg(test)]

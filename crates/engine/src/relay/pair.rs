@@ -208,13 +208,15 @@ fn move_bytes(from: &mut Lane, to: &mut Lane) -> Checked<Moved> {
             room = room_for(to, wanted)?;
         }
         if length(&room) == 0 {
+            to.announce_mark(from.urgent());
             return Ok(Moved::Blocked);
         }
         let moved = transfer(&from.runs(bytes), &to.rooms(room));
         let moved = u64::try_from(moved).unwrap_or(0);
         // In this order: whoever has read all that was sent finds room to send more.
         from.consume(at.wrapping_add(moved))?;
-        to.publish(to.published().wrapping_add(moved))?;
+        let urgent = from.urgent();
+        to.publish_with_mark(to.published().wrapping_add(moved), urgent)?;
         left = left.saturating_sub(moved);
     }
 }

@@ -216,7 +216,7 @@ impl Lane {
         Ok(())
     }
 
-    fn peer_head(&self) -> Option<u64> {
+    pub(super) fn peer_head(&self) -> Option<u64> {
         let (_, peer) = self.sides()?;
         // The generation first: what is read after it is of this connection, never of the last.
         if peer.generation.load(Ordering::Acquire) != self.handle.generation {

@@ -74,7 +74,9 @@ pub fn accept(
     let (own, _) = link.sides(shared);
     let hints = socket.entry.hints.load(Ordering::Relaxed);
     own.hints.store(hints, Ordering::Relaxed);
-    own.flags.fetch_or(side_flags::ACCEPTED, Ordering::AcqRel);
+    let said = crate::lane::flags_at_start(&socket);
+    own.flags
+        .fetch_or(side_flags::ACCEPTED | said, Ordering::AcqRel);
     if let Some(header) = header() {
         header.accepts.fetch_add(1, Ordering::Relaxed);
     }

@@ -17,7 +17,7 @@ use crate::link::{LinkEnd, Loan, reset_side};
 use crate::names::Target;
 use crate::socket::{Socket, header, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, limits, listener, names, ports, renewal, rings, sys};
+use crate::{attach, epoll, limits, listener, names, owner, ports, renewal, rings, sys};
 
 /// What became of a connect.
 pub enum Connected {
@@ -239,6 +239,8 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     reset_side(&slot.client, handle.generation, ring);
     let hints = socket.entry.hints.load(Ordering::Relaxed);
     slot.client.hints.store(hints, Ordering::Relaxed);
+    let said = crate::lane::flags_at_start(socket);
+    slot.client.flags.fetch_or(said, Ordering::AcqRel);
     if !link.announce(handle, number, claimed) {
         // Nobody saw it: both sides count as closed.
         slot.server
@@ -277,6 +279,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     }
     describe(socket, link, loan, local, peer, number);
     let turned = turn_into(fd, socket, Kind::Virtual, State::Virtual);
+    owner::follow(&turned, fd);
     drop(replacing);
     if let Some(header) = header() {
         header.connects.fetch_add(1, Ordering::Relaxed);

@@ -23,7 +23,7 @@ use crate::link::{LinkEnd, Loan};
 use crate::lock::Lock;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, gate, limits, names, options, rings, sys};
+use crate::{attach, epoll, gate, limits, names, options, owner, rings, sys};
 
 pub use accept::{
     BLOCKING, accept, announce_late, listen, mark_blocking, note_kernel_accept, receive_listener,
@@ -163,6 +163,7 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
         replaced?;
     }
     let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
+    owner::follow(&turned, fd);
     if reason != Reason::None {
         turned.falls_back(reason);
     }

@@ -64,6 +64,9 @@ pub fn readiness(lane: &Lane) -> u32 {
     if lane.is_readable() {
         mask |= EPOLLIN | libc::EPOLLRDNORM;
     }
+    if lane.is_urgent() {
+        mask |= libc::EPOLLPRI;
+    }
     if lane.is_writable() {
         mask |= EPOLLOUT | libc::EPOLLWRNORM;
     }

@@ -106,7 +106,11 @@ unsafe fn receive_message(
         if named {
             user::write(&raw mut (*message).msg_namelen, 0)?;
         }
-        let mut told = flags & libc::MSG_CMSG_CLOEXEC;
+        // TCP says of an urgent byte that it is one, and that there was no room for it.
+        let mut told = flags & (libc::MSG_CMSG_CLOEXEC | libc::MSG_OOB);
+        if flags & libc::MSG_OOB != 0 && count == 0 {
+            told |= libc::MSG_TRUNC;
+        }
         let mut used = 0;
         if beside::is_asked_for(&lane.socket) {
             let beside = beside::tell(lane, &given, count, flags & libc::MSG_PEEK != 0)?;
@@ -313,6 +317,10 @@ hook! {
             done += 1;
             if flags & libc::MSG_WAITFORONE != 0 {
                 flags |= libc::MSG_DONTWAIT;
+            }
+            if flags & libc::MSG_OOB != 0 {
+                // There is one urgent byte at most.
+                break;
             }
             // The time is looked at between messages only, as in the kernel.
             if limit == 0 || limit > 0 && epoll::remaining(limit, start) == 0 {

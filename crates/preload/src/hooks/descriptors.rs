@@ -5,12 +5,13 @@ use netchannel_abi::link::waiter as bits;
 use netchannel_abi::reason::Reason;
 
 use super::lane;
+use crate::lane::Lane;
 use crate::poll as polling;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
 use crate::{
-    attach, connection, copying, epoll, fork as forking, gate, limits, listener, real, relocate,
-    sys, user,
+    attach, connection, copying, epoll, fork as forking, gate, limits, listener, owner, real,
+    relocate, sys, user,
 };
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
@@ -176,6 +177,14 @@ unsafe fn control(
     let nonblocking = argument & sys::int(libc::O_NONBLOCK) != 0;
     let asynchronous = argument & sys::int(libc::O_ASYNC) != 0;
     if word.kind() == Kind::Fresh
+        && owner::is_asked_by(command)
+        && let Some(socket) = socket::of_word(word)
+        // SAFETY: the program's arguments, for another file.
+        && let Some(result) = owner::of_fresh(&socket, |file| unsafe { call(file, command, argument) })
+    {
+        return result;
+    }
+    if word.kind() == Kind::Fresh
         && (is_of_signals(command) || command == libc::F_SETFL && asynchronous)
     {
         // Whom to signal is kept in the kernel's file, which fresh sockets share.
@@ -245,8 +254,14 @@ unsafe fn control(
             }
             result
         }
-        // SAFETY: the program's arguments.
-        _ => unsafe { call(fd, command, argument) },
+        _ => {
+            // SAFETY: the program's arguments.
+            let result = unsafe { call(fd, command, argument) };
+            if result == 0 && is_of_signals(command) {
+                lane(fd).inspect(Lane::signals_urgent);
+            }
+            result
+        }
     }
 }
 
@@ -262,6 +277,9 @@ unsafe extern "C" fn plain_fcntl64(fd: c_int, command: c_int, argument: usize) -
 
 const FIOSETOWN: c_ulong = 0x8901;
 const SIOCSPGRP: c_ulong = 0x8902;
+const FIOGETOWN: c_ulong = 0x8903;
+const SIOCGPGRP: c_ulong = 0x8904;
+const SIOCATMARK: c_ulong = 0x8905;
 const SIOCOUTQNSD: c_ulong = 0x894b;
 const SIOCGSTAMP: c_ulong = 0x8906;
 const SIOCGSTAMPNS: c_ulong = 0x8907;
@@ -393,6 +411,13 @@ hook! {
             }
             return result;
         }
+        if word.kind() == Kind::Fresh
+            && matches!(request, FIOSETOWN | SIOCSPGRP | FIOGETOWN | SIOCGPGRP)
+            && let Some(socket) = socket::of_word(word)
+            && let Some(result) = owner::of_fresh(&socket, |file| real::ioctl(file, request, argument))
+        {
+            return result;
+        }
         if matches!(request, libc::FIOASYNC | FIOSETOWN | SIOCSPGRP) {
             if word.kind() == Kind::Fresh
                 && let Err(error) = connection::to_kernel(fd, Reason::Option)
@@ -400,19 +425,21 @@ hook! {
                 return real::fail(error);
             }
             let result = real::ioctl(fd, request, argument);
-            if result == 0 && request == libc::FIOASYNC && let Ok(on) = user::read(value) {
+            if result == 0 && request != libc::FIOASYNC {
+                lane(fd).inspect(Lane::signals_urgent);
+            } else if result == 0 && let Ok(on) = user::read(value) {
                 set_asynchronous(fd, on != 0);
             }
             return result;
         }
         let Some(lane) = lane(fd) else { return real::ioctl(fd, request, argument) };
         let answer = match request {
-            libc::FIONREAD => lane.readable(),
+            libc::FIONREAD => lane.counted(),
             libc::TIOCOUTQ | SIOCOUTQNSD => lane.unacknowledged(),
             // Nothing asked for times before it came.
             SIOCGSTAMP | SIOCGSTAMPNS => return real::fail(libc::ENOENT),
             libc::FIOCLEX | libc::FIONCLEX => return real::ioctl(fd, request, argument),
-            0x8905 => 0, // SIOCATMARK
+            SIOCATMARK => u64::from(lane.is_at_mark()),
             _ => return real::ioctl(fd, request, argument),
         };
         match user::write(value, c_int::try_from(answer).unwrap_or(c_int::MAX)) {

@@ -255,7 +255,7 @@ hook! {
     fn sockatmark(fd: c_int) -> c_int {
         match lane(fd) {
             None => real::sockatmark(fd),
-            Some(_) => 0,
+            Some(lane) => c_int::from(lane.is_at_mark()),
         }
     }
 

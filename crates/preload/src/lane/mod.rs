@@ -4,6 +4,7 @@
 mod aside;
 mod receive;
 mod send;
+mod urgent;
 mod wake;
 
 use core::sync::atomic::Ordering;
@@ -16,6 +17,10 @@ use netchannel_shm::split::Transfer;
 use crate::copying;
 use crate::link::LinkEnd;
 use crate::socket::{Socket, header, status};
+
+pub use receive::Manner;
+pub use send::Urgent;
+pub use urgent::{flags_at_start, tell_inline};
 
 /// A connected virtual socket with everything its data path needs, resolved once per call.
 #[derive(Clone, Copy)]
@@ -170,15 +175,17 @@ impl Lane {
 
     /// Bytes that wait to be read.
     pub fn readable(&self) -> u64 {
+        let most = 1 << (MOST_RING_LOG2 + 1);
+        if let Some(mark) = self.mark() {
+            return mark.readable().min(most);
+        }
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
-        self.peer_tail()
-            .wrapping_sub(own)
-            .min(1 << (MOST_RING_LOG2 + 1))
+        self.peer_tail().wrapping_sub(own).min(most)
     }
 
     /// Whether more than `count` bytes wait, or no more will come.
     pub fn has_more_than(&self, count: u64) -> bool {
-        self.readable() > count
+        self.readable() > count + self.hole()
             || self.peer_flags() & (side_flags::FIN | side_flags::RESET) != 0
             || self
                 .socket
@@ -202,9 +209,10 @@ impl Lane {
                 .has(status::SHUT_READ | status::RESET | status::PEER_GONE | status::FAULT)
     }
 
+    /// Whether as much is there as makes the socket readable, the urgent byte right here aside.
     fn reaches_low_water(&self) -> bool {
         let least = self.socket.entry.low_water.load(Ordering::Relaxed);
-        least <= 1 || self.readable() >= u64::from(least)
+        least <= 1 && !self.has_mark() || self.readable() >= u64::from(least.max(1)) + self.hole()
     }
 
     /// Copies some of the `room` bytes that can go at once, of a call for `call` bytes, and publishes them as they are there: a

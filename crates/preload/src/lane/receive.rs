@@ -6,6 +6,7 @@ use netchannel_abi::link::{Geometry, Side, side_flags};
 use netchannel_ring::switch::{self, Position};
 use netchannel_shm::split::{Direction, Transfer};
 
+use super::urgent::Met;
 use super::{Lane, STRIDE, Stop};
 use crate::connection::Progress;
 use crate::lock;
@@ -13,6 +14,19 @@ use crate::socket::status;
 
 /// Of the flags of the receiving direction: the ring is read by [`LinkEnd::read_apart`](crate::link::LinkEnd::read_apart).
 const APART: u64 = 1;
+
+/// How bytes are taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Manner {
+    /// They stay.
+    pub peek: bool,
+    /// They are not copied.
+    pub discard: bool,
+    /// So many were taken by the same call before; a peek goes on behind them.
+    pub have: u64,
+    /// So many a peek passes over before its first one (`SO_PEEK_OFF`).
+    pub offset: u64,
+}
 
 /// A ring to read from, and the sequence of the move that led to it.
 #[derive(Clone, Copy)]
@@ -22,7 +36,7 @@ struct View {
 }
 
 impl Lane {
-    /// Copies bytes to the program. `peek` leaves them; `discard` copies nothing.
+    /// Copies bytes to the program. At the mark of an urgent byte a call that has bytes ends.
     ///
     /// # Safety
     /// `to` is the program's buffer of `length` bytes: writable, or faulting.
@@ -30,17 +44,30 @@ impl Lane {
         &self,
         to: *mut u8,
         length: usize,
-        peek: bool,
-        discard: bool,
-        skip: u64,
+        manner: Manner,
     ) -> Result<usize, Stop> {
+        self.while_receiving(|| {
+            let skip = match manner.have + manner.offset {
+                skip @ 1.. if manner.peek => skip + self.hole_ahead(),
+                _ => 0,
+            };
+            // SAFETY: the caller's promise.
+            unsafe { self.receive_locked(to, length, manner, skip, true) }
+        })
+    }
+
+    /// Runs `work` under the lock of receiving.
+    #[inline(always)]
+    pub(super) fn while_receiving<R>(
+        &self,
+        work: impl FnOnce() -> Result<R, Stop>,
+    ) -> Result<R, Stop> {
         let entry = self.socket.entry;
         if !lock::acquire(&entry.receive.lock) {
             return Err(Stop::Error(libc::EAGAIN));
         }
         let result = if self.socket.is(self.fd) {
-            // SAFETY: the caller's promise.
-            unsafe { self.receive_locked(to, length, peek, discard, skip) }
+            work()
         } else {
             Err(Stop::Error(libc::EBADF))
         };
@@ -48,14 +75,21 @@ impl Lane {
         result
     }
 
-    unsafe fn receive_locked(
+    /// From `skip` bytes further on than was read; with `marks` only up to the mark of an urgent byte.
+    pub(super) unsafe fn receive_locked(
         &self,
         to: *mut u8,
         length: usize,
-        peek: bool,
-        discard: bool,
+        manner: Manner,
         skip: u64,
+        marks: bool,
     ) -> Result<usize, Stop> {
+        let Manner {
+            peek,
+            discard,
+            have,
+            ..
+        } = manner;
         let receive = &self.socket.entry.receive;
         let own = self.own();
         let start = receive.own.load(Ordering::Relaxed);
@@ -91,7 +125,30 @@ impl Lane {
             if !peek {
                 self.adopt(view);
             }
-            let room = here.min(total - done);
+            let publish = |there| {
+                let head = head.wrapping_add(there);
+                receive.own.store(head, Ordering::Relaxed);
+                // Release: pairs with the acquire in `peer_head`.
+                own.head.store(head, Ordering::Release);
+                self.announce_space();
+            };
+            let mut room = here.min(total - done);
+            if marks && self.has_mark_from(head) {
+                match self.meet_mark(head, tail, have > 0 || done > 0) {
+                    Met::Stop if done > 0 => break,
+                    Met::Stop => return Err(Stop::End),
+                    Met::Pass(hole) => {
+                        // One at least: every turn comes further, whatever the peer says.
+                        let hole = hole.max(1).min(here);
+                        if !peek {
+                            publish(hole);
+                        }
+                        head = head.wrapping_add(hole);
+                        continue;
+                    }
+                    Met::Before(most) => room = room.min(most),
+                }
+            }
             let transfer = |length| Transfer {
                 region: &self.link.region,
                 ring: ring.offset,
@@ -100,13 +157,6 @@ impl Lane {
                 buffer: to.wrapping_add(done as usize),
                 length,
                 direction: Direction::Out,
-            };
-            let publish = |there| {
-                let head = head.wrapping_add(there);
-                receive.own.store(head, Ordering::Relaxed);
-                // Release: pairs with the acquire in `peer_head`.
-                own.head.store(head, Ordering::Release);
-                self.announce_space();
             };
             // SAFETY: the caller's promise; what is copied lies within `length`.
             let (step, copied) = unsafe {

@@ -20,6 +20,31 @@ const FIRST_RING_LOG2: u32 = 17;
 /// Automatic growth stops here while the reader keeps up.
 pub(super) const CALM_RING_LOG2: u32 = 18;
 
+/// Which byte of a send is an urgent one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgent {
+    /// None of them.
+    None,
+    /// The last one.
+    Last,
+    /// The last one, or of what fits if not all does.
+    LastThatFits,
+}
+
+impl Urgent {
+    /// Of `left` bytes that are to go behind `tail`, `room` fit: how many of them to send now, and behind which sequence the mark is.
+    /// Before the last that fits there may be room again, and then it is not the last.
+    #[cold]
+    fn place(self, tail: u64, room: u64, left: u64) -> (u64, u64) {
+        match self {
+            Self::LastThatFits if room < left && room > 1 => (room - 1, u64::MAX),
+            Self::LastThatFits => (room, tail.wrapping_add(room)),
+            Self::Last => (room, tail.wrapping_add(left)),
+            Self::None => (room, u64::MAX),
+        }
+    }
+}
+
 /// Whether a side with these flags neither sends nor reads any more.
 const fn is_shut(flags: u32) -> bool {
     flags & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT
@@ -150,14 +175,20 @@ impl Lane {
     ///
     /// # Safety
     /// `from` is the program's buffer of `length` bytes: readable, or faulting.
-    pub unsafe fn send(&self, from: *const u8, length: usize, whole: bool) -> Result<usize, Stop> {
+    pub unsafe fn send(
+        &self,
+        from: *const u8,
+        length: usize,
+        whole: bool,
+        urgent: Urgent,
+    ) -> Result<usize, Stop> {
         let entry = self.socket.entry;
         if !lock::acquire(&entry.transmit.lock) {
             return Err(Stop::Error(libc::EAGAIN));
         }
         let result = if self.socket.is(self.fd) {
             // SAFETY: the caller's promise.
-            unsafe { self.send_locked(from, length, whole) }
+            unsafe { self.send_locked(from, length, whole, urgent) }
         } else {
             Err(Stop::Error(libc::EBADF))
         };
@@ -170,6 +201,7 @@ impl Lane {
         from: *const u8,
         length: usize,
         whole: bool,
+        urgent: Urgent,
     ) -> Result<usize, Stop> {
         self.check_send()?;
         if length == 0 {
@@ -210,7 +242,11 @@ impl Lane {
             if free == 0 || whole && done == 0 && free < total.min(ring.size()) {
                 break;
             }
-            let room = free.min(total - done);
+            let mut room = free.min(total - done);
+            let mut last = u64::MAX;
+            if urgent != Urgent::None {
+                (room, last) = urgent.place(tail, room, total - done);
+            }
             let transfer = |length| Transfer {
                 region: &self.link.region,
                 ring: ring.offset,
@@ -222,9 +258,17 @@ impl Lane {
             };
             let publish = |there| {
                 let tail = tail.wrapping_add(there);
+                // What is published before it, in strides or parts, does not end there.
+                let marks = tail == last;
+                if marks {
+                    self.mark_urgent(tail);
+                }
                 transmit.own.store(tail, Ordering::Relaxed);
                 // Release: pairs with the acquire in `peer_tail`.
                 own.tail.store(tail, Ordering::Release);
+                if marks {
+                    self.signal_urgent();
+                }
                 self.announce_data();
             };
             // SAFETY: the caller's promise; what is copied lies within `length`.
@@ -237,6 +281,9 @@ impl Lane {
                 } else {
                     Err(Stop::Error(libc::EFAULT))
                 };
+            }
+            if tail == last {
+                break;
             }
         }
         if done == 0 {

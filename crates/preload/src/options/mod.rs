@@ -9,7 +9,7 @@ use libc::{c_int, c_void, socklen_t};
 use netchannel_abi::address::INET6;
 use netchannel_abi::link::side_flags;
 
-use crate::lane::Lane;
+use crate::lane::{Lane, tell_inline};
 use crate::socket::{Socket, status};
 use crate::table::Kind;
 use crate::{beside, class, limits, real, sys, user};
@@ -259,6 +259,9 @@ pub unsafe fn set(
         && let Some(bit) = flag_bit(level, name)
     {
         set_flag(socket, bit, as_int(&record) != 0);
+        if name == libc::SO_OOBINLINE {
+            tell_inline(socket, fd);
+        }
         return Ok(());
     }
     if socket.word.kind() == Kind::Virtual
@@ -377,13 +380,14 @@ fn remember(socket: &Socket, record: Record) -> Option<()> {
 
 /// Options that are on or off and that any int satisfies: they need no question to the kernel, and
 /// lie in the shared entry.
-const FLAGS: [(c_int, c_int); 6] = [
+const FLAGS: [(c_int, c_int); 7] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
     (libc::IPPROTO_TCP, libc::TCP_CORK),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
 ];
 
 fn flag_bit(level: c_int, name: c_int) -> Option<usize> {
@@ -406,6 +410,11 @@ fn flag(socket: &Socket, level: c_int, name: c_int) -> Option<i32> {
     (flags >> bit & 1 == 1).then(|| i32::from(flags >> (bit + 16) & 1 == 1))
 }
 
+/// Whether one of the [`FLAGS`] was set and is on.
+pub fn is_on(socket: &Socket, level: c_int, name: c_int) -> bool {
+    flag(socket, level, name) == Some(1)
+}
+
 /// Whether an IPv6 socket of the kernel has nothing to do with IPv4.
 pub fn is_only_v6(fd: c_int) -> bool {
     sys::option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).is_ok_and(|on| on != 0)
@@ -416,7 +425,7 @@ pub fn may_share(one: &Socket, other: &Socket) -> bool {
     [libc::SO_REUSEADDR, libc::SO_REUSEPORT]
         .into_iter()
         .any(|name| {
-            let has = |socket| flag(socket, libc::SOL_SOCKET, name) == Some(1);
+            let has = |socket| is_on(socket, libc::SOL_SOCKET, name);
             has(one) && has(other)
         })
 }

@@ -262,7 +262,7 @@ impl Call<'_> {
     /// Finds out what the numbers name.
     fn watch_all(&mut self) {
         for (place, entry) in self.watches.iter_mut().zip(self.set.iter()) {
-            *place = watch(entry.fd, !self.loops);
+            *place = watch(entry.fd, !self.manner.loops);
         }
     }
 

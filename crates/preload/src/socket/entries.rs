@@ -37,6 +37,7 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     ] {
         word.store(0, Ordering::Relaxed);
     }
+    forget_urgent(entry);
     entry.hints.store(class::initial(), Ordering::Relaxed);
     entry.error.store(0, Ordering::Relaxed);
     entry.peek_offset.store(-1, Ordering::Relaxed);
@@ -62,6 +63,16 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     // Another process may have freed the entry after this one.
     socket.forget_options();
     Some(socket)
+}
+
+pub(super) fn forget_urgent(entry: &SocketEntry) {
+    for word in [
+        &entry.urgent_sent,
+        &entry.urgent_passed,
+        &entry.urgent_taken,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
 }
 
 pub(super) fn clear(direction: &Direction) {

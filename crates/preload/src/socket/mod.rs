@@ -3,7 +3,7 @@
 mod entries;
 mod holding;
 
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use netchannel_abi::program::{self, Header, SocketEntry};
 use netchannel_abi::reason::Reason;
@@ -91,9 +91,11 @@ pub struct Local {
     /// Counts wake-ups of this process that bring no bytes.
     pub news: AtomicU32,
     /// When the kernel was last asked whether the peer lives.
-    pub checked: core::sync::atomic::AtomicU64,
+    pub checked: AtomicU64,
     /// Family of a fresh socket.
     pub family: AtomicI32,
+    /// Whom to signal of a fresh socket, see [`crate::owner`]; 0 for nobody.
+    pub owner: AtomicU64,
     /// The entry, where it lies in the region of another program.
     pub foreign: AtomicPtr<SocketEntry>,
 }
@@ -220,6 +222,7 @@ fn reset_local(local: &Local) {
     local.reserve.store(0, Ordering::Relaxed);
     local.spare.store(0, Ordering::Relaxed);
     local.orphan.store(0, Ordering::Relaxed);
+    local.owner.store(0, Ordering::Relaxed);
     local.checked.store(0, Ordering::Relaxed);
 }
 
@@ -309,6 +312,7 @@ impl Socket {
             | status::ASYNC
             | status::PEEK_OFFSET;
         self.entry.status.fetch_and(kept, Ordering::AcqRel);
+        entries::forget_urgent(self.entry);
         for direction in [&self.entry.transmit, &self.entry.receive] {
             let limit = direction.limit.load(Ordering::Relaxed);
             entries::clear(direction);

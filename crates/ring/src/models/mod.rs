@@ -34,6 +34,7 @@ mod departure;
 mod parts;
 mod queue;
 mod switch;
+mod urgent;
 mod waiter;
 
 /// Explores with at most `preemptions` involuntary switches of thread, which keeps three-party

@@ -49,6 +49,8 @@ mod listeners;
 mod numbers;
 mod options;
 mod streams;
+mod urgent;
+mod urgent_heard;
 
 use std::path::Path;
 

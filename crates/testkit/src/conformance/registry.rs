@@ -108,6 +108,8 @@ const FILES: &[&[Case]] = &[
     crate::numbers::CASES,
     crate::options::CASES,
     crate::streams::CASES,
+    crate::urgent::CASES,
+    crate::urgent_heard::CASES,
 ];
 
 /// All cases in order.

@@ -5,7 +5,7 @@ use netchannel_abi::handle::Handle;
 
 use super::{
     Addresses, Fin, Frame, Listen, ListenEnd, NcRst, NcSyn, NcSynAck, NoSocket, Rst, Unlisten,
-    Window,
+    Urgent, Window,
 };
 use crate::address::{self, AddressList};
 use crate::bytes::{take, u32_at, u64_at};
@@ -57,6 +57,7 @@ pub(crate) fn decode<'a>(header: &Header, payload: &'a [u8]) -> Result<Frame<'a>
             })
         }
         Kind::Fin => Frame::Fin(Fin { handle, sequence }),
+        Kind::Urgent => Frame::Urgent(Urgent { handle, sequence }),
         Kind::Rst => {
             let code = u32_at(payload, rst::REASON);
             let reason = ResetReason::from_code(code).ok_or(unknown(kind, code))?;

@@ -77,6 +77,15 @@ pub struct Fin {
     pub sequence: u64,
 }
 
+/// The byte before a sequence is urgent. Said right before the DATA in which it is, on the same channel, so that the two are lost together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Urgent {
+    /// The socket of the frame's receiver.
+    pub handle: Handle,
+    /// The sequence behind the urgent byte.
+    pub sequence: u64,
+}
+
 /// The connection is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rst {
@@ -153,6 +162,7 @@ pub enum Frame<'a> {
     Fin(Fin),
     Rst(Rst),
     NoSocket(NoSocket),
+    Urgent(Urgent),
     Addresses(Addresses<'a>),
     Listen(Listen),
     Unlisten(Unlisten),
@@ -175,6 +185,7 @@ impl Frame<'_> {
             Self::NcRst(_) => Kind::NcRst,
             Self::Window(_) => Kind::Window,
             Self::Fin(_) => Kind::Fin,
+            Self::Urgent(_) => Kind::Urgent,
             Self::Rst(_) => Kind::Rst,
             Self::NoSocket(_) => Kind::NoSocket,
             Self::Addresses(_) => Kind::Addresses,

@@ -4,7 +4,7 @@ use netchannel_wire::{
     Address, Class, DataHeader, Fin, Frame, GoAwayReason, HEADER, Handle, Hello, HelloAnswer,
     HelloProof, HostId, LEAST_PAYLOAD, Limits, Listen, ListenEnd, MOST_FIXED_FRAME, MOST_PAYLOAD,
     NcRst, NcSyn, NcSynAck, NoSocket, Nonce, Parser, Proof, Refusal, ResetReason, Rst, Unlisten,
-    Window, encode_addresses, encode_data_header,
+    Urgent, Window, encode_addresses, encode_data_header,
 };
 
 use super::{Event, MOST};
@@ -133,20 +133,24 @@ impl<'a> Source<'a> {
                 handle: self.handle(),
                 sequence: self.word(),
             }),
-            7 => Frame::Rst(Rst {
+            7 => Frame::Urgent(Urgent {
+                handle: self.handle(),
+                sequence: self.word(),
+            }),
+            8 => Frame::Rst(Rst {
                 handle: self.handle(),
                 reason: self.one_of(ResetReason::ALL),
             }),
-            8 => Frame::NoSocket(NoSocket {
+            9 => Frame::NoSocket(NoSocket {
                 handle: self.handle(),
             }),
-            9 => Frame::Listen(Listen {
+            10 => Frame::Listen(Listen {
                 serial: self.word(),
                 listener: self.half().max(1),
                 address: self.address(),
                 v6_only: self.flag(),
             }),
-            10 => Frame::Unlisten(Unlisten {
+            11 => Frame::Unlisten(Unlisten {
                 serial: self.word(),
                 listener: self.half().max(1),
             }),
@@ -211,17 +215,17 @@ pub fn channel(source: &mut Source<'_>, open: bool) -> (Vec<u8>, Vec<Event>) {
     };
     let mut opened = open;
     while !source.is_empty() {
-        events.push(match source.byte() % 18 {
+        events.push(match source.byte() % 19 {
             _ if !opened => {
                 let frame = source.handshake();
                 opened = matches!(frame, Frame::HelloProof(_));
                 say(frame, &mut bytes)
             }
-            choice @ 0..=11 => {
+            choice @ 0..=12 => {
                 let frame = source.frame(choice);
                 say(frame, &mut bytes)
             }
-            12 => source.addresses(&mut bytes),
+            13 => source.addresses(&mut bytes),
             _ => source.data(&mut bytes),
         });
     }

@@ -1,0 +1,274 @@
+//! Urgent data: the mark in what the peer sends, the byte that is taken out of line, who is signalled.
+//!
+//! ```text
+//!  send(MSG_OOB)  -> mark_urgent -> tail -> signal_urgent: an urgent token, for which the kernel raises SIGURG
+//!  recv           -> meet_mark: ends before the byte, or passes over it
+//!  recv(MSG_OOB)  -> take_urgent: the byte, from its place in the ring
+//! ```
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::link::side_flags;
+use netchannel_ring::urgent::{self, Ahead, Told};
+
+use super::{Lane, Manner, Stop};
+use crate::socket::{Socket, status};
+use crate::table::Kind;
+use crate::{options, signals, sys};
+
+/// What a reader does at the mark of an urgent byte.
+pub(super) enum Met {
+    /// It has bytes: the call ends.
+    Stop,
+    /// It goes on behind so many bytes.
+    Pass(u64),
+    /// It reads so many bytes at most.
+    Before(u64),
+}
+
+impl Lane {
+    /// Whether an urgent byte may be at `head` or behind. A load from the line that the tail is in.
+    #[inline]
+    pub(super) fn has_mark_from(&self, head: u64) -> bool {
+        self.peer().urgent.load(Ordering::Relaxed) > head
+    }
+
+    /// Whether one may be ahead of the reader.
+    #[inline]
+    pub(super) fn has_mark(&self) -> bool {
+        self.has_mark_from(self.socket.entry.receive.own.load(Ordering::Relaxed))
+    }
+
+    fn mark_from(&self, head: u64, tail: u64) -> Option<Ahead> {
+        let peer = self.peer();
+        urgent::ahead(&peer.urgent, &peer.passed, head, tail)
+    }
+
+    /// The urgent byte ahead of the reader.
+    #[inline]
+    pub(super) fn mark(&self) -> Option<Ahead> {
+        if self.has_mark() {
+            self.look_for_mark()
+        } else {
+            None
+        }
+    }
+
+    #[cold]
+    fn look_for_mark(&self) -> Option<Ahead> {
+        // The generation before the words that it guards. Acquire: pairs with the release in `reset_side`.
+        if self.peer().generation.load(Ordering::Acquire) != self.generation {
+            return None;
+        }
+        let tail = self.peer_tail();
+        self.mark_from(self.socket.entry.receive.own.load(Ordering::Relaxed), tail)
+    }
+
+    fn reads_inline(&self) -> bool {
+        reads_inline(&self.socket)
+    }
+
+    /// How many bytes right here are no ordinary ones: an urgent one that is not read in line, or none.
+    #[inline]
+    pub(super) fn hole(&self) -> u64 {
+        match self.mark() {
+            Some(mark) if mark.is_here() && !self.reads_inline() => 1,
+            _ => 0,
+        }
+    }
+
+    /// How many bytes a peek passes over before its first one.
+    #[cold]
+    pub(super) fn hole_ahead(&self) -> u64 {
+        let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
+        let passed = self.mark().map_or(0, |mark| mark.from.wrapping_sub(own));
+        passed + self.hole()
+    }
+
+    /// Whether the next byte to be read is the urgent one (`SIOCATMARK`).
+    pub fn is_at_mark(&self) -> bool {
+        self.mark().is_some_and(|mark| mark.is_here())
+    }
+
+    /// Whether the next byte that is there is the urgent one.
+    pub fn is_before_urgent(&self) -> bool {
+        self.mark()
+            .is_some_and(|mark| mark.is_here() && mark.has_arrived())
+    }
+
+    /// Whether a reader that sleeps has something to do: a byte to read, an end, or an urgent byte to pass over.
+    pub fn has_input(&self) -> bool {
+        self.is_readable() || self.is_before_urgent()
+    }
+
+    /// Whether urgent bytes raise a signal that ends a call which sleeps.
+    pub fn may_be_interrupted(&self) -> bool {
+        self.own().flags.load(Ordering::Relaxed) & side_flags::URGENT_SIGNALS != 0
+            && signals::ends_calls(libc::SIGURG)
+    }
+
+    /// Whether there is urgent data (`POLLPRI`).
+    #[inline]
+    pub fn is_urgent(&self) -> bool {
+        self.mark()
+            .is_some_and(|mark| mark.has_arrived() && !self.is_taken(&mark))
+    }
+
+    fn is_taken(&self, mark: &Ahead) -> bool {
+        self.socket.entry.urgent_taken.load(Ordering::Relaxed) == mark.at.wrapping_add(1)
+    }
+
+    /// Bytes that wait to be read, as `FIONREAD` counts them: up to the mark.
+    pub fn counted(&self) -> u64 {
+        match self.mark() {
+            Some(mark) if mark.has_arrived() && !self.reads_inline() => mark.before(),
+            _ => self.readable(),
+        }
+    }
+
+    /// At or before a mark, with bytes up to `tail`; `have` says whether the call has bytes.
+    #[cold]
+    pub(super) fn meet_mark(&self, head: u64, tail: u64, have: bool) -> Met {
+        let Some(mark) = self.mark_from(head, tail) else {
+            return Met::Before(u64::MAX);
+        };
+        let passed = mark.from.wrapping_sub(head);
+        if !mark.is_here() {
+            return if passed > 0 {
+                Met::Pass(passed)
+            } else {
+                Met::Before(mark.before())
+            };
+        }
+        if have {
+            Met::Stop
+        } else if self.reads_inline() {
+            match passed {
+                0 => Met::Before(u64::MAX),
+                passed => Met::Pass(passed),
+            }
+        } else if mark.has_arrived() {
+            Met::Pass(passed + 1)
+        } else {
+            Met::Pass(passed)
+        }
+    }
+
+    /// `recv` with `MSG_OOB`: takes the urgent byte, or `peek`s at it. Never waits.
+    ///
+    /// # Safety
+    /// `to` is the program's buffer, of a byte at least: writable, or faulting. Null where nothing is copied.
+    pub unsafe fn take_urgent(&self, to: *mut u8, peek: bool) -> Result<(), Stop> {
+        self.while_receiving(|| {
+            let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
+            let mark = self.mark().filter(|mark| !self.is_taken(mark));
+            let Some(mark) = mark.filter(|_| !self.reads_inline()) else {
+                return Err(Stop::Error(libc::EINVAL));
+            };
+            if self.peer_flags() & side_flags::RESET != 0 || self.socket.has(status::RESET) {
+                return Err(Stop::Error(libc::ENOTCONN));
+            }
+            if !mark.has_arrived() {
+                let ended = self.socket.has(status::SHUT_READ | status::PEER_GONE)
+                    || self.peer_flags() & side_flags::FIN != 0;
+                return Err(if ended {
+                    Stop::End
+                } else {
+                    Stop::Error(libc::EAGAIN)
+                });
+            }
+            if !peek {
+                let taken = &self.socket.entry.urgent_taken;
+                taken.store(mark.at.wrapping_add(1), Ordering::Relaxed);
+            }
+            if to.is_null() {
+                return Ok(());
+            }
+            let manner = Manner {
+                peek: true,
+                ..Manner::default()
+            };
+            // SAFETY: the caller's promise.
+            unsafe { self.receive_locked(to, 1, manner, mark.at.wrapping_sub(own), false) }
+                .map(|_| ())
+        })
+    }
+
+    /// The byte before `end` is the urgent one. Under the lock of sending, before the tail that shows it.
+    #[cold]
+    pub(super) fn mark_urgent(&self, end: u64) {
+        let entry = self.socket.entry;
+        let told = Told {
+            urgent: entry.urgent_sent.load(Ordering::Relaxed),
+            passed: entry.urgent_passed.load(Ordering::Relaxed),
+        };
+        let inline = self.peer_flags() & side_flags::URGENT_INLINE != 0;
+        let told = told.next(end, self.peer_head(), inline);
+        entry.urgent_sent.store(told.urgent, Ordering::Relaxed);
+        entry.urgent_passed.store(told.passed, Ordering::Relaxed);
+        let own = self.own();
+        told.tell(&own.urgent, &own.passed);
+    }
+
+    /// Has the kernel signal whom the peer's program named, if it named any.
+    #[cold]
+    pub(super) fn signal_urgent(&self) {
+        if self.peer_flags() & side_flags::URGENT_SIGNALS != 0 {
+            let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            let _ = sys::send(self.fd, &[0], flags);
+        }
+    }
+
+    /// The program has said whom to signal. The anchor is this connection's for good.
+    #[cold]
+    pub fn signals_urgent(&self) {
+        self.socket.mark(status::SHARED);
+        let inline = 1i32.to_ne_bytes();
+        // SAFETY: the value is a local of four bytes.
+        let set = unsafe {
+            let (level, name) = (libc::SOL_SOCKET, libc::SO_OOBINLINE);
+            sys::raw(
+                libc::SYS_setsockopt,
+                [
+                    sys::int(self.fd),
+                    sys::int(level),
+                    sys::int(name),
+                    inline.as_ptr().addr(),
+                    inline.len(),
+                    0,
+                ],
+            )
+        };
+        if set.is_ok() {
+            let flags = &self.own().flags;
+            flags.fetch_or(side_flags::URGENT_SIGNALS, Ordering::AcqRel);
+        }
+    }
+}
+
+fn reads_inline(socket: &Socket) -> bool {
+    options::is_on(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE)
+}
+
+/// What is said of a connection that begins.
+pub fn flags_at_start(socket: &Socket) -> u32 {
+    if reads_inline(socket) {
+        side_flags::URGENT_INLINE
+    } else {
+        0
+    }
+}
+
+/// Tells the peer how the program reads urgent bytes, when it has changed its mind.
+pub fn tell_inline(socket: &Socket, fd: i32) {
+    if socket.word.kind() == Kind::Virtual
+        && let Some(lane) = Lane::of(*socket, fd)
+    {
+        let flags = &lane.own().flags;
+        if lane.reads_inline() {
+            flags.fetch_or(side_flags::URGENT_INLINE, Ordering::AcqRel);
+        } else {
+            flags.fetch_and(!side_flags::URGENT_INLINE, Ordering::AcqRel);
+        }
+    }
+}

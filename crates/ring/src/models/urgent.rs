@@ -1,0 +1,56 @@
+//! A sender of urgent bytes, and a reader who stands right before the first of them.
+
+use crate::urgent::{Told, ahead};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+#[derive(Default)]
+struct Shared {
+    tail: AtomicU64,
+    head: AtomicU64,
+    urgent: AtomicU64,
+    passed: AtomicU64,
+}
+
+/// Reads what is there; gives the sequences of the bytes that it took.
+fn read(shared: &Shared, head: &mut u64, got: &mut Vec<u64>) {
+    let tail = shared.tail.load(Ordering::Acquire);
+    while *head != tail {
+        match ahead(&shared.urgent, &shared.passed, *head, tail) {
+            Some(mark) if mark.from > *head => *head = mark.from,
+            Some(mark) if mark.is_here() && mark.has_arrived() => *head += 1,
+            _ => {
+                got.push(*head);
+                *head += 1;
+            }
+        }
+        shared.head.store(*head, Ordering::Release);
+    }
+}
+
+/// Guards: the release of the tail after `tell`, `passed` before the release of `urgent`, and the rule of [`Told::next`]: a reader that
+/// comes to an urgent byte passes over it, whatever was sent meanwhile.
+#[test]
+fn no_urgent_byte_is_taken_for_an_ordinary_one() {
+    loom::model(|| {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let sender = thread::spawn(move || {
+            let mut told = Told::default();
+            for tail in 1..=2 {
+                let head = theirs.head.load(Ordering::Acquire);
+                told = told.next(tail, head, false);
+                told.tell(&theirs.urgent, &theirs.passed);
+                theirs.tail.store(tail, Ordering::Release);
+            }
+            theirs.tail.store(3, Ordering::Release);
+        });
+        let (mut head, mut got) = (0, Vec::new());
+        read(&shared, &mut head, &mut got);
+        read(&shared, &mut head, &mut got);
+        sender.join().unwrap();
+        read(&shared, &mut head, &mut got);
+        assert_eq!((head, got), (3, vec![2]));
+    });
+}

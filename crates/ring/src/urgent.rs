@@ -1,0 +1,181 @@
+//! Urgent bytes: a mark in the stream, as TCP has it.
+//!
+//! ```text
+//!  sender:  passed, urgent -> tail (Release)
+//!  reader:  tail (Acquire) -> urgent, passed
+//!
+//!  sequence   head      passed                 urgent - 1      tail
+//!             |-- lost --|--- read as usual ---| urgent byte |--|
+//! ```
+//!
+//! Only the last byte that was sent as urgent is urgent. The one before it becomes an ordinary byte, unless the reader stands right
+//! before it and reads urgent bytes apart: then it is lost. In TCP that is decided where the next one arrives. Here the sender
+//! decides it, who sees where the reader stands, and says so before the new mark. What it saw may be old: the reader was on its
+//! way, as with TCP.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// What a sender has told of its urgent bytes, privately.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Sequence behind the last one, 0 for none.
+    pub urgent: u64,
+    /// Sequence before which the reader reads nothing more.
+    pub passed: u64,
+}
+
+impl Told {
+    /// The byte before `urgent` is the urgent one from now on. The reader has read up to `head`, and reads such bytes `inline` or apart.
+    #[must_use]
+    pub const fn next(self, urgent: u64, head: u64, inline: bool) -> Self {
+        let stands = if head > self.passed {
+            head
+        } else {
+            self.passed
+        };
+        let loses = !inline && self.urgent != 0 && stands == self.urgent - 1;
+        Self {
+            urgent,
+            passed: if loses { self.urgent } else { self.passed },
+        }
+    }
+
+    /// Says so to the reader. The store of the next tail publishes it.
+    pub fn tell(self, urgent: &AtomicU64, passed: &AtomicU64) {
+        passed.store(self.passed, Ordering::Relaxed);
+        // Release: pairs with the acquire in `ahead`, for who looks before there is a new tail.
+        urgent.store(self.urgent, Ordering::Release);
+    }
+}
+
+/// The urgent byte ahead of a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// Where reading goes on.
+    pub from: u64,
+    /// The urgent byte's sequence, not less than `from`.
+    pub at: u64,
+    /// What has arrived.
+    tail: u64,
+}
+
+impl Ahead {
+    /// Whether the byte has arrived. Where it has not, the sender could not send it yet.
+    #[must_use]
+    pub const fn has_arrived(&self) -> bool {
+        self.at < self.tail
+    }
+
+    /// Whether the reader stands right before the byte.
+    #[must_use]
+    pub const fn is_here(&self) -> bool {
+        self.from == self.at
+    }
+
+    /// Bytes that can be read, the urgent one among them if it has arrived.
+    #[must_use]
+    pub const fn readable(&self) -> u64 {
+        self.tail - self.from
+    }
+
+    /// Bytes of them up to the mark.
+    #[must_use]
+    pub const fn before(&self) -> u64 {
+        self.at - self.from
+    }
+}
+
+/// The urgent byte ahead of a reader at `head`, who has seen `tail`. Whatever the words say, what comes of them lies within the stream.
+#[inline]
+#[must_use]
+pub fn ahead(urgent: &AtomicU64, passed: &AtomicU64, head: u64, tail: u64) -> Option<Ahead> {
+    // Acquire: pairs with the release in `tell`.
+    let at = urgent.load(Ordering::Acquire).checked_sub(1)?;
+    if at < head {
+        return None;
+    }
+    let from = passed.load(Ordering::Relaxed).min(tail).max(head);
+    (at >= from).then_some(Ahead {
+        from,
+        at,
+        tail: tail.max(from),
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn look(told: Told, head: u64, tail: u64) -> Option<Ahead> {
+        let (urgent, passed) = (AtomicU64::new(0), AtomicU64::new(0));
+        told.tell(&urgent, &passed);
+        ahead(&urgent, &passed, head, tail)
+    }
+
+    #[test]
+    fn the_last_one_is_urgent() {
+        let first = Told::default().next(3, 0, false);
+        let second = first.next(7, 0, false);
+        assert_eq!(
+            second,
+            Told {
+                urgent: 7,
+                passed: 0
+            }
+        );
+        let found = look(second, 1, 10).unwrap();
+        assert_eq!((found.from, found.at, found.before()), (1, 6, 5));
+        assert!(found.has_arrived() && !found.is_here());
+        assert_eq!(look(second, 7, 10), None);
+    }
+
+    #[test]
+    fn who_stands_before_one_loses_it_to_the_next() {
+        let first = Told::default().next(1, 0, false);
+        let second = first.next(2, 0, false);
+        assert_eq!(
+            second,
+            Told {
+                urgent: 2,
+                passed: 1
+            }
+        );
+        // The reader still stands where it stood, which is before the second one now.
+        let third = second.next(3, 0, false);
+        assert_eq!(
+            third,
+            Told {
+                urgent: 3,
+                passed: 2
+            }
+        );
+        let found = look(third, 0, 3).unwrap();
+        assert!(found.is_here() && found.from == 2 && found.readable() == 1);
+        assert_eq!(
+            first.next(2, 0, true),
+            Told {
+                urgent: 2,
+                passed: 0
+            }
+        );
+        assert_eq!(
+            first.next(2, 1, false),
+            Told {
+                urgent: 2,
+                passed: 0
+            }
+        );
+    }
+
+    #[test]
+    fn any_words_are_within_the_stream() {
+        for urgent in [0, 1, 5, 11, u64::MAX] {
+            for passed in [0, 4, 9, 10, u64::MAX] {
+                if let Some(found) = look(Told { urgent, passed }, 4, 10) {
+                    assert!((4..=10).contains(&found.from) && found.at >= found.from);
+                    assert!(found.readable() <= 6);
+                }
+            }
+        }
+    }
+}
