@@ -4,7 +4,7 @@
 use crate::far::Side;
 
 /// How a case's name begins, which end must not be on the other host (either, where none is named), and why.
-const LEFT_OUT: [(&str, Option<Side>, &str); 57] = [
+const LEFT_OUT: [(&str, Option<Side>, &str); 63] = [
     (
         "corner_02_close_and_reuse_while_blocked_recv",
         None,
@@ -76,8 +76,17 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 57] = [
     ("corner_14_arguments_", None, MEMORY),
     ("corner_14_beside_", None, MEMORY),
     ("corner_14_fault_in_vectors", None, MEMORY),
+    ("corner_14_ended_bind_v", None, TWO_HOSTS),
+    ("corner_14_low_water_and_", Some(Side::Client), SIGNALS),
+    (
+        "corner_14_nothing_to_receive_interrupted",
+        Some(Side::Client),
+        SIGNALS,
+    ),
     ("corner_14_splicing_", None, NUMBERS),
     ("corner_14_states_addresses_", None, TWO_HOSTS),
+    ("corner_14_told_numbers_", None, NUMBERS),
+    ("corner_14_told_window_clamp", None, ADDRESSES),
     ("corner_14_trunc_discards", None, MEMORY),
     ("corner_14_vectors_too_many", None, MEMORY),
     ("corner_14_waits_", None, MEMORY),

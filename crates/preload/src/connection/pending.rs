@@ -140,7 +140,12 @@ pub fn connect_again(fd: i32, socket: &Socket) -> Result<(), i32> {
         Progress::Connected => {
             let first = socket.has(status::CONNECTING);
             socket.unmark(status::CONNECTING);
-            let over = || Lane::of(*socket, fd).is_some_and(|lane| lane.is_over());
+            let over = || {
+                Lane::of(*socket, fd).is_some_and(|lane| {
+                    lane.look_for_peer();
+                    lane.is_over()
+                })
+            };
             if first && over() {
                 // It ended before the program was told that it is there.
                 socket

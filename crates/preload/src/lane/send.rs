@@ -78,12 +78,15 @@ impl Lane {
     pub fn unacknowledged(&self) -> u64 {
         /// What a receiver takes at least, where no buffer was made small.
         const BUFFER: u64 = 64 * 1024;
-        if self.is_over() {
-            return self.socket.entry.transmit.noted.load(Ordering::Relaxed);
-        }
+        let lost = self.socket.entry.transmit.noted.load(Ordering::Relaxed);
         let unread = self.unread_by_peer();
-        if self.link.listener == RELAY {
-            return unread;
+        // A peer that had not ended has what came before its reset.
+        let reset = self.peer_flags() & side_flags::RESET != 0;
+        if self.link.listener == RELAY && !(reset && self.reset_error() != libc::EPIPE) {
+            return unread + lost;
+        }
+        if self.is_over() {
+            return lost;
         }
         let ring = Geometry::from_word(self.transmit_geometry());
         let half = ring.size() / 2;

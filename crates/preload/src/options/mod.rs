@@ -476,7 +476,13 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
                 .store(microseconds(), Ordering::Relaxed);
         }
         libc::SO_RCVLOWAT => {
-            let bytes = u32::try_from(as_int(record)).unwrap_or(1).max(1);
+            // The kernel bounds it, and has a meaning for what is negative.
+            let bounded = with_scratch(socket, |scratch| {
+                let _ = set_raw(scratch, record);
+                sys::option(scratch, record.level, record.name)
+            });
+            let bytes = bounded.ok().and_then(Result::ok).unwrap_or(1);
+            let bytes = u32::try_from(bytes).unwrap_or(1).max(1);
             entry.low_water.store(bytes, Ordering::Relaxed);
         }
         libc::SO_PEEK_OFF => {

@@ -180,6 +180,14 @@ fn corner_14_ended_connect_again(family: Family) {
     assert_eq!(socket_error(client), RESET);
     let aborted = Errno(libc::ECONNABORTED);
     assert_eq!(sys::connect(client, address), Err(aborted));
+    let (brief, there) = listener(family);
+    let client = tcp_nonblocking(family);
+    let begun = sys::connect(client, there);
+    assert_eq!(begun, Err(Errno(libc::EINPROGRESS)));
+    await_events(client, libc::POLLOUT);
+    sys::close(brief).unwrap();
+    await_events(client, libc::POLLERR);
+    assert_eq!(sys::connect(client, there), Err(RESET));
     let (client, _server) = over(family);
     let connected = sys::connect(client, address);
     assert_eq!(connected, Err(Errno(libc::EISCONN)));

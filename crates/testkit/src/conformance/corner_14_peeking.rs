@@ -122,6 +122,9 @@ fn corner_14_low_water_and_an_interrupted_receive(family: Family) {
     assert_eq!(interrupted(client, 20, 0, b"abc", server), Ok(3));
     assert_eq!(interrupted(client, 20, PEEK, b"abc", server), Ok(3));
     assert_eq!(sys::recv(client, &mut [0_u8; 20], NOW), Ok(3));
+    set_int(client, libc::SOL_SOCKET, libc::SO_RCVLOWAT, -1);
+    assert_eq!(interrupted(client, 20, 0, b"abc", server), Ok(3));
+    set_int(client, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 10);
     let none = Errno(libc::EINTR);
     assert_eq!(interrupted(client, 20, 0, b"", server), Err(none));
     let limit = libc::timeval {

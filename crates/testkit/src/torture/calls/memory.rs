@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0 .. COMMON    handed out step by step        COMMON .. EDGE    buffers that reach over the edge
-//!  EDGE           a page that can not be touched, then one that can not be written
+//!  EDGE           a page that can not be touched, one that can not be written, one more that can not be touched
 //! ```
 
 use super::program::Argument;
@@ -33,7 +33,7 @@ pub struct Buffer {
 
 impl Memory {
     pub fn new() -> Self {
-        let size = EDGE + 2 * PAGE;
+        let size = EDGE + 3 * PAGE;
         let (access, kind) = (
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
@@ -51,6 +51,8 @@ impl Memory {
             assert!(at != libc::MAP_FAILED, "no memory");
             libc::mprotect(at.byte_add(EDGE), PAGE, libc::PROT_NONE);
             libc::mprotect(at.byte_add(EDGE + PAGE), PAGE, libc::PROT_READ);
+            // What lies behind is not the same in every process.
+            libc::mprotect(at.byte_add(EDGE + 2 * PAGE), PAGE, libc::PROT_NONE);
             at.addr()
         };
         Self { start, used: 0 }

@@ -88,6 +88,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, &[], ["", "TCP_CORK", "", ""]),
     rule("8.10", Rest, &[], ["", "SPLICE_F_MORE", "", ""]),
     rule("8.10", Once, &["getsockopt"], ["TCP_QUICKACK", "", "0", "0"]),
+    rule("8.27", Rest, RECEIVING, ["", "unspec", "-1 ENOTCONN", "0"]),
     rule("8.27", Once, &["getsockname"], ["", "unspec", "0 name", "0 name"]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
 ];
