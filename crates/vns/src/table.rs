@@ -35,8 +35,11 @@ struct Slot<T, M> {
     place: Place<T, M>,
 }
 
+/// So many ended ones are remembered, as a kernel bounds its TIME_WAIT: in a burst of short connections each would take a place of its own.
+const MOST_REMEMBERED: usize = 1 << 16;
+
 /// Connections by handle. Places of removed ones are used again oldest first, and only after they were remembered for a while, unless
-/// the table is full.
+/// the table is full or [`MOST_REMEMBERED`] have ended since.
 #[derive(Debug)]
 pub struct HandleTable<T, M> {
     slots: Vec<Slot<T, M>>,
@@ -77,8 +80,9 @@ impl<T, M> HandleTable<T, M> {
     ) -> Result<Handle, Full> {
         let next = u32::try_from(self.slots.len()).map_err(|_| Full)?;
         let oldest = self.ended.front().copied();
+        let crowded = next >= self.most || self.ended.len() >= MOST_REMEMBERED;
         let old_enough =
-            oldest.filter(|(_, at)| next >= self.most || now.saturating_sub(*at) >= self.remember);
+            oldest.filter(|(_, at)| crowded || now.saturating_sub(*at) >= self.remember);
         if let Some((index, _)) = old_enough {
             self.ended.pop_front();
             let slot = &mut self.slots[index as usize];
@@ -230,6 +234,17 @@ mod tests {
         for word in [0, 1, u64::MAX, 1 << 32 | 77] {
             assert_eq!(table.get(Handle::from_word(word)), Lookup::Unknown);
         }
+    }
+
+    #[test]
+    fn a_burst_of_short_connections_takes_no_more_places_than_are_remembered() {
+        let mut table = HandleTable::new(u32::MAX, 100);
+        for at in 0..200_000 {
+            let handle = table.insert(at, 0).unwrap();
+            assert_eq!(table.remove(handle, (), 0), Some(at));
+            assert_eq!(table.get(handle), Lookup::Ended(&()));
+        }
+        assert_eq!(table.slots.len(), MOST_REMEMBERED);
     }
 
     #[test]
