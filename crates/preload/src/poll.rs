@@ -317,7 +317,7 @@ impl Call<'_> {
             entry.revents = user_events(watch, entry.events);
             *copy = UNUSED;
             let lane = matches!(watch, Watch::Lane(_));
-            if entry.fd >= 0 && (!lane || stale && entry.revents == 0) {
+            if entry.fd >= 0 && (!lane || stale) {
                 copy.fd = entry.fd;
                 copy.events = if lane { 0 } else { entry.events };
                 ask = true;

@@ -131,6 +131,8 @@ pub const OPEN: &[Rule] = &[
     rule("open: length after EFAULT of an option", Once, &["getsockopt"], ["bad", "", "-1 EFAULT", "-1 EFAULT"]),
     rule("open: which of two errnos an option says", Once, &["setsockopt"], ["null|bad", "", "-1 ENOPROTOOPT", "-1 EFAULT"]),
     rule("open: a bad vector after the end of sending", Rest, SENDING, ["", "", "-1 EPIPE|-1 ECONNRESET", "-1 EFAULT"]),
+    rule("open: an end without a word is seen a moment later by a set that tells of room", Once, SETS, ["", "close_range|exit|end(", "n", "n"]),
+    rule("8.27", Once, RECEIVING, ["", "bind", "0", "-1 ENOTCONN"]),
     rule("open: MSG_FASTOPEN after a reset", Once, SENDING, ["MSG_FASTOPEN", "", "-1 EISCONN|-1 ECONNABORTED", "-1"]),
     rule("open: a receive of nothing that does not wait", Once, RECEIVING, [" 0, ", "", "-1 EAGAIN", "0"]),
     rule("the kernel shows an errno of its own", Rest, &[], ["", "", "-1 errno 512", ""]),
