@@ -166,10 +166,14 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     let Some(listener) = Listener::register(fd, backlog) else {
         return;
     };
+    let known = socket.is_some();
     let socket = match socket.or_else(|| socket::allocate(Kind::Kernel, State::Kernel)) {
         Some(socket) => socket,
         None => return listener.close(false),
     };
+    if !known {
+        options::note_received(&socket, fd);
+    }
     let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
     if flags & sys::int(libc::O_NONBLOCK) != 0 && flags & sys::int(BLOCKING) == 0 {
         socket.mark(status::NONBLOCKING);

@@ -273,6 +273,8 @@ impl EpollSet {
         have: usize,
         kernels: usize,
     ) -> usize {
+        // Before their connections are counted.
+        listener::poll_jobs();
         let Some(mut state) = self.state.lock() else {
             return 0;
         };

@@ -10,7 +10,7 @@ use netchannel_ring::cell;
 
 use super::{EpollSet, State, flag, inside};
 use crate::socket::{self, status};
-use crate::{bell, sys};
+use crate::{bell, listener, sys};
 
 /// After a member has left, a wake-up may be on its way to it: the first sleep is bounded.
 const CAUTIOUS: i64 = 50_000_000;
@@ -80,6 +80,11 @@ impl EpollSet {
     /// Looks into the queues that listeners of the set have together with relatives: where one of these uses the set too, it may have
     /// been told in place of this process. True when a listener has something to tell.
     pub(super) fn look_at_queues(&self, state: &mut State) -> bool {
+        if state.listeners.is_empty() {
+            return false;
+        }
+        // Before they are counted.
+        listener::poll_jobs();
         let mut any = false;
         for index in 0..state.listeners.as_slice().len() {
             let number = state.listeners.as_slice().get(index).copied();

@@ -162,6 +162,45 @@ const fn is_inherited(record: &Record) -> bool {
     )
 }
 
+/// Options that are off by default, and that TCP hands on from a listener.
+const HANDED_ON: [(c_int, c_int); 8] = [
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    (libc::SOL_SOCKET, libc::SO_DONTROUTE),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
+    (libc::SOL_SOCKET, libc::SO_MARK),
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    (libc::IPPROTO_TCP, libc::TCP_CORK),
+    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    (libc::IPPROTO_IP, libc::IP_TOS),
+];
+
+/// Notes of a listener that came from another image or process what that one has set.
+pub fn note_received(socket: &Socket, fd: c_int) {
+    for (level, name) in HANDED_ON {
+        let Some(number) = sys::option(fd, level, name)
+            .ok()
+            .filter(|number| *number != 0)
+        else {
+            continue;
+        };
+        match flag_bit(level, name) {
+            Some(bit) => set_flag(socket, bit, true),
+            None => {
+                let mut value = [0; 16];
+                value[..4].copy_from_slice(&number.to_ne_bytes());
+                let length = 4;
+                let record = Record {
+                    level,
+                    name,
+                    length,
+                    value,
+                };
+                remember(socket, record);
+            }
+        }
+    }
+}
+
 /// Notes of a listener at `fd` what the kernel has decided, and hands on: one that is bound to an IPv6 address takes nothing of IPv4.
 pub fn note_listening(socket: &Socket, fd: c_int) {
     if is_only_v6(fd) {

@@ -285,7 +285,7 @@ impl Call<'_> {
             entry.revents = counting.of(user_events(watch, entry.events), entry.events);
             *copy = UNUSED;
             let lane = matches!(watch, Watch::Lane(_));
-            if entry.fd >= 0 && (!lane || stale && entry.revents == 0) {
+            if entry.fd >= 0 && (!lane || stale) {
                 copy.fd = entry.fd;
                 copy.events = if lane { 0 } else { entry.events };
                 ask = true;

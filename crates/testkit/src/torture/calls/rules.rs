@@ -100,6 +100,8 @@ pub const OPEN: &[Rule] = &[
     rule("the library's own numbers lie beyond the limit", Once, &["numbers"], ["", "setrlimit", "open", "open"]),
     rule("open: recvmmsg tells an error that waits before bytes", Rest, &["recvmmsg"], ["", "", "-1 ECONNRESET", ""]),
     rule("what holds the number of a waiting accept can be seen", Once, &["numbers"], ["", "thread", "open", "open"]),
+    rule("open: an end without a word is seen a moment later by a set that tells of room", Once, SETS, ["", "close_range|exit|end(", "n", "n"]),
+    rule("8.27", Once, RECEIVING, ["", "bind", "0", "-1 ENOTCONN"]),
     rule("open: MSG_FASTOPEN after a reset", Once, SENDING, ["MSG_FASTOPEN", "", "-1 EISCONN|-1 ECONNABORTED", "-1"]),
     rule("the kernel shows an errno of its own", Rest, &[], ["", "", "-1 errno 512", ""]),
     rule("which member is told first is no promise", Once, &["epoll_wait", "epoll_pwait", "epoll_pwait2"], ["{1,|{2,", "", "n", "n"]),
