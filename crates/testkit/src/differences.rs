@@ -24,8 +24,9 @@ const KEPT: [(&str, &str); 15] = [
 const THROUGH_THE_RELAY: [&str; 1] = ["8.17"];
 
 /// Those that only the relay has.
-const OF_THE_RELAY: [(&str, &str); 2] = [
+const OF_THE_RELAY: [(&str, &str); 3] = [
     ("corner_05_exec_listener_as_nginx_upgrades", "8.17"),
+    ("room_server_of_few_begins_while_connections_wait", "8.17"),
     ("corner_12_connecting_refused_late_blocking", "8.23"),
 ];
 

@@ -227,7 +227,7 @@ pub fn receive_listener(fd: i32) {
         socket::of(fd)
             .as_ref()
             .and_then(Socket::listener)
-            .inspect(|listener| listener.retire());
+            .inspect(|listener| listener.retire_unhurried());
     } else if sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(is_marked) {
         set_file_nonblocking(fd, false);
     }

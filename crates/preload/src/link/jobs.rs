@@ -183,6 +183,9 @@ impl LinkEnd {
     /// (server) What is announced from now on is not taken, and its client knows.
     pub fn left(&self) {
         let reading = self.reading.lock();
+        if self.is_starved() {
+            self.keep_announced();
+        }
         self.departed.store(true, Ordering::Relaxed);
         drop(reading);
         if let Some((indices, _)) = self.queue(Role::Client) {
@@ -251,6 +254,24 @@ impl LinkEnd {
             }
             if count < batch.len() {
                 return;
+            }
+        }
+    }
+
+    /// What the last look did not come to, behind a connection that waits for numbers: clients were told that it is taken.
+    fn keep_announced(&self) {
+        let Some((indices, elements)) = self.queue(Role::Client) else {
+            return;
+        };
+        let mut batch = [Nqe::default(); 32];
+        loop {
+            let popped = self.state.lock().map(|mut state| {
+                let consumer = &mut state.consumer;
+                consumer.pop(&indices.tail, &indices.head, elements, &mut batch)
+            });
+            match popped {
+                Some(Ok(count @ 1..)) => self.starve(batch.get(..count).unwrap_or(&[])),
+                _ => return,
             }
         }
     }

@@ -241,10 +241,14 @@ impl LinkEnd {
         })
     }
 
-    /// Whether the pool takes another anchor: it holds what a burst needs, not all there ever were.
+    /// Whether the pool takes another anchor: it holds what a burst needs, not all there ever were. Over a link that was left none is
+    /// used again.
     pub fn wants_anchor(&self) -> bool {
         const MOST_POOLED: usize = 64;
-        self.is_own() && self.is_alive() && self.pooled.load(Ordering::Relaxed) < MOST_POOLED
+        self.is_own()
+            && self.is_alive()
+            && !self.has_departed()
+            && self.pooled.load(Ordering::Relaxed) < MOST_POOLED
     }
 
     /// A block for a larger transmit ring.

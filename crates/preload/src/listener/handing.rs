@@ -64,6 +64,12 @@ impl Listener {
         while self.take_offers() {}
     }
 
+    /// As [`Self::retire`], where the program begins: what is on its way here waits until it accepts. The numbers are the program's.
+    pub fn retire_unhurried(&self) {
+        self.unlisten();
+        self.retires.store(true, Ordering::Relaxed);
+    }
+
     /// The last offer was taken.
     #[cold]
     pub(super) fn finish_retiring(&self) {

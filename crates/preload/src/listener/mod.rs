@@ -431,7 +431,8 @@ impl Listener {
                 registry
                     .servers
                     .iter()
-                    .filter(|l| l.is_alive())
+                    // Over one that was left nothing comes but anchors that nobody needs.
+                    .filter(|l| l.is_alive() && !l.has_departed())
                     .map(|l| l.channel()),
             );
         }

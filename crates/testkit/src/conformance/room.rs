@@ -14,6 +14,7 @@ cases! {
         room_wake_up_with_none_left,
         room_server_of_few,
         room_server_of_many,
+        room_server_of_few_begins_while_connections_wait,
     ];
 }
 
@@ -185,6 +186,42 @@ fn room_server_of_few(family: Family) {
 
 fn room_server_of_many(family: Family) {
     serve_at_the_limit(family, 4096, 4400);
+}
+
+/// As many connections as the new program may have descriptors wait when it begins, and more come then.
+fn room_server_of_few_begins_while_connections_wait(family: Family) {
+    const EACH: u16 = 60;
+    let (listening, address) = listener_with(family, 4096);
+    let (mut told, tells) = std::io::pipe().expect("a pipe");
+    // Closed by exec: then the new program begins.
+    let (mut executed, closed_on_exec) = std::io::pipe().expect("a pipe");
+    let server = fork_child(|| {
+        assert_eq!(std::io::Read::read(&mut told, &mut [0]).ok(), Some(1));
+        set_limits(64, 64);
+        let words = [
+            "answer-at-limit",
+            &listening.to_string(),
+            &(2 * EACH).to_string(),
+        ];
+        exec_helper(&words, true);
+    });
+    sys::close(listening).unwrap();
+    drop(closed_on_exec);
+    let mut sockets: Vec<_> = (0..EACH).map(|_| connect_to(address)).collect();
+    std::io::Write::write_all(&mut &tells, b"x").unwrap();
+    assert_eq!(std::io::Read::read(&mut executed, &mut [0]).ok(), Some(0));
+    // Until then it has numbers for no more, and waits for what the first ones say.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    sockets.extend((0..EACH).map(|_| connect_to(address)));
+    for (number, socket) in (0_u16..).zip(&sockets) {
+        send_all(*socket, &number.to_be_bytes());
+    }
+    for (number, socket) in (0_u16..).zip(sockets) {
+        expect_bytes(socket, &number.to_be_bytes());
+        expect_end(socket);
+        sys::close(socket).unwrap();
+    }
+    server.join();
 }
 
 /// What the server does: all that it can accept first.
