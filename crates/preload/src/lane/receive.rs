@@ -55,6 +55,21 @@ impl Lane {
         })
     }
 
+    /// Copies the byte that lies `skip` behind what was read, and leaves it.
+    ///
+    /// # Safety
+    /// As [`Self::receive`], of a byte.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn copy_one(&self, to: *mut u8, skip: u64) -> Result<usize, Stop> {
+        let manner = Manner {
+            peek: true,
+            ..Manner::default()
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.receive_locked(to, 1, manner, skip, false) }
+    }
+
     /// Runs `work` under the lock of receiving.
     #[inline(always)]
     pub(super) fn while_receiving<R>(
@@ -75,7 +90,8 @@ impl Lane {
     }
 
     /// From `skip` bytes further on than was read; with `marks` only up to the mark of an urgent byte.
-    pub(super) unsafe fn receive_locked(
+    #[inline(always)]
+    unsafe fn receive_locked(
         &self,
         to: *mut u8,
         length: usize,

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::side_flags;
 use netchannel_ring::urgent::{self, Ahead, Told};
 
-use super::{Lane, Manner, Stop};
+use super::{Lane, Stop};
 use crate::socket::{Socket, status};
 use crate::table::Kind;
 use crate::{options, signals, sys};
@@ -184,13 +184,8 @@ impl Lane {
             if to.is_null() {
                 return Ok(());
             }
-            let manner = Manner {
-                peek: true,
-                ..Manner::default()
-            };
             // SAFETY: the caller's promise.
-            unsafe { self.receive_locked(to, 1, manner, mark.at.wrapping_sub(own), false) }
-                .map(|_| ())
+            unsafe { self.copy_one(to, mark.at.wrapping_sub(own)) }.map(|_| ())
         })
     }
 
