@@ -11,7 +11,8 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::side_flags;
 use netchannel_ring::urgent::{self, Ahead, Told};
 
-use super::{Lane, Stop};
+use super::receive::Marks;
+use super::{Lane, Manner, Stop};
 use crate::socket::{Socket, status};
 use crate::table::Kind;
 use crate::{options, signals, sys};
@@ -184,8 +185,13 @@ impl Lane {
             if to.is_null() {
                 return Ok(());
             }
+            let manner = Manner {
+                peek: true,
+                ..Manner::default()
+            };
+            let skip = mark.at.wrapping_sub(own);
             // SAFETY: the caller's promise.
-            unsafe { self.copy_one(to, mark.at.wrapping_sub(own)) }.map(|_| ())
+            unsafe { self.receive_by_marks(to, 1, manner, skip, Marks::Ignored) }.map(|_| ())
         })
     }
 
