@@ -44,9 +44,7 @@ alone() {
 }
 
 kept() {
-    case $1 in
-        poll_oob | tcp_oob) echo 8.2 ;;
-    esac
+    :
 }
 
 compare_suite

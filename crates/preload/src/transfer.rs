@@ -285,7 +285,11 @@ unsafe fn send_vectors(
             // SAFETY: the program's buffer, within its length.
             let put = unsafe {
                 let from = vector.iov_base.cast::<u8>().wrapping_add(done);
-                lane.send(from, vector.iov_len - done, whole, urgent)
+                if urgent == Urgent::None {
+                    lane.send(from, vector.iov_len - done, whole)
+                } else {
+                    lane.send_urgently(from, vector.iov_len - done, whole, urgent)
+                }
             };
             match put {
                 Ok(count) => {
@@ -322,9 +326,7 @@ unsafe fn send_vectors(
     if total == 0 {
         // Nothing to send: only an error could be told.
         // SAFETY: nothing is copied.
-        if let Err(Stop::Error(error)) =
-            unsafe { lane.send(core::ptr::null(), 0, false, Urgent::None) }
-        {
+        if let Err(Stop::Error(error)) = unsafe { lane.send(core::ptr::null(), 0, false) } {
             return Err(error);
         }
     }
@@ -341,7 +343,7 @@ unsafe fn send_vectors(
 pub unsafe fn send_fully(lane: &mut Lane, from: *const u8, length: usize) -> Result<usize, i32> {
     loop {
         // SAFETY: the caller's promise.
-        match unsafe { lane.send(from, length, false, Urgent::None) } {
+        match unsafe { lane.send(from, length, false) } {
             Ok(sent) => return Ok(sent),
             Err(Stop::Wait) => wait::sleep_on(lane, bits::SPACE, Lane::is_writable)?,
             Err(Stop::End) => return Err(libc::EPIPE),

@@ -119,11 +119,11 @@ fn golden_proofs() {
     let hex = |bytes: &[u8]| -> String { bytes.iter().map(|it| format!("{it:02x}")).collect() };
     assert_eq!(
         hex(&transcript.answer[HEADER + layout::hello_answer::PROOF..]),
-        "aca8dcb13f48466f0c3f5e3ed579f0d0d903f71cb071cdf4be30233496b23db4"
+        "6e426360350ed85b18088b7fef5bdb72d340ab9f1d73fbe67b929f07e68105e3"
     );
     assert_eq!(
         hex(&transcript.proof[HEADER + layout::hello_proof::PROOF..]),
-        "ffeb0d9202b2d463eeddc19d71f8188d469078ab40ab4046fcb0c3cba5c6038d"
+        "18b3095971465aaa78cb64422cc14222f65562c3eb6c04a940d68ffa9a0b5b74"
     );
 }
 

@@ -202,17 +202,24 @@ impl Lane {
     /// Whether a reader would not wait: bytes, an end, or an error.
     #[inline]
     pub fn is_readable(&self) -> bool {
-        self.has_bytes() && self.reaches_low_water()
+        self.has_bytes() && (self.takes_any_byte() || self.reaches_low_water())
             || self.peer_flags() & (side_flags::FIN | side_flags::RESET) != 0
             || self
                 .socket
                 .has(status::SHUT_READ | status::RESET | status::PEER_GONE | status::FAULT)
     }
 
+    /// Whether one byte, whichever, makes the socket readable.
+    #[inline]
+    fn takes_any_byte(&self) -> bool {
+        self.socket.entry.low_water.load(Ordering::Relaxed) <= 1 && !self.has_mark()
+    }
+
     /// Whether as much is there as makes the socket readable, the urgent byte right here aside.
+    #[cold]
     fn reaches_low_water(&self) -> bool {
         let least = self.socket.entry.low_water.load(Ordering::Relaxed);
-        least <= 1 && !self.has_mark() || self.readable() >= u64::from(least.max(1)) + self.hole()
+        self.readable() >= u64::from(least.max(1)) + self.hole()
     }
 
     /// Copies some of the `room` bytes that can go at once, of a call for `call` bytes, and publishes them as they are there: a

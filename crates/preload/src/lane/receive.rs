@@ -28,6 +28,17 @@ pub struct Manner {
     pub offset: u64,
 }
 
+/// What becomes of marks of urgent bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Marks {
+    /// There are none, or the call begins anew where they are heeded.
+    Unexpected,
+    /// It ends at one, or passes over the byte.
+    Heeded,
+    /// The byte itself is wanted.
+    Ignored,
+}
+
 /// A ring to read from, and the sequence of the move that led to it.
 #[derive(Clone, Copy)]
 struct View {
@@ -52,8 +63,36 @@ impl Lane {
                 _ => 0,
             };
             // SAFETY: the caller's promise.
-            unsafe { self.receive_locked(to, length, manner, skip, true) }
+            unsafe { self.receive_locked(to, length, manner, skip, Marks::Unexpected) }
         })
+    }
+
+    /// What lies before `head` was read, without being copied.
+    #[cold]
+    fn publish_head(&self, head: u64) {
+        let receive = &self.socket.entry.receive;
+        receive.own.store(head, Ordering::Relaxed);
+        // Release: pairs with the acquire in `peer_head`.
+        self.own().head.store(head, Ordering::Release);
+        self.announce_space();
+    }
+
+    /// As [`Self::receive`], with the lock held: where there is a mark, and for the byte that it stands for.
+    ///
+    /// # Safety
+    /// As [`Self::receive`].
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn receive_by_marks(
+        &self,
+        to: *mut u8,
+        length: usize,
+        manner: Manner,
+        skip: u64,
+        marks: Marks,
+    ) -> Result<usize, Stop> {
+        // SAFETY: the caller's promise.
+        unsafe { self.receive_locked(to, length, manner, skip, marks) }
     }
 
     /// Runs `work` under the lock of receiving.
@@ -75,14 +114,15 @@ impl Lane {
         result
     }
 
-    /// From `skip` bytes further on than was read; with `marks` only up to the mark of an urgent byte.
-    pub(super) unsafe fn receive_locked(
+    /// From `skip` bytes further on than was read.
+    #[inline(always)]
+    unsafe fn receive_locked(
         &self,
         to: *mut u8,
         length: usize,
         manner: Manner,
         skip: u64,
-        marks: bool,
+        marks: Marks,
     ) -> Result<usize, Stop> {
         let Manner {
             peek,
@@ -125,25 +165,25 @@ impl Lane {
             if !peek {
                 self.adopt(view);
             }
-            let publish = |there| {
-                let head = head.wrapping_add(there);
-                receive.own.store(head, Ordering::Relaxed);
-                // Release: pairs with the acquire in `peer_head`.
-                own.head.store(head, Ordering::Release);
-                self.announce_space();
-            };
             let mut room = here.min(total - done);
-            if marks && self.has_mark_from(head) {
+            if marks == Marks::Unexpected && self.has_mark_from(head) {
+                if done > 0 {
+                    break;
+                }
+                // SAFETY: the caller's promise.
+                return unsafe { self.receive_by_marks(to, length, manner, skip, Marks::Heeded) };
+            }
+            if marks == Marks::Heeded && self.has_mark_from(head) {
                 match self.meet_mark(head, tail, have > 0 || done > 0) {
                     Met::Stop if done > 0 => break,
                     Met::Stop => return Err(Stop::End),
                     Met::Pass(hole) => {
                         // One at least: every turn comes further, whatever the peer says.
                         let hole = hole.max(1).min(here);
-                        if !peek {
-                            publish(hole);
-                        }
                         head = head.wrapping_add(hole);
+                        if !peek {
+                            self.publish_head(head);
+                        }
                         continue;
                     }
                     Met::Before(most) => room = room.min(most),
@@ -157,6 +197,13 @@ impl Lane {
                 buffer: to.wrapping_add(done as usize),
                 length,
                 direction: Direction::Out,
+            };
+            let publish = |there| {
+                let head = head.wrapping_add(there);
+                receive.own.store(head, Ordering::Relaxed);
+                // Release: pairs with the acquire in `peer_head`.
+                own.head.store(head, Ordering::Release);
+                self.announce_space();
             };
             // SAFETY: the caller's promise; what is copied lies within `length`.
             let (step, copied) = unsafe {

@@ -178,20 +178,36 @@ impl Lane {
     ///
     /// # Safety
     /// `from` is the program's buffer of `length` bytes: readable, or faulting.
-    pub unsafe fn send(
+    pub unsafe fn send(&self, from: *const u8, length: usize, whole: bool) -> Result<usize, Stop> {
+        // SAFETY: the caller's promise.
+        self.while_sending(|| unsafe { self.send_locked(from, length, whole, Urgent::None) })
+    }
+
+    /// As [`Self::send`], with an urgent byte.
+    ///
+    /// # Safety
+    /// As [`Self::send`].
+    #[cold]
+    #[inline(never)]
+    pub unsafe fn send_urgently(
         &self,
         from: *const u8,
         length: usize,
         whole: bool,
         urgent: Urgent,
     ) -> Result<usize, Stop> {
+        // SAFETY: the caller's promise.
+        self.while_sending(|| unsafe { self.send_locked(from, length, whole, urgent) })
+    }
+
+    #[inline(always)]
+    fn while_sending(&self, work: impl FnOnce() -> Result<usize, Stop>) -> Result<usize, Stop> {
         let entry = self.socket.entry;
         if !lock::acquire(&entry.transmit.lock) {
             return Err(Stop::Error(libc::EAGAIN));
         }
         let result = if self.socket.is(self.fd) {
-            // SAFETY: the caller's promise.
-            unsafe { self.send_locked(from, length, whole, urgent) }
+            work()
         } else {
             Err(Stop::Error(libc::EBADF))
         };
@@ -199,6 +215,7 @@ impl Lane {
         result
     }
 
+    #[inline(always)]
     unsafe fn send_locked(
         &self,
         from: *const u8,
@@ -262,7 +279,7 @@ impl Lane {
             let publish = |there| {
                 let tail = tail.wrapping_add(there);
                 // What is published before it, in strides or parts, does not end there.
-                let marks = tail == last;
+                let marks = urgent != Urgent::None && tail == last;
                 if marks {
                     self.mark_urgent(tail);
                 }
@@ -285,7 +302,7 @@ impl Lane {
                     Err(Stop::Error(libc::EFAULT))
                 };
             }
-            if tail == last {
+            if urgent != Urgent::None && tail == last {
                 break;
             }
         }
@@ -337,6 +354,7 @@ impl Lane {
         Some(Ok(length))
     }
 
+    #[inline]
     fn check_send(&self) -> Result<(), Stop> {
         const REFUSES: u32 = status::SHUT_WRITE | status::FAULT | status::RESET | status::PENDING;
         let seen = self.socket.entry.status.load(Ordering::Relaxed);

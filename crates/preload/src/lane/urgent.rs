@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::side_flags;
 use netchannel_ring::urgent::{self, Ahead, Told};
 
+use super::receive::Marks;
 use super::{Lane, Manner, Stop};
 use crate::socket::{Socket, status};
 use crate::table::Kind;
@@ -188,9 +189,9 @@ impl Lane {
                 peek: true,
                 ..Manner::default()
             };
+            let skip = mark.at.wrapping_sub(own);
             // SAFETY: the caller's promise.
-            unsafe { self.receive_locked(to, 1, manner, mark.at.wrapping_sub(own), false) }
-                .map(|_| ())
+            unsafe { self.receive_by_marks(to, 1, manner, skip, Marks::Ignored) }.map(|_| ())
         })
     }
 

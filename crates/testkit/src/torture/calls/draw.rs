@@ -246,6 +246,7 @@ impl Draw<'_> {
 
     fn flags(&mut self, words: Words) -> i64 {
         let quiet = i64::from(libc::MSG_DONTWAIT);
+        let urgent = i64::from(libc::MSG_OOB);
         if words == words::RECEIVE_FLAGS {
             let usual = [
                 quiet,
@@ -254,6 +255,8 @@ impl Draw<'_> {
                 0,
                 quiet | i64::from(libc::MSG_PEEK),
                 i64::from(libc::MSG_WAITALL),
+                urgent,
+                urgent | i64::from(libc::MSG_PEEK),
             ];
             return self.bits(words, &usual);
         }
@@ -265,6 +268,7 @@ impl Draw<'_> {
                 quiet,
                 i64::from(libc::MSG_NOSIGNAL),
                 i64::from(libc::MSG_NOSIGNAL),
+                urgent,
             ];
             return self.bits(words, &usual);
         }

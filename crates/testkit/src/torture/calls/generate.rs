@@ -47,7 +47,7 @@ const WEIGHTS: &[(&str, usize)] = &[
     ("ioctl", 24),
     ("close_range", 2),
     ("isfdtype", 2),
-    ("sockatmark", 2),
+    ("sockatmark", 6),
     ("poll", 24),
     ("ppoll", 12),
     ("select", 14),
