@@ -35,11 +35,6 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     disconnect(fd, socket, side_flags::FIN | side_flags::CLOSED | reset)
 }
 
-/// Whether the kernel would bind the socket again: its connection is over, and with that the port that the kernel chose for it.
-pub fn is_free_again(lane: &Lane) -> bool {
-    lane.is_over() && !lane.socket.has(status::BOUND)
-}
-
 fn is_slept_in(socket: &Socket) -> bool {
     let entry = socket.entry;
     entry.receive.sleepers.load(Ordering::Acquire) > 0

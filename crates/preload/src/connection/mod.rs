@@ -30,7 +30,7 @@ pub use accept::{
 };
 pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};
-pub use dissolve::{dissolve, is_free_again};
+pub use dissolve::dissolve;
 pub use pending::Progress;
 pub use tuples::is_in_use;
 

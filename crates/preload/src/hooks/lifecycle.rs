@@ -40,13 +40,8 @@ hook! {
     }
 
     fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
-        if let Some(lane) = lane(fd) {
-            if let Err(error) = names::check(address, length) {
-                return real::fail(error);
-            }
-            if !connection::is_free_again(&lane) || connection::dissolve(fd, &lane.socket).is_err() {
-                return real::fail(libc::EINVAL);
-            }
+        if lane(fd).is_some() {
+            return real::fail(names::check(address, length).err().unwrap_or(libc::EINVAL));
         }
         let socket = match connection::before_kernel_use(fd) {
             Ok(socket) => socket,

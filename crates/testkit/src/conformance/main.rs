@@ -33,6 +33,7 @@ mod corner_14_beside;
 mod corner_14_calls;
 mod corner_14_faults;
 mod corner_14_programs;
+mod corner_14_resets;
 mod corner_14_splicing;
 mod corner_14_states;
 mod corner_14_vectors;

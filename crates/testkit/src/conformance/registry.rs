@@ -91,6 +91,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_14_calls::CASES,
     crate::corner_14_faults::CASES,
     crate::corner_14_programs::CASES,
+    crate::corner_14_resets::CASES,
     crate::corner_14_splicing::CASES,
     crate::corner_14_states::CASES,
     crate::corner_14_vectors::CASES,
