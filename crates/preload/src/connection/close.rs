@@ -23,6 +23,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     }
     // Whatever it comes to, TCP wakes who watches the socket.
     socket.local.news.fetch_add(1, Ordering::Relaxed);
+    lane.look_for_peer();
     if lane.is_over() {
         epoll::changed(&socket);
         return Err(libc::ENOTCONN);

@@ -126,9 +126,13 @@ impl Common {
             match self.takes.with(receive) {
                 Some(Ok((length, count))) => {
                     let fds = fds.get(..count).unwrap_or(&[]);
-                    let whole = bytes.get(..length).filter(|got| got.len() == BYTES);
-                    if let Some(pending) = whole.and_then(|bytes| read(bytes, fds)) {
-                        return Ok(Some(pending));
+                    match bytes.get(..length).filter(|got| got.len() == BYTES) {
+                        None => fds.iter().for_each(|fd| sys::close(*fd)),
+                        Some(whole) => {
+                            if let Some(pending) = read(whole, fds) {
+                                return Ok(Some(pending));
+                            }
+                        }
                     }
                 }
                 Some(Err(libc::EMFILE)) => return Err(libc::EMFILE),

@@ -162,11 +162,14 @@ const fn is_inherited(record: &Record) -> bool {
     )
 }
 
-/// Options that are off by default, and that TCP hands on from a listener.
-const HANDED_ON: [(c_int, c_int); 8] = [
+/// Options that are all zero by default, and that TCP hands on from a listener.
+const HANDED_ON: [(c_int, c_int); 11] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_DONTROUTE),
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
+    (libc::SOL_SOCKET, libc::SO_LINGER),
+    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
+    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
     (libc::SOL_SOCKET, libc::SO_MARK),
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::IPPROTO_TCP, libc::TCP_CORK),
@@ -177,27 +180,23 @@ const HANDED_ON: [(c_int, c_int); 8] = [
 /// Notes of a listener that came from another image or process what that one has set.
 pub fn note_received(socket: &Socket, fd: c_int) {
     for (level, name) in HANDED_ON {
-        let Some(number) = sys::option(fd, level, name)
-            .ok()
-            .filter(|number| *number != 0)
-        else {
+        let mut value = [0; 16];
+        let length = get_raw(fd, level, name, &mut value).unwrap_or(0);
+        if value == [0; 16] {
             continue;
-        };
-        match flag_bit(level, name) {
-            Some(bit) => set_flag(socket, bit, true),
-            None => {
-                let mut value = [0; 16];
-                value[..4].copy_from_slice(&number.to_ne_bytes());
-                let length = 4;
-                let record = Record {
-                    level,
-                    name,
-                    length,
-                    value,
-                };
-                remember(socket, record);
-            }
         }
+        if let Some(bit) = flag_bit(level, name) {
+            set_flag(socket, bit, true);
+            continue;
+        }
+        let record = Record {
+            level,
+            name,
+            length: u32::try_from(length).unwrap_or(0),
+            value,
+        };
+        apply(socket, fd, &record);
+        remember(socket, record);
     }
 }
 

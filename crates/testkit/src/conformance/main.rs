@@ -35,6 +35,7 @@ mod corner_14_ended;
 mod corner_14_faults;
 mod corner_14_peeking;
 mod corner_14_programs;
+mod corner_14_resets;
 mod corner_14_splicing;
 mod corner_14_states;
 mod corner_14_told;

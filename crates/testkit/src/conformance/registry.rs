@@ -94,6 +94,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_14_peeking::CASES,
     crate::corner_14_told::CASES,
     crate::corner_14_programs::CASES,
+    crate::corner_14_resets::CASES,
     crate::corner_14_splicing::CASES,
     crate::corner_14_states::CASES,
     crate::corner_14_vectors::CASES,

@@ -1,0 +1,145 @@
+//! Corner 14: what a reset comes from, whom it is told to, and when.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Errno};
+
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_14_reset_is_told_to_who_has_shut_its_side,
+        corner_14_reset_after_the_end_is_a_broken_pipe,
+        corner_14_reset_by_close_with_unread_bytes_after_shut_rd,
+        corner_14_reset_by_bytes_that_came_too_late,
+        corner_14_reset_of_what_waits_when_the_listener_closes,
+        corner_14_reset_of_what_waits_when_a_duplicate_is_shut,
+        corner_14_edge_of_a_shutdown,
+        corner_14_poll_tells_a_listener_among_others,
+        corner_14_epoll_tells_a_listener_among_others,
+        corner_14_options_of_an_accepted_socket,
+    ];
+}
+
+const RESET: Errno = Errno(libc::ECONNRESET);
+const PIPE: Errno = Errno(libc::EPIPE);
+
+fn try_send(socket: sys::Descriptor) -> sys::Outcome<usize> {
+    sys::send(socket, b"x", libc::MSG_NOSIGNAL)
+}
+
+fn corner_14_reset_is_told_to_who_has_shut_its_side(family: Family) {
+    let (client, server) = pair(family);
+    sys::shutdown(server, libc::SHUT_RDWR).unwrap();
+    send_all(client, b"too late");
+    eventually("the reset is there", || {
+        poll_one(server, 0, 0) & libc::POLLERR != 0
+    });
+    assert_eq!(try_send(server), Err(RESET));
+    assert_eq!(try_send(server), Err(PIPE));
+}
+
+fn corner_14_reset_after_the_end_is_a_broken_pipe(family: Family) {
+    let (client, server) = pair(family);
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    send_and_see(server, client);
+    sys::close(client).unwrap();
+    eventually("the reset is there", || {
+        poll_one(server, 0, 0) & libc::POLLERR != 0
+    });
+    assert_eq!(try_send(server), Err(PIPE));
+}
+
+fn send_and_see(from: sys::Descriptor, to: sys::Descriptor) {
+    crate::helpers::send_and_wait(from, to, b"unread");
+}
+
+fn corner_14_reset_by_close_with_unread_bytes_after_shut_rd(family: Family) {
+    let (client, server) = pair(family);
+    send_and_see(client, server);
+    sys::shutdown(server, libc::SHUT_RD).unwrap();
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLIN);
+    assert_eq!(sys::recv(client, &mut [0], 0), Err(RESET));
+}
+
+fn corner_14_reset_by_bytes_that_came_too_late(family: Family) {
+    let (client, server) = pair(family);
+    sys::shutdown(server, libc::SHUT_RDWR).unwrap();
+    send_all(client, b"too late");
+    sys::close(client).unwrap();
+    eventually("the reset is there", || {
+        poll_one(server, 0, 0) & libc::POLLERR != 0
+    });
+    assert_eq!(sys::send(server, &[], libc::MSG_NOSIGNAL), Err(RESET));
+}
+
+fn corner_14_reset_of_what_waits_when_the_listener_closes(family: Family) {
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    sys::close(listening).unwrap();
+    await_events(client, libc::POLLIN);
+    assert_eq!(sys::recv(client, &mut [0], 0), Err(RESET));
+}
+
+fn corner_14_reset_of_what_waits_when_a_duplicate_is_shut(family: Family) {
+    let (listening, address) = listener(family);
+    let again = sys::dup(listening).unwrap();
+    let client = connect_to(address);
+    sys::shutdown(again, libc::SHUT_RDWR).unwrap();
+    await_events(client, libc::POLLIN);
+    assert_eq!(sys::recv(client, &mut [0], 0), Err(RESET));
+}
+
+fn corner_14_edge_of_a_shutdown(family: Family) {
+    let (client, server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    let edge = libc::EPOLLET.cast_unsigned();
+    sys::close(client).unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, sys::IN | edge, 1).unwrap();
+    assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap().len(), 1);
+    assert!(sys::epoll_wait(set, 4, 0).unwrap().is_empty());
+    sys::shutdown(server, libc::SHUT_WR).unwrap();
+    assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap().len(), 1);
+}
+
+fn corner_14_poll_tells_a_listener_among_others(family: Family) {
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    let mut entries =
+        [(listening, libc::POLLIN), (client, libc::POLLOUT)].map(|(fd, events)| libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        });
+    assert_eq!(sys::poll(&mut entries, 0), Ok(2));
+}
+
+fn corner_14_epoll_tells_a_listener_among_others(family: Family) {
+    for edge in [0, libc::EPOLLET.cast_unsigned()] {
+        let (listening, address) = listener(family);
+        let client = connect_to(address);
+        let set = sys::epoll_create().unwrap();
+        for (member, events) in [(client, sys::OUT), (listening, sys::IN | edge)] {
+            sys::epoll_control(set, libc::EPOLL_CTL_ADD, member, events, 0).unwrap();
+        }
+        assert_eq!(sys::epoll_wait(set, 4, 0).unwrap().len(), 2);
+    }
+}
+
+fn corner_14_options_of_an_accepted_socket(family: Family) {
+    let (listening, address) = listener(family);
+    set_int(listening, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, 5);
+    set_int(listening, libc::SOL_SOCKET, libc::SO_PRIORITY, 5);
+    set_int(listening, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+    let _client = connect_to(address);
+    let server = sys::accept(listening).unwrap();
+    let get = |level, name| sys::option_int(server, level, name).unwrap();
+    assert_eq!(get(libc::IPPROTO_TCP, libc::TCP_FASTOPEN), 0);
+    assert_eq!(get(libc::SOL_SOCKET, libc::SO_PRIORITY), 0);
+    assert_eq!(get(libc::IPPROTO_TCP, libc::TCP_NODELAY), 1);
+    if family == Family::V6 {
+        let of_listener = sys::option_int(listening, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);
+        assert_eq!(of_listener, Ok(1), "it is bound to an address of IPv6");
+        assert_eq!(get(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY), 1);
+    }
+}
