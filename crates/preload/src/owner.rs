@@ -34,7 +34,7 @@ pub fn of_fresh<R>(socket: &Socket, call: impl FnOnce(c_int) -> R) -> Option<R> 
     put_on(socket, file);
     let result = call(file);
     let mut owner = Owner { kind: 0, id: 0 };
-    if sys::fcntl(file, F_GETOWN_EX, (&raw mut owner).addr()).is_ok() {
+    if control(file, F_GETOWN_EX, &mut owner) {
         let [a, b, c, d] = owner.id.to_ne_bytes();
         let [e, f, g, h] = (owner.kind + 1).to_ne_bytes();
         let word = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
@@ -45,6 +45,19 @@ pub fn of_fresh<R>(socket: &Socket, call: impl FnOnce(c_int) -> R) -> Option<R> 
     Some(result)
 }
 
+fn control(fd: c_int, command: c_int, owner: &mut Owner) -> bool {
+    let words = [
+        sys::int(fd),
+        sys::int(command),
+        core::ptr::from_mut(owner).addr(),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the structure that both commands name lives meanwhile.
+    unsafe { sys::raw(libc::SYS_fcntl, words) }.is_ok()
+}
+
 /// The owner of a fresh socket becomes that of the file `fd`. Whether there was one.
 fn put_on(socket: &Socket, fd: c_int) -> bool {
     let word = socket.local.owner.load(Ordering::Relaxed);
@@ -52,11 +65,11 @@ fn put_on(socket: &Socket, fd: c_int) -> bool {
         return false;
     }
     let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
-    let owner = Owner {
+    let mut owner = Owner {
         kind: i32::from_ne_bytes([e, f, g, h]) - 1,
         id: i32::from_ne_bytes([a, b, c, d]),
     };
-    sys::fcntl(fd, F_SETOWN_EX, (&raw const owner).addr()).is_ok()
+    control(fd, F_SETOWN_EX, &mut owner)
 }
 
 /// A fresh socket has become a file of its own: a kernel socket, or the anchor of a virtual one.

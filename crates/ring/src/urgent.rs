@@ -53,7 +53,7 @@ impl Told {
 pub struct Ahead {
     /// Where reading goes on.
     pub from: u64,
-    /// The urgent byte's sequence, not less than `from`.
+    /// The urgent byte's sequence, not less than `from`; all ones while it is not known.
     pub at: u64,
     /// What has arrived.
     tail: u64,
@@ -95,9 +95,10 @@ pub fn ahead(urgent: &AtomicU64, passed: &AtomicU64, head: u64, tail: u64) -> Op
         return None;
     }
     let from = passed.load(Ordering::Relaxed).min(tail).max(head);
-    (at >= from).then_some(Ahead {
+    // A mark behind `passed` is about to be replaced: the byte is lost already, and the next one not told yet.
+    Some(Ahead {
         from,
-        at,
+        at: if at < from { u64::MAX } else { at },
         tail: tail.max(from),
     })
 }
