@@ -50,6 +50,7 @@ impl UserSymbols {
             .enable_code_info(needs_lines)
             .enable_inlined_fns(needs_lines)
             .enable_auto_reload(false)
+            .enable_demangling(false)
             .build();
         let mut elf = Elf::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
         elf.debug_syms = needs_lines;
@@ -60,7 +61,7 @@ impl UserSymbols {
         for (offset, symbol) in offsets.iter().zip(found) {
             if let Symbolized::Sym(symbol) = symbol {
                 let line = |name: &str, code: Option<&CodeInfo>| Line {
-                    name: short(name).to_owned(),
+                    name: shown(name),
                     source: code.map(|code| code.to_path().display().to_string()),
                 };
                 // Told from outside in.
@@ -81,15 +82,19 @@ impl UserSymbols {
     }
 }
 
-/// A name without the hash that a Rust compiler hangs on to it, and without the version of a C library.
-fn short(name: &str) -> &str {
+/// A name as its source has it. Only what is marked as made by a compiler is taken apart: to C++, a plain `w` of C is `wchar_t`.
+fn shown(name: &str) -> String {
+    // A C library's names have a version.
     let name = name.split('@').next().unwrap_or(name);
-    match name.rsplit_once("::h") {
-        Some((short, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
-            short
-        }
-        _ => name,
+    if !name.starts_with("_Z") && !name.starts_with("_R") {
+        return name.to_owned();
     }
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}");
+    }
+    let cpp = cpp_demangle::Symbol::new(name).ok();
+    let cpp = cpp.and_then(|symbol| symbol.demangle().ok());
+    cpp.unwrap_or_else(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -97,9 +102,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_without_what_tools_add() {
-        assert_eq!(short("a::b::h0123456789abcdef"), "a::b");
-        assert_eq!(short("a::b::hello"), "a::b::hello");
-        assert_eq!(short("memcpy@@GLIBC_2.14"), "memcpy");
+    fn names_are_told_as_their_source_has_them() {
+        assert_eq!(shown("_ZN1a1b17h0123456789abcdefE"), "a::b");
+        assert_eq!(shown("_ZN1a1bEi"), "a::b(int)");
+        assert_eq!(shown("memcpy@@GLIBC_2.14"), "memcpy");
+        assert_eq!(shown("w"), "w");
+        assert_eq!(shown("_Zx"), "_Zx");
     }
 }
