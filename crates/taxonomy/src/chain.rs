@@ -53,12 +53,14 @@ pub struct Judgement {
 #[must_use]
 pub fn classify(chain: Chain<'_>) -> Judgement {
     let category = category(&chain);
-    let inner_first = || chain.kernel.iter().chain(chain.user);
+    // A wake-up by a message tells who wakes, which may be either end: only the kernel's stack tells sides.
+    let told = match category {
+        Category::WakeUp | Category::Waiting => None,
+        _ => chain.kernel.iter().find_map(|meaning| meaning.side),
+    };
     Judgement {
         category,
-        side: inner_first()
-            .find_map(|meaning| meaning.side)
-            .unwrap_or(Side::Shared),
+        side: told.unwrap_or(Side::Shared),
         is_late: chain.kernel.first().is_some_and(|meaning| meaning.is_late),
     }
 }
@@ -225,6 +227,12 @@ mod tests {
             .side
         };
         assert_eq!(judged(&chain), Side::Receiver);
+        let woken = Chain {
+            kernel: &chain,
+            user: &[is(Category::WakeUp)],
+            is_in_the_library: true,
+        };
+        assert_eq!(classify(woken).side, Side::Shared);
         assert_eq!(judged(&chain[..1]), Side::Shared);
     }
 }
