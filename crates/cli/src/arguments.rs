@@ -56,6 +56,9 @@ pub enum Command {
     /// Measure kernel TCP, AF_UNIX and NetChannel in one run
     #[command(after_help = help::BENCH, args_conflicts_with_subcommands = true)]
     Bench(Bench),
+    /// Show which part of the network stack takes the processor, for any program or the whole host
+    #[command(after_help = help::PROFILE, args_conflicts_with_subcommands = true)]
+    Profile(netchannel_profile::Arguments),
     /// The workloads of `bench`
     #[command(name = netchannel_bench::WORKER_SUBCOMMAND, hide = true)]
     BenchWorker(Worker),

@@ -8,6 +8,7 @@ Examples:
   netchannel ss                         see which path every socket takes
   netchannel top                        see what moves
   netchannel doctor                     see what this host lacks
+  netchannel profile -- COMMAND         see where its time goes
 
 Exit codes:
   0  done    1  failed    2  the command line is wrong
@@ -159,3 +160,21 @@ Examples:
 
 Exit codes:
   0  every run gave figures    1  some did not    2  the command line is wrong    130  interrupted";
+
+/// Of `profile`.
+pub const PROFILE: &str = "\
+Examples:
+  netchannel profile -- iperf3 -c 10.0.0.2                     a command, and what it starts
+  netchannel profile --attach 1234 --for 5s                    a program that runs
+  netchannel profile --system --for 10s --flame host.svg       everybody, as a picture, too
+  netchannel profile --system -- netchannel bench stream       everybody, while a command runs
+  netchannel profile --repeat 5 --json -o a.json -- ./client   with the spread of five runs
+  netchannel profile diff a.json b.json                        what changed
+  netchannel profile --system --unclassified                   what this kernel has that the taxonomy lacks
+
+The categories are those of the study 'Understanding Host Network Stack Overheads', NetChannel's own, and the
+program's. An ordinary user sees the user space of his own programs, and it is said. docs/profiling.md explains
+how to read it.
+
+Exit codes:
+  0  there is a profile    1  there is none, and it is said why    2  the command line is wrong";

@@ -7,6 +7,7 @@
 //!  netchannel daemon          --> engine
 //!  netchannel status | ss | peers | ...  --> control --> daemon
 //!  netchannel config check    --> configuration
+//!  netchannel profile         --> profile
 //! ```
 
 mod arguments;
@@ -21,6 +22,7 @@ mod help;
 mod hosts;
 mod library;
 mod log;
+mod profile;
 mod refusal;
 mod run;
 mod show;
@@ -59,6 +61,7 @@ pub fn execute() -> c_int {
         Command::Config(options) => config::config(&options),
         Command::Doctor(options) => doctor::doctor(&options),
         Command::Bench(options) => bench::bench(&options),
+        Command::Profile(options) => profile::profile(&options),
         Command::BenchWorker(options) => bench::bench_worker(options),
         Command::Generate(options) => generate::generate(&options),
     }

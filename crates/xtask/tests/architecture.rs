@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What each crate may depend on among the crates of this workspace (normal and build dependencies).
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: [(&str, &[&str]); 19] = [
     ("abi", &[]),
     ("ring", &["abi"]),
     ("shm", &["abi", "ring"]),
@@ -19,6 +19,8 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     ("control", &["abi", "trust"]),
     ("scheduler", &[]),
     ("namespaces", &[]),
+    ("taxonomy", &[]),
+    ("profile", &["taxonomy"]),
     ("configuration", &["abi", "control", "scheduler", "wire"]),
     (
         "engine",
@@ -47,6 +49,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
             "configuration",
             "engine",
             "bench",
+            "profile",
         ],
     ),
     (
@@ -74,13 +77,14 @@ const IN_THE_LIBRARY: [&str; 5] = [
 ];
 
 /// Crates that neither share memory nor make system calls.
-const WITHOUT_UNSAFE: [&str; 7] = [
+const WITHOUT_UNSAFE: [&str; 8] = [
     "abi",
     "wire",
     "vns",
     "scheduler",
     "control",
     "configuration",
+    "taxonomy",
     "xtask",
 ];
 

@@ -1,0 +1,29 @@
+//! Which part of the network stack takes the processor: samples any program, or the whole host, and classifies call chains.
+//!
+//! It never changes what it measures but by being there: no breakpoint, no library, no eBPF. What a function belongs to is the
+//! taxonomy's to say (`netchannel-taxonomy`), and what is unsafe is in `events/kernel.rs`.
+//!
+//! ```text
+//!  kernel --rings--> events (records in order of time) --> recording (each chain once, counted by thread)
+//!                                                              |  symbols of the kernel, of programs
+//!                                                              v
+//!                       named (functions, judged by taxonomy) --> tally --> Report --> table, JSON, diff
+//!                                                              \-> folded --> flame graph
+//! ```
+
+mod arguments;
+mod error;
+mod events;
+mod named;
+mod notes;
+mod output;
+mod recording;
+mod report;
+#[cfg(test)]
+mod scale_tests;
+mod session;
+mod tally;
+
+pub use arguments::Arguments;
+pub use error::Error;
+pub use report::{Counts, Report};

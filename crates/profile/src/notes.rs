@@ -1,0 +1,56 @@
+//! What a profile could not see, why, and what mends it: a sentence each.
+
+use crate::recording::Recording;
+use crate::report::{Report, percent};
+
+/// From this share of the samples on, it is worth saying.
+const WORTH: f64 = 5.0;
+
+/// All that is to be said of a run.
+pub fn of(report: &Report, recording: &Recording, sees_kernel: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !sees_kernel {
+        notes.push(format!(
+            "only user space is shown: the kernel's part is kept from ordinary users (kernel.perf_event_paranoid is {}); \
+             as root, or after `sysctl kernel.perf_event_paranoid=1`, it is shown",
+            setting("perf_event_paranoid")
+        ));
+    } else if recording.kernel().is_empty() {
+        notes.push(format!(
+            "the names of the kernel's functions are hidden (kernel.kptr_restrict is {}), so its part is unclassified; \
+             as root, or after `sysctl kernel.kptr_restrict=0`, they are shown",
+            setting("kptr_restrict")
+        ));
+    }
+    let busy = report.categories.total();
+    let late = percent(report.late, busy);
+    if report.clock == "cpu-clock" && late >= WORTH {
+        notes.push(format!(
+            "no counter of cycles here (a virtual machine?): {late:.0} % of the samples came late, since interrupts were off, \
+             and are charged to who let them in again"
+        ));
+    }
+    if report.lost > 0 {
+        notes.push(format!(
+            "{} records were lost, since they came faster than they were read; a lower --frequency keeps them",
+            report.lost
+        ));
+    }
+    let nameless = report.functions.iter().filter(|function| {
+        let is_file = function.name.starts_with('[') && function.name != "[unknown]";
+        is_file && percent(function.samples, busy) >= WORTH
+    });
+    for function in nameless {
+        notes.push(format!(
+            "{:.0} % of the samples are in functions of {} that have no names: it has no symbols for them",
+            percent(function.samples, busy),
+            function.name.trim_matches(['[', ']'])
+        ));
+    }
+    notes
+}
+
+fn setting(name: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
+    text.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}

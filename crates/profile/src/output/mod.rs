@@ -1,0 +1,11 @@
+//! A profile as a table, as folded chains, as a picture; the difference of two.
+
+mod diff;
+mod flame;
+mod folded;
+mod table;
+
+pub use diff::diff;
+pub use flame::flame;
+pub use folded::{Folded, fold};
+pub use table::{functions, table, unclassified};
