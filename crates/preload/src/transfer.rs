@@ -70,7 +70,13 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                     }
                 }
                 Err(Stop::End) => return Ok(total),
-                Err(Stop::Error(_)) if total > 0 => return Ok(total),
+                Err(Stop::Error(error)) if total > 0 => {
+                    if error != libc::EFAULT && !lane.socket.has(status::FAULT) {
+                        // The next call tells it.
+                        lane.socket.unmark(status::RESET);
+                    }
+                    return Ok(total);
+                }
                 Err(Stop::Error(error)) => return Err(error),
                 Err(Stop::Wait) => {
                     if total > 0 && !whole {

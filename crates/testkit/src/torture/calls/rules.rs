@@ -132,6 +132,7 @@ pub const OPEN: &[Rule] = &[
     rule("open: which of two errnos an option says", Once, &["setsockopt"], ["null|bad", "", "-1 ENOPROTOOPT", "-1 EFAULT"]),
     rule("open: a bad vector after the end of sending", Rest, SENDING, ["", "", "-1 EPIPE|-1 ECONNRESET", "-1 EFAULT"]),
     rule("open: an end without a word is seen a moment later by a set that tells of room", Once, SETS, ["", "close_range|exit|end(", "n", "n"]),
+    rule("open: an end without a word is seen a moment later", Once, &["getpeername"], ["", "exec|exit|end(|close_range", "-1 ENOTCONN", "0"]),
     rule("open: bind after the end of a connection", Rest, &["bind"], ["", "", "0|-1 EADDRINUSE", "-1 EINVAL"]),
     rule("open: control data after the end of sending", Once, SENDING, ["", "", "-1 EPIPE", "-1 EINVAL"]),
     rule("open: MSG_FASTOPEN after a reset", Once, SENDING, ["MSG_FASTOPEN", "", "-1 EISCONN|-1 ECONNABORTED", "-1"]),
