@@ -72,7 +72,13 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                     }
                 }
                 Err(Stop::End) => break 'vectors,
-                Err(Stop::Error(_)) if total > 0 => break 'vectors,
+                Err(Stop::Error(error)) if total > 0 => {
+                    if error != libc::EFAULT && !lane.socket.has(status::FAULT) {
+                        // The next call tells it.
+                        lane.socket.unmark(status::RESET);
+                    }
+                    break 'vectors;
+                }
                 Err(Stop::Error(error)) => return Err(error),
                 Err(Stop::Wait) => {
                     if total >= target {

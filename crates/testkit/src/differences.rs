@@ -24,10 +24,11 @@ const KEPT: [(&str, &str); 15] = [
 const THROUGH_THE_RELAY: [&str; 1] = ["8.17"];
 
 /// Those that only the relay has.
-const OF_THE_RELAY: [(&str, &str); 3] = [
+const OF_THE_RELAY: [(&str, &str); 4] = [
     ("corner_05_exec_listener_as_nginx_upgrades", "8.17"),
     ("room_server_of_few_begins_while_connections_wait", "8.17"),
     ("corner_12_connecting_refused_late_blocking", "8.23"),
+    ("corner_14_reset_after_the_end_is_a_broken_pipe", "8.23"),
 ];
 
 /// The number of the difference that a case shows, if it is one that is kept.

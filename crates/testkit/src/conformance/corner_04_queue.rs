@@ -187,7 +187,7 @@ fn looks_and_leaves(family: Family, look: impl FnOnce(Descriptor) + Copy) {
     sys::close(listening).unwrap();
     childs.pass();
     client.end();
-    drop(child);
+    child.join();
 }
 
 fn corner_04_queue_child_looks_parent_accepts(family: Family) {

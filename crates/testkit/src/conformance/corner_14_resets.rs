@@ -11,6 +11,7 @@ cases! {
         corner_14_reset_after_the_end_is_a_broken_pipe,
         corner_14_reset_by_close_with_unread_bytes_after_shut_rd,
         corner_14_reset_by_bytes_that_came_too_late,
+        corner_14_reset_is_told_after_the_bytes_before_it,
         corner_14_reset_of_what_waits_when_the_listener_closes,
         corner_14_reset_of_what_waits_when_a_duplicate_is_shut,
         corner_14_edge_of_a_shutdown,
@@ -71,6 +72,17 @@ fn corner_14_reset_by_bytes_that_came_too_late(family: Family) {
         poll_one(server, 0, 0) & libc::POLLERR != 0
     });
     assert_eq!(sys::send(server, &[], libc::MSG_NOSIGNAL), Err(RESET));
+}
+
+fn corner_14_reset_is_told_after_the_bytes_before_it(family: Family) {
+    let (client, server) = pair(family);
+    send_and_see(server, client);
+    send_and_see(client, server);
+    sys::close(client).unwrap();
+    await_events(server, libc::POLLERR);
+    let (mut one, mut other) = ([0; 3], [0; 16]);
+    assert_eq!(sys::readv(server, &mut [&mut one, &mut other]), Ok(6));
+    assert_eq!(sys::recv(server, &mut [0], 0), Err(RESET));
 }
 
 fn corner_14_reset_of_what_waits_when_the_listener_closes(family: Family) {

@@ -101,6 +101,7 @@ pub const OPEN: &[Rule] = &[
     rule("open: recvmmsg tells an error that waits before bytes", Rest, &["recvmmsg"], ["", "", "-1 ECONNRESET", ""]),
     rule("what holds the number of a waiting accept can be seen", Once, &["numbers"], ["", "thread", "open", "open"]),
     rule("open: an end without a word is seen a moment later by a set that tells of room", Once, SETS, ["", "close_range|exit|end(", "n", "n"]),
+    rule("open: an end without a word is seen a moment later", Once, &["getpeername"], ["", "exec|exit|end(|close_range", "-1 ENOTCONN", "0"]),
     rule("open: bind after the end of a connection", Rest, &["bind"], ["", "", "0|-1 EADDRINUSE", "-1 EINVAL"]),
     rule("open: control data after the end of sending", Once, SENDING, ["", "", "-1 EPIPE", "-1 EINVAL"]),
     rule("open: MSG_FASTOPEN after a reset", Once, SENDING, ["MSG_FASTOPEN", "", "-1 EISCONN|-1 ECONNABORTED", "-1"]),
