@@ -509,6 +509,22 @@ impl PrivateDaemon {
         names.into_iter().map(|(_, name)| name).collect()
     }
 
+    /// How many connections it holds for processes that have not fetched them.
+    #[must_use]
+    pub fn deposits(&self) -> usize {
+        let mut command = Command::new(&self.program);
+        command.args(["status", "--json", "--socket"]);
+        let output = command.arg(self.socket()).output();
+        let text = output.map_or_else(|_| Vec::new(), |output| output.stdout);
+        let text = String::from_utf8_lossy(&text);
+        // The first is of all users together.
+        let count = text.split("\"deposits\":").nth(1).and_then(|rest| {
+            let count = rest.split(',').next()?;
+            count.trim().parse().ok()
+        });
+        count.unwrap_or(0)
+    }
+
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         self.child

@@ -39,7 +39,7 @@ struct Slot<T, M> {
 const MOST_REMEMBERED: usize = 1 << 16;
 
 /// Connections by handle. Places of removed ones are used again oldest first, and only after they were remembered for a while, unless
-/// the table is full or [`MOST_REMEMBERED`] have ended since.
+/// the table is full or 65,536 have ended since.
 #[derive(Debug)]
 pub struct HandleTable<T, M> {
     slots: Vec<Slot<T, M>>,

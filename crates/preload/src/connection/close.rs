@@ -255,10 +255,8 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     let flags = side_flags::FIN | side_flags::CLOSED | reset | met;
     // Nobody is woken on our behalf any more.
     own.waiter.store(0, Ordering::Release);
-    if abort && socket.has(status::SHUT_WRITE) {
-        // To who has seen the end before it is a broken pipe. It stands before the flag that makes the peer look.
-        own.error
-            .store(libc::EPIPE.cast_unsigned(), Ordering::Relaxed);
+    if abort {
+        lane.explain_reset();
     }
     if socket.has(status::PEER_GONE) {
         // Killed, perhaps: then the whole link is of no use, and its pool only holds descriptors.

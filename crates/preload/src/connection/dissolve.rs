@@ -22,6 +22,9 @@ const PATIENCE: u64 = 100_000 * clock::MICROSECOND;
 pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
     let reset = if lane.is_over() { 0 } else { side_flags::RESET };
+    if reset != 0 {
+        lane.explain_reset();
+    }
     let alone = socket.entry.references.load(Ordering::Acquire) == 1 && !socket.is_foreign();
     if !alone || is_slept_in(socket) {
         break_off(&lane, reset);

@@ -109,11 +109,22 @@ impl Lane {
     }
 
     /// What a reset is told as. As with TCP: who had the peer's end before, and had not ended himself, has a broken pipe; whose peer is
-    /// out of reach, a time-out. Only the daemon knows, and says so.
+    /// out of reach, a time-out. Who resets says so, and who died without a word had ended where the end stands without a reset.
     pub fn reset_error(&self) -> i32 {
+        let ended = self.peer_flags() & (side_flags::FIN | side_flags::RESET) == side_flags::FIN;
         match i32::try_from(self.peer_error()) {
             Ok(error @ (libc::EPIPE | libc::ETIMEDOUT)) => error,
+            _ if ended => libc::EPIPE,
             _ => libc::ECONNRESET,
+        }
+    }
+
+    /// Before the reset that this side is about to say: what it is to the peer.
+    pub fn explain_reset(&self) {
+        if self.socket.has(status::SHUT_WRITE) {
+            // To who has seen the end before it is a broken pipe.
+            let error = libc::EPIPE.cast_unsigned();
+            self.own().error.store(error, Ordering::Relaxed);
         }
     }
 

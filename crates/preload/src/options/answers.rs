@@ -221,7 +221,7 @@ pub fn take_error(socket: &Socket, fd: c_int) -> i32 {
     } else if socket.has(status::WRITE_MET_CLOSED) {
         libc::EPIPE
     } else if socket.has(status::PEER_GONE) && lane.ended_by_reset() {
-        libc::ECONNRESET
+        lane.reset_error()
     } else {
         return 0;
     };

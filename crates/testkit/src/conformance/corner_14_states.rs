@@ -117,16 +117,22 @@ fn corner_14_states_addresses_of_a_client(family: Family) {
 }
 
 fn corner_14_states_addresses_other_than_a_clients() {
+    // Another case may have the port at one of the other addresses just then.
+    assert!((0..10).any(|_| binds_beside_a_client()));
+}
+
+fn binds_beside_a_client() -> bool {
     let (client, _server) = pair(Family::V4);
     let port = sys::getsockname(client).unwrap().port();
     let socket = tcp(Family::V4);
     let beside = std::net::SocketAddr::from(([127, 0, 0, 2], port));
-    assert_eq!(sys::bind(socket, beside), Ok(()));
+    let at_other = sys::bind(socket, beside);
     let six = tcp(Family::V6);
     assert_eq!(sys::bind(six, Family::V6.any(port)), Err(IN_USE));
     let six = tcp(Family::V6);
     set_int(six, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1);
-    assert_eq!(sys::bind(six, Family::V6.any(port)), Ok(()));
+    let of_other = sys::bind(six, Family::V6.any(port));
+    at_other.and(of_other).is_ok()
 }
 
 fn corner_14_states_fast_open(family: Family) {

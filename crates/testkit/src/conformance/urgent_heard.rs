@@ -357,8 +357,10 @@ fn urgent_signals_owner_from_before_connect(family: Family) {
 fn urgent_signal_interrupts_recv(family: Family) {
     sys::handle_signal(libc::SIGURG, count, 0).unwrap();
     let (client, server) = pair(family);
-    let (reader, task) = start_thread(move || sys::recv(client, &mut [0_u8; 8], 0));
-    signal_thread_of(client, task);
+    let (reader, task) = start_thread(move || {
+        signal_thread_of(client, sys::gettid());
+        sys::recv(client, &mut [0_u8; 8], 0)
+    });
     await_asleep(task);
     send_urgent(server, b"!");
     assert_eq!(join_thread(reader), Err(Errno(libc::EINTR)));
@@ -368,8 +370,10 @@ fn urgent_signal_interrupts_recv(family: Family) {
 fn urgent_signal_restarts_recv(family: Family) {
     listen_for_signals();
     let (client, server) = pair(family);
-    let (reader, task) = start_thread(move || sys::recv(client, &mut [0_u8; 8], 0));
-    signal_thread_of(client, task);
+    let (reader, task) = start_thread(move || {
+        signal_thread_of(client, sys::gettid());
+        sys::recv(client, &mut [0_u8; 8], 0)
+    });
     await_asleep(task);
     send_urgent(server, b"!");
     expect_signal();
