@@ -108,6 +108,7 @@ const fn look(mask: u32, arrived: u64, full: u32) -> Look {
         mask,
         arrived,
         full,
+        news: 0,
     }
 }
 
