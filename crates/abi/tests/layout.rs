@@ -64,7 +64,8 @@ fn structures() -> Vec<Structure> {
                 tail,
                 head,
                 asleep,
-                departure
+                departure,
+                looked
             }
         ),
         structure!(
