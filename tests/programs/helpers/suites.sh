@@ -26,7 +26,9 @@ source_of() {
         limited 90 apt-get "${options[@]}" update
         limited 60 apt-get "${options[@]}" source --download-only "$package"
         mkdir "$apt/source"
-        tar xf "$package"_*.orig.tar.* -C "$apt/source" --strip-components 1
+        # Not the signature beside it.
+        archive=$(find . -maxdepth 1 -name "${package}_*.orig.tar.*" ! -name '*.asc')
+        tar xf "$archive" -C "$apt/source" --strip-components 1
     ) >"$TMP/source.log" 2>&1 || skip "the source of $package can not be had: $(tail -n 1 "$TMP/source.log")"
     mv "$apt/source" "$SOURCE"
     rm -rf "$apt"
