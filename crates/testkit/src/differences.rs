@@ -2,7 +2,7 @@
 //! SPECIFICATION.md. These cases run under NetChannel all the same, and what they say is shown.
 
 /// Cases, without the family at their end, and the promise that describes the difference.
-const KEPT: [(&str, &str); 15] = [
+const KEPT: [(&str, &str); 16] = [
     ("corner_12_backlog_full_waits", "8.1"),
     ("corner_12_backlog_full_send_timeout", "8.1"),
     ("corner_12_connecting_nonblocking", "8.1"),
@@ -18,13 +18,14 @@ const KEPT: [(&str, &str); 15] = [
     ("corner_12_connecting_refused_late_blocking", "8.1"),
     ("corner_12_connecting_shut", "8.1"),
     ("corner_04_prefork_worker_killed_while_accepting", "8.17"),
+    ("corner_12_dissolve_wakes_a_reader", "8.27"),
 ];
 
 /// Those of them that are kept through the daemon's relay too.
 const THROUGH_THE_RELAY: [&str; 1] = ["8.17"];
 
 /// Those that only the relay has.
-const OF_THE_RELAY: [(&str, &str); 8] = [
+const OF_THE_RELAY: [(&str, &str); 10] = [
     ("corner_05_exec_listener_as_nginx_upgrades", "8.17"),
     ("room_server_of_few_begins_while_connections_wait", "8.17"),
     ("corner_12_connecting_refused_late", "8.23"),
@@ -32,6 +33,8 @@ const OF_THE_RELAY: [(&str, &str); 8] = [
     ("corner_12_connecting_refused_late_blocking", "8.23"),
     ("corner_14_reset_after_the_end_is_a_broken_pipe", "8.23"),
     ("listeners_hundred_pending", "8.23"),
+    ("listeners_pending_in_order", "8.23"),
+    ("corner_12_dissolve_wakes_a_reader", "8.27"),
     ("urgent_epoll_level", "8.23"),
 ];
 
