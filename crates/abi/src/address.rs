@@ -48,6 +48,16 @@ impl Address {
         }
     }
 
+    /// The host's own address, `[::1]` or `127.0.0.1`.
+    #[must_use]
+    pub const fn loopback(six: bool, port: u16) -> Self {
+        if six {
+            Self::v6(1u128.to_be_bytes(), port, 0)
+        } else {
+            Self::v4([127, 0, 0, 1], port)
+        }
+    }
+
     /// Whether this is the unspecified address (`0.0.0.0` or `::`).
     #[must_use]
     pub fn is_wildcard(&self) -> bool {

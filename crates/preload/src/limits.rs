@@ -183,6 +183,14 @@ pub fn make<R>(mut make: impl FnMut() -> Result<R, c_int>) -> Result<R, c_int> {
     }
 }
 
+/// A stream socket of the library's own, closed by an `exec`.
+///
+/// # Errors
+/// Those of `socket`.
+pub fn stream_socket(family: c_int) -> Result<c_int, c_int> {
+    make(|| sys::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0))
+}
+
 /// Receives a message with all of its descriptors, or leaves it where it is. The caller is the only one who reads there.
 ///
 /// # Errors

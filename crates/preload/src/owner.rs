@@ -19,6 +19,26 @@ struct Owner {
     id: libc::pid_t,
 }
 
+impl Owner {
+    /// As it is kept: 0 for nobody.
+    fn to_word(&self) -> u64 {
+        if self.id == 0 {
+            return 0;
+        }
+        let (kind, id) = ((self.kind + 1).cast_unsigned(), self.id.cast_unsigned());
+        u64::from(kind) << 32 | u64::from(id)
+    }
+
+    const fn from_word(word: u64) -> Option<Self> {
+        if word == 0 {
+            return None;
+        }
+        let kind = ((word >> 32) as u32).cast_signed() - 1;
+        let id = (word as u32).cast_signed();
+        Some(Self { kind, id })
+    }
+}
+
 /// Whether a command sets or asks for the owner.
 pub const fn is_asked_by(command: c_int) -> bool {
     matches!(
@@ -29,17 +49,12 @@ pub const fn is_asked_by(command: c_int) -> bool {
 
 /// Does a call that sets or asks for the owner of a fresh socket. `None` where no file can be made.
 pub fn of_fresh<R>(socket: &Socket, call: impl FnOnce(c_int) -> R) -> Option<R> {
-    let make = || sys::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
-    let file = limits::make(make).ok()?;
+    let file = limits::stream_socket(libc::AF_UNIX).ok()?;
     put_on(socket, file);
     let result = call(file);
     let mut owner = Owner { kind: 0, id: 0 };
     if control(file, F_GETOWN_EX, &mut owner) {
-        let [a, b, c, d] = owner.id.to_ne_bytes();
-        let [e, f, g, h] = (owner.kind + 1).to_ne_bytes();
-        let word = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
-        let word = if owner.id == 0 { 0 } else { word };
-        socket.local.owner.store(word, Ordering::Relaxed);
+        socket.local.owner.store(owner.to_word(), Ordering::Relaxed);
     }
     sys::close(file);
     Some(result)
@@ -60,16 +75,8 @@ fn control(fd: c_int, command: c_int, owner: &mut Owner) -> bool {
 
 /// The owner of a fresh socket becomes that of the file `fd`. Whether there was one.
 fn put_on(socket: &Socket, fd: c_int) -> bool {
-    let word = socket.local.owner.load(Ordering::Relaxed);
-    if word == 0 {
-        return false;
-    }
-    let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
-    let mut owner = Owner {
-        kind: i32::from_ne_bytes([e, f, g, h]) - 1,
-        id: i32::from_ne_bytes([a, b, c, d]),
-    };
-    control(fd, F_SETOWN_EX, &mut owner)
+    let owner = Owner::from_word(socket.local.owner.load(Ordering::Relaxed));
+    owner.is_some_and(|mut owner| control(fd, F_SETOWN_EX, &mut owner))
 }
 
 /// A fresh socket has become a file of its own: a kernel socket, or the anchor of a virtual one.

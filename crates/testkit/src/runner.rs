@@ -7,14 +7,15 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
+use netchannel_control::types::{Request, Response, Status};
 use netchannel_namespaces::Host;
 
 use crate::far::{
     ADDRESSES_VARIABLE, BETWEEN_MARK, NOT_BETWEEN_MARK, SIDE_VARIABLE, SOCKET_VARIABLE, Side,
 };
 use crate::two_hosts::TwoHosts;
-use std::time::{Duration, Instant};
 
 /// What carries the connections of a case.
 #[derive(Clone, Debug)]
@@ -28,6 +29,19 @@ pub enum Transport {
         /// Where its daemon serves.
         socket: PathBuf,
     },
+}
+
+/// What the daemon at a socket path says of itself.
+///
+/// # Errors
+///
+/// Says why it has not answered.
+pub fn daemon_status(socket: &Path) -> Result<Box<Status>, String> {
+    match netchannel_control::request(socket, Request::Status, Duration::from_secs(20)) {
+        Ok(Response::Status(status)) => Ok(status),
+        Ok(_) => Err("another answer than was asked for".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// How a case went.
@@ -510,19 +524,12 @@ impl PrivateDaemon {
     }
 
     /// How many connections it holds for processes that have not fetched them.
-    #[must_use]
-    pub fn deposits(&self) -> usize {
-        let mut command = Command::new(&self.program);
-        command.args(["status", "--json", "--socket"]);
-        let output = command.arg(self.socket()).output();
-        let text = output.map_or_else(|_| Vec::new(), |output| output.stdout);
-        let text = String::from_utf8_lossy(&text);
-        // The first is of all users together.
-        let count = text.split("\"deposits\":").nth(1).and_then(|rest| {
-            let count = rest.split(',').next()?;
-            count.trim().parse().ok()
-        });
-        count.unwrap_or(0)
+    ///
+    /// # Errors
+    ///
+    /// As [`daemon_status`].
+    pub fn deposits(&self) -> Result<u64, String> {
+        daemon_status(&self.socket()).map(|status| status.deposits)
     }
 
     /// Whether it still runs.

@@ -80,7 +80,13 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
         slow("conformance", 15, {
             cargo_test(
                 workspace,
-                &["--package", "netchannel-testkit", "--test", "*"],
+                &[
+                    "--package",
+                    "netchannel-testkit",
+                    "--test",
+                    "*",
+                    "--no-fail-fast",
+                ],
             )
         }),
         slow("loom models", 15, loom(workspace)),

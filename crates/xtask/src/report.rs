@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 
 /// How many lines of a failed step's log are shown.
 const LINES_OF_A_FAILURE: usize = 80;
+/// How many of them the last lines of the run repeat.
+const LINES_REPEATED: usize = 24;
+/// A longer line is cut.
+const WIDTH: usize = 400;
 
 /// The verdict on one step.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,14 +66,16 @@ impl Report {
             }
             Verdict::Failed(how) => {
                 println!("FAILED  {seconds:7.1} s  {how}");
-                let lines: Vec<&str> = text.lines().collect();
-                let from = lines.len().saturating_sub(LINES_OF_A_FAILURE);
-                for line in &lines[from..] {
+                for line in last_lines(&text, LINES_OF_A_FAILURE) {
                     println!("    | {line}");
                 }
                 println!("    the whole log: {}", log.display());
-                self.failed
-                    .push(format!("{name}: {how}, {}", log.display()));
+                let mut told = format!("{name}: {how}, {}", log.display());
+                for line in last_lines(&failures(&text), LINES_REPEATED) {
+                    told.push_str("\n    | ");
+                    told.push_str(&line);
+                }
+                self.failed.push(told);
             }
             Verdict::Skipped(why) => {
                 println!("skipped            {why}");
@@ -96,6 +102,32 @@ impl Report {
     fn closing_line(&self) -> String {
         let (failed, skipped) = (self.failed.len(), self.skipped.len());
         format!("{} passed, {failed} failed, {skipped} skipped", self.passed)
+    }
+}
+
+/// The end of a text, with long lines cut.
+fn last_lines(text: &str, most: usize) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.len().saturating_sub(most);
+    let cut = |line: &&str| match line.char_indices().nth(WIDTH) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => (*line).to_owned(),
+    };
+    lines[from..].iter().map(cut).collect()
+}
+
+/// The lines of a log that speak of failures; all of it where none does.
+fn failures(text: &str) -> String {
+    let speaks = |line: &&str| {
+        ["FAIL", "DIFFER", "TIME ", "panicked", "error", "failures:"]
+            .iter()
+            .any(|word| line.contains(word))
+    };
+    let lines: Vec<&str> = text.lines().filter(speaks).collect();
+    if lines.is_empty() {
+        text.to_owned()
+    } else {
+        lines.join("\n")
     }
 }
 
@@ -147,6 +179,17 @@ mod tests {
         assert_eq!(detail(log), "7 tests, 1 ignored");
         assert_eq!(detail("x\nresult: 4 modes alike\n"), "4 modes alike");
         assert_eq!(detail(""), "");
+    }
+
+    #[test]
+    fn what_failed_is_told_in_short() {
+        let long = format!("FAIL {}", "x".repeat(2 * WIDTH));
+        let log = format!("case a ok\n{long}\nhelp\n");
+        let told = last_lines(&failures(&log), 3);
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0].len(), WIDTH + "...".len());
+        assert_eq!(failures("nothing said\n"), "nothing said\n");
+        assert_eq!(last_lines("a\nb\nc\n", 2), ["b", "c"]);
     }
 
     #[test]

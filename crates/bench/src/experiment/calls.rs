@@ -4,7 +4,7 @@ use super::programs::{count_of, second_line};
 use crate::case::Case;
 use crate::ends::{CpuSince, Ends};
 use crate::error::RunError;
-use crate::measurement::Measurement;
+use crate::measurement::{Measurement, to_float};
 use crate::options::Transport;
 use crate::plan::Figures;
 use crate::session::READY_LIMIT;
@@ -23,7 +23,8 @@ pub fn run(ends: &Ends<'_>, transport: Transport) -> Figures {
     if transport == Transport::Unix {
         return Err(RunError::NotApplicable("no socket is used"));
     }
-    let seconds = (ends.seconds() / 5.0).to_string();
+    let part = ends.seconds() / to_float(CALLS.len() as u64);
+    let seconds = part.to_string();
     CALLS
         .into_iter()
         .map(|(case, word)| {

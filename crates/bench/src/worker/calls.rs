@@ -1,8 +1,9 @@
 //! Calls of programs that use no socket: a library that stands before libc must not be felt there.
 
-use super::system::{self, Pipe};
+use super::system;
 use super::{Outcome, WorkerError, finished, start_signal};
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,16 +13,21 @@ const BATCH: u32 = 256;
 
 /// Makes calls of one kind for `duration`, and says how many.
 pub fn drive(kind: &str, duration: Duration) -> Result<Outcome, WorkerError> {
-    let pipe = Pipe::new()?;
-    let null = system::open_null()?;
+    // Nothing is written into it.
+    let (reader, _writer) = io::pipe()?;
+    let mut null = open_null()?;
     match kind {
-        "poll" => repeat(duration, BATCH, || system::poll_once(pipe.reader.as_fd())),
-        "read" => repeat(duration, BATCH, || system::read_nothing(null.as_fd())),
-        "write" => repeat(duration, BATCH, || system::write_one(null.as_fd())),
-        "open" => repeat(duration, BATCH, || system::open_null().map(drop)),
+        "poll" => repeat(duration, BATCH, || system::poll_once(reader.as_fd())),
+        "read" => repeat(duration, BATCH, || null.read(&mut [0]).map(drop)),
+        "write" => repeat(duration, BATCH, || null.write_all(&[0])),
+        "open" => repeat(duration, BATCH, || open_null().map(drop)),
         "start" => repeat(duration, 1, start_program),
         _ => Err(WorkerError::Usage),
     }
+}
+
+fn open_null() -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open("/dev/null")
 }
 
 fn repeat(

@@ -151,41 +151,6 @@ pub fn token(descriptor: RawFd) -> u64 {
     u64::try_from(descriptor).unwrap_or(u64::MAX)
 }
 
-/// A pipe that nothing is written into.
-pub struct Pipe {
-    /// The end that can be read.
-    pub reader: OwnedFd,
-    _writer: OwnedFd,
-}
-
-impl Pipe {
-    /// A new one.
-    pub fn new() -> io::Result<Self> {
-        let mut ends = [0; 2];
-        // SAFETY: `ends` has room for the two numbers.
-        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: two descriptors just made, owned by nobody else.
-        let [reader, writer] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
-        Ok(Pipe {
-            reader,
-            _writer: writer,
-        })
-    }
-}
-
-/// The device that takes everything and gives nothing.
-pub fn open_null() -> io::Result<OwnedFd> {
-    // SAFETY: a constant C string.
-    let descriptor = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-    if descriptor < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a descriptor just made, owned by nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
-}
-
 /// Looks whether there is anything to read, without waiting.
 pub fn poll_once(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let mut one = libc::pollfd {
@@ -194,27 +159,8 @@ pub fn poll_once(descriptor: BorrowedFd<'_>) -> io::Result<()> {
         revents: 0,
     };
     // SAFETY: one live entry.
-    checked(unsafe { libc::poll(&raw mut one, 1, 0) } >= 0)
-}
-
-/// Reads where there is nothing.
-pub fn read_nothing(descriptor: BorrowedFd<'_>) -> io::Result<()> {
-    let mut byte = 0_u8;
-    // SAFETY: room for one byte.
-    checked(unsafe { libc::read(descriptor.as_raw_fd(), (&raw mut byte).cast(), 1) } == 0)
-}
-
-/// Writes a byte.
-pub fn write_one(descriptor: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: one live byte.
-    checked(unsafe { libc::write(descriptor.as_raw_fd(), (&raw const ODD_BYTE).cast(), 1) } == 1)
-}
-
-static ODD_BYTE: u8 = 0x5a;
-
-fn checked(succeeded: bool) -> io::Result<()> {
-    if succeeded {
-        return Ok(());
+    if unsafe { libc::poll(&raw mut one, 1, 0) } < 0 {
+        return Err(io::Error::last_os_error());
     }
-    Err(io::Error::last_os_error())
+    Ok(())
 }

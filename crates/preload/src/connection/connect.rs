@@ -105,11 +105,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
     }
     if address.is_wildcard() {
         // The kernel takes "any" as "this host".
-        address = if family == libc::AF_INET6 {
-            Address::v6(1u128.to_be_bytes(), address.port, 0)
-        } else {
-            Address::v4([127, 0, 0, 1], address.port)
-        };
+        address = Address::loopback(family == libc::AF_INET6, address.port);
     }
     let target = names::find_listener(attachment, &address)?;
     let (link, claimed) = listener::client_link(&target).map_err(|error| match error {
@@ -188,7 +184,7 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result
     let bound = bound_address(fd, socket);
     let plain = to.unmapped();
     let mut own = match plain.family {
-        INET if plain.is_loopback() => Address::v4([127, 0, 0, 1], 0),
+        INET if plain.is_loopback() => Address::loopback(false, 0),
         _ if remote => names::source(&plain).ok_or(Reason::Unsupported)?,
         _ => Address { port: 0, ..plain },
     };

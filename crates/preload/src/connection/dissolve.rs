@@ -52,13 +52,8 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
 /// done leaves none.
 fn leave_error(fd: i32) {
     let six = sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_INET6);
-    let (family, mut loopback) = if six {
-        (libc::AF_INET6, Address::v6(1u128.to_be_bytes(), 0, 0))
-    } else {
-        (libc::AF_INET, Address::v4([127, 0, 0, 1], 0))
-    };
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    let Ok(listener) = limits::make(|| sys::socket(family, kind, 0)) else {
+    let family = if six { libc::AF_INET6 } else { libc::AF_INET };
+    let Ok(listener) = limits::stream_socket(family) else {
         return;
     };
     let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
@@ -68,8 +63,8 @@ fn leave_error(fd: i32) {
     // SAFETY: no pointers, and an address of ours.
     unsafe {
         let _ = sys::raw(libc::SYS_listen, [sys::int(listener), 1, 0, 0, 0, 0]);
-        loopback.port = names::of_kernel(listener, false).map_or(0, |own| own.port);
-        let _ = names::connect(fd, &loopback);
+        let port = names::of_kernel(listener, false).map_or(0, |own| own.port);
+        let _ = names::connect(fd, &Address::loopback(six, port));
         let words = [
             sys::int(fd),
             nowhere.as_ptr().addr(),

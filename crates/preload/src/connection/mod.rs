@@ -45,8 +45,7 @@ fn template() -> Option<i32> {
     if known >= 0 {
         return Some(known);
     }
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    let made = limits::make(|| sys::socket(libc::AF_UNIX, kind, 0)).ok()?;
+    let made = limits::stream_socket(libc::AF_UNIX).ok()?;
     let made = attach::keep(made);
     match TEMPLATE.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(made),

@@ -25,8 +25,7 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
     } else {
         (libc::AF_INET, Address::v4([0; 4], 0))
     };
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    let made = limits::make(|| sys::socket(family, kind, 0))?;
+    let made = limits::stream_socket(family)?;
     let is_free = lane.is_over() && local.reserve.load(Ordering::Relaxed) == 0;
     let (name, size) = names::as_name(&anywhere);
     // SAFETY: the kernel reads the caller's address, and one of ours.

@@ -45,8 +45,7 @@ fn stand_in(fd: c_int) -> Option<c_int> {
     if table::get(fd).kind() != Kind::Listener {
         return None;
     }
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    let made = limits::make(|| sys::socket(libc::AF_INET, kind, 0)).ok()?;
+    let made = limits::stream_socket(libc::AF_INET).ok()?;
     // Not among the numbers that the program may name.
     Some(attach::keep(made))
 }

@@ -113,8 +113,7 @@ fn with_scratch<R>(socket: &Socket, ask: impl FnOnce(c_int) -> R) -> Result<R, c
         socket.entry.local.load().family == INET6
     };
     let family = if six { libc::AF_INET6 } else { libc::AF_INET };
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    let fd = limits::make(|| sys::socket(family, kind, 0))?;
+    let fd = limits::stream_socket(family)?;
     replay(socket, fd);
     let answer = ask(fd);
     sys::close(fd);

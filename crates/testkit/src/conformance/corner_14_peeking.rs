@@ -135,6 +135,8 @@ fn corner_14_low_water_and_an_interrupted_receive(family: Family) {
     send_and_wait(server, client, b"abc");
     assert_eq!(sys::recv(client, &mut [0_u8; 20], 0), Ok(3));
     assert_eq!(sys::recv(client, &mut [0_u8; 20], 0), Err(LATER));
+    // Who comes too late for the byte that follows would wait for ten.
+    set_int(client, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1);
     expect_alive(client, server);
 }
 

@@ -190,3 +190,24 @@ pub fn send_and_wait(from: Descriptor, to: Descriptor, bytes: &[u8]) {
         sys::ioctl_int(to, libc::FIONREAD, 0).unwrap() >= all
     });
 }
+
+/// Sends bytes of which the last one is urgent.
+#[track_caller]
+pub fn send_urgent(socket: Descriptor, bytes: &[u8]) {
+    assert_eq!(sys::send(socket, bytes, libc::MSG_OOB), Ok(bytes.len()));
+}
+
+/// Takes the urgent byte.
+#[track_caller]
+pub fn expect_taken(socket: Descriptor, byte: u8) {
+    let mut told = [0_u8; 4];
+    assert_eq!(sys::recv(socket, &mut told, libc::MSG_OOB), Ok(1));
+    assert_eq!(told[0], byte);
+}
+
+/// There is no urgent byte to take.
+#[track_caller]
+pub fn expect_no_urgent(socket: Descriptor) {
+    let answer = sys::recv(socket, &mut [0_u8; 4], libc::MSG_OOB);
+    assert_eq!(answer, Err(Errno(libc::EINVAL)));
+}

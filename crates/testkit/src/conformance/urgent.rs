@@ -3,6 +3,7 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::helpers::{expect_no_urgent, expect_taken, send_urgent};
 use crate::registry::cases;
 
 cases! {
@@ -40,10 +41,6 @@ cases! {
 
 const SOCKET: libc::c_int = libc::SOL_SOCKET;
 
-fn send_urgent(socket: Descriptor, bytes: &[u8]) {
-    assert_eq!(sys::send(socket, bytes, libc::MSG_OOB), Ok(bytes.len()));
-}
-
 /// Waits until this is the urgent byte.
 #[track_caller]
 fn await_urgent(socket: Descriptor, byte: u8) {
@@ -51,19 +48,6 @@ fn await_urgent(socket: Descriptor, byte: u8) {
     eventually("the urgent byte", || {
         sys::recv(socket, &mut told, libc::MSG_OOB | libc::MSG_PEEK) == Ok(1) && told[0] == byte
     });
-}
-
-#[track_caller]
-fn expect_taken(socket: Descriptor, byte: u8) {
-    let mut told = [0_u8; 4];
-    assert_eq!(sys::recv(socket, &mut told, libc::MSG_OOB), Ok(1));
-    assert_eq!(told[0], byte);
-}
-
-#[track_caller]
-fn expect_no_urgent(socket: Descriptor) {
-    let answer = sys::recv(socket, &mut [0_u8; 4], libc::MSG_OOB);
-    assert_eq!(answer, Err(Errno(libc::EINVAL)));
 }
 
 /// One call takes exactly these.

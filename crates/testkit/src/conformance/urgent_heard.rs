@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN, PRI};
 
+use crate::helpers::{expect_no_urgent, expect_taken, send_urgent};
 use crate::registry::cases;
 
 cases! {
@@ -30,23 +31,6 @@ cases! {
         urgent_splice_ends_at_the_mark,
         urgent_stops_at_no_room,
     ];
-}
-
-fn send_urgent(socket: Descriptor, bytes: &[u8]) {
-    assert_eq!(sys::send(socket, bytes, libc::MSG_OOB), Ok(bytes.len()));
-}
-
-#[track_caller]
-fn expect_taken(socket: Descriptor, byte: u8) {
-    let mut told = [0_u8; 4];
-    assert_eq!(sys::recv(socket, &mut told, libc::MSG_OOB), Ok(1));
-    assert_eq!(told[0], byte);
-}
-
-#[track_caller]
-fn expect_no_urgent(socket: Descriptor) {
-    let answer = sys::recv(socket, &mut [0_u8; 4], libc::MSG_OOB);
-    assert_eq!(answer, Err(Errno(libc::EINVAL)));
 }
 
 fn after_a_while(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {

@@ -257,7 +257,11 @@ fn left_over(daemon: &mut PrivateDaemon, before: usize, restarted: bool) -> Opti
         std::thread::sleep(Duration::from_millis(20));
     }
     let now = daemon.descriptors();
-    let left = 3 * daemon.deposits();
+    let deposits = match daemon.deposits() {
+        Ok(count) => usize::try_from(count).unwrap_or(usize::MAX),
+        Err(error) => return Some(error),
+    };
+    let left = deposits.saturating_mul(3);
     if now > before && now <= before + left {
         eprintln!(
             "kept by open: {} descriptors of what nobody could fetch",

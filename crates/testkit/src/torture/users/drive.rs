@@ -5,6 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use netchannel_testkit::runner::daemon_status;
 use netchannel_testkit::support::{Family, Random, pattern, pattern_mismatch, tcp};
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
@@ -264,7 +265,7 @@ fn pass_on(client: &mut Client) {
 /// What the daemon has counted of this program.
 fn note_refusals(board: &Board) {
     if let Some(socket) = std::env::var_os("NETCHANNEL_SOCKET")
-        && let Ok(status) = usage::status(Path::new(&socket))
+        && let Ok(status) = daemon_status(Path::new(&socket))
     {
         let own = |program: &Program| program.process == std::process::id();
         let refused = usage::refused(&status, own);

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use netchannel_control::types::{Program, Request, Response, Socket, Status};
 
+use netchannel_testkit::runner::daemon_status;
+
 use super::place::HONEST;
 
 /// What the daemon may keep of what the hostile user made it use.
@@ -141,7 +143,7 @@ impl Refused {
 
 /// Sockets of honest programs that still run, which were refused what everybody may have.
 pub fn refusals(socket: &Path) -> Result<Refused, String> {
-    let status = status(socket)?;
+    let status = daemon_status(socket)?;
     let honest = |program: &Program| HONEST.iter().any(|user| user.0 == program.user);
     Ok(refused(&status, honest))
 }
@@ -158,15 +160,6 @@ pub fn refused(status: &Status, which: impl Fn(&Program) -> bool) -> Refused {
         }
     }
     Refused(found)
-}
-
-/// What the daemon says of itself.
-pub fn status(socket: &Path) -> Result<Status, String> {
-    match netchannel_control::request(socket, Request::Status, Duration::from_secs(20)) {
-        Ok(Response::Status(status)) => Ok(*status),
-        Ok(_) => Err("another answer than was asked for".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// The sockets of a process as the daemon shows them, and those at their other ends.
