@@ -16,7 +16,7 @@ use netchannel_shm::split::Transfer;
 
 use crate::copying;
 use crate::link::LinkEnd;
-use crate::socket::{Socket, header, status};
+use crate::socket::{self, Socket, header, status};
 
 pub use receive::Manner;
 pub use send::Urgent;
@@ -74,6 +74,15 @@ impl Lane {
             index: self.index,
             generation: self.generation,
         }
+    }
+
+    /// What a call fails with that finds another socket under its descriptor: `dissolved` where it is the same one, whose connection
+    /// another thread has taken away meanwhile.
+    #[cold]
+    fn lost(&self, dissolved: i32) -> i32 {
+        let now = socket::of(self.fd);
+        let same = now.is_some_and(|now| core::ptr::eq(now.entry, self.socket.entry));
+        if same { dissolved } else { libc::EBADF }
     }
 
     /// The shared slot.

@@ -108,7 +108,7 @@ impl Lane {
         let result = if self.socket.is(self.fd) {
             work()
         } else {
-            Err(Stop::Error(libc::EBADF))
+            Err(Stop::Error(self.lost(libc::EPIPE)))
         };
         lock::release(&entry.receive.lock);
         result

@@ -209,7 +209,7 @@ impl Lane {
         let result = if self.socket.is(self.fd) {
             work()
         } else {
-            Err(Stop::Error(libc::EBADF))
+            Err(Stop::Error(self.lost(libc::ECONNRESET)))
         };
         lock::release(&entry.transmit.lock);
         result
