@@ -20,3 +20,4 @@ pub mod runner;
 pub mod support;
 pub mod sys;
 pub mod two_hosts;
+pub mod unsteady;

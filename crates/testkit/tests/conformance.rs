@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use netchannel_testkit::differences::{kept, kept_through_the_relay};
 use netchannel_testkit::runner::{
-    PrivateDaemon, Report, Transport, Verdict, find_netchannel, run_cases,
+    PrivateDaemon, Report, Transport, Verdict, find_netchannel, run_case, run_cases,
 };
+use netchannel_testkit::unsteady;
 
 const CONFORMANCE: &str = env!("CARGO_BIN_EXE_conformance");
 
@@ -75,7 +76,13 @@ fn run_under_netchannel(arguments: &[&str], kept: fn(&str) -> Option<&'static st
         program,
         socket: daemon.socket(),
     };
-    let (kept, other): (Vec<_>, Vec<_>) = run(&transport)
+    let mut reports = run(&transport);
+    unsteady::settle(
+        &mut reports,
+        |case| kept(case).is_some(),
+        |case| run_case(Path::new(CONFORMANCE), &transport, case, LIMIT),
+    );
+    let (kept, other): (Vec<_>, Vec<_>) = reports
         .into_iter()
         .partition(|report| kept(&report.case).is_some());
     println!("differences that are kept:\n{}", failures(&kept));

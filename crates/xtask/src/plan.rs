@@ -86,6 +86,9 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
                     "--test",
                     "*",
                     "--no-fail-fast",
+                    "--",
+                    // What they say of cases that are not steady is told even if they pass.
+                    "--show-output",
                 ],
             )
         }),

@@ -31,6 +31,7 @@ pub struct Report {
     failed: Vec<String>,
     skipped: Vec<String>,
     left_out: Vec<String>,
+    unsteady: Vec<String>,
 }
 
 impl Report {
@@ -43,6 +44,7 @@ impl Report {
             failed: Vec::new(),
             skipped: Vec::new(),
             left_out: Vec::new(),
+            unsteady: Vec::new(),
         }
     }
 
@@ -82,11 +84,12 @@ impl Report {
                 self.skipped.push(format!("{name}: {why}"));
             }
         }
-        let inside = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("left out: "));
-        self.left_out
-            .extend(inside.map(|what| format!("{name}: {what}")));
+        let said = |word: &'static str| {
+            let inside = text.lines().filter_map(move |line| line.strip_prefix(word));
+            inside.map(|what| format!("{name}: {what}"))
+        };
+        self.left_out.extend(said("left out: "));
+        self.unsteady.extend(said("unsteady: "));
     }
 
     /// Prints what was left out and the closing line; true when nothing failed.
@@ -94,6 +97,7 @@ impl Report {
         println!("\nAfter {:.0} s:", self.started.elapsed().as_secs_f64());
         print_list("failed", &self.failed);
         print_list("left out within steps", &self.left_out);
+        print_list("failed once, beside others", &self.unsteady);
         print_list("skipped", &self.skipped);
         println!("{}", self.closing_line());
         self.failed.is_empty()

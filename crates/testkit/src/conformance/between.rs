@@ -10,6 +10,7 @@ use netchannel_testkit::left_out;
 use netchannel_testkit::runner::{Over, Report, Verdict, run_all, run_case_between, run_command};
 use netchannel_testkit::support::SKIPPED;
 use netchannel_testkit::two_hosts::{Absent, TwoHosts};
+use netchannel_testkit::unsteady;
 
 use crate::compare::{Options, names, this_program};
 
@@ -86,15 +87,24 @@ fn both_ways(
         return none(run(Over::Kernel, cases));
     }
     let is_apart = |one: &Report| one.not_between().is_none();
+    let over_netchannel = |cases: &[String]| {
+        let mut reports = run(Over::NetChannel, cases);
+        unsteady::settle(
+            &mut reports,
+            |case| kept_through_the_relay(case).is_some(),
+            |case| run(Over::NetChannel, &[case.to_owned()]).remove(0),
+        );
+        reports
+    };
     if !options.only {
         let (apart, here): (Vec<_>, Vec<_>) =
             run(Over::Kernel, cases).into_iter().partition(is_apart);
         let cases: Vec<String> = apart.iter().map(|one| one.case.clone()).collect();
-        let netchannel = run(Over::NetChannel, &cases);
+        let netchannel = over_netchannel(&cases);
         let pairs = apart.into_iter().zip(netchannel.into_iter().map(Some));
         return pairs.chain(none(here)).collect();
     }
-    let netchannel = run(Over::NetChannel, cases);
+    let netchannel = over_netchannel(cases);
     let suspects = netchannel
         .iter()
         .filter(|one| is_apart(one) && one.verdict != Verdict::Passed);
