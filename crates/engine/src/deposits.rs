@@ -3,7 +3,7 @@
 use crate::program::Estate;
 use crate::quota::{Amounts, Kind, Quotas, Ticket};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
@@ -18,6 +18,8 @@ pub struct Deposit {
     pub words: [u64; 14],
     /// The link.
     pub link: Rc<OwnedFd>,
+    /// Tells its memory from others'.
+    identity: Identity,
     /// The region that has the socket.
     pub estate: Rc<Estate>,
     /// Program that left it.
@@ -29,6 +31,9 @@ pub struct Deposit {
     /// As it is charged to the user who left it.
     ticket: Rc<Ticket>,
 }
+
+/// Device and number of a link's memory.
+type Identity = (u64, u64);
 
 /// A link that deposits name, as its descriptor is charged to the user who left the first of them.
 type Named = (Weak<OwnedFd>, Ticket);
@@ -42,7 +47,9 @@ pub struct Deposits {
     by_cookie: BTreeMap<(u64, u32), Deposit>,
     /// Cookies by user and age.
     by_age: BTreeMap<(u32, u64), u64>,
-    links: HashMap<(u64, u64), Named>,
+    /// Depositors, with the cookies and users of what they left.
+    by_depositor: BTreeSet<(u32, u64, u32)>,
+    links: HashMap<Identity, Named>,
     /// Nothing expires before; may be early.
     due: Option<Instant>,
     released: Vec<Rc<Estate>>,
@@ -57,6 +64,7 @@ impl Deposits {
             next_age: 0,
             by_cookie: BTreeMap::new(),
             by_age: BTreeMap::new(),
+            by_depositor: BTreeSet::new(),
             links: HashMap::new(),
             due: None,
             released: Vec::new(),
@@ -100,13 +108,14 @@ impl Deposits {
         let key = (cookie, user);
         let before = self.remove(key).map_or(0, |deposit| deposit.uses);
         let Some(ticket) = self.make_room(user) else {
-            self.forget_link(&link);
+            self.forget_link(&link, identity);
             return Err(Errno::NOBUFS);
         };
         self.next_age += 1;
         let deposit = Deposit {
             words,
             link,
+            identity,
             estate,
             depositor,
             uses: before.saturating_add(1),
@@ -115,6 +124,7 @@ impl Deposits {
             ticket,
         };
         self.by_age.insert((user, deposit.age), cookie);
+        self.by_depositor.insert((depositor, cookie, user));
         self.by_cookie.insert(key, deposit);
         Ok(())
     }
@@ -148,17 +158,12 @@ impl Deposits {
         std::mem::take(&mut self.released)
     }
 
-    /// The program of `user` that left some is gone: they do not stay for ever. Only that user's are looked at: thousands of programs
-    /// may go at once.
-    pub fn on_gone(&mut self, depositor: u32, user: u32, now: Instant) {
+    /// The program that left some is gone: they do not stay for ever. Only its own are looked at: thousands of programs may go at once.
+    pub fn on_gone(&mut self, depositor: u32, now: Instant) {
         let expires = now + LIFE_AFTER_DEPOSITOR;
-        for cookie in self
-            .by_age
-            .range((user, 0)..=(user, u64::MAX))
-            .map(|(_, cookie)| *cookie)
-        {
-            let left = self.by_cookie.get_mut(&(cookie, user));
-            if let Some(deposit) = left.filter(|deposit| deposit.depositor == depositor) {
+        let own = (depositor, 0, 0)..=(depositor, u64::MAX, u32::MAX);
+        for (_, cookie, user) in self.by_depositor.range(own) {
+            if let Some(deposit) = self.by_cookie.get_mut(&(*cookie, *user)) {
                 deposit.expires.get_or_insert(expires);
                 self.due.get_or_insert(expires);
             }
@@ -188,16 +193,16 @@ impl Deposits {
     fn remove(&mut self, key: (u64, u32)) -> Option<Deposit> {
         let deposit = self.by_cookie.remove(&key)?;
         self.by_age.remove(&(key.1, deposit.age));
+        self.by_depositor.remove(&(deposit.depositor, key.0, key.1));
         self.released.push(Rc::clone(&deposit.estate));
-        self.forget_link(&deposit.link);
+        self.forget_link(&deposit.link, deposit.identity);
         Some(deposit)
     }
 
     /// Nothing is known any more of a link that only `link` still holds.
-    fn forget_link(&mut self, link: &Rc<OwnedFd>) {
+    fn forget_link(&mut self, link: &Rc<OwnedFd>, identity: Identity) {
         if Rc::strong_count(link) == 1 {
-            let gone = Rc::downgrade(link);
-            self.links.retain(|_, (known, _)| !known.ptr_eq(&gone));
+            self.links.remove(&identity);
         }
     }
 }
@@ -317,7 +322,7 @@ mod tests {
         leave(&mut deposits, 1);
         let now = Instant::now();
         assert_eq!(deposits.expire(now), None);
-        deposits.on_gone(7, 1000, now);
+        deposits.on_gone(7, now);
         let due = deposits.expire(now).unwrap();
         assert_eq!(deposits.len(), 1);
         assert_eq!(deposits.expire(due), None);

@@ -30,7 +30,9 @@ fn subject() {
         "hole" => hole(),
         "library" => {
             // SAFETY: none; this is to fail, within the C library.
-            unsafe { libc::strlen(std::ptr::without_provenance(0x20)) };
+            let length = unsafe { libc::strlen(std::ptr::without_provenance(0x20)) };
+            // Else the call is no call where the compiler optimises.
+            std::hint::black_box(length);
         }
         "overflow" => {
             let thread = std::thread::Builder::new().name("deep".to_owned());

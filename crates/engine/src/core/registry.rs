@@ -239,7 +239,7 @@ impl CoreEngine {
         for listener in &program.listeners {
             self.remove_holder(*listener, number);
         }
-        self.deposits.on_gone(number, program.user, now);
+        self.deposits.on_gone(number, now);
         let estates = program.inherited.into_iter().chain(program.estate);
         self.settle(estates);
     }
