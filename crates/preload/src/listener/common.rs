@@ -238,17 +238,27 @@ impl Listener {
     }
 
     fn put_all(&self) {
-        let Some(common) = self.common() else { return };
         while let Some(pending) = self.pending.pop() {
-            // One is as good as another: what was counted here is counted there.
-            self.arrived.fetch_sub(1, Ordering::Relaxed);
-            if !common.put(&pending) {
-                self.arrived.fetch_add(1, Ordering::Relaxed);
+            if !self.put_common(&pending) {
                 return self.pending.push_front(pending);
             }
-            attach::drop_kept(pending.loan.anchor);
-            pending.link.used_less();
         }
+    }
+
+    /// Leaves a connection of its own list to this process and its relatives. False where they have no queue, or no room in it.
+    pub(super) fn put_common(&self, pending: &Pending) -> bool {
+        let Some(common) = self.common() else {
+            return false;
+        };
+        // One is as good as another: what was counted here is counted there.
+        self.arrived.fetch_sub(1, Ordering::Relaxed);
+        if !common.put(pending) {
+            self.arrived.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        attach::drop_kept(pending.loan.anchor);
+        pending.link.used_less();
+        true
     }
 
     /// Whether no relative has the listener too.

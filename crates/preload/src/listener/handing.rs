@@ -81,7 +81,9 @@ impl Listener {
 
     fn hand_on_all(&self, to_next_image: bool) {
         for pending in self.pending.take_all() {
-            if !self.hand_on(&pending, to_next_image) {
+            let kept = self.hand_on(&pending, to_next_image)
+                || !self.is_alone() && self.put_common(&pending);
+            if !kept {
                 reset(&pending);
             }
         }
@@ -182,7 +184,7 @@ pub fn withdraw(listener: &'static Listener) {
 /// one, so nobody may announce anything on them any more.
 pub fn hand_over() {
     announce_retired();
-    end_links(true);
+    end_links(true, Listener::is_alone);
 }
 
 /// Before the process becomes another user's, and leaves its links: what waits to be accepted is left for whoever accepts next.
@@ -193,18 +195,19 @@ pub fn hand_on_everything() {
         !registry.servers.is_empty() || registry.listeners.iter().any(waits)
     });
     if any {
-        // To all who have the listener, this process too.
-        end_links(true);
+        // To all who have the listener, this process too: with its relatives it has no queue any more.
+        end_links(true, |_| true);
     }
 }
 
-fn end_links(to_next_image: bool) {
+/// Hands on what waits in this process, and with some listeners what waits in the queue of all who have them.
+fn end_links(to_next_image: bool, with_common: impl Fn(&Listener) -> bool) {
     clear_links(
         |_| true,
         || {
             let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
             for listener in listeners.into_iter().flatten() {
-                if listener.is_alone() {
+                if with_common(listener) {
                     listener.empty_common();
                 }
                 listener.hand_on_all(to_next_image);
