@@ -249,8 +249,9 @@ impl Worker {
         }
         let Some(front) = &mut self.front else { return };
         let (links, crowd) = front.targets.remove(listener);
+        // A program that listens no more may still accept what was announced to it.
         for key in links {
-            self.on_link_ended(key);
+            self.retire(key);
         }
         for ticket in crowd {
             self.refuse(ticket, Refusal::NoListener);

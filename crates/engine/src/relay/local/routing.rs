@@ -145,8 +145,9 @@ impl Local {
         for ticket in crowd {
             self.refuse(ticket, Errno::CONNREFUSED);
         }
+        // A program that listens no more may still accept what was announced to it.
         for key in links {
-            self.on_ended(key);
+            self.retire(key);
         }
     }
 
