@@ -77,10 +77,16 @@ fn wake(word: &AtomicU32, seen: u32, bits: u32) -> Wake {
         // Acquire: what the sleeper did before it armed is seen. Release: pairs with its next arm.
         word.fetch_and(!bits, Ordering::AcqRel)
     };
-    let number = (taken & CELL_MASK) >> CELL_SHIFT;
     let wants_cell = bits & DATA != 0 || taken & CELL_SPACE != 0;
     Wake {
         token: taken & bits & (DATA | SPACE) != 0,
-        cell: (wants_cell && number != 0).then(|| number as usize - 1),
+        cell: cell_of(taken).filter(|_| wants_cell),
     }
+}
+
+/// The cell whose event loop has the socket, as the word `seen` says.
+#[inline]
+pub const fn cell_of(seen: u32) -> Option<usize> {
+    let number = (seen & CELL_MASK) >> CELL_SHIFT;
+    (number as usize).checked_sub(1)
 }

@@ -7,7 +7,7 @@ use crate::locals;
 use crate::packet;
 use crate::peers::OwnListener;
 use crate::quota::{Amounts, Kind, Ticket};
-use crate::relay::{Command, Manner};
+use crate::relay::{self, Command, Manner};
 use crate::view::shown_address;
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_abi::directory::{LEFT, entry_flags};
@@ -236,7 +236,8 @@ impl CoreEngine {
         let _ = rustix::net::shutdown(&*known.offers, rustix::net::Shutdown::Both);
         self.listeners.remove(&listener);
         self.cookies.remove(&cookie);
-        self.forget_links(|link| link.listener == listener);
+        // The daemon's own are known until it lets go of them: what waits in them may be passed on.
+        self.forget_links(|link| link.listener == listener && link.client != relay::PROGRAM);
         self.note_news(ListenerNews::Gone(listener));
         self.tell_leaders(|| Command::Gone(listener));
     }

@@ -194,17 +194,26 @@ impl Worker {
         }
     }
 
-    /// No new connection comes over a link. It goes with its last connection.
+    /// The program of a link has ended.
     pub(super) fn on_link_ended(&mut self, key: Key) {
-        let Some(end) = self.cells.link(key).map(Arc::clone) else {
+        let Some(end) = self.cells.link(key) else {
             return;
         };
         end.fail();
+        if let (Some(front), Role::Client) = (&mut self.front, end.role()) {
+            front.targets.forget_link(key);
+        }
+        self.retire(key);
+    }
+
+    /// No new connection comes over a link. It goes with its last connection.
+    pub(super) fn retire(&mut self, key: Key) {
+        let Some(end) = self.cells.link(key).map(Arc::clone) else {
+            return;
+        };
+        end.retire();
         if self.index == FRONT {
             self.cells.silence(key);
-            if let (Some(front), Role::Client) = (&mut self.front, end.role()) {
-                front.targets.forget_link(key);
-            }
             self.tell_others(|| Letter::LinkEnded(end.number()));
         }
         self.let_go(key);

@@ -125,7 +125,7 @@ impl Worker {
             return;
         };
         let Some(front) = &mut self.front else { return };
-        let (listener, seats, cells) = (syn.listener, &self.seats, &self.cells);
+        let (listener, seats) = (syn.listener, &self.seats);
         if !front.targets.is_at(listener, &syn.server) {
             return self.refuse(ticket, Refusal::NoListener);
         }
@@ -137,6 +137,13 @@ impl Worker {
         if front.targets.is_full(listener, Instant::now(), waits) {
             return self.fail(ticket, Errno::AGAIN);
         }
+        // Behind the look at the backlog: a listener that closes is told of before what waits in it makes room.
+        if self.is_told_gone(listener) {
+            return self.refuse(ticket, Refusal::NoListener);
+        }
+        let (Some(front), cells) = (&mut self.front, &self.cells) else {
+            return;
+        };
         let alive = |key| cells.link(key).filter(|end| end.is_alive());
         match front.targets.choose(listener, alive) {
             Choice::Link(key, claimed) => return self.connect(ticket, key, claimed),
@@ -242,8 +249,9 @@ impl Worker {
         }
         let Some(front) = &mut self.front else { return };
         let (links, crowd) = front.targets.remove(listener);
+        // A program that listens no more may still accept what was announced to it.
         for key in links {
-            self.on_link_ended(key);
+            self.retire(key);
         }
         for ticket in crowd {
             self.refuse(ticket, Refusal::NoListener);

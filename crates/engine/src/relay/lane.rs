@@ -20,6 +20,7 @@ use netchannel_ring::waiter::Wake;
 use netchannel_ring::{Fault, cell, waiter};
 use netchannel_scheduler::Hints;
 use netchannel_shm::{Room, Run, Span};
+use rustix::io::Errno;
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -166,6 +167,21 @@ impl Lane {
             && (self.unread_by_peer() > 0
                 || flags & side_flags::ABORTS != 0
                 || self.link.role() == Role::Client && flags & side_flags::ACCEPTED == 0)
+    }
+
+    /// Whether the reset of a program comes behind the end of what it says, as it tells itself, or as is seen where it ended without a word:
+    /// to the other program that is a broken pipe.
+    #[must_use]
+    pub fn resets_behind_its_end(&self) -> bool {
+        let flags = self.peer_flags();
+        if flags & side_flags::RESET == 0 {
+            return flags & side_flags::FIN != 0;
+        }
+        // Shown by the release of RESET.
+        let error = self
+            .sides()
+            .map(|(_, peer)| peer.error.load(Ordering::Relaxed));
+        error == Some(Errno::PIPE.raw_os_error().unsigned_abs())
     }
 
     /// (client) Whether no program has accepted it, and one may. What was closed was accepted before, or never will be.

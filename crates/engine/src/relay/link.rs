@@ -186,9 +186,19 @@ impl LinkEnd {
         !self.dead.load(Ordering::Relaxed)
     }
 
-    /// The program is gone or broke the rules: no new connection, and the pool is closed.
-    /// Connections find out by their anchors. True the first time.
+    /// The program is gone or broke the rules: the link is [retired](Self::retire), and the program told so. Connections that it has
+    /// taken find out by their anchors, others are reset. True the first time.
     pub fn fail(&self) -> bool {
+        if !self.retire() {
+            return false;
+        }
+        // The program notices an end that it has caused by a fault.
+        let _ = rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both);
+        true
+    }
+
+    /// No new connection, and the pool is closed. The program may still take what was announced. True the first time.
+    pub fn retire(&self) -> bool {
         if self.dead.swap(true, Ordering::AcqRel) {
             return false;
         }
@@ -198,8 +208,6 @@ impl LinkEnd {
         state.free.clear();
         drop(state);
         self.pooled.fetch_sub(dropped, Ordering::Relaxed);
-        // The program notices an end that it has caused by a fault.
-        let _ = rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both);
         true
     }
 

@@ -102,9 +102,15 @@ impl Pair {
     /// Ends both lanes.
     pub fn close(self, ending: Ending) {
         let [incoming, outgoing] = self.lanes;
+        let (by, other) = match ending.by {
+            0 => (&incoming, &outgoing),
+            _ => (&outgoing, &incoming),
+        };
+        let broken = Errno::PIPE.raw_os_error().unsigned_abs();
         if ending.unwanted {
-            let by = if ending.by == 0 { &incoming } else { &outgoing };
-            by.blame(Errno::PIPE.raw_os_error().unsigned_abs());
+            by.blame(broken);
+        } else if ending.reset && by.resets_behind_its_end() {
+            other.blame(broken);
         }
         let resets = |lane| ending.fault || ending.unwanted || ending.reset && lane != ending.by;
         outgoing.close(resets(1));

@@ -18,13 +18,22 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// A listener that had no room is tried again after this.
 const RETRY: Duration = Duration::from_millis(20);
 
+/// A link to a listener.
+#[derive(Debug)]
+struct Known {
+    key: Key,
+    /// Several processes have held the listener while the link was there. Which of them has it nobody knows: it may be one that holds
+    /// the listener no longer.
+    shared: bool,
+}
+
 /// One listener.
 #[derive(Debug, Default)]
 struct Target {
-    links: Vec<Key>,
+    links: Vec<Known>,
     /// The link whose connections are offered one by one, and its channel's other end.
     float: Option<(Key, OwnedFd)>,
-    /// Where several processes hold it, only one that will accept soon is taken.
+    /// Over a link that several processes may have, only one that will accept soon is taken.
     manner: Manner,
     /// Connections that, when last looked at, waited to be accepted.
     unaccepted: VecDeque<Ticket>,
@@ -36,6 +45,15 @@ struct Target {
     waiting: Vec<Ticket>,
     /// Connections that wait for room at the listener, oldest first.
     crowd: VecDeque<Ticket>,
+}
+
+impl Target {
+    fn set_manner(&mut self, manner: Manner) {
+        self.manner = manner;
+        for link in &mut self.links {
+            link.shared |= manner.shared;
+        }
+    }
 }
 
 /// All listeners that were connected to, by number.
@@ -69,15 +87,12 @@ impl Targets {
         find: impl Fn(Key) -> Option<&'a Arc<LinkEnd>>,
     ) -> Choice {
         let target = self.all.entry(listener).or_default();
-        target.links.retain(|key| find(*key).is_some());
-        let claims = |key: &Key| find(*key).is_some_and(|end| end.claim());
-        let found = if target.manner.shared {
-            target.links.iter().copied().find(claims)
-        } else {
-            target.links.first().copied()
-        };
-        match found {
-            Some(key) => Choice::Link(key, target.manner.shared),
+        target.links.retain(|link| find(link.key).is_some());
+        let claims = |key: Key| find(key).is_some_and(|end| end.claim());
+        let mut links = target.links.iter();
+        let own = links.clone().find(|link| !link.shared);
+        match own.or_else(|| links.find(|link| claims(link.key))) {
+            Some(link) => Choice::Link(link.key, link.shared),
             None if target.links.len() >= MOST_LINKS => {
                 // All who are known are busy: who accepts first shall have it.
                 if let Some((key, _)) = &target.float {
@@ -150,8 +165,9 @@ impl Targets {
     /// A link to a listener.
     pub fn add(&mut self, listener: u32, key: Key, manner: Manner) {
         let target = self.all.entry(listener).or_default();
-        target.links.push(key);
-        target.manner = manner;
+        let shared = manner.shared;
+        target.links.push(Known { key, shared });
+        target.set_manner(manner);
     }
 
     /// The link to a listener whose connections are offered one by one.
@@ -169,7 +185,7 @@ impl Targets {
     /// How a listener takes connections.
     pub fn set_manner(&mut self, listener: u32, manner: Manner) {
         if let Some(target) = self.all.get_mut(&listener) {
-            target.manner = manner;
+            target.set_manner(manner);
         }
     }
 
@@ -208,17 +224,15 @@ impl Targets {
             return Default::default();
         };
         self.retries.retain(|(_, one)| *one != listener);
+        let links = target.links.into_iter().map(|link| link.key);
         let float = target.float.map(|(key, _)| key);
-        (
-            target.links.into_iter().chain(float).collect(),
-            target.crowd,
-        )
+        (links.chain(float).collect(), target.crowd)
     }
 
     /// A link brings nobody any connection any more.
     pub fn forget_link(&mut self, key: Key) {
         for target in self.all.values_mut() {
-            target.links.retain(|one| *one != key);
+            target.links.retain(|one| one.key != key);
             target.float.take_if(|(one, _)| *one == key);
         }
     }

@@ -21,20 +21,22 @@ impl Lane {
         peer.urgent.load(Ordering::Acquire)
     }
 
-    /// As [`Lane::publish`], where the byte before `urgent` is an urgent one: the program is told of it if it is among those that are
-    /// published, and signalled if it wants to be.
+    /// All bytes before `tail` were placed: shows them to the program, and wakes it. The byte before `urgent` is an urgent one: the
+    /// program is told of it if it is among those that are published, and signalled if it wants to be.
     ///
     /// # Errors
-    /// As `publish`.
+    /// Where `tail` lies behind, or beyond the limit.
     pub fn publish_with_mark(&mut self, tail: u64, urgent: u64) -> Checked<()> {
         let new = urgent > self.told.urgent && urgent > self.published() && urgent <= tail;
         if new {
             self.tell_urgent(urgent);
         }
-        self.publish(tail)?;
+        self.show(tail)?;
         if new {
+            // Whoever sleeps is interrupted by the signal, not woken and signalled then.
             self.signal_urgent();
         }
+        self.announce_data();
         Ok(())
     }
 

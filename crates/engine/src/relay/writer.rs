@@ -118,11 +118,19 @@ impl Lane {
         self.writer.placed = self.writer.placed.max(to);
     }
 
-    /// All bytes before `tail` were placed: shows them to the program.
+    /// As [`Self::show`], and wakes the program.
+    #[cfg(test)]
+    pub fn publish(&mut self, tail: u64) -> Checked<()> {
+        self.show(tail)?;
+        self.announce_data();
+        Ok(())
+    }
+
+    /// All bytes before `tail` were placed: shows them to the program, and wakes nobody.
     ///
     /// # Errors
     /// Where `tail` lies behind, or beyond the limit.
-    pub fn publish(&mut self, tail: u64) -> Checked<()> {
+    pub(super) fn show(&mut self, tail: u64) -> Checked<()> {
         if tail < self.writer.tail || tail > self.writer.limit() {
             return Err(Fault);
         }
@@ -131,7 +139,6 @@ impl Lane {
         let (own, _) = self.sides().ok_or(Fault)?;
         // Release: pairs with the acquire of the reader; the bytes before it are there.
         own.tail.store(tail, Ordering::Release);
-        self.announce_data();
         Ok(())
     }
 

@@ -74,6 +74,24 @@ impl Lane {
         }
     }
 
+    /// The program was told of news. What the peer shows is seen a moment before the event loop that has the socket hears of it: the
+    /// loop looks at it, too.
+    #[inline]
+    pub fn note_told(&self) {
+        let seen = self.own().waiter.load(Ordering::Relaxed);
+        if let Some(index) = waiter::cell_of(seen)
+            && let Some(cell) = self.link.cell(self.link.role, index)
+            && cell::mark(
+                &cell.asleep,
+                &cell.summary,
+                &cell.ready,
+                self.index as usize,
+            )
+        {
+            epoll::changed(&self.socket);
+        }
+    }
+
     /// Wants to be woken for `wanted` ([`bits::DATA`], [`bits::SPACE`]); the caller looks again.
     pub fn arm(&self, wanted: u32) {
         waiter::arm(&self.own().waiter, wanted);

@@ -320,7 +320,8 @@ impl LinkEnd {
             return Taken::Broken;
         }
         let pair = slot.meta.anchor.load(Ordering::Relaxed);
-        let lacking = !self.has_anchor(handle.index, pair) && !self.read();
+        // After its end, what came before it is still to be taken.
+        let lacking = !self.has_anchor(handle.index, pair) && self.read() == Read::Starved;
         if lacking && !self.has_anchor(handle.index, pair) {
             return Taken::Later;
         }
@@ -365,24 +366,26 @@ impl LinkEnd {
 
     /// Reads doorbells and anchors from the channel, and notices the end of the other process.
     pub fn read_channel(&self) {
-        if let Some(_reading) = self.reading.lock() {
-            self.read();
+        if let Some(_reading) = self.reading.lock()
+            && self.read() == Read::Ended
+            // What was announced before the end is still to be accepted.
+            && !(self.role == Role::Server && self.has_jobs())
+        {
+            self.fail();
         }
     }
 
-    /// As [`Self::read_channel`], for who holds `reading`. False where something waits there for numbers of descriptors.
-    fn read(&self) -> bool {
+    /// Takes what lies in the channel, for who holds `reading`.
+    fn read(&self) -> Read {
         loop {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut descriptors = [-1; sys::MOST];
             let got = self
                 .channel
                 .with(|fd| limits::receive_message(fd, &mut bytes, &mut descriptors));
-            let Some(got) = got else { return true };
+            let Some(got) = got else { return Read::All };
             match got {
-                // What was announced before the end is still to be accepted.
-                Ok((0, _)) if self.role == Role::Server && self.has_jobs() => return true,
-                Ok((0, _)) => break,
+                Ok((0, _)) => return Read::Ended,
                 Ok((length, count)) => {
                     let fds = descriptors.get(..count).unwrap_or(&[]);
                     let message = bytes.get(..length).and_then(Message::from_bytes);
@@ -404,14 +407,23 @@ impl LinkEnd {
                         _ => fds.iter().for_each(|fd| sys::close(*fd)),
                     }
                 }
-                Err(libc::EAGAIN | libc::EINTR) => return true,
-                Err(libc::EMFILE) => return false,
-                Err(_) => break,
+                Err(libc::EAGAIN | libc::EINTR) => return Read::All,
+                Err(libc::EMFILE) => return Read::Starved,
+                Err(_) => return Read::Ended,
             }
         }
-        self.fail();
-        true
     }
+}
+
+/// How far a channel was read.
+#[derive(PartialEq, Eq)]
+enum Read {
+    /// Nothing is left in it.
+    All,
+    /// What is left waits for numbers of descriptors.
+    Starved,
+    /// It has ended.
+    Ended,
 }
 
 fn listener_of(nqe: &Nqe) -> u32 {

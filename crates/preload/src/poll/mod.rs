@@ -307,6 +307,7 @@ impl Call<'_> {
                     let shown = user_events(watch, entry.events);
                     entry.revents = counting.of(shown, entry.events);
                 }
+                Watch::Lane(lane) if entry.revents != 0 => lane.note_told(),
                 Watch::Lane(_) => {}
                 Watch::Listener(socket, _) if seen.revents != 0 => {
                     if let Some(listener) = socket.listener() {

@@ -18,6 +18,7 @@ cases! {
         listeners_listen_again_changes_backlog,
         listeners_many_at_once,
         listeners_hundred_pending,
+        listeners_pending_of_a_client_that_ended,
         listeners_older_connection_without_library_is_first,
         listeners_poll_and_epoll_readiness,
         listeners_in_two_processes_by_turns,
@@ -188,6 +189,20 @@ fn listeners_hundred_pending(family: Family) {
         expect_pattern(server, index, 300);
         sys::close(server).unwrap();
         expect_end(client);
+    }
+}
+
+fn listeners_pending_of_a_client_that_ended(family: Family) {
+    let (listening, address) = listener_with(family, 64);
+    let client = fork_child(|| {
+        (0..30).for_each(|_| send_all(connect_to(address), b"the last words"));
+    });
+    client.join();
+    for _ in 0..30 {
+        let server = sys::accept(listening).unwrap();
+        expect_bytes(server, b"the last words");
+        expect_end(server);
+        sys::close(server).unwrap();
     }
 }
 

@@ -264,16 +264,24 @@ impl Local {
         self.enqueue(number);
     }
 
-    /// No new connection over a link. It goes with its last connection.
+    /// The program of a link has ended.
     fn on_ended(&mut self, key: Key) {
         let Some(end) = self.cells.link(key) else {
             return;
         };
         end.fail();
-        self.cells.silence(key);
         if end.role() == Role::Client {
             self.targets.forget_link(key);
         }
+        self.retire(key);
+    }
+
+    /// No new connection over a link. It goes with its last connection.
+    fn retire(&mut self, key: Key) {
+        if let Some(end) = self.cells.link(key) {
+            end.retire();
+        }
+        self.cells.silence(key);
         self.let_go(key);
     }
 

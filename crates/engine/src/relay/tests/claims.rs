@@ -3,7 +3,8 @@
 use super::*;
 use crate::memory::published;
 use crate::published_ports::PublishedPorts;
-use crate::relay::{Ask, Command, Relay};
+use crate::relay::targets::{Choice, Targets};
+use crate::relay::{Ask, Command, Manner, Relay};
 use netchannel_abi::directory::SIZE;
 use netchannel_abi::link::side_flags;
 use rustix::io::Errno;
@@ -83,4 +84,30 @@ fn a_program_has_the_ports_of_its_user() {
     relay.tell(Command::Link(3, Err(Errno::NOBUFS)));
     assert_eq!(refused(&right), Errno::NOBUFS.raw_os_error().unsigned_abs());
     right.close(false);
+}
+
+#[test]
+fn a_link_of_one_of_several_processes_is_claimed_also_when_one_is_left() {
+    let (former, later) = (link(), link());
+    let find = |key| match key {
+        1 => Some(&former.0),
+        2 => Some(&later.0),
+        _ => None,
+    };
+    let of = |shared| Manner {
+        shared,
+        ..Manner::default()
+    };
+    let mut targets = Targets::default();
+    targets.add(3, 1, of(false));
+    assert_eq!(targets.choose(3, find), Choice::Link(1, false));
+    targets.set_manner(3, of(true));
+    targets.set_manner(3, of(false));
+    // It may be of the process that is gone.
+    assert_eq!(targets.choose(3, find), Choice::Ask);
+    former.1.listen_for_jobs();
+    assert_eq!(targets.choose(3, find), Choice::Link(1, true));
+    targets.answered(3);
+    targets.add(3, 2, of(false));
+    assert_eq!(targets.choose(3, find), Choice::Link(2, false));
 }

@@ -3,6 +3,8 @@
 use super::*;
 use crate::relay::pair::{Pair, Turn};
 use netchannel_abi::link::side_flags;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
 
 struct Relayed {
     /// The programs' lanes, and the links that keep them.
@@ -136,6 +138,34 @@ fn a_program_that_dies_is_an_end_or_a_reset() {
         let flags = relayed.flags(0);
         assert_ne!(flags & side_flags::CLOSED, 0);
         assert_eq!(flags & side_flags::RESET != 0, unread);
+    }
+}
+
+#[test]
+fn a_reset_behind_the_end_is_told_as_a_broken_pipe() {
+    let broken = Errno::PIPE.raw_os_error().unsigned_abs();
+    for (ended, dies) in [(false, false), (true, false), (true, true)] {
+        let mut relayed = relayed();
+        if ended {
+            relayed.program(0).set_flags(side_flags::FIN);
+        }
+        write(relayed.program(1), b"never read");
+        assert!(!relayed.turn());
+        let program = relayed.programs[0].take().unwrap();
+        if dies {
+            drop(program);
+            relayed.pair.as_mut().unwrap().lane_mut(0).on_token(true);
+        } else {
+            if ended {
+                program.blame(broken);
+            }
+            program.close(true);
+        }
+        assert!(relayed.turn());
+        assert_ne!(relayed.flags(1) & side_flags::RESET, 0);
+        let (_, peer) = relayed.program(1).sides().unwrap();
+        let told = peer.error.load(Ordering::Relaxed);
+        assert_eq!(told == broken, ended, "died: {dies}");
     }
 }
 
