@@ -288,5 +288,8 @@ pub fn sleep_in_poll(
     let count = set.len() as libc::nfds_t;
     // SAFETY: the slice is ours; the mask is null or the caller's valid set.
     let got = unsafe { real::ppoll(set.as_mut_ptr(), count, time, mask) };
-    usize::try_from(got).map_err(|_| real::errno())
+    match usize::try_from(got).map_err(|_| real::errno()) {
+        Err(libc::EINVAL) => sys::poll_by_select(set, nanoseconds, mask),
+        got => got,
+    }
 }

@@ -9,8 +9,9 @@ use super::item::Item;
 use super::{EpollSet, NUMBER, State, flag, own_data};
 use crate::connection::carried;
 use crate::listener::Listener;
+use crate::socket::{self, status};
 use crate::table::Kind;
-use crate::{clock, listener, socket, sys};
+use crate::{clock, listener, sys};
 
 impl EpollSet {
     /// Gathers ready members into `out`, behind the first `have` events, which the kernel has told.
@@ -170,7 +171,8 @@ impl EpollSet {
                 .any(|link| link.is_alive() && link.has_jobs())
     }
 
-    /// What a member shows. One that waits for room and has none asks the peer for word of it.
+    /// What a member shows. One that waits for room and has none asks the peer for word of it. Where there is room, nothing else would
+    /// ask whether the peer is there still.
     fn look(item: &Item) -> Look {
         let look = item.look();
         if item.is_due()
@@ -183,6 +185,17 @@ impl EpollSet {
         }
         look
     }
+        let alone = flag(libc::EPOLLOUT | libc::EPOLLWRNORM);
+        if look.mask == alone
+            && item.is_due()
+            && item.wants_room()
+            && let Some(lane) = item.lane()
+        {
+            lane.check_peer();
+            if lane.socket.has(status::PEER_GONE) {
+                return item.look();
+            }
+        }
 
     fn report(
         &'static self,
