@@ -48,6 +48,9 @@ impl EpollSet {
             }
             if let Some(item) = state.items.get_mut(number as usize) {
                 let look = Self::look(item);
+                if look.held {
+                    state.holding.insert(number);
+                }
                 if item.is_due() && item.tells(&look) {
                     return true;
                 }
@@ -61,6 +64,9 @@ impl EpollSet {
     /// Takes the news of all members: marks in cells, connections of listeners, what is watched.
     pub(super) fn absorb(&'static self, state: &mut State) {
         let counts = self.has_parents.load(Ordering::Relaxed);
+        if !state.holding.is_empty() {
+            self.absorb_held(state, counts);
+        }
         for index in 0..state.cells.len() {
             self.absorb_cell(state, index, counts);
         }
@@ -101,6 +107,7 @@ impl EpollSet {
             nested,
             items,
             ready,
+            holding,
             ..
         } = state;
         for number in watched.as_slice().iter().chain(nested.as_slice()) {
@@ -111,6 +118,9 @@ impl EpollSet {
                 continue;
             }
             let look = item.look();
+            if look.held {
+                holding.insert(*number);
+            }
             if item.tells(&look) {
                 ready.push(*number);
                 if counts {
@@ -154,7 +164,7 @@ impl EpollSet {
     }
 
     /// Counts news of a member, for the sets around this one.
-    fn count(&self, item: &mut Item) {
+    pub(super) fn count(&self, item: &mut Item) {
         let look = item.look();
         if item.noted.differs(&look, item.events) && item.wanted(&look) != 0 {
             item.noted.note(&look);
@@ -175,16 +185,6 @@ impl EpollSet {
     /// ask whether the peer is there still.
     fn look(item: &Item) -> Look {
         let look = item.look();
-        if item.is_due()
-            && item.wants_room()
-            && look.mask & flag(libc::EPOLLOUT) == 0
-            && let Some(lane) = item.lane()
-            && lane.want_space()
-        {
-            return item.look();
-        }
-        look
-    }
         let alone = flag(libc::EPOLLOUT | libc::EPOLLWRNORM);
         if look.mask == alone
             && item.is_due()
@@ -196,6 +196,16 @@ impl EpollSet {
                 return item.look();
             }
         }
+        if item.is_due()
+            && item.wants_room()
+            && look.mask & flag(libc::EPOLLOUT) == 0
+            && let Some(lane) = item.lane()
+            && lane.want_space()
+        {
+            return item.look();
+        }
+        look
+    }
 
     fn report(
         &'static self,
@@ -222,6 +232,9 @@ impl EpollSet {
                 continue;
             }
             let look = Self::look(item);
+            if look.held {
+                state.holding.insert(number);
+            }
             if !item.tells(&look) {
                 item.settle(&look);
                 continue;
