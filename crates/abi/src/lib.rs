@@ -49,6 +49,7 @@ pub const LAYOUT_HASH: u64 = {
         core::mem::offset_of!(link::Side, hints) as u64,
         core::mem::offset_of!(link::Side, urgent) as u64,
         core::mem::offset_of!(link::Side, passed) as u64,
+        core::mem::offset_of!(link::Side, held) as u64,
         core::mem::size_of::<link::Cell>() as u64,
         core::mem::size_of::<link::Header>() as u64,
         core::mem::size_of::<program::SocketEntry>() as u64,

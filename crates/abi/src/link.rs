@@ -111,16 +111,16 @@ pub struct Side {
     pub tokens: AtomicU32,
     /// (s) only: with RESET before ESTABLISHED, the errno with which the connect fails; 0 for none.
     pub error: AtomicU32,
-    /// (o) What its program says about the class of the connection, a [`crate::class::Hints`] word.
-    /// Set after the generation and changed at any time: whoever sends for the program looks now and then.
-    pub hints: AtomicU32,
-    _gap: u32,
+    /// (o) From where on bytes before `tail` are held back, and until when; 0 where none are. Stored before their `tail`.
+    pub held: AtomicU64,
     /// (o) Sequence behind the last byte it has sent as urgent, 0 for none. Stored before the `tail` that shows the byte.
     pub urgent: AtomicU64,
     /// (b) Whom of this side the peer must wake: the owner sets bits, the peer takes them away.
     /// See [`waiter`].
     pub waiter: AtomicU32,
-    _waiter_gap: u32,
+    /// (o) What its program says about the class of the connection, a [`crate::class::Hints`] word.
+    /// Set after the generation and changed at any time: whoever sends for the program looks now and then.
+    pub hints: AtomicU32,
     /// (o) Sequence before which the peer reads nothing more: urgent bytes that it stood before when the next one was sent.
     /// Stored before the `urgent` of that one.
     pub passed: AtomicU64,

@@ -167,6 +167,8 @@ pub struct SocketEntry {
     pub urgent_passed: AtomicU64,
     /// Sequence behind the peer's last urgent byte that was taken with `MSG_OOB`.
     pub urgent_taken: AtomicU64,
+    /// What it last told the peer to take for not sent yet, see [`crate::link::Side::held`].
+    pub held: AtomicU64,
     /// Sending.
     pub transmit: Direction,
     /// Receiving.

@@ -108,9 +108,10 @@ fn structures() -> Vec<Structure> {
                 generation,
                 tokens,
                 error,
-                hints,
+                held,
                 urgent,
                 waiter,
+                hints,
                 passed
             }
         ),
@@ -170,6 +171,7 @@ fn structures() -> Vec<Structure> {
                 urgent_sent,
                 urgent_passed,
                 urgent_taken,
+                held,
                 transmit,
                 receive
             }

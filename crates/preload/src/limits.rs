@@ -55,6 +55,12 @@ pub fn high() -> i32 {
     HIGH.load(Ordering::Relaxed)
 }
 
+/// The soft limit of the program, as last seen.
+#[inline]
+pub fn soft() -> usize {
+    usize::try_from(SOFT.load(Ordering::Relaxed)).unwrap_or(0)
+}
+
 /// Whether the program keeps all its numbers to itself: its sockets are the kernel's.
 #[inline]
 pub fn is_poor() -> bool {
@@ -77,8 +83,7 @@ pub fn is_of_files(resource: c_int) -> bool {
 /// the library has seen is near the limit.
 pub fn are_used_up(any: c_int) -> bool {
     const NEAR: usize = 64;
-    let soft = usize::try_from(SOFT.load(Ordering::Relaxed)).unwrap_or(0);
-    if table::highest().saturating_add(NEAR) < soft {
+    if table::highest().saturating_add(NEAR) < soft() {
         return false;
     }
     match sys::duplicate(any, 0, true) {

@@ -147,9 +147,11 @@ pub fn to_socket(
     flags: c_uint,
 ) -> Result<usize, c_int> {
     let pipe_waits = waits_for(pipe, flags);
+    let more = flags & libc::SPLICE_F_MORE != 0;
     let mut total = 0;
     while total < length {
-        match move_to_socket(lane, pipe, length - total, pipe_waits && total == 0) {
+        let rest = length - total;
+        match move_to_socket(lane, pipe, rest, pipe_waits && total == 0, more) {
             Ok(0) => break,
             Ok(moved) => total += moved,
             Err(_) if total > 0 => break,
@@ -165,6 +167,7 @@ fn move_to_socket(
     pipe: c_int,
     length: usize,
     pipe_waits: bool,
+    more: bool,
 ) -> Result<usize, c_int> {
     let events = ready(pipe, libc::POLLIN, pipe_waits)?;
     if events == 0 {
@@ -206,7 +209,7 @@ fn move_to_socket(
         // What was taken from the pipe must go, even if another thread took the room meanwhile.
         let rest = &buffer[done..got];
         // SAFETY: our own buffer.
-        let sent = unsafe { transfer::send_fully(lane, rest.as_ptr(), rest.len()) };
+        let sent = unsafe { transfer::send_fully(lane, rest.as_ptr(), rest.len(), more) };
         match sent {
             Ok(sent) => done += sent,
             Err(libc::EINTR) => {}

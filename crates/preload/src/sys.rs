@@ -1,9 +1,12 @@
 //! The system calls the library makes for itself: raw, so that they never come back through its
 //! own hooks and never touch `errno`. A failure is the errno.
 
+mod select;
+
 use libc::{c_int, c_void};
 use netchannel_abi::link::ANCHOR_MARK;
 pub use netchannel_shm::system::{Sys, raw, yield_now};
+pub use select::poll as poll_by_select;
 
 /// A descriptor or other int as a register.
 #[inline]
@@ -202,7 +205,7 @@ pub fn poll(
         &raw const time
     };
     // SAFETY: the slice is ours; the mask is null or the caller's valid set.
-    unsafe {
+    let polled = unsafe {
         raw(
             libc::SYS_ppoll,
             [
@@ -214,6 +217,10 @@ pub fn poll(
                 0,
             ],
         )
+    };
+    match polled {
+        Err(libc::EINVAL) => poll_by_select(descriptors, timeout, mask),
+        polled => polled,
     }
 }
 

@@ -250,30 +250,44 @@ unsafe fn send_gathered(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Res
 
 #[inline(always)]
 unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
-    if flags & libc::MSG_OOB != 0 {
+    if flags & (libc::MSG_OOB | libc::MSG_MORE) != 0 {
         // SAFETY: the caller's promise.
-        return unsafe { send_urgently(lane, vectors, flags) };
+        return unsafe { send_specially(lane, vectors, flags) };
     }
     // SAFETY: the caller's promise.
-    unsafe { send_vectors(lane, vectors, flags, false) }
+    unsafe { send_vectors(lane, vectors, flags, Kind::Plain) }
+}
+
+/// How a call sends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    /// The last byte is an urgent one.
+    Urgent,
+    /// More is to come.
+    More,
 }
 
 #[cold]
 #[inline(never)]
-unsafe fn send_urgently(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+unsafe fn send_specially(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    if flags & libc::MSG_OOB == 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { send_vectors(lane, vectors, flags, Kind::More) };
+    }
     let filled = vectors.iter().rposition(|vector| vector.iov_len > 0);
     let vectors = vectors.get(..=filled.unwrap_or(0)).unwrap_or_default();
     // SAFETY: the caller's promise.
-    unsafe { send_vectors(lane, vectors, flags, true) }
+    unsafe { send_vectors(lane, vectors, flags, Kind::Urgent) }
 }
 
-/// With `urgent` the last byte is an urgent one; the last buffer is not empty, then, unless all are.
+/// Where a byte is urgent, the last buffer is not empty, unless all are.
 #[inline(always)]
 unsafe fn send_vectors(
     lane: &mut Lane,
     vectors: &[iovec],
     flags: c_int,
-    urgent: bool,
+    kind: Kind,
 ) -> Result<usize, i32> {
     cancel::point();
     let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
@@ -281,7 +295,8 @@ unsafe fn send_vectors(
     lane.check_peer();
     for (index, vector) in vectors.iter().enumerate() {
         let mut done = 0;
-        let urgent = match (urgent && index + 1 == vectors.len(), nonblocking) {
+        let urgent = kind == Kind::Urgent && index + 1 == vectors.len();
+        let urgent = match (urgent, nonblocking) {
             (false, _) => Urgent::None,
             (true, false) => Urgent::Last,
             (true, true) => Urgent::LastThatFits,
@@ -291,7 +306,9 @@ unsafe fn send_vectors(
             // SAFETY: the program's buffer, within its length.
             let put = unsafe {
                 let from = vector.iov_base.cast::<u8>().wrapping_add(done);
-                if urgent == Urgent::None {
+                if kind == Kind::More {
+                    lane.send_more(from, vector.iov_len - done, whole)
+                } else if urgent == Urgent::None {
                     lane.send(from, vector.iov_len - done, whole)
                 } else {
                     lane.send_urgently(from, vector.iov_len - done, whole, urgent)
@@ -339,17 +356,29 @@ unsafe fn send_vectors(
     Ok(total)
 }
 
-/// Sends a buffer of ours, waiting for room even on a non-blocking socket.
+/// Sends a buffer of ours, after which `more` is to come, or not, waiting for room even on a non-blocking socket.
 ///
 /// # Errors
 /// As `send`, without a signal.
 ///
 /// # Safety
 /// The buffer is readable for its length.
-pub unsafe fn send_fully(lane: &mut Lane, from: *const u8, length: usize) -> Result<usize, i32> {
+pub unsafe fn send_fully(
+    lane: &mut Lane,
+    from: *const u8,
+    length: usize,
+    more: bool,
+) -> Result<usize, i32> {
     loop {
         // SAFETY: the caller's promise.
-        match unsafe { lane.send(from, length, false) } {
+        let sent = unsafe {
+            if more {
+                lane.send_more(from, length, false)
+            } else {
+                lane.send(from, length, false)
+            }
+        };
+        match sent {
             Ok(sent) => return Ok(sent),
             Err(Stop::Wait) => wait::sleep_on(lane, bits::SPACE, Lane::is_writable)?,
             Err(Stop::End) => return Err(libc::EPIPE),

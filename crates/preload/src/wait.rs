@@ -126,6 +126,8 @@ fn sleep(
     let entry = lane.socket.entry;
     let unit = if wanted == bits::DATA { 1 } else { WRITER };
     lane.lie_down(unit, wanted);
+    // Before the last look: a time that comes after it ends the sleep, one that came before is seen.
+    let held = lane.held_for().filter(|_| wanted == bits::DATA);
     if ready(lane) {
         lane.rise(unit, wanted);
         return Ok(());
@@ -144,6 +146,8 @@ fn sleep(
     let result = cancel::guarded(undo, || {
         if lane.socket.has(status::ANCHOR_SHUT) {
             pause(lane.fd)
+        } else if let Some(held) = held {
+            sleep_while_held(lane.fd, limit, held, restarts)
         } else if wanted == bits::DATA && lane.may_be_interrupted() {
             sleep_until_urgent(lane, limit)
         } else if limit == 0 && restarts {
@@ -247,6 +251,29 @@ fn sleep_until_urgent(lane: &Lane, microseconds: u64) -> Result<bool, i32> {
     Ok(told & (libc::POLLHUP | libc::POLLERR) == 0)
 }
 
+/// As the others. What has come is held back, for so many nanoseconds at most.
+#[cold]
+fn sleep_while_held(fd: i32, microseconds: u64, held: i64, restarts: bool) -> Result<bool, i32> {
+    let limit = match i64::try_from(microseconds) {
+        Ok(0) => i64::MAX,
+        limit => limit.unwrap_or(i64::MAX / 1000).saturating_mul(1000),
+    };
+    let slept = if microseconds == 0 && restarts {
+        let told =
+            signals::sleep_restarting(fd, None, |set, mask| match sleep_in_poll(set, held, mask) {
+                Ok(0) => Err(libc::EAGAIN),
+                slept => slept,
+            });
+        told.map(|told| told & (libc::POLLHUP | libc::POLLERR) == 0)
+    } else {
+        poll_once(fd, limit.min(held))
+    };
+    match slept {
+        Err(libc::EAGAIN) if held <= limit => Ok(true),
+        slept => slept,
+    }
+}
+
 fn sleep_limited(fd: i32, microseconds: u64) -> Result<bool, i32> {
     let nanoseconds = i64::try_from(microseconds)
         .unwrap_or(i64::MAX / 1000)
@@ -288,5 +315,8 @@ pub fn sleep_in_poll(
     let count = set.len() as libc::nfds_t;
     // SAFETY: the slice is ours; the mask is null or the caller's valid set.
     let got = unsafe { real::ppoll(set.as_mut_ptr(), count, time, mask) };
-    usize::try_from(got).map_err(|_| real::errno())
+    match usize::try_from(got).map_err(|_| real::errno()) {
+        Err(libc::EINVAL) => sys::poll_by_select(set, nanoseconds, mask),
+        got => got,
+    }
 }

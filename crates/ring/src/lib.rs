@@ -14,6 +14,7 @@ pub mod arena;
 pub mod bytes;
 pub mod cell;
 pub mod departure;
+pub mod held;
 pub mod parts;
 pub mod patience;
 pub mod queue;

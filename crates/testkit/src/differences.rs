@@ -1,7 +1,7 @@
 //! What NetChannel does otherwise than kernel TCP, and keeps: each with its number in
 //! SPECIFICATION.md. These cases run under NetChannel all the same, and what they say is shown.
 
-/// Cases, without the family at their end, and the promise that describes the difference.
+/// Cases, without the family at their end, or how the names of several begin, and the promise that describes the difference.
 const KEPT: [(&str, &str); 15] = [
     ("corner_12_backlog_full_waits", "8.1"),
     ("corner_12_backlog_full_send_timeout", "8.1"),
@@ -24,7 +24,8 @@ const KEPT: [(&str, &str); 15] = [
 const THROUGH_THE_RELAY: [&str; 1] = ["8.17"];
 
 /// Those that only the relay has.
-const OF_THE_RELAY: [(&str, &str); 7] = [
+const OF_THE_RELAY: [(&str, &str); 8] = [
+    ("held_", "8.10"),
     ("corner_05_exec_listener_as_nginx_upgrades", "8.17"),
     ("room_server_of_few_begins_while_connections_wait", "8.17"),
     ("corner_12_connecting_refused_late", "8.23"),
@@ -44,7 +45,7 @@ fn find(list: &[(&str, &'static str)], case: &str) -> Option<&'static str> {
     list.iter()
         .find(|(name, _)| {
             case.strip_prefix(name)
-                .is_some_and(|rest| rest.starts_with("_v"))
+                .is_some_and(|rest| rest.starts_with("_v") || name.ends_with('_'))
         })
         .map(|(_, number)| *number)
 }

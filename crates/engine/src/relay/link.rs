@@ -286,6 +286,7 @@ pub(super) fn reset_side(side: &Side, generation: u32, ring: Geometry) {
     side.geometry.store(ring.to_word(), Ordering::Relaxed);
     side.switch_sequence.store(0, Ordering::Relaxed);
     side.tokens.store(0, Ordering::Relaxed);
+    side.held.store(0, Ordering::Relaxed);
     side.hints.store(0, Ordering::Relaxed);
     side.urgent.store(0, Ordering::Relaxed);
     side.passed.store(0, Ordering::Relaxed);

@@ -41,6 +41,9 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     // Another thread's close may give the slot to the next connection: not before this is done.
     let held = lock::acquire(&socket.entry.transmit.lock);
     if socket.is(lane.fd) {
+        if said & side_flags::FIN != 0 && socket.has(status::HOLDS) {
+            lane.hold_nothing();
+        }
         // Release: the tail that is final stands before FIN.
         let before = lane.own().flags.fetch_or(said, Ordering::AcqRel);
         // That this end reads no more is news to who waits for room in it, once no byte comes from it.
@@ -242,6 +245,13 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
         return close_kernel(fd);
     };
     let entry = socket.entry;
+    if socket.has(status::HOLDS) && entry.linger.load(Ordering::Relaxed) != 1 {
+        let held = lock::acquire(&entry.transmit.lock);
+        lane.let_go();
+        if held {
+            lock::release(&entry.transmit.lock);
+        }
+    }
     if fd != NO_DESCRIPTOR {
         linger(&lane);
     }

@@ -22,6 +22,8 @@ pub struct Look {
     pub full: u32,
     /// Counts other wake-ups.
     pub news: u32,
+    /// More has come that is held back.
+    pub held: bool,
 }
 
 /// What a member showed when it was last told.

@@ -150,9 +150,11 @@ impl Item {
     pub fn look(&self) -> Look {
         let input = flag(EPOLLIN | libc::EPOLLRDNORM);
         let shown = |any: bool| if any { input } else { 0 };
-        let (mut arrived, mut full, mut news) = (0, 0, 0);
+        let (mut arrived, mut full, mut news, mut held) = (0, 0, 0, false);
         let mask = match self.word.kind() {
             Kind::Virtual => self.lane().map_or(0, |lane| {
+                // First of all: what is held back no longer is seen by the others.
+                held = lane.held_for().is_some();
                 (arrived, full, news) = (lane.arrived(), lane.times_full(), lane.news());
                 readiness(&lane)
             }),
@@ -175,6 +177,7 @@ impl Item {
             arrived,
             full,
             news,
+            held,
         }
     }
 

@@ -21,6 +21,7 @@ mod adoption;
 mod board;
 mod cells;
 mod edges;
+mod holding;
 mod inner;
 mod item;
 mod leaving;
@@ -111,6 +112,8 @@ struct State {
     cells: Vec<CellUse>,
     /// Items without a cell that are looked at on every pass.
     watched: Bag,
+    /// Items of which more has come that is held back, for a time at most.
+    holding: Bag,
     /// Items whose anchor is not in the inner set yet.
     unregistered: Bag,
     listeners: Bag,

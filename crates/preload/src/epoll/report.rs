@@ -9,8 +9,9 @@ use super::item::Item;
 use super::{EpollSet, NUMBER, State, flag, own_data};
 use crate::connection::carried;
 use crate::listener::Listener;
+use crate::socket::{self, status};
 use crate::table::Kind;
-use crate::{clock, listener, socket, sys};
+use crate::{clock, listener, sys};
 
 impl EpollSet {
     /// Gathers ready members into `out`, behind the first `have` events, which the kernel has told.
@@ -47,6 +48,9 @@ impl EpollSet {
             }
             if let Some(item) = state.items.get_mut(number as usize) {
                 let look = Self::look(item);
+                if look.held {
+                    state.holding.insert(number);
+                }
                 if item.is_due() && item.tells(&look) {
                     return true;
                 }
@@ -60,6 +64,9 @@ impl EpollSet {
     /// Takes the news of all members: marks in cells, connections of listeners, what is watched.
     pub(super) fn absorb(&'static self, state: &mut State) {
         let counts = self.has_parents.load(Ordering::Relaxed);
+        if !state.holding.is_empty() {
+            self.absorb_held(state, counts);
+        }
         for index in 0..state.cells.len() {
             self.absorb_cell(state, index, counts);
         }
@@ -100,6 +107,7 @@ impl EpollSet {
             nested,
             items,
             ready,
+            holding,
             ..
         } = state;
         for number in watched.as_slice().iter().chain(nested.as_slice()) {
@@ -110,6 +118,9 @@ impl EpollSet {
                 continue;
             }
             let look = item.look();
+            if look.held {
+                holding.insert(*number);
+            }
             if item.tells(&look) {
                 ready.push(*number);
                 if counts {
@@ -153,7 +164,7 @@ impl EpollSet {
     }
 
     /// Counts news of a member, for the sets around this one.
-    fn count(&self, item: &mut Item) {
+    pub(super) fn count(&self, item: &mut Item) {
         let look = item.look();
         if item.noted.differs(&look, item.events) && item.wanted(&look) != 0 {
             item.noted.note(&look);
@@ -170,9 +181,21 @@ impl EpollSet {
                 .any(|link| link.is_alive() && link.has_jobs())
     }
 
-    /// What a member shows. One that waits for room and has none asks the peer for word of it.
+    /// What a member shows. One that waits for room and has none asks the peer for word of it. Where there is room, nothing else would
+    /// ask whether the peer is there still.
     fn look(item: &Item) -> Look {
         let look = item.look();
+        let alone = flag(libc::EPOLLOUT | libc::EPOLLWRNORM);
+        if look.mask == alone
+            && item.is_due()
+            && item.wants_room()
+            && let Some(lane) = item.lane()
+        {
+            lane.check_peer();
+            if lane.socket.has(status::PEER_GONE) {
+                return item.look();
+            }
+        }
         if item.is_due()
             && item.wants_room()
             && look.mask & flag(libc::EPOLLOUT) == 0
@@ -209,6 +232,9 @@ impl EpollSet {
                 continue;
             }
             let look = Self::look(item);
+            if look.held {
+                state.holding.insert(number);
+            }
             if !item.tells(&look) {
                 item.settle(&look);
                 continue;

@@ -69,6 +69,7 @@ impl EpollSet {
             } else if blind {
                 limit = BLIND;
             }
+            limit = limit.min(Self::longest(&state));
         }
         if news {
             asleep.wake();
@@ -119,7 +120,11 @@ impl EpollSet {
             let armed = lane.own().waiter.load(Ordering::Relaxed) & bits::DATA != 0;
             // Looked at after the bit was seen: the peer takes it, or we see what it did.
             core::sync::atomic::fence(Ordering::SeqCst);
-            if item.would_tell() {
+            let look = item.look();
+            if look.held {
+                state.holding.insert(number);
+            }
+            if item.is_due() && item.tells(&look) {
                 news = true;
             } else if armed {
                 state.watched.remove(number);
@@ -253,6 +258,7 @@ impl EpollSet {
             || !state.listeners.is_empty() && self.has_jobs(&state)
             || state.watched.as_slice().iter().take(SPUN).any(tells)
             || state.nested.as_slice().iter().any(tells)
+            || state.holding.as_slice().iter().any(tells)
             || state.ready.front().is_some_and(|number| tells(&number))
     }
 }

@@ -18,7 +18,7 @@ macro_rules! through {
     };
 }
 
-/// Messages that one call moves at most, as in the kernel.
+/// Messages that one call sends at most, as in the kernel.
 const MOST_MESSAGES: c_uint = 1024;
 
 unsafe fn read_vectors(
@@ -297,7 +297,7 @@ hook! {
         let start = if limit > 0 { clock::nanoseconds() } else { 0 };
         let mut done = 0;
         let mut flags = flags;
-        for index in 0..count.min(MOST_MESSAGES) as usize {
+        for index in 0..count as usize {
             let message = messages.wrapping_add(index);
             let got = recvmsg(fd, &raw mut (*message).msg_hdr, flags & !libc::MSG_WAITFORONE);
             let failed = match c_uint::try_from(got) {

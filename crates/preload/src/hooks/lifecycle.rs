@@ -198,8 +198,14 @@ hook! {
                 Some(socket) => done(names::write(&socket.entry.peer.load(), address, length)),
                 None => real::getpeername(fd, address, length),
             },
-            Some(lane) if lane.is_connecting() || lane.is_over() => real::fail(libc::ENOTCONN),
-            Some(lane) => done(names::write(&lane.socket.entry.peer.load(), address, length)),
+            Some(lane) => {
+                // Who ended without a word is found only so.
+                lane.check_peer();
+                if lane.is_connecting() || lane.is_over() {
+                    return real::fail(libc::ENOTCONN);
+                }
+                done(names::write(&lane.socket.entry.peer.load(), address, length))
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use crate::epoll::{self, EpollSet};
 use crate::poll::{self as polling, Counting, Entries};
 use crate::socket::{self, status};
 use crate::table::{self, Kind};
-use crate::{connection, real, user};
+use crate::{connection, limits, real, user};
 
 /// How long a call may wait, as the program says it.
 #[derive(Clone, Copy)]
@@ -153,7 +153,7 @@ pub(super) unsafe fn polled(
     // SAFETY: the program's arguments.
     unsafe {
         let mut entries = Entries::new(Counting::Poll);
-        copy(&mut entries, set, length)?;
+        copy(&mut entries, set, length).filter(|()| entries.len() <= limits::soft())?;
         let polled = timeout.poll(&mut entries, mask);
         for (index, entry) in entries.iter().enumerate() {
             let place = &raw mut (*set.wrapping_add(index)).revents;

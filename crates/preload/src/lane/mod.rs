@@ -2,6 +2,7 @@
 //! what the other side is told about it. No system call unless the other side sleeps.
 
 mod aside;
+mod holding;
 mod receive;
 mod send;
 mod urgent;
@@ -12,12 +13,14 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{MOST_RING_LOG2, Role, Side, Slot, side_flags};
 
+use netchannel_ring::held;
 use netchannel_shm::split::Transfer;
 
 use crate::copying;
 use crate::link::LinkEnd;
 use crate::socket::{self, Socket, header, status};
 
+pub use holding::tell_corked;
 pub use receive::Manner;
 pub use send::Urgent;
 pub use urgent::{flags_at_start, tell_inline};
@@ -145,7 +148,11 @@ impl Lane {
             return 0;
         }
         // Acquire: pairs with the release in `send`, the bytes up to it are there.
-        peer.tail.load(Ordering::Acquire)
+        let tail = peer.tail.load(Ordering::Acquire);
+        match held::look(&peer.held) {
+            0 => tail,
+            word => self.seen_of(tail, word),
+        }
     }
 
     #[inline]
@@ -165,7 +172,7 @@ impl Lane {
         self.peer_tail() != self.socket.entry.receive.own.load(Ordering::Relaxed)
     }
 
-    /// Bytes the peer has ever sent, by its own word. Only to notice a change.
+    /// Bytes the peer has ever sent and does not hold back, by its own word. Only to notice a change.
     pub fn arrived(&self) -> u64 {
         self.peer_tail()
     }

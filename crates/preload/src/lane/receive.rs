@@ -165,7 +165,8 @@ impl Lane {
             if !peek {
                 self.adopt(view);
             }
-            let mut room = here.min(total - done);
+            // What lies behind the tail is held back.
+            let mut room = here.min(total - done).min(tail.wrapping_sub(head));
             if marks == Marks::Unexpected && self.has_mark_from(head) {
                 if done > 0 {
                     break;

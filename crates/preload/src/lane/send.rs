@@ -45,6 +45,17 @@ impl Urgent {
     }
 }
 
+/// What becomes of bytes that are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Going {
+    /// The peer is told of them.
+    AtOnce,
+    /// It is not: they are held back with others, of which it was told.
+    Quietly,
+    /// With them goes what was held back.
+    WithAll,
+}
+
 /// Whether a side with these flags neither sends nor reads any more.
 const fn is_shut(flags: u32) -> bool {
     flags & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT
@@ -80,6 +91,7 @@ impl Lane {
         const BUFFER: u64 = 64 * 1024;
         let lost = self.socket.entry.transmit.noted.load(Ordering::Relaxed);
         let unread = self.unread_by_peer();
+        let held_back = self.holds_back();
         // A peer that had not ended has what came before its reset.
         let reset = self.peer_flags() & side_flags::RESET != 0;
         if self.link.listener == RELAY && !(reset && self.reset_error() != libc::EPIPE) {
@@ -95,7 +107,7 @@ impl Lane {
         } else {
             half
         };
-        unread.saturating_sub(held)
+        unread.saturating_sub(held).max(held_back)
     }
 
     /// How much a send would surely take; something at least.
@@ -179,8 +191,14 @@ impl Lane {
     /// # Safety
     /// `from` is the program's buffer of `length` bytes: readable, or faulting.
     pub unsafe fn send(&self, from: *const u8, length: usize, whole: bool) -> Result<usize, Stop> {
-        // SAFETY: the caller's promise.
-        self.while_sending(|| unsafe { self.send_locked(from, length, whole, Urgent::None) })
+        self.while_sending(|| {
+            if self.socket.has(status::HOLDS) {
+                // SAFETY: the caller's promise.
+                return unsafe { self.send_holding(from, length, whole, false) };
+            }
+            // SAFETY: the caller's promise.
+            unsafe { self.send_locked(from, length, whole, Urgent::None, Going::AtOnce) }
+        })
     }
 
     /// As [`Self::send`], with an urgent byte.
@@ -197,11 +215,16 @@ impl Lane {
         urgent: Urgent,
     ) -> Result<usize, Stop> {
         // SAFETY: the caller's promise.
-        self.while_sending(|| unsafe { self.send_locked(from, length, whole, urgent) })
+        self.while_sending(|| unsafe {
+            self.send_locked(from, length, whole, urgent, Going::WithAll)
+        })
     }
 
     #[inline(always)]
-    fn while_sending(&self, work: impl FnOnce() -> Result<usize, Stop>) -> Result<usize, Stop> {
+    pub(super) fn while_sending(
+        &self,
+        work: impl FnOnce() -> Result<usize, Stop>,
+    ) -> Result<usize, Stop> {
         let entry = self.socket.entry;
         if !lock::acquire(&entry.transmit.lock) {
             return Err(Stop::Error(libc::EAGAIN));
@@ -216,12 +239,13 @@ impl Lane {
     }
 
     #[inline(always)]
-    unsafe fn send_locked(
+    pub(super) unsafe fn send_locked(
         &self,
         from: *const u8,
         length: usize,
         whole: bool,
         urgent: Urgent,
+        going: Going,
     ) -> Result<usize, Stop> {
         self.check_send()?;
         if length == 0 {
@@ -288,6 +312,11 @@ impl Lane {
                 own.tail.store(tail, Ordering::Release);
                 if marks {
                     self.signal_urgent();
+                }
+                match going {
+                    Going::AtOnce => {}
+                    Going::Quietly => return,
+                    Going::WithAll => self.hold_nothing(),
                 }
                 self.announce_data();
             };

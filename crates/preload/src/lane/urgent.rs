@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::side_flags;
 use netchannel_ring::urgent::{self, Ahead, Told};
 
+use super::holding::cork_at_start;
 use super::receive::Marks;
 use super::{Lane, Manner, Stop};
 use crate::socket::{Socket, status};
@@ -253,6 +254,7 @@ fn reads_inline(socket: &Socket) -> bool {
 
 /// What is said of a connection that begins.
 pub fn flags_at_start(socket: &Socket) -> u32 {
+    cork_at_start(socket);
     if reads_inline(socket) {
         side_flags::URGENT_INLINE
     } else {

@@ -94,7 +94,7 @@ fn is_connected(socket: &Socket) -> bool {
 }
 
 /// What loopback TCP would say of its segments.
-const MAXIMUM_SEGMENT: i32 = 65483;
+pub const MAXIMUM_SEGMENT: i32 = 65483;
 
 /// The fields of `tcp_info` that a program may look at, as a loopback connection has them.
 fn describe_connection(info: &mut [u8; 512]) {

@@ -9,13 +9,13 @@ use libc::{c_int, c_void, socklen_t};
 use netchannel_abi::address::INET6;
 use netchannel_abi::link::side_flags;
 
-use crate::lane::{Lane, tell_inline};
+use crate::lane::{Lane, tell_corked, tell_inline};
 use crate::socket::{Socket, status};
 use crate::table::Kind;
 use crate::{beside, class, limits, real, sys, user};
 
 use answers::{ESTABLISHED, state};
-pub use answers::{get, take_error};
+pub use answers::{MAXIMUM_SEGMENT, get, take_error};
 
 /// One option as the program set it.
 #[derive(Clone, Copy)]
@@ -298,6 +298,8 @@ pub unsafe fn set(
         set_flag(socket, bit, as_int(&record) != 0);
         if name == libc::SO_OOBINLINE {
             tell_inline(socket, fd);
+        } else if matches!(name, libc::TCP_CORK | libc::TCP_NODELAY) && level == libc::IPPROTO_TCP {
+            tell_corked(socket, fd, name, as_int(&record) != 0);
         }
         return Ok(());
     }

@@ -241,6 +241,16 @@ impl Call<'_> {
         all.any(|(entry, watch)| self.told(watch, entry.events) != 0)
     }
 
+    /// For how long what has come may be held back, of which nobody tells.
+    fn held_for(&self) -> Option<i64> {
+        let times = self.watches.iter().filter_map(|watch| match watch {
+            Watch::Lane(lane) => lane.held_for(),
+            Watch::Set(set) => set.held_for(),
+            _ => None,
+        });
+        times.min()
+    }
+
     fn told(&self, watch: &Watch, asked: i16) -> i16 {
         self.manner.counting.of(user_events(watch, asked), asked)
     }
@@ -325,6 +335,10 @@ impl Call<'_> {
     /// Sleeps once in the kernel, on everything that may bring news.
     fn sleep(&mut self, mut left: i64, mask: *const libc::sigset_t) -> Result<(), i32> {
         let mut asleep = arm(self.set, self.watches);
+        // Before the last look: a time that comes after it ends the sleep, one that came before is seen.
+        if let Some(held) = self.held_for() {
+            left = if left < 0 { held } else { left.min(held) };
+        }
         if self.any() || noted::are_due() {
             disarm(self.watches, &mut asleep, self.manner.loops);
             return Ok(());

@@ -37,7 +37,7 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     ] {
         word.store(0, Ordering::Relaxed);
     }
-    forget_urgent(entry);
+    forget_marks(entry);
     entry.hints.store(class::initial(), Ordering::Relaxed);
     entry.error.store(0, Ordering::Relaxed);
     entry.peek_offset.store(-1, Ordering::Relaxed);
@@ -65,11 +65,12 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     Some(socket)
 }
 
-pub(super) fn forget_urgent(entry: &SocketEntry) {
+pub(super) fn forget_marks(entry: &SocketEntry) {
     for word in [
         &entry.urgent_sent,
         &entry.urgent_passed,
         &entry.urgent_taken,
+        &entry.held,
     ] {
         word.store(0, Ordering::Relaxed);
     }

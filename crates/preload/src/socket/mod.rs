@@ -60,6 +60,8 @@ pub mod status {
     pub const HANDED: u32 = 1 << 17;
     /// `SO_PEEK_OFF` is or was set.
     pub const PEEK_OFFSET: u32 = 1 << 18;
+    /// Bytes that are sent may be held back, or are: `TCP_CORK` is on, or some were sent with `MSG_MORE`.
+    pub const HOLDS: u32 = 1 << 19;
 }
 
 /// What this process alone keeps of a socket. All zero is a valid empty one.
@@ -312,7 +314,7 @@ impl Socket {
             | status::ASYNC
             | status::PEEK_OFFSET;
         self.entry.status.fetch_and(kept, Ordering::AcqRel);
-        entries::forget_urgent(self.entry);
+        entries::forget_marks(self.entry);
         for direction in [&self.entry.transmit, &self.entry.receive] {
             let limit = direction.limit.load(Ordering::Relaxed);
             entries::clear(direction);

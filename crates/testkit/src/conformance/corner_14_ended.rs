@@ -10,6 +10,8 @@ cases! {
     families: [
         corner_14_ended_recvmmsg,
         corner_14_ended_recvmmsg_tells_errors_first,
+        corner_14_ended_recvmmsg_of_many,
+        corner_14_ended_without_a_word,
         corner_14_ended_nothing_to_send,
         corner_14_ended_bad_buffers_to_send,
         corner_14_ended_bind,
@@ -53,6 +55,34 @@ fn corner_14_ended_recvmmsg_tells_errors_first(family: Family) {
     await_events(client, libc::POLLERR);
     assert_eq!(three(client, 0), Err(PIPE));
     assert_eq!(three(client, 0), Ok(vec![0, 0, 0]));
+}
+
+fn corner_14_ended_recvmmsg_of_many(family: Family) {
+    let (client, server) = pair(family);
+    sys::shutdown(server, libc::SHUT_WR).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    let mut rooms = vec![[0_u8; 1]; 2000];
+    let mut parts: Vec<_> = rooms.iter_mut().map(|room| &mut room[..]).collect();
+    assert_eq!(sys::recvmmsg(client, &mut parts, 0), Ok(vec![0; 2000]));
+}
+
+/// Who is killed says nothing; a look that does not wait finds the end all the same, also one that has room to tell.
+fn corner_14_ended_without_a_word(family: Family) {
+    let (child, client, _) = forked_server(family, |connection| {
+        expect_bytes(connection, b"x");
+        send_all(connection, b"y");
+        std::thread::sleep(std::time::Duration::from_secs(30));
+    });
+    send_all(client, b"x");
+    expect_bytes(client, b"y");
+    let set = sys::epoll_create().unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, sys::IN | sys::OUT, 1).unwrap();
+    assert_eq!(sys::epoll_wait(set, 1, 0).unwrap()[0].events, sys::OUT);
+    child.kill();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let told = sys::epoll_wait(set, 1, 0).unwrap();
+    assert_eq!(told[0].events, sys::IN | sys::OUT);
+    assert!(sys::getpeername(client).is_ok());
 }
 
 fn corner_14_ended_nothing_to_send(family: Family) {

@@ -20,6 +20,7 @@ cases! {
         corner_15_limit_socket_emfile,
         corner_15_limit_accept_emfile_keeps_the_connection,
         corner_15_limit_low_from_the_start,
+        corner_15_limit_of_none_waits_go_on,
         corner_15_vfork_child_execs,
         corner_15_vfork_child_closes,
         corner_15_spawn_with_file_actions,
@@ -29,6 +30,38 @@ cases! {
         corner_15_lowest_number_is_used,
         corner_15_proc_says_socket,
     ];
+}
+
+fn corner_15_limit_of_none_waits_go_on(family: Family) {
+    let (client, server) = pair(family);
+    let (listening, _address) = listener(family);
+    let limit = sys::descriptor_limit().unwrap();
+    let short = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 20_000,
+    };
+    sys::set_option(server, libc::SOL_SOCKET, libc::SO_RCVTIMEO, short).unwrap();
+    sys::set_descriptor_limit(0).unwrap();
+    let received = sys::recv(server, &mut [0; 8], 0);
+    let highest = listening.max(server);
+    let mut read = sys::Set::of(&[server, listening]);
+    let quiet = sys::select(highest, Some(&mut read), None, None, 20);
+    let mut entries = [libc::pollfd {
+        fd: server,
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    let polled = sys::poll(&mut entries, 0);
+    send_all(client, b"x");
+    let mut read = sys::Set::of(&[server, listening]);
+    let told = sys::select(highest, Some(&mut read), None, None, 10_000);
+    let readable = read.has(server);
+    expect_bytes(server, b"x");
+    sys::set_descriptor_limit(limit.rlim_cur).unwrap();
+    assert_eq!(received, Err(Errno(libc::EAGAIN)));
+    assert_eq!(quiet, Ok(0));
+    assert_eq!(polled, Err(Errno(libc::EINVAL)));
+    assert_eq!((told, readable), (Ok(1), true));
 }
 
 fn corner_15_select_near_fd_setsize(family: Family) {

@@ -5,6 +5,7 @@
 
 mod between;
 mod compare;
+mod held;
 mod helpers;
 mod registry;
 mod room;

@@ -104,6 +104,7 @@ const FILES: &[&[Case]] = &[
     crate::dual_stack::CASES,
     crate::foreign_calls::CASES,
     crate::fresh::CASES,
+    crate::held::CASES,
     crate::room::CASES,
     crate::listeners::CASES,
     crate::numbers::CASES,

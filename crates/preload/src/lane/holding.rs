@@ -1,0 +1,209 @@
+//! Bytes that are held back: `MSG_MORE` and `TCP_CORK` on the sender's side, and what a reader sees of them.
+//!
+//! ```text
+//!  send(MSG_MORE) -> held -> tail -> wake: the reader learns until when at most
+//!  what ends it: a send without, a segment's worth, no room, TCP_CORK off, TCP_NODELAY, urgent data, an end
+//!  reader         -> has all before `held`; sleeps until the time has come
+//! ```
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::program::RELAY;
+use netchannel_ring::held;
+
+use super::send::Going;
+use super::{Lane, Stop, Urgent};
+use crate::options::{self, MAXIMUM_SEGMENT};
+use crate::socket::{Socket, status};
+use crate::table::Kind;
+use crate::{clock, lock};
+
+/// As much as is never held back.
+const SEGMENT: u64 = MAXIMUM_SEGMENT.cast_unsigned() as u64;
+
+/// The clock that says when bytes are there in any case.
+fn milliseconds() -> u64 {
+    clock::nanoseconds() / 1_000_000
+}
+
+fn is_corked(socket: &Socket) -> bool {
+    options::is_on(socket, libc::IPPROTO_TCP, libc::TCP_CORK)
+}
+
+impl Lane {
+    /// What of `tail` is to be seen, the peer having said `word` of what it holds back.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn seen_of(&self, tail: u64, word: u64) -> u64 {
+        if held::left(word, milliseconds()) == 0 || self.socket.has(status::PEER_GONE) {
+            return tail;
+        }
+        let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
+        held::before(word, own, tail)
+    }
+
+    /// For how many nanoseconds bytes that have come may be held back still; `None` where none are.
+    #[inline]
+    pub fn held_for(&self) -> Option<i64> {
+        match held::look(&self.peer().held) {
+            0 => None,
+            word => self.held_by(word),
+        }
+    }
+
+    #[cold]
+    fn held_by(&self, word: u64) -> Option<i64> {
+        let peer = self.peer();
+        // The generation before the words that it guards. Acquire: pairs with the release in `reset_side`.
+        if peer.generation.load(Ordering::Acquire) != self.generation
+            || self.socket.has(status::PEER_GONE)
+        {
+            return None;
+        }
+        // Acquire: pairs with the release in `send`.
+        let tail = peer.tail.load(Ordering::Acquire);
+        let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
+        let left = i64::try_from(held::left(word, milliseconds())).ok()?;
+        (left > 0 && tail != own && held::before(word, own, tail) != tail)
+            .then_some(left * 1_000_000)
+    }
+
+    /// Whether the daemon's relay is the other end.
+    fn is_relayed(&self) -> bool {
+        self.link.listener == RELAY || self.link.relayed.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of this side that are held back.
+    pub fn holds_back(&self) -> u64 {
+        let entry = self.socket.entry;
+        let word = entry.held.load(Ordering::Relaxed);
+        if !self.socket.has(status::HOLDS) || held::left(word, milliseconds()) == 0 {
+            return 0;
+        }
+        held::count(word, entry.transmit.own.load(Ordering::Relaxed))
+    }
+
+    /// As [`Self::send`], where `more` is to come.
+    ///
+    /// # Safety
+    /// As [`Self::send`].
+    #[cold]
+    #[inline(never)]
+    pub unsafe fn send_more(
+        &self,
+        from: *const u8,
+        length: usize,
+        whole: bool,
+    ) -> Result<usize, Stop> {
+        // SAFETY: the caller's promise.
+        self.while_sending(|| unsafe { self.send_holding(from, length, whole, true) })
+    }
+
+    /// Sends where bytes are held back, or are to be. Under the lock of sending.
+    ///
+    /// # Safety
+    /// As [`Self::send`].
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn send_holding(
+        &self,
+        from: *const u8,
+        length: usize,
+        whole: bool,
+        more: bool,
+    ) -> Result<usize, Stop> {
+        let entry = self.socket.entry;
+        let corked = is_corked(&self.socket);
+        // The daemon's relay takes all that is there.
+        if length == 0 || !more && !corked || self.is_relayed() {
+            // SAFETY: the caller's promise.
+            let sent =
+                unsafe { self.send_locked(from, length, whole, Urgent::None, Going::WithAll) };
+            if length > 0 && sent != Err(Stop::Error(libc::EFAULT)) {
+                // Also where there was no room.
+                self.let_go();
+            }
+            return sent;
+        }
+        let now = milliseconds();
+        let goes_on = held::left(entry.held.load(Ordering::Relaxed), now) > 0;
+        if !goes_on {
+            self.hold(held::word(entry.transmit.own.load(Ordering::Relaxed), now));
+        }
+        let going = if goes_on {
+            // Whoever sleeps knows until when.
+            Going::Quietly
+        } else {
+            Going::AtOnce
+        };
+        // SAFETY: the caller's promise.
+        let sent = unsafe { self.send_locked(from, length, whole, Urgent::None, going) };
+        let tail = entry.transmit.own.load(Ordering::Relaxed);
+        let count = held::count(entry.held.load(Ordering::Relaxed), tail);
+        let fits = sent == Ok(length) && self.is_writable();
+        if !fits || count == 0 || count >= SEGMENT && (!corked || count % SEGMENT == 0) {
+            self.let_go();
+        } else if count >= SEGMENT {
+            self.hold(held::word(tail - count % SEGMENT, now));
+            self.announce_data();
+        }
+        sent
+    }
+
+    fn hold(&self, word: u64) {
+        self.socket.mark(status::HOLDS);
+        self.socket.entry.held.store(word, Ordering::Relaxed);
+        held::tell(&self.own().held, word);
+    }
+
+    /// With what is published next, or said, nothing is held back any more; the caller wakes the peer. Under the lock of sending.
+    #[cold]
+    pub fn hold_nothing(&self) {
+        if self.socket.entry.held.swap(0, Ordering::Relaxed) != 0 {
+            held::let_go(&self.own().held);
+        }
+    }
+
+    /// Lets go what is held back. Under the lock of sending.
+    #[cold]
+    pub fn let_go(&self) {
+        self.hold_nothing();
+        self.announce_data();
+        if !is_corked(&self.socket) {
+            self.socket.unmark(status::HOLDS);
+        }
+    }
+
+    /// As [`Self::let_go`], of a socket that is not closed meanwhile.
+    #[cold]
+    fn push(&self) {
+        let transmit = &self.socket.entry.transmit;
+        if lock::acquire(&transmit.lock) {
+            if self.socket.is(self.fd) {
+                self.let_go();
+            }
+            lock::release(&transmit.lock);
+        }
+    }
+}
+
+/// The program has set `TCP_CORK` or `TCP_NODELAY`, or taken it back.
+pub fn tell_corked(socket: &Socket, fd: i32, name: i32, on: bool) {
+    let corks = name == libc::TCP_CORK;
+    if corks && on {
+        socket.mark(status::HOLDS);
+    } else if (corks || on)
+        && socket.has(status::HOLDS)
+        && socket.word.kind() == Kind::Virtual
+        && let Some(lane) = Lane::of(*socket, fd)
+    {
+        lane.push();
+    }
+}
+
+/// A connection begins: what was said of it before holds for it.
+pub fn cork_at_start(socket: &Socket) {
+    if is_corked(socket) {
+        socket.mark(status::HOLDS);
+    }
+}

@@ -1,0 +1,114 @@
+//! Bytes that a sender holds back, as TCP does for `MSG_MORE` and `TCP_CORK`: they lie in the ring, before its tail, and the reader
+//! takes them for not sent yet, until the sender lets them go or the time for it has come. Who waits for them sees to the time, so
+//! nobody else has to.
+//!
+//! ```text
+//!  hold:    held -> tail (Release) -> waiter
+//!  let go:  held := 0 (Release) -> waiter
+//!  reader:  tail (Acquire) -> held
+//!
+//!  sequence   head           held             tail
+//!             |---- there ----|-- held back ---|
+//!
+//!  the word   | milliseconds of the monotonic clock, 40 bits | the sequence's lower 24 bits |
+//! ```
+//!
+//! The sequence is what `tail` was, so it never lies more than two rings from where the reader stands. When the time has come it means
+//! nothing any more, and the word may stay.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Milliseconds for which bytes are held back at most.
+pub const LONGEST: u64 = 200;
+
+const SEQUENCE: u64 = (1 << 24) - 1;
+const TIME: u64 = (1 << 40) - 1;
+
+/// The word for bytes from sequence `from` on, held back from `now` on.
+#[must_use]
+pub const fn word(from: u64, now: u64) -> u64 {
+    (now.wrapping_add(LONGEST) & TIME) << 24 | from & SEQUENCE
+}
+
+/// Milliseconds until bytes that are held back by `word` are there. A time that no sender would name has come.
+#[must_use]
+pub const fn left(word: u64, now: u64) -> u64 {
+    let left = (word >> 24).wrapping_sub(now) & TIME;
+    if word == 0 || left > LONGEST { 0 } else { left }
+}
+
+/// Bytes before `tail` that `word` holds back, by the word of the sender itself.
+#[must_use]
+pub const fn count(word: u64, tail: u64) -> u64 {
+    tail.wrapping_sub(word) & SEQUENCE
+}
+
+/// What a reader at `head` takes for the tail, who has seen `tail`, and after it a `word` whose time has not come.
+#[must_use]
+pub fn before(word: u64, head: u64, tail: u64) -> u64 {
+    let ahead = word.wrapping_sub(head) & SEQUENCE;
+    // Behind the reader: it was faster than its clock.
+    let ahead = if ahead > SEQUENCE / 2 { 0 } else { ahead };
+    head.wrapping_add(ahead.min(tail.wrapping_sub(head)))
+}
+
+/// Says to the reader what is held back. The store of the next tail publishes it.
+pub fn tell(held: &AtomicU64, word: u64) {
+    held.store(word, Ordering::Relaxed);
+}
+
+/// Lets all go; after it the reader is woken.
+pub fn let_go(held: &AtomicU64) {
+    // Release: who finds that nothing is held back finds the end of the stream that follows it, too. Pairs with `look`.
+    held.store(0, Ordering::Release);
+}
+
+/// What is held back of what is before a tail that was loaded before, with Acquire.
+#[inline]
+#[must_use]
+pub fn look(held: &AtomicU64) -> u64 {
+    // Acquire: pairs with the release in `let_go`.
+    held.load(Ordering::Acquire)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_back_is_there_in_time() {
+        let held = word(5, 1_000);
+        assert_eq!(left(held, 1_000), 200);
+        assert_eq!(left(held, 1_199), 1);
+        assert_eq!(left(held, 1_200), 0);
+        assert_eq!(left(held, 5_000_000), 0);
+        assert_eq!(left(0, u64::MAX - 100), 0);
+        // Who has another clock waits no longer.
+        assert_eq!(left(held, 20), 0);
+        assert_eq!(count(held, 9), 4);
+    }
+
+    #[test]
+    fn a_reader_comes_no_further() {
+        for start in [0, 7, SEQUENCE - 2, (1 << 32) - 3, u64::MAX - 4] {
+            let at = |more: u64| start.wrapping_add(more);
+            let held = word(at(5), 0);
+            assert_eq!(before(held, start, at(3)), at(3));
+            assert_eq!(before(held, start, at(5)), at(5));
+            assert_eq!(before(held, start, at(9)), at(5));
+            assert_eq!(before(held, at(5), at(9)), at(5));
+            assert_eq!(before(held, at(7), at(9)), at(7));
+            assert_eq!(count(held, at(9)), 4);
+        }
+    }
+
+    #[test]
+    fn any_word_is_within_the_stream() {
+        for held in [0, 1, SEQUENCE, SEQUENCE + 1, u64::MAX, word(12, 3)] {
+            for now in [0, 1, 1 << 40, u64::MAX] {
+                assert!(left(held, now) <= LONGEST);
+            }
+            assert!((4..=10).contains(&before(held, 4, 10)));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A sender that holds two bytes back and lets them go, and a reader that looks, and sleeps.
+
+use crate::held;
+use crate::waiter::{announce_data, arm};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use loom::thread;
+use netchannel_abi::link::waiter::DATA;
+
+#[derive(Default)]
+struct Shared {
+    tail: AtomicU64,
+    held: AtomicU64,
+    word: AtomicU32,
+}
+
+impl Shared {
+    /// What the reader sees who has read nothing, and whether more is held back.
+    fn look(&self) -> (u64, bool) {
+        let tail = self.tail.load(Ordering::Acquire);
+        match held::look(&self.held) {
+            0 => (tail, false),
+            word => (held::before(word, 0, tail), tail > 0),
+        }
+    }
+
+    fn announce(&self) -> u32 {
+        u32::from(announce_data(&self.word).is_some_and(|wake| wake.token))
+    }
+}
+
+/// Guards: `tell` before the release of the tail.
+#[test]
+fn nothing_is_seen_that_is_held_back() {
+    loom::model(|| {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let sender = thread::spawn(move || {
+            held::tell(&theirs.held, held::word(0, 1));
+            theirs.tail.store(1, Ordering::Release);
+            theirs.tail.store(2, Ordering::Release);
+        });
+        assert_eq!(shared.look().0, 0);
+        sender.join().unwrap();
+        assert_eq!(shared.look(), (0, true));
+    });
+}
+
+/// What is held back next begins where the last ended. A reader may find its word with a tail before it, and then has what is there.
+#[test]
+fn what_was_let_go_stays_seen() {
+    loom::model(|| {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let sender = thread::spawn(move || {
+            held::tell(&theirs.held, held::word(0, 1));
+            theirs.tail.store(2, Ordering::Release);
+            held::let_go(&theirs.held);
+            held::tell(&theirs.held, held::word(2, 2));
+            theirs.tail.store(3, Ordering::Release);
+        });
+        let mut last = 0;
+        for _ in 0..2 {
+            let (seen, _) = shared.look();
+            assert!(matches!(seen, 0 | 2) && seen >= last, "{seen} after {last}");
+            last = seen;
+        }
+        sender.join().unwrap();
+        assert_eq!(shared.look(), (2, true));
+    });
+}
+
+/// Guards: what begins to be held back is announced, so that who sleeps learns of the time; what follows it is not; what is let go is.
+#[test]
+fn who_sleeps_knows_of_the_time_or_is_woken() {
+    loom::model(|| {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let sender = thread::spawn(move || {
+            held::tell(&theirs.held, held::word(0, 1));
+            theirs.tail.store(1, Ordering::Release);
+            let first = theirs.announce();
+            theirs.tail.store(2, Ordering::Release);
+            held::let_go(&theirs.held);
+            (first, theirs.announce())
+        });
+        arm(&shared.word, DATA);
+        let (seen, bounded) = shared.look();
+        let (first, last) = sender.join().unwrap();
+        // The sleep has an end, or a token ends it.
+        assert!(seen == 2 || bounded || first + last > 0);
+        // Who was woken for nothing, or slept until a time, lies down again.
+        if seen == 0 {
+            arm(&shared.word, DATA);
+            assert_eq!(shared.look(), (2, false));
+        }
+    });
+}

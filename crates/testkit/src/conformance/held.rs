@@ -1,0 +1,489 @@
+//! Bytes held back by `MSG_MORE` and `TCP_CORK`: until what they are not seen, and that they are there after 200 ms.
+
+use std::time::{Duration, Instant};
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::helpers::{expect_taken, file_of, send_urgent};
+use crate::registry::cases;
+
+cases! {
+    families: [
+        held_until_a_send_without,
+        held_not_for_ever_poll,
+        held_not_for_ever_recv,
+        held_not_for_ever_asleep_in_recv,
+        held_not_for_ever_asleep_in_poll,
+        held_not_for_ever_select,
+        held_not_for_ever_epoll,
+        held_not_for_ever_asleep_in_epoll,
+        held_not_for_ever_epoll_within_epoll,
+        held_not_for_ever_with_a_timeout,
+        held_since_the_first,
+        held_until_uncorked,
+        held_again_after_its_time,
+        held_until_another_descriptor_uncorks,
+        held_until_a_child_uncorks,
+        held_until_no_delay,
+        held_until_shutdown,
+        held_until_close,
+        held_until_exit,
+        held_until_urgent,
+        held_less_than_a_segment,
+        held_until_there_is_no_room,
+        held_by_a_cork_of_the_listener,
+        held_by_a_cork_before_connect,
+        held_by_message_calls,
+        held_by_splice,
+        held_by_a_cork_from_a_file,
+        held_is_not_acknowledged,
+        held_behind_bytes_that_are_there,
+    ];
+}
+
+const MORE: libc::c_int = libc::MSG_MORE;
+const SIOCOUTQNSD: libc::c_ulong = 0x894b;
+/// Who looks sooner finds nothing; a host may be busy.
+const SOON: Duration = Duration::from_millis(150);
+
+/// The moment before something was held back.
+struct Held(Instant);
+
+impl Held {
+    fn now() -> Self {
+        Self(Instant::now())
+    }
+
+    /// `there` bytes can be read, and no more, unless so much time has gone that more may be.
+    #[track_caller]
+    fn expect_only(&self, socket: Descriptor, there: libc::c_int) {
+        let count = sys::ioctl_int(socket, libc::FIONREAD, 0).unwrap();
+        let told = poll_one(socket, libc::POLLIN, 0);
+        if self.0.elapsed() < SOON {
+            assert_eq!((count, told != 0), (there, there != 0));
+        }
+    }
+
+    #[track_caller]
+    fn expect_nothing(&self, socket: Descriptor) {
+        self.expect_only(socket, 0);
+        let answer = sys::recv(socket, &mut [0; 8], libc::MSG_DONTWAIT | libc::MSG_PEEK);
+        if self.0.elapsed() < SOON {
+            assert_eq!(answer, Err(Errno(libc::EAGAIN)));
+        }
+    }
+
+    /// Its time has come, and not long before.
+    #[track_caller]
+    fn expect_time(&self) {
+        let waited = self.0.elapsed();
+        assert!(waited >= SOON, "seen after {waited:?} already");
+    }
+}
+
+/// What one call takes.
+#[track_caller]
+fn expect_read(socket: Descriptor, expected: &[u8]) {
+    let mut bytes = [0_u8; 64];
+    let size = sys::recv(socket, &mut bytes, 0).unwrap();
+    assert_eq!(bytes[..size], *expected);
+}
+
+#[track_caller]
+fn hold(socket: Descriptor, bytes: &[u8]) -> Held {
+    let held = Held::now();
+    assert_eq!(sys::send(socket, bytes, MORE), Ok(bytes.len()));
+    held
+}
+
+fn cork(socket: Descriptor, on: libc::c_int) {
+    set_int(socket, libc::IPPROTO_TCP, libc::TCP_CORK, on);
+}
+
+/// A corked pair, with bytes that are held back.
+fn corked(family: Family) -> (Descriptor, Descriptor, Held) {
+    let (client, server) = pair(family);
+    cork(client, 1);
+    let held = Held::now();
+    assert_eq!(sys::send(client, b"held", 0), Ok(4));
+    held.expect_nothing(server);
+    (client, server, held)
+}
+
+fn held_until_a_send_without(family: Family) {
+    let (client, server) = pair(family);
+    let held = hold(client, b"held ");
+    held.expect_nothing(server);
+    assert_eq!(sys::send(client, b"a while ", MORE), Ok(8));
+    assert_eq!(sys::send(client, b"", 0), Ok(0));
+    held.expect_nothing(server);
+    send_all(client, b"back");
+    expect_read(server, b"held a while back");
+    // Both ways, and anew.
+    let held = hold(server, b"x");
+    held.expect_nothing(client);
+    send_all(server, b"y");
+    expect_read(client, b"xy");
+}
+
+fn held_not_for_ever_poll(family: Family) {
+    let (client, server) = pair(family);
+    let held = hold(client, b"held");
+    assert_eq!(poll_one(server, libc::POLLIN, 10_000), libc::POLLIN);
+    held.expect_time();
+    expect_read(server, b"held");
+}
+
+fn held_not_for_ever_recv(family: Family) {
+    let (client, server) = pair(family);
+    let held = hold(client, b"held");
+    expect_read(server, b"held");
+    held.expect_time();
+}
+
+fn held_not_for_ever_asleep_in_recv(family: Family) {
+    let (client, server) = pair(family);
+    let (reader, task) = start_thread(move || expect_read(server, b"held"));
+    await_asleep(task);
+    let held = hold(client, b"held");
+    join_thread(reader);
+    held.expect_time();
+}
+
+fn held_not_for_ever_asleep_in_poll(family: Family) {
+    let (client, server) = pair(family);
+    let (reader, task) = start_thread(move || poll_one(server, libc::POLLIN, 10_000));
+    await_asleep(task);
+    let held = hold(client, b"held");
+    assert_eq!(join_thread(reader), libc::POLLIN);
+    held.expect_time();
+}
+
+fn held_not_for_ever_select(family: Family) {
+    let (client, server) = pair(family);
+    let held = hold(client, b"held");
+    let mut read = sys::Set::of(&[server]);
+    let told = sys::select(server, Some(&mut read), None, None, 10_000);
+    assert_eq!(told, Ok(1));
+    held.expect_time();
+    expect_read(server, b"held");
+}
+
+fn set_of(member: Descriptor, events: libc::c_int) -> Descriptor {
+    let set = sys::epoll_create().unwrap();
+    let events = events.cast_unsigned();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, member, events, 1).unwrap();
+    set
+}
+
+fn held_not_for_ever_epoll(family: Family) {
+    for edge in [0, libc::EPOLLET] {
+        let (client, server) = pair(family);
+        let set = set_of(server, libc::EPOLLIN | edge);
+        send_all(client, b"there");
+        assert_eq!(sys::epoll_wait(set, 8, 10_000).unwrap().len(), 1);
+        expect_read(server, b"there");
+        let held = hold(client, b"held");
+        assert_eq!(sys::epoll_wait(set, 8, 10_000).unwrap().len(), 1);
+        held.expect_time();
+        expect_read(server, b"held");
+        assert!(sys::epoll_wait(set, 8, 0).unwrap().is_empty());
+        // It is told once, with what ends it.
+        let held = hold(client, b"held");
+        assert!(sys::epoll_wait(set, 8, 0).unwrap().is_empty() || held.0.elapsed() > SOON);
+        send_all(client, b"!");
+        assert_eq!(sys::epoll_wait(set, 8, 10_000).unwrap().len(), 1);
+        expect_bytes(server, b"held!");
+        assert!(sys::epoll_wait(set, 8, 250).unwrap().is_empty());
+    }
+}
+
+fn held_not_for_ever_asleep_in_epoll(family: Family) {
+    for edge in [0, libc::EPOLLET] {
+        let (client, server) = pair(family);
+        let set = set_of(server, libc::EPOLLIN | edge);
+        let (reader, task) = start_thread(move || sys::epoll_wait(set, 8, 10_000).unwrap().len());
+        await_asleep(task);
+        let held = hold(client, b"held");
+        assert_eq!(join_thread(reader), 1);
+        held.expect_time();
+        expect_read(server, b"held");
+    }
+}
+
+fn held_not_for_ever_epoll_within_epoll(family: Family) {
+    let (client, server) = pair(family);
+    let inner = set_of(server, libc::EPOLLIN);
+    let outer = set_of(inner, libc::EPOLLIN);
+    let held = hold(client, b"held");
+    assert_eq!(sys::epoll_wait(outer, 8, 10_000).unwrap().len(), 1);
+    held.expect_time();
+    expect_read(server, b"held");
+    let held = hold(client, b"held");
+    assert_eq!(poll_one(outer, libc::POLLIN, 10_000), libc::POLLIN);
+    held.expect_time();
+}
+
+fn held_not_for_ever_with_a_timeout(family: Family) {
+    let (client, server) = pair(family);
+    let short = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 20_000,
+    };
+    sys::set_option(server, libc::SOL_SOCKET, libc::SO_RCVTIMEO, short).unwrap();
+    let held = hold(client, b"held");
+    let answer = sys::recv(server, &mut [0; 8], 0);
+    if held.0.elapsed() < SOON {
+        assert_eq!(answer, Err(Errno(libc::EAGAIN)));
+        let long = libc::timeval {
+            tv_sec: 10,
+            tv_usec: 0,
+        };
+        sys::set_option(server, libc::SOL_SOCKET, libc::SO_RCVTIMEO, long).unwrap();
+        expect_read(server, b"held");
+        held.expect_time();
+    }
+}
+
+fn held_since_the_first(family: Family) {
+    let (client, server) = pair(family);
+    let held = hold(client, b"held ");
+    std::thread::sleep(Duration::from_millis(100));
+    let second = hold(client, b"since");
+    assert_eq!(poll_one(server, libc::POLLIN, 10_000), libc::POLLIN);
+    held.expect_time();
+    if second.0.elapsed() < SOON {
+        expect_read(server, b"held since");
+    }
+}
+
+fn held_until_uncorked(family: Family) {
+    let (client, server, held) = corked(family);
+    assert_eq!(sys::send(client, b" back", 0), Ok(5));
+    assert_eq!(sys::writev(client, &[b", ", b"all"]), Ok(5));
+    cork(client, 1);
+    held.expect_nothing(server);
+    cork(client, 0);
+    expect_read(server, b"held back, all");
+    // Without a cork, too.
+    let held = hold(client, b"more");
+    held.expect_nothing(server);
+    cork(client, 0);
+    expect_read(server, b"more");
+    send_all(client, b"at once");
+    assert_eq!(poll_one(server, libc::POLLIN, 10_000), libc::POLLIN);
+}
+
+fn held_again_after_its_time(family: Family) {
+    let (client, server, held) = corked(family);
+    expect_read(server, b"held");
+    held.expect_time();
+    for _ in 0..2 {
+        let held = Held::now();
+        assert_eq!(sys::send(client, b"again", 0), Ok(5));
+        held.expect_nothing(server);
+        assert_eq!(poll_one(server, libc::POLLIN, 10_000), libc::POLLIN);
+        held.expect_time();
+        expect_read(server, b"again");
+    }
+}
+
+fn held_until_another_descriptor_uncorks(family: Family) {
+    let (client, server, _held) = corked(family);
+    let other = sys::dup(client).unwrap();
+    cork(other, 0);
+    expect_read(server, b"held");
+}
+
+fn held_until_a_child_uncorks(family: Family) {
+    let (client, server, held) = corked(family);
+    let child = fork_child(|| {
+        assert_eq!(sys::send(client, b" on", 0), Ok(3));
+        cork(client, 0);
+    });
+    child.join();
+    if held.0.elapsed() < SOON {
+        expect_read(server, b"held on");
+    }
+    let held = hold(client, b"anew");
+    held.expect_nothing(server);
+}
+
+fn held_until_no_delay(family: Family) {
+    let (client, server, _held) = corked(family);
+    set_int(client, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+    expect_read(server, b"held");
+    // The cork stays.
+    let held = Held::now();
+    assert_eq!(sys::send(client, b"again", 0), Ok(5));
+    held.expect_nothing(server);
+    set_int(client, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+    expect_read(server, b"again");
+    cork(client, 0);
+    let held = hold(client, b"more");
+    held.expect_nothing(server);
+}
+
+fn held_until_shutdown(family: Family) {
+    let (client, server, held) = corked(family);
+    sys::shutdown(client, libc::SHUT_RD).unwrap();
+    held.expect_nothing(server);
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    expect_bytes(server, b"held");
+    expect_end(server);
+}
+
+fn held_until_close(family: Family) {
+    let (client, server, _held) = corked(family);
+    sys::close(client).unwrap();
+    expect_bytes(server, b"held");
+    expect_end(server);
+}
+
+fn held_until_exit(family: Family) {
+    let (client, server) = pair(family);
+    let start = Instant::now();
+    let child = fork_child(|| {
+        hold(client, b"held");
+    });
+    sys::close(client).unwrap();
+    child.join();
+    if start.elapsed() < SOON {
+        expect_bytes(server, b"held");
+    }
+    assert_eq!(receive_to_end(server).len() % 4, 0);
+}
+
+fn held_until_urgent(family: Family) {
+    let (client, server, _held) = corked(family);
+    send_urgent(client, b"!");
+    await_events(server, libc::POLLPRI);
+    expect_read(server, b"held");
+    expect_taken(server, b'!');
+    let held = Held::now();
+    assert_eq!(sys::send(client, b"again", 0), Ok(5));
+    held.expect_only(server, 0);
+}
+
+fn held_less_than_a_segment(family: Family) {
+    const SIZE: usize = 70_000;
+    let (client, server) = pair(family);
+    cork(client, 1);
+    let held = Held::now();
+    send_pattern(client, 0, SIZE);
+    await_events(server, libc::POLLIN);
+    let there = sys::ioctl_int(server, libc::FIONREAD, 0).unwrap();
+    if held.0.elapsed() < SOON {
+        assert!((30_000..70_000).contains(&there), "{there} bytes are there");
+    }
+    cork(client, 0);
+    expect_pattern(server, 0, SIZE);
+    // More than that is not held back.
+    let (client, server) = pair(family);
+    assert_eq!(sys::send(client, &pattern(0, SIZE), MORE), Ok(SIZE));
+    expect_pattern(server, 0, 65_000);
+}
+
+fn held_until_there_is_no_room(family: Family) {
+    let (client, server) = small_pair(family);
+    cork(client, 1);
+    set_nonblocking(client);
+    let sent = fill(client);
+    expect_pattern_start(server, sent.min(1_000));
+}
+
+/// So many bytes are there soon.
+#[track_caller]
+fn expect_pattern_start(socket: Descriptor, length: usize) {
+    let start = Instant::now();
+    assert_eq!(receive_exact(socket, length).len(), length);
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+fn held_by_a_cork_of_the_listener(family: Family) {
+    let (listening, address) = listener(family);
+    cork(listening, 1);
+    let client = connect_to(address);
+    let server = sys::accept(listening).unwrap();
+    let option = sys::option_int(server, libc::IPPROTO_TCP, libc::TCP_CORK);
+    assert_eq!(option, Ok(1));
+    let held = Held::now();
+    assert_eq!(sys::send(server, b"held", 0), Ok(4));
+    held.expect_nothing(client);
+    cork(server, 0);
+    expect_read(client, b"held");
+}
+
+fn held_by_a_cork_before_connect(family: Family) {
+    let (listening, address) = listener(family);
+    let client = tcp(family);
+    cork(client, 1);
+    sys::connect(client, address).unwrap();
+    let server = sys::accept(listening).unwrap();
+    let held = Held::now();
+    assert_eq!(sys::send(client, b"held", 0), Ok(4));
+    held.expect_nothing(server);
+    cork(client, 0);
+    expect_read(server, b"held");
+}
+
+fn held_by_message_calls(family: Family) {
+    let (client, server) = pair(family);
+    let held = Held::now();
+    assert_eq!(sys::send_vector(client, &[b"on", b"e "], MORE), Ok(4));
+    assert_eq!(
+        sys::sendmmsg(client, &[b"two ", b"three "], MORE),
+        Ok(vec![4, 6])
+    );
+    held.expect_nothing(server);
+    assert_eq!(sys::sendmmsg(client, &[b"fo", b"ur"], 0), Ok(vec![2, 2]));
+    expect_bytes(server, b"one two three four");
+}
+
+fn held_by_splice(family: Family) {
+    let (client, server) = pair(family);
+    let [out, input] = sys::pipe(0).unwrap();
+    assert_eq!(sys::write(input, b"held "), Ok(5));
+    let held = Held::now();
+    assert_eq!(sys::splice(out, client, 5, libc::SPLICE_F_MORE), Ok(5));
+    held.expect_nothing(server);
+    assert_eq!(sys::write(input, b"back"), Ok(4));
+    assert_eq!(sys::splice(out, client, 9, 0), Ok(4));
+    expect_bytes(server, b"held back");
+}
+
+fn held_by_a_cork_from_a_file(family: Family) {
+    let (client, server, held) = corked(family);
+    let file = file_of(b" of a file");
+    assert_eq!(sys::sendfile(client, file, None, 10), Ok(10));
+    held.expect_nothing(server);
+    cork(client, 0);
+    expect_bytes(server, b"held of a file");
+}
+
+fn held_is_not_acknowledged(family: Family) {
+    let (client, server) = pair(family);
+    let held = hold(client, b"held");
+    let counts = [libc::TIOCOUTQ, SIOCOUTQNSD].map(|request| sys::ioctl_int(client, request, 0));
+    if held.0.elapsed() < SOON {
+        assert_eq!(counts, [Ok(4), Ok(4)]);
+    }
+    send_all(client, b"!");
+    expect_bytes(server, b"held!");
+    eventually("all is there", || {
+        sys::ioctl_int(client, libc::TIOCOUTQ, 0) == Ok(0)
+    });
+}
+
+fn held_behind_bytes_that_are_there(family: Family) {
+    let (client, server) = pair(family);
+    send_all(client, b"there");
+    await_events(server, libc::POLLIN);
+    let held = hold(client, b"held");
+    held.expect_only(server, 5);
+    expect_read(server, b"there");
+    held.expect_nothing(server);
+    expect_read(server, b"held");
+    held.expect_time();
+}
