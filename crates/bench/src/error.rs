@@ -19,7 +19,7 @@ pub enum RunError {
     NotInstalled(&'static str),
     /// The transport makes no sense for this experiment.
     #[error("{0}")]
-    NotApplicable(&'static str),
+    NotApplicable(String),
     /// A program could not be started.
     #[error("can not start {program}: {source}")]
     Start {

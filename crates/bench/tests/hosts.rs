@@ -10,7 +10,7 @@ use netchannel_bench::{
     BenchError, Case, HostsExperiment, HostsOptions, Place, Report, Row, Transport, WorkerCommand,
     run_between_hosts, worker,
 };
-use netchannel_namespaces::gain_rights;
+use netchannel_namespaces::{Cores, gain_rights};
 use std::fs;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
@@ -82,6 +82,8 @@ fn options(experiments: &[HostsExperiment]) -> HostsOptions {
         pairs: 1,
         channels: 1,
         congestion_control: None,
+        of_channels: None,
+        cores: Cores::Own,
         netchannel: own_path(),
         worker: WorkerCommand {
             program: own_path(),

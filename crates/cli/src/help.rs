@@ -157,6 +157,8 @@ Examples:
   netchannel bench stream pingpong --pairs 3
   netchannel bench redis --json
   netchannel bench --plot result.svg
+  netchannel bench hosts                           between two hosts
+  netchannel bench patterns incast --flows 1,8     traffic patterns between them
 
 Exit codes:
   0  every run gave figures    1  some did not    2  the command line is wrong    130  interrupted";

@@ -9,6 +9,7 @@ mod programs;
 pub mod redis;
 
 pub use builtin::check_netchannel;
+pub use programs::{count_of, merged, second_line};
 
 use crate::case::Case;
 use crate::ends::{CpuSince, Ends};
