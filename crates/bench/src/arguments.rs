@@ -3,6 +3,7 @@
 use crate::error::BenchError;
 use crate::hosts::HostsArguments;
 use crate::options::{Experiment, Launcher, Options, Transport, WorkerCommand};
+use crate::paper::{self, PaperArguments};
 use crate::patterns::{self, PatternsArguments};
 use crate::report::Report;
 use clap::{Args, Subcommand};
@@ -63,6 +64,10 @@ pub enum Between {
     /// Measure traffic patterns between two such hosts: single flow, incast, outcast, all-to-all, RPCs and more
     #[command(after_help = patterns::HELP)]
     Patterns(PatternsArguments),
+
+    /// Measure the figures of the papers that NetChannel is built after, and say what is found of each
+    #[command(after_help = paper::HELP)]
+    Paper(PaperArguments),
 }
 
 const HOSTS_HELP: &str = "\
@@ -160,6 +165,25 @@ impl Arguments {
                 } else {
                     report.table()
                 })?;
+                if report.interrupted {
+                    return Err(BenchError::Interrupted);
+                }
+                Ok(report.is_complete())
+            }
+            Some(Between::Paper(paper)) => {
+                let report = paper::run(paper, launcher.netchannel, worker)?;
+                print(&if paper.json {
+                    report.json() + "\n"
+                } else {
+                    report.table()
+                })?;
+                if let Some(path) = &paper.html {
+                    let written = std::fs::write(path, report.html());
+                    written.map_err(|source| BenchError::File {
+                        path: path.clone(),
+                        source,
+                    })?;
+                }
                 if report.interrupted {
                     return Err(BenchError::Interrupted);
                 }

@@ -41,6 +41,9 @@ pub enum Place {
     TwoHosts {
         /// The processors of the clients' host and of the servers'; none where they share all.
         processors: [Vec<usize>; 2],
+        /// Bytes of a packet, where all cases have the same.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        packet: Option<u16>,
         /// Of the programs' connections over kernel TCP.
         congestion_control: String,
         /// Of NetChannel's channels.
@@ -65,6 +68,7 @@ impl Place {
             Place::OneHost => None,
             Place::TwoHosts {
                 processors: [clients, servers],
+                packet,
                 congestion_control,
                 of_channels,
                 buffer,
@@ -80,8 +84,9 @@ impl Place {
                 } else {
                     format!("kernel TCP {congestion_control}, channels {of_channels}")
                 };
+                let packet = packet.map_or_else(String::new, |bytes| format!("; MTU {bytes}"));
                 Some(format!(
-                    "two network namespaces joined by veth, {processors}; MTU 1500; congestion control: {congestion_control}; \
+                    "two network namespaces joined by veth, {processors}{packet}; congestion control: {congestion_control}; \
                      buffers up to {} MiB",
                     buffer >> 20
                 ))

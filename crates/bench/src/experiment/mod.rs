@@ -33,6 +33,15 @@ pub fn run(experiment: Experiment, ends: &Ends<'_>, transport: Transport) -> Fig
     }
 }
 
+/// What yields a case between two hosts, where more than patterns does.
+pub fn between_hosts(case: &str) -> Option<fn(&Ends<'_>, Transport) -> Figures> {
+    match case {
+        "redis get" | "redis set" => Some(redis::run),
+        "connections" => Some(builtin::connections),
+        _ => None,
+    }
+}
+
 /// Finds a program in PATH, or where servers lie that users have not in theirs.
 fn installed(name: &'static str) -> Result<PathBuf, RunError> {
     let path = env::var_os("PATH").unwrap_or_default();

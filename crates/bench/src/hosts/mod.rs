@@ -73,6 +73,7 @@ pub fn run(options: &HostsOptions) -> Result<Report, BenchError> {
         bench.run(options.experiments[place], &ends, transport)
     })?;
     let place = Place::TwoHosts {
+        packet: Some(1500),
         processors: [hosts.a.processors().to_vec(), hosts.b.processors().to_vec()],
         of_channels: bench.of_channels.to_owned(),
         congestion_control: congestion_control.clone(),

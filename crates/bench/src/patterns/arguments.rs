@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn rows_are_every_combination_once() {
         let all = works(&[]).unwrap();
-        assert_eq!(all.len(), 6 + 3);
+        assert_eq!(all.len(), 7 + 3);
         let ladder = works(&["single", "--flows", "1,8", "--optimisations", "none,pinned"]);
         assert_eq!(ladder.unwrap().len(), 2);
         let lossy = works(&["incast", "--flows", "1,8", "--loss", "0,0.015"]).unwrap();

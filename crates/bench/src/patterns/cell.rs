@@ -28,6 +28,8 @@ pub enum Pattern {
     AllToAll,
     /// One long flow beside N clients that ask for 4 KiB; the rate is the long flow's, the latency the clients'
     Mixed,
+    /// Eight long flows beside N clients that ask for 4 KiB; the rate is the flows', the latency the clients'
+    Isolation,
     /// N clients ask one server, one request of 4, 16 and 64 KiB at a time; the rate is of bytes in one direction
     Rpc,
 }
@@ -42,6 +44,7 @@ impl Pattern {
             Pattern::Outcast => "outcast",
             Pattern::AllToAll => "all-to-all",
             Pattern::Mixed => "mixed",
+            Pattern::Isolation => "isolation",
             Pattern::Rpc => "rpc",
         }
     }
@@ -98,6 +101,7 @@ impl Optimisations {
 
 /// What lies under the programs: it is made anew for each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Path {
     /// What is done for TCP.
     pub optimisations: Optimisations,
@@ -110,6 +114,17 @@ pub struct Path {
     /// Of kernel TCP and of channels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Path {
+            optimisations: Optimisations::Pinned,
+            loss: None,
+            buffer: None,
+            congestion_control: None,
+        }
+    }
 }
 
 impl Path {
@@ -169,6 +184,12 @@ pub struct Cell {
     pub work: Work,
     /// Who carries it.
     pub transport: Transport,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}, {}", self.work, self.transport)
+    }
 }
 
 /// `128 KiB`

@@ -1,8 +1,7 @@
 //! Which comparisons there are, and making them: the runs of both cells in turns, every other pair the other way round.
 
-use super::cell::Cell;
 use super::compared::Runs;
-use super::lab::Lab;
+use super::lab::Measured;
 use crate::error::{BenchError, RunError};
 use crate::interrupt;
 use std::io::{self, IsTerminal, Write};
@@ -34,45 +33,46 @@ impl Often {
         Ok(())
     }
 
-    /// Runs of a comparison of two cells.
+    /// Runs of each cell.
     pub fn runs(&self) -> usize {
-        2 * (self.pairs + usize::from(self.profile))
+        self.pairs + usize::from(self.profile)
     }
 }
 
-/// Measures cells in turns. `None`: somebody asked to stop, and not all was done.
+/// Makes the runs of several cells in turns; `measure` is told which, and whether to profile it. `None`: somebody asked to stop, and
+/// not all was done.
 pub fn compare(
-    lab: &mut Lab<'_>,
-    cells: [&Cell; 2],
+    names: &[String],
     often: Often,
     progress: &mut Progress,
-) -> Option<[Runs; 2]> {
-    let mut both = [Runs::default(), Runs::default()];
+    mut measure: impl FnMut(usize, bool) -> Result<Measured, RunError>,
+) -> Option<Vec<Runs>> {
+    let mut all = vec![Runs::default(); names.len()];
     let profiled = often.pairs..often.pairs + usize::from(often.profile);
     for pair in 0..profiled.end {
-        let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
-        for which in order {
-            let (cell, runs) = (cells[which], &mut both[which]);
+        let profile = profiled.contains(&pair);
+        let number = if profile {
+            "profiled".to_owned()
+        } else {
+            format!("pair {} of {}", pair + 1, often.pairs)
+        };
+        for place in 0..names.len() {
+            let which = if pair % 2 == 0 {
+                place
+            } else {
+                names.len() - 1 - place
+            };
+            let (name, runs) = (&names[which], &mut all[which]);
             if interrupt::requested() {
                 return None;
             }
             if runs.failure.is_some() {
-                progress.done += 1;
+                progress.skip(1);
                 continue;
             }
-            let profile = profiled.contains(&pair);
-            progress.begin(&format!(
-                "{}, {}, {}",
-                cell.work,
-                cell.transport,
-                if profile {
-                    "profiled".to_owned()
-                } else {
-                    format!("pair {} of {}", pair + 1, often.pairs)
-                }
-            ));
-            match lab.measure(cell, profile) {
-                // A run that is profiled is a little slower: its rate is not taken.
+            progress.begin(&format!("{name}, {number}"));
+            match measure(which, profile) {
+                // A run that is profiled besides is a little slower: its rate is not taken.
                 Ok(measured) if profile => runs.shares.extend(measured.shares),
                 Ok(measured) => runs.add(measured),
                 Err(RunError::Interrupted) => return None,
@@ -83,7 +83,7 @@ pub fn compare(
             }
         }
     }
-    (!interrupt::requested()).then_some(both)
+    (!interrupt::requested()).then_some(all)
 }
 
 /// A line on stderr: what runs, and how long the rest will take.
@@ -105,6 +105,11 @@ impl Progress {
             total,
             begun: Instant::now(),
         }
+    }
+
+    /// Runs that are not made.
+    pub fn skip(&mut self, count: usize) {
+        self.done += count;
     }
 
     fn begin(&mut self, what: &str) {

@@ -1,6 +1,6 @@
 //! Two hosts in which cells are measured one after the other; what lies under the programs is made anew where it changes.
 
-use super::cell::{Cell, Optimisations, Path as Under, Work};
+use super::cell::{Cell, Optimisations, Path as Under};
 use super::profiled::{Profiler, Shares};
 use super::programs;
 use crate::ends::Ends;
@@ -10,6 +10,7 @@ use crate::hosts::congestion;
 use crate::interrupt;
 use crate::measurement::Measurement;
 use crate::options::{Transport, WorkerCommand};
+use crate::plan::Figures;
 use crate::report::{Place, reasons_text};
 use crate::session::{NetChannel, Session};
 use netchannel_namespaces::{
@@ -102,6 +103,7 @@ impl<'a> Lab<'a> {
         let Hosts { a, b, .. } = &self.hosts;
         let of_channels = self.options.of_channels.clone();
         Place::TwoHosts {
+            packet: None,
             processors: [a.processors().to_vec(), b.processors().to_vec()],
             congestion_control: self.congestion_control.clone(),
             of_channels: of_channels.unwrap_or_else(|| self.congestion_control.clone()),
@@ -117,22 +119,16 @@ impl<'a> Lab<'a> {
     /// Makes one run of a cell, with a profile where that is wanted.
     pub fn measure(&mut self, cell: &Cell, profile: bool) -> Result<Measured, RunError> {
         let Cell { work, transport } = cell;
-        let fits =
-            |current: &Current<'_>| current.under == work.path && current.transport == *transport;
-        if !self.current.as_ref().is_some_and(fits) {
-            self.prepare(work, *transport)?;
-        }
-        let Some(current) = &self.current else {
-            return Err(RunError::Wrong("the hosts are not prepared".to_owned()));
-        };
-        let ends = Ends::apart(&current.server, &current.client, self.hosts.b.address());
         let pinned = work.path.optimisations == Optimisations::Pinned;
+        let (options, directory) = (self.options, self.directory.path().to_owned());
+        let processors = [&self.hosts.a, &self.hosts.b].map(|host| host.processors().to_vec());
         let mut profiler = Profiler::new(
-            &self.options.netchannel,
-            self.directory.path(),
-            self.options.seconds,
-            [self.hosts.a.processors(), self.hosts.b.processors()],
+            &options.netchannel,
+            &directory,
+            options.seconds,
+            processors.each_ref().map(Vec::as_slice),
         );
+        let ends = self.ends(&work.path, *transport)?;
         let wanted = profile.then_some(&mut profiler);
         let figures = programs::run(&ends, *transport, work, pinned, wanted)?;
         Ok(Measured {
@@ -142,8 +138,41 @@ impl<'a> Lab<'a> {
         })
     }
 
-    fn prepare(&mut self, work: &Work, transport: Transport) -> Result<(), RunError> {
-        let under = &work.path;
+    /// Makes one run of real programs, and takes one of its cases.
+    pub fn program(
+        &mut self,
+        case: &str,
+        transport: Transport,
+        run: fn(&Ends<'_>, Transport) -> Figures,
+    ) -> Result<Measured, RunError> {
+        let ends = self.ends(&Under::default(), transport)?;
+        let figures = run(&ends, transport)?;
+        let found = figures.into_iter().find(|(of, _)| of.name() == case);
+        let (_, figures) =
+            found.ok_or_else(|| RunError::Wrong(format!("there is no case {case}")))?;
+        Ok(Measured {
+            figures,
+            fallback: reasons_text(&ends.take_fallbacks()),
+            shares: None,
+        })
+    }
+
+    /// The two hosts with this under their programs.
+    fn ends(&mut self, under: &Under, transport: Transport) -> Result<Ends<'_>, RunError> {
+        let fits =
+            |current: &Current<'_>| current.under == *under && current.transport == transport;
+        if !self.current.as_ref().is_some_and(fits) {
+            self.prepare(under, transport)?;
+        }
+        match &self.current {
+            Some(Current { server, client, .. }) => {
+                Ok(Ends::apart(server, client, self.hosts.b.address()))
+            }
+            None => Err(RunError::Wrong("the hosts are not prepared".to_owned())),
+        }
+    }
+
+    fn prepare(&mut self, under: &Under, transport: Transport) -> Result<(), RunError> {
         self.current = None;
         self.devices(under).map_err(wrong)?;
         let congestion_control = under.congestion_control.as_deref();

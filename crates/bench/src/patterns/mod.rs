@@ -26,6 +26,7 @@ use crate::interrupt;
 use crate::options::WorkerCommand;
 use crate::report::Absence;
 use cell::{Cell, Optimisations};
+use compared::Runs;
 use comparison::{Progress, compare};
 use lab::Lab;
 use report::TRANSPORTS;
@@ -45,13 +46,17 @@ pub fn run(
     let mut lab = Lab::make(&options)?;
     let mut rows = Vec::new();
     {
-        let mut progress = Progress::new(often.progress, works.len() * often.runs());
+        let mut progress = Progress::new(often.progress, 2 * works.len() * often.runs());
         for work in &works {
             let cells = TRANSPORTS.map(|transport| Cell {
                 work: work.clone(),
                 transport,
             });
-            let Some(runs) = compare(&mut lab, [&cells[0], &cells[1]], often, &mut progress) else {
+            let names = cells.each_ref().map(ToString::to_string);
+            let runs = compare(&names, often, &mut progress, |which, profile| {
+                lab.measure(&cells[which], profile)
+            });
+            let Some(Ok(runs)) = runs.map(<[Runs; 2]>::try_from) else {
                 break;
             };
             rows.push(PatternRow::new(work.clone(), runs));

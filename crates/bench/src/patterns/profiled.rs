@@ -63,7 +63,9 @@ impl<'a> Profiler<'a> {
                 command.args([option, &listed(processors).replace(' ', "")]);
             }
         }
-        let process = Process::start("netchannel profile", command, self.directory)?;
+        let mut process = Process::start("netchannel profile", command, self.directory)?;
+        // It says that it measures, once it does.
+        process.await_word(PATIENCE)?;
         Ok(Profiling {
             profiler: self,
             process,
@@ -73,26 +75,41 @@ impl<'a> Profiler<'a> {
 }
 
 impl Profiling<'_, '_> {
-    /// Waits for it, and keeps what it shows.
-    pub fn finish(&mut self) -> Result<(), RunError> {
+    /// Waits for it, and keeps what it shows of programs that have one of these processes, and of the kernel's threads that move
+    /// packets.
+    pub fn finish(&mut self, processes: &[libc::pid_t]) -> Result<(), RunError> {
         self.process.wait(PATIENCE)?;
         let text = std::fs::read_to_string(&self.file).map_err(RunError::Files)?;
         let _ = std::fs::remove_file(&self.file);
         let shown: Value = serde_json::from_str(&text)
             .map_err(|_| self.process.unreadable("a profile that is no JSON"))?;
-        self.profiler.shares = shares(&shown["categories"]);
+        self.profiler.shares = shares(&shown, processes);
         Ok(())
     }
 }
 
-/// Counts of samples as parts of all of them.
-fn shares(counts: &Value) -> Shares {
-    let counts = counts.as_object().into_iter().flatten();
-    let counts: Vec<(String, f64)> = counts
-        .filter_map(|(name, count)| Some((name.clone(), count.as_f64()?)))
-        .collect();
-    let all: f64 = counts.iter().map(|(_, count)| count).sum();
-    let percent = |(name, count): (String, f64)| (name, 100.0 * count / all.max(1.0));
+/// Who else uses the machine is left out, as far as it has other names.
+fn shares(shown: &Value, processes: &[libc::pid_t]) -> Shares {
+    let is_ours = |program: &&Value| {
+        let name = program["name"].as_str().unwrap_or_default();
+        let has = |process: &Value| {
+            let process = process.as_i64().and_then(|number| number.try_into().ok());
+            process.is_some_and(|process| processes.contains(&process))
+        };
+        let of_program = program["processes"].as_array().into_iter().flatten();
+        name.starts_with("ksoftirqd/")
+            || name.starts_with("napi/")
+            || of_program.into_iter().any(has)
+    };
+    let mut counts = Shares::new();
+    let programs = shown["programs"].as_array().into_iter().flatten();
+    for program in programs.filter(is_ours) {
+        for (name, count) in program["categories"].as_object().into_iter().flatten() {
+            *counts.entry(name.clone()).or_default() += count.as_f64().unwrap_or(0.0);
+        }
+    }
+    let all: f64 = counts.values().sum();
+    let percent = |(name, count)| (name, 100.0 * count / all.max(1.0));
     counts.into_iter().map(percent).collect()
 }
 
@@ -101,11 +118,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_add_up_to_a_hundred() {
-        let counts = serde_json::json!({"copy": 30, "tcp-ip": 10});
-        let shares = shares(&counts);
+    fn shares_add_up_to_a_hundred_and_are_of_our_programs() {
+        let shown = serde_json::json!({"programs": [
+            {"name": "netchannel", "processes": [7, 8], "categories": {"copy": 30, "tcp-ip": 8}},
+            {"name": "ksoftirqd/0", "processes": [3], "categories": {"tcp-ip": 2}},
+            {"name": "cc", "processes": [9], "categories": {"program": 500}},
+        ]});
+        let shares = shares(&shown, &[8]);
         assert_eq!(shares["copy"], 75.0);
         assert_eq!(shares.values().sum::<f64>(), 100.0);
-        assert!(super::shares(&Value::Null).is_empty());
+        assert!(super::shares(&Value::Null, &[8]).is_empty());
     }
 }

@@ -13,7 +13,9 @@ use crate::worker::Outcome;
 use crate::worker::address::Address;
 use std::net::SocketAddr;
 
-/// Seconds that the long flow goes on after the short ones.
+/// Long flows of `isolation`.
+const LONG: usize = 8;
+/// Seconds that long flows go on after the short ones.
 const BEHIND: f64 = 0.1;
 
 /// Programs of one kind that talk to each other.
@@ -64,6 +66,14 @@ fn groups(work: &Work) -> Vec<Group> {
             },
             Group::requests(SHORT, flows),
         ],
+        Pattern::Isolation => {
+            let long = (0..LONG).map(|_| Group {
+                behind: BEHIND,
+                ..Group::stream(size, 1, 1)
+            });
+            let short = (0..flows).map(|_| Group::requests(SHORT, 1));
+            long.chain(short).collect()
+        }
         Pattern::Rpc => vec![Group::requests(size, flows)],
     }
 }
@@ -127,7 +137,11 @@ pub fn run(
         since.used(&servers, &clients)
     };
     if let Some(profiling) = &mut profiling {
-        profiling.finish()?;
+        let processes = running
+            .iter()
+            .flat_map(|group| group.servers.iter().chain(&group.clients));
+        let processes: Vec<libc::pid_t> = processes.map(Process::pid).collect();
+        profiling.finish(&processes)?;
     }
     let printed = |processes: &[Process]| -> Result<Vec<Outcome>, RunError> {
         processes.iter().map(second_line).collect()

@@ -216,12 +216,15 @@ fn lines_of(row: &PatternRow, with_latency: bool) -> Vec<Vec<String>> {
 
 fn ratio_cells(ratio: Spread) -> [String; 2] {
     let Spread { low, middle, high } = ratio;
-    let noise = if ratio.direction() == Direction::WithinNoise {
-        " noise"
+    let spread = if low == high {
+        // One pair has none.
+        String::new()
+    } else if ratio.direction() == Direction::WithinNoise {
+        format!("{low:.2}-{high:.2} noise")
     } else {
-        ""
+        format!("{low:.2}-{high:.2}")
     };
-    [format!("{middle:.2}"), format!("{low:.2}-{high:.2}{noise}")]
+    [format!("{middle:.2}"), spread]
 }
 
 fn cpu_cells(median: &Measurement) -> [String; 4] {
