@@ -3,6 +3,8 @@
 use crate::error::BenchError;
 use crate::hosts::HostsArguments;
 use crate::options::{Experiment, Launcher, Options, Transport, WorkerCommand};
+use crate::paper::{self, PaperArguments};
+use crate::patterns::{self, PatternsArguments};
 use crate::report::Report;
 use clap::{Args, Subcommand};
 use netchannel_namespaces::Error as Refused;
@@ -58,6 +60,14 @@ pub enum Between {
     /// Measure kernel TCP and NetChannel between two hosts, made of network namespaces
     #[command(after_help = HOSTS_HELP)]
     Hosts(HostsArguments),
+
+    /// Measure traffic patterns between two such hosts: single flow, incast, outcast, all-to-all, RPCs and more
+    #[command(after_help = patterns::HELP)]
+    Patterns(PatternsArguments),
+
+    /// Measure the figures of the papers that NetChannel is built after, and say what is found of each
+    #[command(after_help = paper::HELP)]
+    Paper(PaperArguments),
 }
 
 const HOSTS_HELP: &str = "\
@@ -66,9 +76,10 @@ Examples:
   netchannel bench hosts isolation --pairs 3 --seconds 2
   netchannel bench hosts messages channels --channels 8 --json
   netchannel bench hosts stream --congestion-control cubic --plot hosts.svg
+  netchannel bench hosts stream --cores shared
 
-It makes two network namespaces joined by a veth pair, as root or in a user namespace, with a daemon in each; nothing of them is
-left behind. Where a run that should have gone over NetChannel was carried by kernel TCP, its row says so, and why.
+It makes two network namespaces joined by a veth pair, as root or in a user namespace, with a daemon in each and half of the
+processors for each; nothing of them is left behind. Where a run that should have gone over NetChannel was carried by kernel TCP, its row says so, and why.
 
 Exit codes:
   0  every run gave figures of what it was made for    1  some did not    2  the command line is wrong
@@ -147,6 +158,37 @@ impl Arguments {
     pub fn execute(&self, launcher: Launcher, worker: WorkerCommand) -> Result<bool, BenchError> {
         match &self.between {
             Some(Between::Hosts(hosts)) => hosts.execute(launcher.netchannel, worker),
+            Some(Between::Patterns(patterns)) => {
+                let report = patterns::run(patterns, launcher.netchannel, worker)?;
+                print(&if patterns.json {
+                    report.json() + "\n"
+                } else {
+                    report.table()
+                })?;
+                if report.interrupted {
+                    return Err(BenchError::Interrupted);
+                }
+                Ok(report.is_complete())
+            }
+            Some(Between::Paper(paper)) => {
+                let report = paper::run(paper, launcher.netchannel, worker)?;
+                print(&if paper.json {
+                    report.json() + "\n"
+                } else {
+                    report.table()
+                })?;
+                if let Some(path) = &paper.html {
+                    let written = std::fs::write(path, report.html());
+                    written.map_err(|source| BenchError::File {
+                        path: path.clone(),
+                        source,
+                    })?;
+                }
+                if report.interrupted {
+                    return Err(BenchError::Interrupted);
+                }
+                Ok(report.is_complete())
+            }
             None => {
                 let options = self.options(launcher, worker);
                 self.output.present(|| crate::run(&options))

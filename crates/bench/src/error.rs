@@ -19,7 +19,7 @@ pub enum RunError {
     NotInstalled(&'static str),
     /// The transport makes no sense for this experiment.
     #[error("{0}")]
-    NotApplicable(&'static str),
+    NotApplicable(String),
     /// A program could not be started.
     #[error("can not start {program}: {source}")]
     Start {
@@ -108,6 +108,14 @@ pub enum BenchError {
     /// Somebody pressed Ctrl-C; all programs have been ended.
     #[error("interrupted; all programs were ended")]
     Interrupted,
+    /// A file that was asked for could not be written.
+    #[error("can not write {path}: {source}", path = path.display())]
+    File {
+        /// Which one.
+        path: std::path::PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The report could not be printed.
     #[error("can not print the report: {0}")]
     Print(#[source] io::Error),

@@ -32,6 +32,8 @@ mod interrupt;
 mod kernel_tcp;
 mod measurement;
 mod options;
+mod paper;
+mod patterns;
 mod plan;
 mod plot;
 mod process;
@@ -48,6 +50,7 @@ pub use host::Host;
 pub use hosts::{HostsArguments, HostsExperiment, HostsOptions, run as run_between_hosts};
 pub use measurement::{Latency, Measurement, Sides, median};
 pub use options::{Experiment, Launcher, Options, Transport, WORKER_SUBCOMMAND, WorkerCommand};
+pub use patterns::{PatternsArguments, PatternsReport, run as run_patterns};
 pub use plot::PlotError;
 pub use report::{Absence, CaseReport, Failure, Place, Report, Row};
 

@@ -1,7 +1,7 @@
 //! What one run of one experiment yields, and the statistics over several runs.
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// No operation is taken to last longer, in nanoseconds: a minute.
 const LONGEST: u64 = 60_000_000_000;
@@ -13,7 +13,7 @@ pub(crate) fn latency_histogram() -> Histogram<u64> {
 }
 
 /// Percentiles of a latency, in nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Half of the operations took no longer.
     pub p50: f64,
@@ -66,7 +66,7 @@ impl From<f64> for Cpu {
 }
 
 /// CPU seconds by who used them, of two hosts.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sides {
     /// The clients and their host's daemon.
     pub client: f64,
@@ -91,7 +91,7 @@ impl Sides {
 }
 
 /// One run, or the median of several; or, where noted, ratios of two.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Work per second, in the case's unit.
     pub rate: f64,
@@ -102,7 +102,7 @@ pub struct Measurement {
     /// CPU seconds for one unit of work.
     pub cpu_per_unit: f64,
     /// Of those, each side's, where there are two hosts; not in ratios.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sides: Option<Sides>,
 }
 

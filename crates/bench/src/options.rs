@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
@@ -79,7 +79,7 @@ impl fmt::Display for Experiment {
 }
 
 /// Who carries the bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
     /// The kernel's TCP over the loopback device

@@ -158,6 +158,13 @@ impl Process {
         Ok(())
     }
 
+    /// Waits for anything on its standard error.
+    pub fn await_word(&mut self, limit: Duration) -> Result<(), RunError> {
+        let errors = self.errors.clone();
+        let said = || fs::metadata(&errors).is_ok_and(|file| file.len() > 0);
+        self.await_condition(limit, said)
+    }
+
     /// Writes a line to its standard input.
     pub fn say(&mut self, line: &str) -> Result<(), RunError> {
         if let Some(stdin) = &mut self.stdin {

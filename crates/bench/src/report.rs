@@ -39,6 +39,11 @@ pub enum Place {
     OneHost,
     /// Servers on one and clients on another, which are network namespaces of one machine.
     TwoHosts {
+        /// The processors of the clients' host and of the servers'; none where they share all.
+        processors: [Vec<usize>; 2],
+        /// Bytes of a packet, where all cases have the same.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        packet: Option<u16>,
         /// Of the programs' connections over kernel TCP.
         congestion_control: String,
         /// Of NetChannel's channels.
@@ -62,16 +67,42 @@ impl Place {
         match self {
             Place::OneHost => None,
             Place::TwoHosts {
+                processors: [clients, servers],
+                packet,
                 congestion_control,
                 of_channels,
                 buffer,
-            } => Some(format!(
-                "two network namespaces joined by veth, MTU 1500; congestion control: kernel TCP {congestion_control}, channels \
-                 {of_channels}; buffers up to {} MiB",
-                buffer >> 20
-            )),
+            } => {
+                let processors = if clients.is_empty() {
+                    "which share all processors".to_owned()
+                } else {
+                    let (clients, servers) = (listed(clients), listed(servers));
+                    format!("clients on processors {clients}, servers on {servers}")
+                };
+                let congestion_control = if congestion_control == of_channels {
+                    congestion_control.clone()
+                } else {
+                    format!("kernel TCP {congestion_control}, channels {of_channels}")
+                };
+                let packet = packet.map_or_else(String::new, |bytes| format!("; MTU {bytes}"));
+                Some(format!(
+                    "two network namespaces joined by veth, {processors}{packet}; congestion control: {congestion_control}; \
+                     buffers up to {} MiB",
+                    buffer >> 20
+                ))
+            }
         }
     }
+}
+
+/// `0-3, 8`
+pub(crate) fn listed(numbers: &[usize]) -> String {
+    let runs = numbers.chunk_by(|one, next| *next == one + 1);
+    let text = runs.map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => run.iter().map(usize::to_string).collect(),
+    });
+    text.collect::<Vec<_>>().join(", ")
 }
 
 /// One case over several transports.

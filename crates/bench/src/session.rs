@@ -104,6 +104,17 @@ impl<'a> Session<'a> {
         program: &OsStr,
         arguments: &[OsString],
     ) -> Result<Process, RunError> {
+        self.start_program_at(over, name, program, arguments, None)
+    }
+
+    fn start_program_at(
+        &self,
+        over: Over,
+        name: &str,
+        program: &OsStr,
+        arguments: &[OsString],
+        place: Option<usize>,
+    ) -> Result<Process, RunError> {
         let mut command = match (over.transport, &self.netchannel) {
             (Transport::Netchannel, Ok(netchannel)) => {
                 netchannel.command(over.class, program, arguments)
@@ -111,17 +122,30 @@ impl<'a> Session<'a> {
             (Transport::Netchannel, Err(problem)) => return Err(RunError::Wrong(problem.clone())),
             (Transport::Tcp | Transport::Unix, _) => plain_command(program, arguments),
         };
-        if let Some(host) = &self.host {
-            host.enter(&mut command);
+        match (&self.host, place) {
+            (Some(host), Some(place)) => host.enter_at(&mut command, place),
+            (Some(host), None) => host.enter(&mut command),
+            (None, _) => {}
         }
         Process::start(name, command, &self.directory)
     }
 
     /// Starts a built-in workload over a transport.
     pub fn start_worker(&self, over: Over, words: &[&str]) -> Result<Process, RunError> {
+        self.start_worker_at(over, words, None)
+    }
+
+    /// Starts one on a processor of its host: the next one for the next place.
+    pub fn start_worker_at(
+        &self,
+        over: Over,
+        words: &[&str],
+        place: Option<usize>,
+    ) -> Result<Process, RunError> {
         let arguments = worker_arguments(self.worker, words);
         let name = words.iter().take(2).copied().collect::<Vec<_>>().join(" ");
-        self.start_program(over, &name, self.worker.program.as_os_str(), &arguments)
+        let program = self.worker.program.as_os_str();
+        self.start_program_at(over, &name, program, &arguments, place)
     }
 
     /// CPU time that the daemon has used, if the transport has one.
@@ -183,16 +207,6 @@ pub struct NetChannel {
 }
 
 impl NetChannel {
-    /// The congestion control of its channels to other hosts, as it shows it.
-    pub fn congestion_control(&self) -> Option<String> {
-        let mut command = Command::new(&self.program);
-        command.args(["channels", "--json", "--socket"]);
-        let output = command.arg(&self.socket).output().ok()?;
-        let shown: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
-        let name = shown.pointer("/0/congestion_control")?.as_str()?;
-        Some(name.to_owned())
-    }
-
     fn start(launcher: &Launcher, directory: &Path) -> Result<Self, String> {
         let socket = launcher
             .socket

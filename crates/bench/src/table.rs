@@ -141,7 +141,7 @@ pub fn cost(case: Case, measured: &Measurement) -> f64 {
 }
 
 /// The first column to the left, all others to the right.
-fn aligned(lines: &[Vec<String>]) -> String {
+pub fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
         .map(|column| {

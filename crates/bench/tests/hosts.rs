@@ -7,10 +7,10 @@
 mod support;
 
 use netchannel_bench::{
-    BenchError, Case, HostsExperiment, HostsOptions, Place, Report, Row, Transport, WorkerCommand,
-    run_between_hosts, worker,
+    BenchError, Case, HostsExperiment, HostsOptions, PatternsArguments, PatternsReport, Place,
+    Report, Row, Transport, WorkerCommand, run_between_hosts, run_patterns, worker,
 };
-use netchannel_namespaces::gain_rights;
+use netchannel_namespaces::{Cores, gain_rights};
 use std::fs;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
@@ -49,7 +49,7 @@ fn tests() -> ExitCode {
     let directory = tempfile::tempdir_in("/tmp").expect("a temporary directory");
     // SAFETY: no other thread exists.
     unsafe { std::env::set_var("TMPDIR", directory.path()) };
-    let tests: [(&str, fn()); 4] = [
+    let tests: [(&str, fn()); 6] = [
         (
             "every_experiment_gives_figures",
             every_experiment_gives_figures,
@@ -58,6 +58,8 @@ fn tests() -> ExitCode {
             "what_kernel_tcp_carried_is_said_to_have_fallen_back",
             what_kernel_tcp_carried_is_said_to_have_fallen_back,
         ),
+        ("every_pattern_gives_figures", every_pattern_gives_figures),
+        ("losses_and_ladders_are_made", losses_and_ladders_are_made),
         ("a_wrong_name_is_told", a_wrong_name_is_told),
         (
             "an_interrupt_ends_all_programs",
@@ -82,6 +84,8 @@ fn options(experiments: &[HostsExperiment]) -> HostsOptions {
         pairs: 1,
         channels: 1,
         congestion_control: None,
+        of_channels: None,
+        cores: Cores::Own,
         netchannel: own_path(),
         worker: WorkerCommand {
             program: own_path(),
@@ -131,6 +135,59 @@ fn every_experiment_gives_figures() {
             "{case:?}"
         );
     }
+}
+
+#[derive(clap::Parser)]
+struct Patterns {
+    #[command(flatten)]
+    arguments: PatternsArguments,
+}
+
+fn patterns(words: &str) -> PatternsReport {
+    let words = ["patterns", "--quiet", "--seconds", "0.1"]
+        .into_iter()
+        .chain(words.split_whitespace());
+    let Patterns { arguments } = clap::Parser::parse_from(words);
+    let worker = options(&[]).worker;
+    run_patterns(&arguments, own_path(), worker).expect("a report")
+}
+
+fn every_pattern_gives_figures() {
+    // SAFETY: no other thread exists.
+    unsafe { std::env::set_var(AF_UNIX, "yes") };
+    let report = patterns("--flows 2 --pairs 2");
+    // SAFETY: no other thread exists.
+    unsafe { std::env::remove_var(AF_UNIX) };
+    assert!(report.is_complete(), "{}", report.table());
+    assert_eq!(report.rows.len(), 7 + 3);
+    for row in &report.rows {
+        for runs in [&row.kernel, &row.netchannel] {
+            let median = runs.median().expect("figures");
+            assert!(median.rate > 0.0 && median.rate.is_finite(), "{row:?}");
+            let sides = median.sides.expect("both sides");
+            assert!(sides.client > 0.0 && sides.server > 0.0, "{row:?}");
+        }
+        let ratio = row.ratio.expect("pairs");
+        assert!(ratio.low <= ratio.middle && ratio.middle <= ratio.high);
+    }
+}
+
+fn losses_and_ladders_are_made() {
+    // SAFETY: no other thread exists.
+    unsafe { std::env::set_var(AF_UNIX, "yes") };
+    let ladder =
+        patterns("single --optimisations none,tso-gro,jumbo,pinned --buffer 64KiB --pairs 1");
+    let loss = patterns("single --loss 0,0.01 --pairs 1");
+    // SAFETY: no other thread exists.
+    unsafe { std::env::remove_var(AF_UNIX) };
+    assert!(ladder.is_complete(), "{}", ladder.table());
+    assert_eq!(ladder.rows.len(), 4);
+    let failure = &loss.rows[0].kernel.failure;
+    if failure.as_ref().is_some_and(|text| text.contains("XDP")) {
+        println!("left out: no XDP program");
+        return;
+    }
+    assert!(loss.is_complete(), "{}", loss.table());
 }
 
 fn what_kernel_tcp_carried_is_said_to_have_fallen_back() {

@@ -157,6 +157,9 @@ Examples:
   netchannel bench stream pingpong --pairs 3
   netchannel bench redis --json
   netchannel bench --plot result.svg
+  netchannel bench hosts                           between two hosts
+  netchannel bench patterns incast --flows 1,8     traffic patterns between them
+  netchannel bench paper --html papers.html        what is found of the papers' figures
 
 Exit codes:
   0  every run gave figures    1  some did not    2  the command line is wrong    130  interrupted";
@@ -168,6 +171,7 @@ Examples:
   netchannel profile --attach 1234 --for 5s                    a program that runs
   netchannel profile --system --for 10s --flame host.svg       everybody, as a picture, too
   netchannel profile --system -- netchannel bench stream       everybody, while a command runs
+  netchannel profile --plot s.svg --around bench hosts stream  everybody, while a benchmark runs
   netchannel profile --repeat 5 --json -o a.json -- ./client   with the spread of five runs
   netchannel profile diff a.json b.json                        what changed
   netchannel profile --system --unclassified                   what this kernel has that the taxonomy lacks

@@ -3,6 +3,7 @@
 use crate::{ADDRESSES, Error, Host};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::Stdio;
@@ -53,14 +54,32 @@ pub fn join(a: &Host, b: &Host) -> Result<(), Error> {
 
 /// Settings of a namespace, all before it has devices.
 fn configure(host: &Host) -> io::Result<()> {
-    host.set("ipv4/tcp_rmem", &format!("4096 131072 {BUFFER}"))?;
-    host.set("ipv4/tcp_wmem", &format!("4096 16384 {BUFFER}"))?;
+    buffers(host, BUFFER)?;
     if has_ipv6(host) {
         // Addresses stay when the cable is pulled, and are used at once when it is back.
         host.set(KEEP_ADDRESSES, "1")?;
         host.set("ipv6/conf/default/accept_dad", "0")?;
     }
+    if !host.processors().is_empty() {
+        // Without it (Linux before 6.3) what a host receives is processed where the other one sent it.
+        let _ = host.set("core/rps_default_mask", &host.mask());
+    }
     Ok(())
+}
+
+/// Bytes to which TCP may let the buffers of new sockets grow.
+pub fn buffers(host: &Host, bytes: usize) -> io::Result<()> {
+    let first = |usual: usize| usual.min(bytes);
+    host.set("ipv4/tcp_rmem", &format!("4096 {} {bytes}", first(131_072)))?;
+    host.set("ipv4/tcp_wmem", &format!("4096 {} {bytes}", first(16_384)))
+}
+
+/// Bytes of a packet, and segments that the device takes at a time.
+pub fn packets(host: &Host, bytes: u16, segments: u16) -> Result<(), Error> {
+    ip(
+        host,
+        &format!("link set {DEVICE} mtu {bytes} gso_max_segs {segments}\n"),
+    )
 }
 
 /// A setting that is there if IPv6 is.
@@ -83,6 +102,22 @@ fn addresses(host: &Host) -> String {
     }
     let _ = writeln!(text, "link set {DEVICE} up");
     text
+}
+
+/// Connections over the cable take this congestion control from their route: the setting of a network namespace takes only
+/// those that every user may have.
+pub fn congestion_control(host: &Host, name: &str) -> Result<(), Error> {
+    let (v4, network) = (host.v4(0), Ipv4Addr::new(10, 77, 0, 0));
+    let mut text = format!(
+        "route replace {network}/16 dev {DEVICE} proto kernel scope link src {v4} congctl {name}\n"
+    );
+    if has_ipv6(host) {
+        let _ = writeln!(
+            text,
+            "route replace fd77::/16 dev {DEVICE} proto kernel metric 256 congctl {name}"
+        );
+    }
+    ip(host, &text)
 }
 
 /// A second cable between two hosts, of a network of its own.

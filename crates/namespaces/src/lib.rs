@@ -1,7 +1,7 @@
 //! Two hosts on one machine: network namespaces joined by a veth pair, for experiments and tests.
 //!
-//! It makes them, gives their ends addresses, starts programs in either, pulls the cable and puts it in again, and turns
-//! segmentation offload on and off. The namespaces have no name: the kernel keeps them as long as somebody holds them open
+//! It makes them, gives their ends addresses and each host processors of its own, starts programs in either, pulls the cable and
+//! puts it in again, and sets what the devices and TCP do. The namespaces have no name: the kernel keeps them as long as somebody holds them open
 //! or lives in them, and a guard process ends whoever lives in them as soon as their maker is gone, however it went. So
 //! nothing is left behind, and any number of them can be in use at a time.
 //!
@@ -17,15 +17,20 @@
 mod configuration;
 mod device;
 mod guard;
+mod loss;
 mod namespace;
+mod processors;
 mod rights;
 
 pub use configuration::{Configuration, daemon_arguments, write_key};
 pub use device::{BUFFER, DEVICE, Offload};
+pub use loss::Loss;
+pub use processors::Cores;
 pub use rights::gain_rights;
 
 use guard::Guard;
 use namespace::Namespace;
+use processors::Processors;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -52,6 +57,9 @@ pub enum Error {
     /// The devices could not be set up.
     #[error("the two hosts can not be joined: {0}")]
     Devices(String),
+    /// The kernel does not tell which processors there are.
+    #[error("the processors of this machine can not be divided: {0}")]
+    Processors(#[source] io::Error),
     /// The guard could not be started.
     #[error("the guard of the two hosts can not be started: {0}")]
     Guard(#[source] io::Error),
@@ -69,13 +77,22 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Makes both. Where this process is not root, [`gain_rights`] comes first.
+    /// Makes both, each with processors of its own. Where this process is not root, [`gain_rights`] comes first.
     ///
     /// # Errors
     /// If that is not allowed, or `ip` is missing or fails.
     pub fn make() -> Result<Self, Error> {
-        let a = Host::make("a", 1).map_err(Error::NotAllowed)?;
-        let b = Host::make("b", 2).map_err(Error::NotAllowed)?;
+        Hosts::make_with(Cores::Own)
+    }
+
+    /// Makes both, with processors of their own or shared ones.
+    ///
+    /// # Errors
+    /// If that is not allowed, or `ip` is missing or fails.
+    pub fn make_with(cores: Cores) -> Result<Self, Error> {
+        let [of_a, of_b] = Processors::divide(cores).map_err(Error::Processors)?;
+        let a = Host::make("a", 1, of_a).map_err(Error::NotAllowed)?;
+        let b = Host::make("b", 2, of_b).map_err(Error::NotAllowed)?;
         let guard = Guard::start([&a.namespace, &b.namespace]).map_err(Error::Guard)?;
         let hosts = Hosts {
             _guard: guard,
@@ -103,6 +120,44 @@ impl Hosts {
         device::join_again(&self.a, &self.b)
     }
 
+    /// TCP's congestion control for all connections between the two, whatever the kernel's default is.
+    ///
+    /// # Errors
+    /// If the kernel does not have it.
+    pub fn congestion_control(&self, name: &str) -> Result<(), Error> {
+        device::congestion_control(&self.a, name)?;
+        device::congestion_control(&self.b, name)
+    }
+
+    /// Loses this part, from 0 to 1, of the packets that `b` receives, as long as the answer lives. Meanwhile segments are cut
+    /// before they are sent, so that each packet is one, and the packets must not be larger than a page.
+    ///
+    /// # Errors
+    /// If the kernel takes no XDP program, or not from this user.
+    pub fn lose(&self, part: f64) -> io::Result<Loss> {
+        self.b.within(|| loss::lose(part))?
+    }
+
+    /// Bytes of a packet, and segments of one call of a device at most: 1 for what no optimisation sees.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn packets(&self, bytes: u16, segments: u16) -> Result<(), Error> {
+        for host in [&self.a, &self.b] {
+            device::packets(host, bytes, segments)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes to which the buffers of new TCP connections may grow, in either direction.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn buffers(&self, bytes: usize) -> io::Result<()> {
+        device::buffers(&self.a, bytes)?;
+        device::buffers(&self.b, bytes)
+    }
+
     /// Turns segmentation offload of both ends on or off.
     ///
     /// # Errors
@@ -120,15 +175,23 @@ pub struct Host {
     /// The third byte of its IPv4 addresses and the second group of its IPv6 addresses.
     number: u8,
     namespace: Namespace,
+    processors: Processors,
 }
 
 impl Host {
-    fn make(name: &'static str, number: u8) -> io::Result<Self> {
+    fn make(name: &'static str, number: u8, processors: Processors) -> io::Result<Self> {
         Ok(Host {
             name,
             number,
             namespace: Namespace::make()?,
+            processors,
         })
+    }
+
+    /// The processors that are its own; none where it shares all with the other host.
+    #[must_use]
+    pub fn processors(&self) -> &[usize] {
+        self.processors.numbers()
     }
 
     /// `a` or `b`.
@@ -182,11 +245,31 @@ impl Host {
         IpAddr::V4(self.v4(0))
     }
 
-    /// Lets a program start in this host.
+    /// Its processors as the kernel writes them.
+    fn mask(&self) -> String {
+        self.processors.mask()
+    }
+
+    /// Lets a program start in this host, on its processors.
     pub fn enter(&self, command: &mut Command) {
+        self.enter_on(command, self.processors.clone());
+    }
+
+    /// Lets a program start in this host on one of its processors, the next one for the next index; on any, where the hosts share
+    /// all.
+    pub fn enter_at(&self, command: &mut Command, index: usize) {
+        self.enter_on(command, self.processors.one(index));
+    }
+
+    fn enter_on(&self, command: &mut Command, processors: Processors) {
         let namespace = self.namespace.clone();
-        // SAFETY: setns is a plain system call; nothing is allocated or locked.
-        unsafe { command.pre_exec(move || namespace.enter()) };
+        // SAFETY: both are plain system calls; nothing is allocated or locked.
+        unsafe {
+            command.pre_exec(move || {
+                processors.keep()?;
+                namespace.enter()
+            })
+        };
     }
 
     /// A program that starts in this host.

@@ -3,10 +3,11 @@
 //! It has no test harness: who is not root must be alone in the process when it gains its rights, and one test ends with its maker
 //! killed. What is not allowed here is skipped, and said so.
 
-use netchannel_namespaces::{Hosts, Offload, gain_rights};
+use netchannel_namespaces::{Cores, Host, Hosts, Offload, gain_rights};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -27,15 +28,24 @@ fn main() -> ExitCode {
         println!("skipped: hosts: {error}");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 9] = [
         ("hosts_reach_each_other", hosts_reach_each_other),
         ("loopback_is_each_hosts_own", loopback_is_each_hosts_own),
         ("programs_start_in_a_host", programs_start_in_a_host),
+        (
+            "each_host_has_processors_of_its_own",
+            each_host_has_processors_of_its_own,
+        ),
+        (
+            "congestion_control_is_that_of_both_ends",
+            congestion_control_is_that_of_both_ends,
+        ),
         (
             "a_pulled_cable_stops_and_resumes",
             a_pulled_cable_stops_and_resumes,
         ),
         ("offloads_can_be_set", offloads_can_be_set),
+        ("packets_are_lost", packets_are_lost),
         (
             "a_killed_maker_leaves_nothing",
             a_killed_maker_leaves_nothing,
@@ -124,6 +134,100 @@ fn programs_start_in_a_host() {
         let through = fs::metadata(host.path());
         assert!(through.is_ok());
     }
+}
+
+fn each_host_has_processors_of_its_own() {
+    let listed = |host: &Host| {
+        let mut command = host.command("grep");
+        command.args(["Cpus_allowed_list", "/proc/self/status"]);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let shared = Hosts::make_with(Cores::Shared).unwrap();
+    assert_eq!(listed(&shared.a), listed(&shared.b));
+    let hosts = Hosts::make().unwrap();
+    if hosts.a.processors().is_empty() {
+        println!("left out: there is one processor only");
+        return;
+    }
+    assert_ne!(listed(&hosts.a), listed(&hosts.b));
+    let number = hosts.a.processors()[0].to_string();
+    assert!(listed(&hosts.a).contains(&number));
+    if let Ok(mask) = hosts.a.setting("core/rps_default_mask") {
+        let bits = u64::from_str_radix(&mask.replace(',', ""), 16).unwrap();
+        let expected = hosts.a.processors().iter().map(|number| 1 << number);
+        assert_eq!(bits, expected.sum::<u64>());
+    }
+}
+
+fn congestion_control_is_that_of_both_ends() {
+    let hosts = Hosts::make().unwrap();
+    let own = hosts.a.setting("ipv4/tcp_congestion_control").unwrap();
+    let known = hosts.a.setting("ipv4/tcp_available_congestion_control");
+    let known = known.unwrap();
+    let Some(other) = known.split_whitespace().find(|name| *name != own) else {
+        println!("left out: there is one congestion control only");
+        return;
+    };
+    hosts.congestion_control(other).unwrap();
+    let (client, server) = connect(&hosts, hosts.b.address());
+    assert_eq!(congestion_control_of(&client), other);
+    assert_eq!(congestion_control_of(&server), other);
+    assert!(hosts.congestion_control("carrier-pigeons").is_err());
+}
+
+fn packets_are_lost() {
+    let hosts = Hosts::make().unwrap();
+    let received = || {
+        let from = hosts
+            .b
+            .within(|| UdpSocket::bind("10.77.2.1:0"))
+            .unwrap()
+            .unwrap();
+        let to = from.local_addr().unwrap();
+        let socket = hosts.a.within(|| UdpSocket::bind("10.77.1.1:0"));
+        let socket = socket.unwrap().unwrap();
+        for _ in 0..100 {
+            socket.send_to(b"x", to).unwrap();
+        }
+        from.set_read_timeout(Some(Duration::from_millis(300)))
+            .unwrap();
+        (0..100)
+            .take_while(|_| from.recv(&mut [0; 1]).is_ok())
+            .count()
+    };
+    hosts.packets(1500, 1).unwrap();
+    let loss = match hosts.lose(0.5) {
+        Ok(loss) => loss,
+        Err(error) => {
+            println!("left out: no XDP program ({error})");
+            return;
+        }
+    };
+    let some = received();
+    assert!((20..=80).contains(&some), "{some} of 100");
+    drop(loss);
+    let all = hosts.lose(1.0).unwrap();
+    assert_eq!(received(), 0);
+    drop(all);
+    assert_eq!(received(), 100);
+}
+
+fn congestion_control_of(stream: &TcpStream) -> String {
+    let mut name = [0_u8; 16];
+    let mut length = 16;
+    // SAFETY: the option writes at most `length` bytes into the live `name`.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    assert_eq!(result, 0);
+    let name = name.split(|byte| *byte == 0).next().unwrap();
+    String::from_utf8(name.to_vec()).unwrap()
 }
 
 fn a_pulled_cable_stops_and_resumes() {

@@ -1,7 +1,7 @@
 //! What can be said to `netchannel profile`, and doing it.
 
 use crate::error::Error;
-use crate::output::{Folded, diff, flame, functions, table, unclassified};
+use crate::output::{Folded, bars, diff, flame, functions, table, unclassified};
 use crate::recording::Pinned;
 use crate::report::Report;
 use crate::session::{self, Options, list};
@@ -28,6 +28,10 @@ pub struct Arguments {
     /// Measure all programs and the kernel's own threads; with a command, while it runs
     #[arg(long)]
     system: bool,
+    /// Measure all programs while a command of netchannel runs, such as `bench hosts stream`; all that follows is that command
+    #[arg(long, value_name = "COMMAND", num_args = 1.., allow_hyphen_values = true,
+        conflicts_with_all = ["attach", "system", "program", "duration"])]
+    around: Vec<OsString>,
     /// How long, such as 500ms, 5s or 2m; a command is measured until it ends [default: 5s]
     #[arg(long = "for", value_name = "TIME", value_parser = duration, conflicts_with = "program")]
     duration: Option<Duration>,
@@ -58,6 +62,9 @@ pub struct Arguments {
     /// Print chains as flame graph tools read them: functions from outside in, category and samples
     #[arg(long, conflicts_with = "unclassified")]
     folded: bool,
+    /// Draw the shares as stacked bars into this file
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
     /// Draw a flame graph coloured by category into this file
     #[arg(long, value_name = "FILE.svg")]
     flame: Option<PathBuf>,
@@ -136,13 +143,20 @@ impl Arguments {
             let svg = formatted(flame(&report.target, &folded));
             write(path, &svg)
         });
-        self.show(&self.text(&report, &folded)).and(drawn)
+        let plotted = self
+            .plot
+            .as_ref()
+            .map_or(Ok(()), |path| write(path, &formatted(bars(&report))));
+        self.show(&self.text(&report, &folded))
+            .and(drawn)
+            .and(plotted)
     }
 
     fn options(&self) -> Result<Options, Error> {
-        if self.attach.is_none() && !self.system && self.program.is_empty() {
+        let command = self.command_line()?;
+        if self.attach.is_none() && !self.system && command.is_empty() {
             return Err(Error::Options(
-                "nothing to measure: say `-- COMMAND`, `--attach PID` or `--system`".to_owned(),
+                "nothing to measure: say `-- COMMAND`, `--attach PID`, `--around bench ...` or `--system`".to_owned(),
             ));
         }
         let processors = |text: &Option<String>| {
@@ -150,9 +164,9 @@ impl Arguments {
             list.map_err(Error::Options)
         };
         Ok(Options {
-            command: self.program.clone(),
+            command,
             process: self.attach,
-            is_system: self.system,
+            is_system: self.system || !self.around.is_empty(),
             duration: self.duration.unwrap_or(Duration::from_secs(5)),
             frequency: self.frequency,
             pinned: Pinned {
@@ -161,6 +175,21 @@ impl Arguments {
             },
             folds: self.folded || self.flame.is_some(),
         })
+    }
+
+    /// The command that is measured, or around which is measured.
+    fn command_line(&self) -> Result<Vec<OsString>, Error> {
+        if self.around.is_empty() {
+            return Ok(self.program.clone());
+        }
+        let own = std::env::current_exe().map_err(|error| {
+            Error::Options(format!(
+                "cannot tell where this program lies ({error}); is /proc mounted?"
+            ))
+        })?;
+        let mut command = vec![own.into_os_string()];
+        command.extend(self.around.iter().cloned());
+        Ok(command)
     }
 
     fn taxonomy(&self) -> Result<Taxonomy, Error> {

@@ -21,7 +21,7 @@ const CALLS: [(Case, &str); 5] = [
 /// Each kind for its part of the run.
 pub fn run(ends: &Ends<'_>, transport: Transport) -> Figures {
     if transport == Transport::Unix {
-        return Err(RunError::NotApplicable("no socket is used"));
+        return Err(RunError::NotApplicable("no socket is used".to_owned()));
     }
     let part = ends.seconds() / to_float(CALLS.len() as u64);
     let seconds = part.to_string();

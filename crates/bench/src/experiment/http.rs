@@ -33,7 +33,7 @@ pub fn run(ends: &Ends<'_>, transport: Transport) -> plan::Figures {
     let nginx = installed("nginx")?;
     let wrk = installed("wrk")?;
     if transport == Transport::Unix {
-        return Err(RunError::NotApplicable("wrk speaks TCP only"));
+        return Err(RunError::NotApplicable("wrk speaks TCP only".to_owned()));
     }
     let port = ends.free_port()?;
     let site = Site::write(ends.server.directory(), port).map_err(RunError::Files)?;

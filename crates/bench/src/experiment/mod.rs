@@ -9,6 +9,7 @@ mod programs;
 pub mod redis;
 
 pub use builtin::check_netchannel;
+pub use programs::{count_of, merged, second_line};
 
 use crate::case::Case;
 use crate::ends::{CpuSince, Ends};
@@ -29,6 +30,15 @@ pub fn run(experiment: Experiment, ends: &Ends<'_>, transport: Transport) -> Fig
         Experiment::Redis => redis::run(ends, transport),
         Experiment::Http => http::run(ends, transport),
         Experiment::Calls => calls::run(ends, transport),
+    }
+}
+
+/// What yields a case between two hosts, where more than patterns does.
+pub fn between_hosts(case: &str) -> Option<fn(&Ends<'_>, Transport) -> Figures> {
+    match case {
+        "redis get" | "redis set" => Some(redis::run),
+        "connections" => Some(builtin::connections),
+        _ => None,
     }
 }
 

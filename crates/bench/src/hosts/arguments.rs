@@ -4,8 +4,44 @@ use super::options::{HostsExperiment, HostsOptions};
 use crate::arguments::Output;
 use crate::error::BenchError;
 use crate::options::{Transport, WorkerCommand};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+
+/// How two hosts are made of one machine.
+#[derive(Debug, Clone, Args)]
+pub struct Made {
+    /// Processors of each host: its own half of them, as two hosts have, or all of them, shared
+    #[arg(long, value_enum, default_value_t = Cores::Own, value_name = "WHICH")]
+    pub cores: Cores,
+
+    /// TCP's congestion control, for programs over kernel TCP and for channels alike [default: the kernel's; CUBIC or Reno
+    /// where that is BBR, which needs a queueing discipline that veth has not]
+    #[arg(long, value_name = "NAME")]
+    pub congestion_control: Option<String>,
+
+    /// Another one for channels
+    #[arg(long, value_name = "NAME")]
+    pub channels_congestion_control: Option<String>,
+}
+
+/// Whose the processors are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Cores {
+    /// Each host has half of them
+    Own,
+    /// Both hosts have all of them
+    Shared,
+}
+
+impl Made {
+    /// As the namespaces have it.
+    pub fn cores(&self) -> netchannel_namespaces::Cores {
+        match self.cores {
+            Cores::Own => netchannel_namespaces::Cores::Own,
+            Cores::Shared => netchannel_namespaces::Cores::Shared,
+        }
+    }
+}
 
 /// What can be asked for.
 #[derive(Debug, Clone, Args)]
@@ -27,9 +63,9 @@ pub struct HostsArguments {
         value_parser = clap::value_parser!(u16).range(1..=8))]
     pub channels: u16,
 
-    /// TCP's congestion control, for programs over kernel TCP and for channels alike [default: each its own default]
-    #[arg(long, value_name = "NAME")]
-    pub congestion_control: Option<String>,
+    /// What the hosts are made of.
+    #[command(flatten)]
+    pub made: Made,
 
     /// Kernel TCP only
     #[arg(long, hide = true)]
@@ -55,7 +91,9 @@ impl HostsArguments {
             seconds: self.seconds,
             pairs: self.pairs,
             channels: self.channels,
-            congestion_control: self.congestion_control.clone(),
+            congestion_control: self.made.congestion_control.clone(),
+            of_channels: self.made.channels_congestion_control.clone(),
+            cores: self.made.cores(),
             netchannel,
             worker,
             progress: !self.output.quiet,

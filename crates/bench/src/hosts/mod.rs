@@ -7,9 +7,10 @@
 //! ```
 
 mod arguments;
+pub mod congestion;
 mod options;
 
-pub use arguments::HostsArguments;
+pub use arguments::{HostsArguments, Made};
 pub use options::{HostsExperiment, HostsOptions};
 
 use crate::case::Case;
@@ -43,12 +44,17 @@ pub fn run(options: &HostsOptions) -> Result<Report, BenchError> {
     plan.check()?;
     let _listening = interrupt::Listening::start();
     gain_rights()?;
-    let hosts = Hosts::make()?;
-    let congestion_control = congestion_control(&hosts, options)?;
+    let hosts = Hosts::make_with(options.cores)?;
+    let asked = options.congestion_control.as_deref();
+    let congestion_control = congestion::set(&hosts, asked)?;
     let directory = crate::temporary_directory()?;
     let bench = Bench {
         options,
         hosts: &hosts,
+        of_channels: options
+            .of_channels
+            .as_deref()
+            .unwrap_or(&congestion_control),
         directory: directory.path(),
     };
     let [server, client] = bench.sessions(0, None)?;
@@ -63,40 +69,24 @@ pub fn run(options: &HostsOptions) -> Result<Report, BenchError> {
     }
     let ends = Ends::apart(&server, &client, hosts.b.address());
     bench.wait_for_channels(&ends)?;
-    let of_channels = ends.client.netchannel();
-    let of_channels = of_channels.and_then(|netchannel| netchannel.congestion_control());
     plan.carry_out(&mut collector, |place, transport| {
         bench.run(options.experiments[place], &ends, transport)
     })?;
     let place = Place::TwoHosts {
-        of_channels: of_channels.unwrap_or_else(|| congestion_control.clone()),
-        congestion_control,
+        packet: Some(1500),
+        processors: [hosts.a.processors().to_vec(), hosts.b.processors().to_vec()],
+        of_channels: bench.of_channels.to_owned(),
+        congestion_control: congestion_control.clone(),
         buffer: BUFFER,
     };
     Ok(collector.report(&plan, place))
-}
-
-/// Sets and tells TCP's congestion control in both hosts.
-fn congestion_control(hosts: &Hosts, options: &HostsOptions) -> Result<String, BenchError> {
-    const NAME: &str = "ipv4/tcp_congestion_control";
-    if let Some(name) = &options.congestion_control {
-        for host in [&hosts.a, &hosts.b] {
-            host.set(NAME, name).map_err(|error| {
-                let known = host.setting("ipv4/tcp_available_congestion_control");
-                let known = known.unwrap_or_default();
-                BenchError::Options(format!(
-                    "the kernel does not take {name} as congestion control ({error}); it has: {known}"
-                ))
-            })?;
-        }
-    }
-    hosts.a.setting(NAME).map_err(BenchError::Directory)
 }
 
 /// What all runs share.
 struct Bench<'a> {
     options: &'a HostsOptions,
     hosts: &'a Hosts,
+    of_channels: &'a str,
     directory: &'a Path,
 }
 
@@ -112,7 +102,7 @@ impl<'a> Bench<'a> {
         let configuration = Configuration {
             setup,
             channels,
-            congestion_control: self.options.congestion_control.as_deref(),
+            congestion_control: Some(self.of_channels),
             two_cables: false,
             more: "",
         };

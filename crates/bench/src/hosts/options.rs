@@ -4,6 +4,7 @@ use crate::case::Case;
 use crate::options::{Transport, WorkerCommand};
 use crate::plan::{Plan, Planned};
 use clap::ValueEnum;
+use netchannel_namespaces::Cores;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -93,8 +94,12 @@ pub struct HostsOptions {
     pub pairs: usize,
     /// Most channels in `channels`.
     pub channels: u16,
-    /// TCP's congestion control, of programs and of channels; none: what each takes by itself.
+    /// TCP's congestion control, of programs and of channels; none: what channels take by themselves.
     pub congestion_control: Option<String>,
+    /// That of channels, where it is to be another.
+    pub of_channels: Option<String>,
+    /// Whether each host has processors of its own.
+    pub cores: Cores,
     /// The program `netchannel`.
     pub netchannel: PathBuf,
     /// How the built-in workloads are started.

@@ -1,8 +1,9 @@
 //! The built-in workloads: ordinary socket programs that know nothing of NetChannel.
 //!
 //! ```text
-//! serve WORKLOAD[/SIZE] ADDRESS          prints "ready ADDRESS", then serves
-//! drive WORKLOAD[/SIZE] ADDRESS SECONDS [N]
+//! serve WORKLOAD[/SIZE] ADDRESS [CONNECTIONS]
+//!                                        prints "ready ADDRESS", then serves; streams and round trips so many connections
+//! drive WORKLOAD[/SIZE] ADDRESS[,ADDRESS..] SECONDS [N]
 //!                                        connects, prints "ready", waits for a line on stdin,
 //!                                        works, prints one JSON line
 //! calls KIND SECONDS                     the same, without a connection
@@ -23,20 +24,18 @@ pub use connections::CLIENTS;
 
 use address::{Address, AddressError};
 use hdrhistogram::Histogram;
-use payload::{CALL, MESSAGE};
+use payload::CALL;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::time::Duration;
-
-/// Bytes of a large message.
-const LARGE_MESSAGE: usize = 4096;
 
 /// Why a workload program ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// The command line is not one of ours.
     #[error(
-        "usage: serve WORKLOAD[/SIZE] ADDRESS | drive WORKLOAD[/SIZE] ADDRESS SECONDS [N] | calls KIND SECONDS"
+        "usage: serve WORKLOAD[/SIZE] ADDRESS [CONNECTIONS] | drive WORKLOAD[/SIZE] ADDRESS[,ADDRESS..] SECONDS [N] | \
+         calls KIND SECONDS"
     )]
     Usage,
     /// An address can not be read.
@@ -81,18 +80,24 @@ where
 
 fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
     match words {
-        ["serve", workload, address] => {
+        ["serve", workload, address, connections @ ..] => {
             let address = address.parse()?;
+            let connections = match connections {
+                [] => 1,
+                [count] => count.parse().map_err(|_| WorkerError::Usage)?,
+                _ => return Err(WorkerError::Usage),
+            };
             match sized(workload)? {
-                ("stream", _) => stream::serve(&address),
-                ("pingpong", None | Some(MESSAGE)) => pingpong::serve::<MESSAGE>(&address),
-                ("pingpong", Some(LARGE_MESSAGE)) => pingpong::serve::<LARGE_MESSAGE>(&address),
+                ("stream", _) => stream::serve(&address, connections),
+                ("pingpong", size) => pingpong::serve(&address, size, connections),
                 ("connections", None) => connections::serve(&address),
                 _ => Err(WorkerError::Usage),
             }
         }
-        ["drive", workload, address, seconds, index @ ..] => {
-            let address = address.parse()?;
+        ["drive", workload, addresses, seconds, index @ ..] => {
+            let addresses = addresses.split(',').map(str::parse);
+            let addresses: Vec<Address> = addresses.collect::<Result<_, _>>()?;
+            let address = addresses.first().ok_or(WorkerError::Usage)?;
             let duration = duration(seconds)?;
             let outcome = match (sized(workload)?, index) {
                 (("stream", size), []) => {
@@ -100,17 +105,12 @@ fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
                     if size == 0 || !CALL.is_multiple_of(size) {
                         return Err(WorkerError::Usage);
                     }
-                    stream::drive(&address, duration, size)?
+                    stream::drive(&addresses, duration, size)?
                 }
-                (("pingpong", None | Some(MESSAGE)), []) => {
-                    pingpong::drive::<MESSAGE>(&address, duration)?
-                }
-                (("pingpong", Some(LARGE_MESSAGE)), []) => {
-                    pingpong::drive::<LARGE_MESSAGE>(&address, duration)?
-                }
+                (("pingpong", size), []) => pingpong::drive(address, size, duration)?,
                 (("connections", None), [index]) => {
                     let index = index.parse().ok().filter(|index| *index < CLIENTS);
-                    connections::drive(&address, duration, index.ok_or(WorkerError::Usage)?)?
+                    connections::drive(address, duration, index.ok_or(WorkerError::Usage)?)?
                 }
                 _ => return Err(WorkerError::Usage),
             };

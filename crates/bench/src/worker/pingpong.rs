@@ -1,21 +1,58 @@
 //! Round trips: a message there and one of its size back, blocking, one at a time.
 
 use super::address::{Address, Connection, Listener};
-use super::payload::{is_request, reply, request};
+use super::payload::{MESSAGE, is_request, reply, request};
 use super::{
     Outcome, WorkerError, announce, finished, latency_histogram, nanoseconds, start_signal,
 };
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Round trips before the start, so that first-use costs are not in the tail.
 const WARM_UP: u64 = 200;
 
-/// Answers one connection until its end.
-pub fn serve<const SIZE: usize>(address: &Address) -> Result<(), WorkerError> {
+/// Calls a function of the size that a message has.
+macro_rules! of_size {
+    ($size:expr, $function:ident($($argument:expr),*)) => {
+        match $size.unwrap_or(MESSAGE) {
+            MESSAGE => $function::<MESSAGE>($($argument),*),
+            4096 => $function::<4096>($($argument),*),
+            16_384 => $function::<16_384>($($argument),*),
+            32_768 => $function::<32_768>($($argument),*),
+            65_536 => $function::<65_536>($($argument),*),
+            _ => Err(WorkerError::Usage),
+        }
+    };
+}
+
+/// Answers so many connections, each on a thread of its own, until their end.
+pub fn serve(
+    address: &Address,
+    size: Option<usize>,
+    connections: usize,
+) -> Result<(), WorkerError> {
     let (listener, bound) = Listener::bind(address)?;
     announce(&bound)?;
-    let mut connection = listener.accept()?;
+    if connections == 1 {
+        let connection = listener.accept()?;
+        return of_size!(size, answer(connection));
+    }
+    thread::scope(|scope| {
+        let answering: Vec<_> = (0..connections)
+            .map(|_| {
+                let connection = listener.accept()?;
+                Ok(scope.spawn(move || of_size!(size, answer(connection))))
+            })
+            .collect::<Result<_, WorkerError>>()?;
+        answering.into_iter().try_for_each(|thread| {
+            let ended = thread.join();
+            ended.unwrap_or_else(|_| Err(io::Error::other("a thread panicked").into()))
+        })
+    })
+}
+
+fn answer<const SIZE: usize>(mut connection: Connection) -> Result<(), WorkerError> {
     connection.set_nodelay()?;
     let mut message = [0; SIZE];
     loop {
@@ -37,10 +74,15 @@ pub fn serve<const SIZE: usize>(address: &Address) -> Result<(), WorkerError> {
 }
 
 /// Asks for `duration` and records each round trip's time.
-pub fn drive<const SIZE: usize>(
+pub fn drive(
     address: &Address,
+    size: Option<usize>,
     duration: Duration,
 ) -> Result<Outcome, WorkerError> {
+    of_size!(size, ask(address, duration))
+}
+
+fn ask<const SIZE: usize>(address: &Address, duration: Duration) -> Result<Outcome, WorkerError> {
     let mut connection = Connection::connect(address)?;
     connection.set_nodelay()?;
     for sequence in 0..WARM_UP {

@@ -41,7 +41,7 @@ impl Node {
 }
 
 /// The colour of a category: the study's in warm and cold ones, NetChannel's own in violet, the program's in grey.
-fn colour(category: Category) -> &'static str {
+pub fn colour(category: Category) -> &'static str {
     match category {
         Category::Copy => "#e4572e",
         Category::TcpIp => "#2e86ab",

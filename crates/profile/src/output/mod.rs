@@ -1,10 +1,12 @@
 //! A profile as a table, as folded chains, as a picture; the difference of two.
 
+mod bars;
 mod diff;
 mod flame;
 mod folded;
 mod table;
 
+pub use bars::bars;
 pub use diff::diff;
 pub use flame::flame;
 pub use folded::{Folded, fold};

@@ -1,0 +1,189 @@
+//! What was found of each figure, kept in a file so that a run that was interrupted goes on where it was.
+
+use super::figure::Paper;
+use super::verdict::Verdict;
+use crate::error::BenchError;
+use crate::host::Host;
+use crate::patterns::compared::Spread;
+use crate::report::Place;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// What was found of one figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The word on the command line.
+    pub name: String,
+    /// Whose it is.
+    pub paper: Paper,
+    /// Which figure or table.
+    pub of: String,
+    /// Where the text says it.
+    pub place: String,
+    /// What it says.
+    pub claim: String,
+    /// The same in short.
+    pub value: String,
+    /// What may be said of it.
+    pub verdict: Verdict,
+    /// Why, where it could not be measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What was found over kernel TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<Found>,
+    /// What was found over NetChannel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netchannel: Option<Found>,
+    /// What the verdict is of: a ratio, or a share in terms of the paper's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged: Option<Spread>,
+}
+
+/// A figure of ours.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// It.
+    pub value: Spread,
+    /// As people read it.
+    pub text: String,
+}
+
+/// All that was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PaperReport {
+    /// The machine.
+    pub host: Host,
+    /// Where the programs were; none: nothing was run.
+    pub place: Option<Place>,
+    /// Seconds of each run.
+    pub seconds: f64,
+    /// Runs of each cell.
+    pub pairs: usize,
+    /// In the order of the papers.
+    pub outcomes: Vec<Outcome>,
+    /// Whether somebody asked to stop before all was done.
+    pub interrupted: bool,
+}
+
+/// What was found so far, and under what it holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    version: String,
+    kernel: String,
+    processors: usize,
+    seconds: f64,
+    pairs: usize,
+    setting: String,
+    outcomes: Vec<Outcome>,
+}
+
+impl Kept {
+    /// Nothing yet.
+    pub fn new(seconds: f64, pairs: usize, setting: String) -> Self {
+        let host = Host::this();
+        Kept {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            kernel: host.kernel,
+            processors: host.processors,
+            seconds,
+            pairs,
+            setting,
+            outcomes: Vec::new(),
+        }
+    }
+
+    /// Goes on with what a file has, if that was found in the same way.
+    pub fn resume(&mut self, file: &Path) {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let Ok(mut former) = serde_json::from_str::<Kept>(&text) else {
+            return;
+        };
+        let outcomes = std::mem::take(&mut former.outcomes);
+        if former == *self {
+            self.outcomes = outcomes;
+        }
+    }
+
+    /// What was found of a figure.
+    pub fn of(&self, name: &str) -> Option<&Outcome> {
+        self.outcomes.iter().find(|outcome| outcome.name == name)
+    }
+
+    /// Adds what was found, in place of what there was, and writes the file: whole, or not at all.
+    pub fn add(&mut self, outcome: Outcome, file: &Path) -> Result<(), BenchError> {
+        self.outcomes.retain(|former| former.name != outcome.name);
+        self.outcomes.push(outcome);
+        let text = serde_json::to_string_pretty(self)
+            .unwrap_or_else(|_| unreachable!("outcomes have nothing that JSON has not"));
+        write_whole(file, &text).map_err(|source| BenchError::File {
+            path: file.to_owned(),
+            source,
+        })
+    }
+}
+
+fn write_whole(file: &Path, text: &str) -> io::Result<()> {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".new");
+    fs::write(&name, text)?;
+    fs::rename(&name, file)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    pub fn outcome(name: &str, verdict: Verdict) -> Outcome {
+        let value = Spread {
+            low: 0.4,
+            middle: 0.5,
+            high: 0.75,
+        };
+        Outcome {
+            name: name.to_owned(),
+            paper: Paper::Study,
+            of: "Figure 13(a)".to_owned(),
+            place: "section 3.10".to_owned(),
+            claim: "little <changes>".to_owned(),
+            value: "the same".to_owned(),
+            verdict,
+            reason: None,
+            kernel: Some(Found {
+                value,
+                text: "x 0.50".to_owned(),
+            }),
+            netchannel: None,
+            judged: Some(value),
+        }
+    }
+
+    #[test]
+    fn a_run_goes_on_only_where_the_last_one_was_like_it() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("kept.json");
+        let mut first = Kept::new(0.5, 5, "own".to_owned());
+        first
+            .add(outcome("study-13", Verdict::Differs), &file)
+            .unwrap();
+        first
+            .add(outcome("study-13", Verdict::WithinNoise), &file)
+            .unwrap();
+        let mut second = Kept::new(0.5, 5, "own".to_owned());
+        second.resume(&file);
+        let found = second.of("study-13").unwrap();
+        assert_eq!(found.verdict, Verdict::WithinNoise);
+        for other in [
+            Kept::new(0.5, 3, "own".to_owned()),
+            Kept::new(0.5, 5, "shared".to_owned()),
+        ] {
+            let mut other = other;
+            other.resume(&file);
+            assert_eq!(other.of("study-13"), None);
+        }
+        let nowhere = place.path().join("no/such/folder");
+        assert!(first.add(outcome("x", Verdict::Differs), &nowhere).is_err());
+    }
+}
