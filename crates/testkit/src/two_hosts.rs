@@ -33,7 +33,9 @@ impl From<Error> for Absent {
     fn from(error: Error) -> Self {
         match error {
             Error::NotAllowed(_) | Error::NoIproute => Absent::NotHere(error.to_string()),
-            Error::Devices(_) | Error::Guard(_) => Absent::Failed(error.to_string()),
+            Error::Devices(_) | Error::Guard(_) | Error::Processors(_) => {
+                Absent::Failed(error.to_string())
+            }
         }
     }
 }
