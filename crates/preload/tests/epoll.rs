@@ -109,7 +109,19 @@ const fn look(mask: u32, arrived: u64, full: u32) -> Look {
         arrived,
         full,
         news: 0,
+        held: false,
     }
+}
+
+#[test]
+fn what_is_held_back_is_no_edge() {
+    let seen = Seen::start(&look(OUT, 0, 0));
+    let held = Look {
+        held: true,
+        ..look(OUT, 0, 0)
+    };
+    assert!(held.held && !seen.differs(&held, IN | OUT));
+    assert!(seen.differs(&look(IN | OUT, 4, 0), IN));
 }
 
 #[test]

@@ -141,7 +141,7 @@ impl Lane {
         let tail = entry.transmit.own.load(Ordering::Relaxed);
         let count = held::count(entry.held.load(Ordering::Relaxed), tail);
         let fits = sent == Ok(length) && self.is_writable();
-        if !fits || count == 0 || count >= SEGMENT && (!corked || count % SEGMENT == 0) {
+        if !fits || count == 0 || count >= SEGMENT && (!corked || count.is_multiple_of(SEGMENT)) {
             self.let_go();
         } else if count >= SEGMENT {
             self.hold(held::word(tail - count % SEGMENT, now));
