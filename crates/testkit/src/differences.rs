@@ -24,16 +24,7 @@ const KEPT: [(&str, &str); 15] = [
 const THROUGH_THE_RELAY: [&str; 1] = ["8.17"];
 
 /// Those that only the relay has.
-const OF_THE_RELAY: [(&str, &str); 8] = [
-    ("held_", "8.10"),
-    ("corner_05_exec_listener_as_nginx_upgrades", "8.17"),
-    ("room_server_of_few_begins_while_connections_wait", "8.17"),
-    ("corner_12_connecting_refused_late", "8.23"),
-    ("corner_12_connecting_refused_late_told_by_calls", "8.23"),
-    ("corner_12_connecting_refused_late_blocking", "8.23"),
-    ("corner_14_reset_after_the_end_is_a_broken_pipe", "8.23"),
-    ("urgent_epoll_level", "8.23"),
-];
+const OF_THE_RELAY: [(&str, &str); 1] = [("held_", "8.10")];
 
 /// The number of the difference that a case shows, if it is one that is kept.
 #[must_use]
