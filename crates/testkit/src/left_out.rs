@@ -4,7 +4,7 @@
 use crate::far::Side;
 
 /// How a case's name begins, which end must not be on the other host (either, where none is named), and why.
-const LEFT_OUT: [(&str, Option<Side>, &str); 63] = [
+const LEFT_OUT: [(&str, Option<Side>, &str); 65] = [
     (
         "corner_02_close_and_reuse_while_blocked_recv",
         None,
@@ -75,6 +75,7 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 63] = [
     ),
     ("corner_14_arguments_", None, MEMORY),
     ("corner_14_beside_", None, MEMORY),
+    ("corner_14_ended_without_a_word", Some(Side::Server), ENDS),
     ("corner_14_fault_in_vectors", None, MEMORY),
     ("corner_14_ended_bind_v", None, TWO_HOSTS),
     ("corner_14_low_water_and_", Some(Side::Client), SIGNALS),
@@ -109,6 +110,11 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 63] = [
     ("foreign_aliased_names", None, MEMORY),
     ("foreign_dprintf", None, NUMBERS),
     ("foreign_fortified_names", None, MEMORY),
+    (
+        "listeners_pending_of_a_client_that_ended",
+        Some(Side::Client),
+        ENDS,
+    ),
     (
         "listeners_process_exit_resets_pending",
         Some(Side::Server),
