@@ -74,11 +74,6 @@ impl<T> Mailbox<T> {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 
-    /// Whether a letter waits that is as `wanted`.
-    pub fn holds(&self, wanted: impl Fn(&T) -> bool) -> bool {
-        self.has_any() && self.letters().iter().any(wanted)
-    }
-
     /// Takes all letters, into an empty list.
     pub fn take(&self, into: &mut Vec<T>) {
         if self.has_any() {

@@ -125,7 +125,7 @@ impl Worker {
             return;
         };
         let Some(front) = &mut self.front else { return };
-        let (listener, seats) = (syn.listener, &self.seats);
+        let (listener, seats, cells) = (syn.listener, &self.seats, &self.cells);
         if !front.targets.is_at(listener, &syn.server) {
             return self.refuse(ticket, Refusal::NoListener);
         }
@@ -137,13 +137,6 @@ impl Worker {
         if front.targets.is_full(listener, Instant::now(), waits) {
             return self.fail(ticket, Errno::AGAIN);
         }
-        // Behind the look at the backlog: a listener that closes is told of before what waits in it makes room.
-        if self.is_told_gone(listener) {
-            return self.refuse(ticket, Refusal::NoListener);
-        }
-        let (Some(front), cells) = (&mut self.front, &self.cells) else {
-            return;
-        };
         let alive = |key| cells.link(key).filter(|end| end.is_alive());
         match front.targets.choose(listener, alive) {
             Choice::Link(key, claimed) => return self.connect(ticket, key, claimed),

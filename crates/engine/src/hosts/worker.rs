@@ -212,18 +212,6 @@ impl Worker {
         inbox.is_some_and(|inbox| inbox.has_any())
     }
 
-    /// Whether a letter says that a listener of this host is gone.
-    pub(super) fn is_told_gone(&self, listener: u32) -> bool {
-        use crate::relay::Command::Gone;
-        let inbox = self.shared.inboxes.get(self.index);
-        inbox.is_some_and(|inbox| {
-            inbox.holds(|letter| match letter {
-                Letter::Command(Command::Relay(Gone(one))) => *one == listener,
-                _ => false,
-            })
-        })
-    }
-
     fn clock(&self) -> u64 {
         u64::try_from(self.shared.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }

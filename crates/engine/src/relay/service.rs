@@ -8,8 +8,6 @@ use crate::published_ports::PublishedPorts;
 use netchannel_abi::address::Address;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -103,8 +101,6 @@ pub struct Mailbox<T> {
 #[derive(Debug)]
 pub struct Inbox<T> {
     letters: Receiver<T>,
-    /// Those that were looked at before their turn.
-    seen: RefCell<VecDeque<T>>,
     bell: Arc<OwnedFd>,
 }
 
@@ -115,12 +111,7 @@ fn mailbox<T>() -> Result<(Mailbox<T>, Inbox<T>), Errno> {
         letters: sender,
         bell: Arc::clone(&bell),
     };
-    let inbox = Inbox {
-        letters,
-        seen: RefCell::default(),
-        bell,
-    };
-    Ok((mailbox, inbox))
+    Ok((mailbox, Inbox { letters, bell }))
 }
 
 impl<T> Mailbox<T> {
@@ -140,15 +131,7 @@ fn ring(bell: &OwnedFd) {
 impl<T> Inbox<T> {
     /// The next letter. Silence the bell first, with [`Self::hear`].
     pub fn next(&self) -> Option<T> {
-        let seen = self.seen.borrow_mut().pop_front();
-        seen.or_else(|| self.letters.try_recv().ok())
-    }
-
-    /// Whether a letter waits that is as `wanted`. All stay, and the bell rings for them.
-    pub fn holds(&self, wanted: impl Fn(&T) -> bool) -> bool {
-        let mut seen = self.seen.borrow_mut();
-        seen.extend(self.letters.try_iter());
-        seen.iter().any(wanted)
+        self.letters.try_recv().ok()
     }
 
     /// Rings the bell of the reader itself: it comes again.
@@ -242,26 +225,5 @@ impl Drop for Relay {
             // A thread that ended otherwise has said why.
             let _ = thread.join();
         }
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test that can not go on fails")]
-mod tests {
-    use super::*;
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-    #[test]
-    fn letters_that_were_looked_at_before_their_turn_come_in_order() {
-        let (mailbox, inbox) = mailbox().unwrap();
-        mailbox.send(1);
-        mailbox.send(2);
-        assert!(inbox.holds(|letter| *letter == 2));
-        assert!(!inbox.holds(|letter| *letter == 3));
-        mailbox.send(3);
-        let mut looked = [PollFd::new(&inbox, PollFlags::IN)];
-        assert_eq!(poll(&mut looked, Some(&Timespec::default())), Ok(1));
-        let all: Vec<u32> = std::iter::from_fn(|| inbox.next()).collect();
-        assert_eq!(all, [1, 2, 3]);
     }
 }

@@ -19,8 +19,6 @@ impl Listener {
         if last {
             // What is on its way is reset here and now, not when its client looks for a server.
             while self.take_offers() {}
-            // Before anything is reset: that makes room in the backlog, for which others wait.
-            self.unlisten();
             poll_jobs();
         } else {
             clear_links(
@@ -45,9 +43,7 @@ impl Listener {
         for link in links.iter().filter(|link| self.has_number(link.listener)) {
             link.fail();
         }
-        if !last {
-            self.unlisten();
-        }
+        self.unlisten();
         self.offers().inspect(|channel| channel.end());
         self.leave_common();
         self.bell.silence();

@@ -7,7 +7,7 @@ use crate::relay::cells::Key;
 use crate::relay::lane::Lane;
 use crate::relay::link::{LinkEnd, Loan};
 use crate::relay::pair::Pair;
-use crate::relay::service::{ASTRAY, Ask, Command, Manner, Ticket};
+use crate::relay::service::{ASTRAY, Ask, Manner, Ticket};
 use crate::relay::targets::Choice;
 use netchannel_abi::link::side_flags;
 use rustix::io::Errno;
@@ -43,11 +43,6 @@ impl Local {
         }
         if self.targets.is_full(listener, Instant::now(), waits) {
             return self.fail(ticket, Errno::AGAIN);
-        }
-        // Behind the look at the backlog: a listener that closes is told of before what waits in it makes room.
-        let gone = |told: &Command| matches!(told, Command::Gone(one) if *one == listener);
-        if self.inbox.holds(gone) {
-            return self.refuse(ticket, Errno::CONNREFUSED);
         }
         let alive = |key| cells.link(key).filter(|end| end.check());
         let choice = self.targets.choose(listener, alive);
