@@ -24,7 +24,12 @@ const KEPT: [(&str, &str); 15] = [
 const THROUGH_THE_RELAY: [&str; 1] = ["8.17"];
 
 /// Those that only the relay has.
-const OF_THE_RELAY: [(&str, &str); 1] = [("held_", "8.10")];
+const OF_THE_RELAY: [(&str, &str); 4] = [
+    ("held_", "8.10"),
+    ("corner_12_connecting_refused_late", "8.23"),
+    ("corner_12_connecting_refused_late_told_by_calls", "8.23"),
+    ("corner_12_connecting_refused_late_blocking", "8.23"),
+];
 
 /// The number of the difference that a case shows, if it is one that is kept.
 #[must_use]
