@@ -34,6 +34,8 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
     place.inspect(|place| place.leave());
     if blocking && socket.has(status::SHARED) {
         listener::withdraw(listener);
+    } else if !blocking && accepted.is_ok() {
+        listener.note_accept();
     } else {
         // One was for this accept: the others are for whoever comes first.
         listener.share();

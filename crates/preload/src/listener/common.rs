@@ -19,13 +19,15 @@ use netchannel_abi::program::SocketEntry;
 use super::{Listener, Named, Pending};
 use crate::channel::Channel;
 use crate::link::Loan;
-use crate::{attach, foreign, limits, names, socket, sys};
+use crate::{attach, clock, foreign, limits, names, socket, sys};
 
 /// Words of a message: what a process that has not seen the link needs to know of a connection.
 const WORDS: usize = 16;
 const BYTES: usize = WORDS * size_of::<u64>();
 /// The ring that goes along, where there is no plenty.
 const LEAST_APART_LOG2: u32 = 18;
+/// An event loop that has accepted accepts again within this time, in the clock's units.
+const SOON: u64 = 1000 * clock::MICROSECOND;
 /// How often a process that finds another one taking tries again.
 const TRIES: usize = 100;
 
@@ -234,6 +236,23 @@ impl Listener {
             && names::is_shared(&self.address, self.number())
         {
             self.put_all();
+        }
+    }
+
+    /// The same by a look: a process that has just accepted without waiting is an event loop, and accepts what it has seen.
+    pub fn share_unless_accepting(&self) {
+        if self.pending.any() && self.common().is_some() {
+            let accepted = self.accepted.load(Ordering::Relaxed);
+            if clock::now().wrapping_sub(accepted) > SOON {
+                self.share();
+            }
+        }
+    }
+
+    /// An accept that does not wait has taken a connection.
+    pub fn note_accept(&self) {
+        if self.common().is_some() {
+            self.accepted.store(clock::now(), Ordering::Relaxed);
         }
     }
 

@@ -98,6 +98,8 @@ pub struct Listener {
     old: AtomicU32,
     /// Connections that ever came.
     arrived: AtomicU64,
+    /// When an accept that does not wait has last taken one.
+    accepted: AtomicU64,
     /// A set of the program told of it because virtual connections came, and no accept has found
     /// the end of them since.
     told: AtomicBool,
@@ -136,6 +138,7 @@ impl Listener {
             turns: AtomicU64::new(0),
             old: AtomicU32::new(MOST_OLD),
             arrived: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
             told: AtomicBool::new(false),
             kernel_told: AtomicBool::new(true),
             bell: Bell::new(),
@@ -207,7 +210,7 @@ impl Listener {
         if !self.pending.any() {
             poll_jobs();
         }
-        self.share();
+        self.share_unless_accepting();
         self.has_taken()
     }
 
