@@ -142,9 +142,7 @@ fn wait(fd: i32, socket: &Socket, held: Option<&Held>) -> Result<(), i32> {
     let timeout = if limit == 0 {
         -1
     } else {
-        i64::try_from(limit)
-            .unwrap_or(i64::MAX / 1000)
-            .saturating_mul(1000)
+        crate::wait::nanoseconds(limit)
     };
     if limit == 0 {
         // As the kernel's accept would go on after some handlers.

@@ -234,17 +234,13 @@ fn sleep_restartable(fd: i32) -> Result<bool, i32> {
 #[cold]
 fn sleep_until_urgent(lane: &Lane, microseconds: u64) -> Result<bool, i32> {
     let held = signals::Held::new();
-    let nanoseconds = match i64::try_from(microseconds) {
-        Ok(0) => -1,
-        limit => limit.unwrap_or(i64::MAX / 1000).saturating_mul(1000),
+    let limit = match microseconds {
+        0 => -1,
+        limit => nanoseconds(limit),
     };
-    let told =
-        signals::sleep_restarting(lane.fd, held.as_ref(), |set, mask| {
-            match sleep_in_poll(set, nanoseconds, mask) {
-                Ok(0) => Err(libc::EAGAIN),
-                slept => slept,
-            }
-        })?;
+    let told = signals::sleep_restarting(lane.fd, held.as_ref(), |set, mask| {
+        sleep_at_most(set, limit, mask)
+    })?;
     if lane.is_before_urgent() && signals::Held::has_come(libc::SIGURG) {
         return Err(libc::EINTR);
     }
@@ -254,16 +250,12 @@ fn sleep_until_urgent(lane: &Lane, microseconds: u64) -> Result<bool, i32> {
 /// As the others. What has come is held back, for so many nanoseconds at most.
 #[cold]
 fn sleep_while_held(fd: i32, microseconds: u64, held: i64, restarts: bool) -> Result<bool, i32> {
-    let limit = match i64::try_from(microseconds) {
-        Ok(0) => i64::MAX,
-        limit => limit.unwrap_or(i64::MAX / 1000).saturating_mul(1000),
+    let limit = match microseconds {
+        0 => i64::MAX,
+        limit => nanoseconds(limit),
     };
     let slept = if microseconds == 0 && restarts {
-        let told =
-            signals::sleep_restarting(fd, None, |set, mask| match sleep_in_poll(set, held, mask) {
-                Ok(0) => Err(libc::EAGAIN),
-                slept => slept,
-            });
+        let told = signals::sleep_restarting(fd, None, |set, mask| sleep_at_most(set, held, mask));
         told.map(|told| told & (libc::POLLHUP | libc::POLLERR) == 0)
     } else {
         poll_once(fd, limit.min(held))
@@ -275,10 +267,26 @@ fn sleep_while_held(fd: i32, microseconds: u64, held: i64, restarts: bool) -> Re
 }
 
 fn sleep_limited(fd: i32, microseconds: u64) -> Result<bool, i32> {
-    let nanoseconds = i64::try_from(microseconds)
+    poll_once(fd, nanoseconds(microseconds))
+}
+
+/// A limit of a socket, in the unit of [`sleep_in_poll`].
+pub fn nanoseconds(microseconds: u64) -> i64 {
+    i64::try_from(microseconds)
         .unwrap_or(i64::MAX / 1000)
-        .saturating_mul(1000);
-    poll_once(fd, nanoseconds)
+        .saturating_mul(1000)
+}
+
+/// As [`sleep_in_poll`], where the end of the time is an error, as of a socket's call.
+fn sleep_at_most(
+    set: &mut [libc::pollfd],
+    nanoseconds: i64,
+    mask: *const libc::sigset_t,
+) -> Result<usize, i32> {
+    match sleep_in_poll(set, nanoseconds, mask) {
+        Ok(0) => Err(libc::EAGAIN),
+        slept => slept,
+    }
 }
 
 fn poll_once(fd: i32, nanoseconds: i64) -> Result<bool, i32> {
@@ -287,11 +295,8 @@ fn poll_once(fd: i32, nanoseconds: i64) -> Result<bool, i32> {
         events: libc::POLLIN,
         revents: 0,
     }];
-    match sleep_in_poll(&mut set, nanoseconds, core::ptr::null()) {
-        Ok(0) => Err(libc::EAGAIN),
-        Ok(_) => Ok(set[0].revents & (libc::POLLHUP | libc::POLLERR) == 0),
-        Err(error) => Err(error),
-    }
+    sleep_at_most(&mut set, nanoseconds, core::ptr::null())?;
+    Ok(set[0].revents & (libc::POLLHUP | libc::POLLERR) == 0)
 }
 
 /// `ppoll`, as a cancellation point; `nanoseconds` negative for ever.
