@@ -36,6 +36,7 @@ scenario() {
     try bytes
     try killer
     try hostile
+    try limits --rounds 2000
 }
 
 NETCHANNEL_MODES=both

@@ -95,6 +95,10 @@ pub mod entry_flags {
     /// The daemon's relay leads to it: one link serves all such listeners, and connecting takes the
     /// time that the other side needs.
     pub const REMOTE: u32 = 4;
+    /// From this bit on: how many processes hold it, [`MOST_HOLDERS`] at most.
+    pub const HOLDERS_SHIFT: u32 = 16;
+    /// More are not told apart.
+    pub const MOST_HOLDERS: u32 = 255;
 }
 
 const _: () = assert!(size_of::<Entry>() == 64);

@@ -124,7 +124,10 @@ pub struct Side {
     /// (o) Sequence before which the peer reads nothing more: urgent bytes that it stood before when the next one was sent.
     /// Stored before the `urgent` of that one.
     pub passed: AtomicU64,
-    _passed_gap: [u32; 12],
+    /// (o) Logarithm of the size that it wants its peer's transmit ring to have: all that fits into the present one is on its way to another
+    /// host. 0 for none. The peer looks when its ring is full.
+    pub wanted_ring: AtomicU32,
+    _wanted_gap: [u32; 11],
 }
 
 /// Bits of [`Side::flags`].

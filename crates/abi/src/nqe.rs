@@ -37,7 +37,8 @@ const _: () = assert!(core::mem::offset_of!(Nqe, length) == 28);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Operation {
-    /// Job, client to server: the slot holds a new connection for listener `data`.
+    /// Job, client to server: the slot holds a new connection for listener `data`. `offset` and `length` are the halves of the time at
+    /// which it was announced, by the processor's counter.
     Connect = 1,
 }
 

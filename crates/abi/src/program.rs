@@ -169,6 +169,12 @@ pub struct SocketEntry {
     pub urgent_taken: AtomicU64,
     /// What it last told the peer to take for not sent yet, see [`crate::link::Side::held`].
     pub held: AtomicU64,
+    /// The pump that serves it for one of its processes, while others have it, too; 0 while that is being made.
+    pub pump: AtomicU32,
+    /// How often somebody waited until that pump had caught up with its program,
+    pub waits_for_pump: AtomicU32,
+    /// and up to which of them it has.
+    pub caught_up: AtomicU32,
     /// Sending.
     pub transmit: Direction,
     /// Receiving.

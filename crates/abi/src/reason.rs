@@ -35,11 +35,13 @@ pub enum Reason {
     UserChanged = 13,
     /// The process has a ring of `io_uring`, whose operations come past the library.
     IoUring = 14,
+    /// The process may not make the system calls that the library needs: it set a filter, or a limit of no descriptor.
+    Confined = 15,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::None,
         Self::NoDaemon,
         Self::NoListener,
@@ -55,6 +57,7 @@ impl Reason {
         Self::PeerDown,
         Self::UserChanged,
         Self::IoUring,
+        Self::Confined,
     ];
 
     /// The code as shown.
@@ -76,6 +79,7 @@ impl Reason {
             Self::PeerDown => "peer-down",
             Self::UserChanged => "user-changed",
             Self::IoUring => "io-uring",
+            Self::Confined => "confined",
         }
     }
 

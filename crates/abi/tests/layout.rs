@@ -112,7 +112,8 @@ fn structures() -> Vec<Structure> {
                 urgent,
                 waiter,
                 hints,
-                passed
+                passed,
+                wanted_ring
             }
         ),
         structure!(
@@ -172,6 +173,9 @@ fn structures() -> Vec<Structure> {
                 urgent_passed,
                 urgent_taken,
                 held,
+                pump,
+                waits_for_pump,
+                caught_up,
                 transmit,
                 receive
             }

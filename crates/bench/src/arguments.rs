@@ -2,14 +2,13 @@
 
 use crate::error::BenchError;
 use crate::hosts::HostsArguments;
+use crate::often::{OnOneHost, Repeated};
 use crate::options::{Experiment, Launcher, Options, Transport, WorkerCommand};
+use crate::output::Output;
 use crate::paper::{self, PaperArguments};
 use crate::patterns::{self, PatternsArguments};
-use crate::report::Report;
 use clap::{Args, Subcommand};
 use netchannel_namespaces::Error as Refused;
-use std::io::{self, Write};
-use std::path::PathBuf;
 
 /// Everything that went wrong ends with this status.
 const FAILED: u8 = 1;
@@ -25,13 +24,9 @@ pub struct Arguments {
     #[arg(value_enum)]
     pub experiments: Vec<Experiment>,
 
-    /// Seconds of each run
-    #[arg(long, default_value_t = 0.8, value_name = "SECONDS")]
-    pub seconds: f64,
-
-    /// Runs of each transport, interleaved, in alternating order
-    #[arg(long, default_value_t = 5, value_name = "NUMBER")]
-    pub pairs: usize,
+    /// How often.
+    #[command(flatten)]
+    pub repeated: Repeated<OnOneHost>,
 
     /// Measure AF_UNIX too, where it applies
     #[arg(
@@ -85,52 +80,6 @@ Exit codes:
   0  every run gave figures of what it was made for    1  some did not    2  the command line is wrong
   77  no network namespaces can be made here    130  interrupted";
 
-/// How to show a report.
-#[derive(Debug, Clone, Args)]
-pub struct Output {
-    /// Print JSON instead of the table
-    #[arg(long)]
-    pub json: bool,
-
-    /// Draw the result into FILE, which ends in .png or .svg
-    #[arg(long, value_name = "FILE")]
-    pub plot: Option<PathBuf>,
-
-    /// No progress on stderr
-    #[arg(long)]
-    pub quiet: bool,
-}
-
-impl Output {
-    /// Runs experiments and prints and draws their report.
-    ///
-    /// True when every run that could be made gave figures.
-    pub fn present(
-        &self,
-        run: impl FnOnce() -> Result<Report, BenchError>,
-    ) -> Result<bool, BenchError> {
-        if let Some(path) = &self.plot {
-            // Said now, and not after two minutes.
-            crate::plot::check(path)?;
-        }
-        let report = run()?;
-        // Before the picture, which may fail: these figures took their time.
-        let text = if self.json {
-            report.json() + "\n"
-        } else {
-            report.table()
-        };
-        print(&text)?;
-        if let Some(path) = &self.plot {
-            report.plot(path)?;
-            if !self.json {
-                print(&format!("\npicture: {}\n", path.display()))?;
-            }
-        }
-        Ok(report.is_complete())
-    }
-}
-
 impl Arguments {
     /// The options they stand for.
     pub fn options(&self, launcher: Launcher, worker: WorkerCommand) -> Options {
@@ -144,11 +93,11 @@ impl Arguments {
             transports: transports
                 .filter(|over| self.unix || *over != Transport::Unix)
                 .collect(),
-            seconds: self.seconds,
-            pairs: self.pairs,
+            seconds: self.repeated.seconds,
+            pairs: self.repeated.pairs,
             launcher,
             worker,
-            progress: !self.output.quiet,
+            progress: !self.output.shown.quiet,
         }
     }
 
@@ -160,23 +109,16 @@ impl Arguments {
             Some(Between::Hosts(hosts)) => hosts.execute(launcher.netchannel, worker),
             Some(Between::Patterns(patterns)) => {
                 let report = patterns::run(patterns, launcher.netchannel, worker)?;
-                print(&if patterns.json {
-                    report.json() + "\n"
-                } else {
-                    report.table()
-                })?;
+                patterns.shown.print(|| report.json(), || report.table())?;
                 if report.interrupted {
                     return Err(BenchError::Interrupted);
                 }
                 Ok(report.is_complete())
             }
+            Some(Between::Paper(paper)) if !paper.compare.is_empty() => paper.agree(),
             Some(Between::Paper(paper)) => {
                 let report = paper::run(paper, launcher.netchannel, worker)?;
-                print(&if paper.json {
-                    report.json() + "\n"
-                } else {
-                    report.table()
-                })?;
+                paper.shown.print(|| report.json(), || report.table())?;
                 if let Some(path) = &paper.html {
                     let written = std::fs::write(path, report.html());
                     written.map_err(|source| BenchError::File {
@@ -195,12 +137,6 @@ impl Arguments {
             }
         }
     }
-}
-
-fn print(text: &str) -> Result<(), BenchError> {
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(BenchError::Print)
 }
 
 /// The status to end with, after [`Arguments::execute`]; says on stderr what went wrong.

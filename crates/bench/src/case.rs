@@ -48,6 +48,10 @@ pub enum Case {
     CallsOpen,
     /// A program started and waited for.
     CallsStart,
+    /// A child forked that ends at once.
+    CallsFork,
+    /// A shell that runs some programs.
+    CallsShell,
     /// Writes of 4 KiB of one thread over one channel.
     #[serde(rename = "channels-1")]
     Channels1,
@@ -84,6 +88,8 @@ impl Case {
             Case::CallsWrite => "write",
             Case::CallsOpen => "open, close",
             Case::CallsStart => "start",
+            Case::CallsFork => "fork",
+            Case::CallsShell => "shell",
             Case::Channels1 => "1 channel",
             Case::Channels2 => "2 channels",
             Case::Channels4 => "4 channels",
@@ -112,6 +118,8 @@ impl Case {
             Case::CallsWrite => "No socket: write to /dev/null",
             Case::CallsOpen => "No socket: /dev/null opened and closed",
             Case::CallsStart => "No socket: `true` started and waited for",
+            Case::CallsFork => "No socket: a child forked that ends at once",
+            Case::CallsShell => "No socket: a shell that runs 16 programs",
             Case::Channels1 => "4 KiB messages, TSO/GRO off, 1 channel",
             Case::Channels2 => "4 KiB messages, TSO/GRO off, 2 channels",
             Case::Channels4 => "4 KiB messages, TSO/GRO off, 4 channels",
@@ -138,6 +146,8 @@ impl Case {
             Case::CallsPoll | Case::CallsRead | Case::CallsWrite => "calls/s",
             Case::CallsOpen => "pairs/s",
             Case::CallsStart => "programs/s",
+            Case::CallsFork => "children/s",
+            Case::CallsShell => "shells/s",
         }
     }
 
@@ -178,7 +188,9 @@ impl Case {
             | Case::CallsRead
             | Case::CallsWrite
             | Case::CallsOpen
-            | Case::CallsStart => Some("kernel TCP: without the library; NetChannel: with it"),
+            | Case::CallsStart
+            | Case::CallsFork
+            | Case::CallsShell => Some("kernel TCP: without the library; NetChannel: with it"),
             _ => None,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 
 /// Exit statuses of `netchannel run` itself.
@@ -112,7 +113,7 @@ pub enum BenchError {
     #[error("can not write {path}: {source}", path = path.display())]
     File {
         /// Which one.
-        path: std::path::PathBuf,
+        path: PathBuf,
         /// Why.
         source: io::Error,
     },
@@ -121,5 +122,22 @@ pub enum BenchError {
     Print(#[source] io::Error),
     /// The picture could not be written.
     #[error(transparent)]
-    Plot(#[from] crate::plot::PlotError),
+    Plot(#[from] PlotError),
+}
+
+/// The picture could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PlotError {
+    /// The file's name does not say what it is to be.
+    #[error("{0}: the name of a picture must end in .png or .svg")]
+    Format(PathBuf),
+    /// Nothing was measured.
+    #[error("no picture: nothing was measured")]
+    Empty,
+    /// The file can not be written.
+    #[error("can not write {0}: {1}")]
+    File(PathBuf, #[source] io::Error),
+    /// The drawing library refused.
+    #[error("can not draw: {0}")]
+    Drawing(String),
 }

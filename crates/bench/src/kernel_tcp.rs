@@ -1,6 +1,7 @@
 //! Looks into the kernel's own table of TCP connections, to know that what is reported as
 //! NetChannel's was not carried by TCP after all. It believes the kernel, not NetChannel.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 const ESTABLISHED: &str = "01";
@@ -13,15 +14,18 @@ pub fn established(process: libc::pid_t, port: u16) -> usize {
     texts.iter().map(|text| count(text, port)).sum()
 }
 
+/// Each connection once: where others come and go while the table is read, the kernel may show one twice.
 fn count(table: &str, port: u16) -> usize {
     let port = format!("{port:04X}");
     let has_port = |address: &str| address.rsplit_once(':').is_some_and(|(_, of)| of == port);
-    let matches = |line: &&str| {
+    let connection = |line: &'_ str| {
         let mut words = line.split_whitespace().skip(1);
-        let (local, remote, state) = (words.next(), words.next(), words.next());
-        state == Some(ESTABLISHED) && (local.is_some_and(has_port) || remote.is_some_and(has_port))
+        let ends = (words.next()?.to_owned(), words.next()?.to_owned());
+        let is_there = words.next() == Some(ESTABLISHED);
+        (is_there && (has_port(&ends.0) || has_port(&ends.1))).then_some(ends)
     };
-    table.lines().skip(1).filter(matches).count()
+    let connections = table.lines().skip(1).filter_map(connection);
+    connections.collect::<BTreeSet<_>>().len()
 }
 
 #[cfg(test)]
@@ -37,6 +41,7 @@ mod tests {
    1: 0100007F:9C40 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 2
    2: 0100007F:D431 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 3
    3: 0100007F:D432 0100007F:9C40 06 00000000:00000000 03:00000000 00000000     0        0 0
+   2: 0100007F:D431 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 3
    4: 9C400000:D433 0100007F:9C41 01 00000000:00000000 00:00000000 00000000     0        0 4
 ";
         assert_eq!(count(table, 40_000), 2);

@@ -21,6 +21,7 @@
 //! ```
 
 mod arguments;
+mod carrying;
 mod case;
 mod cpu;
 mod ends;
@@ -31,7 +32,9 @@ mod hosts;
 mod interrupt;
 mod kernel_tcp;
 mod measurement;
+mod often;
 mod options;
+mod output;
 mod paper;
 mod patterns;
 mod plan;
@@ -41,17 +44,19 @@ mod progress;
 mod report;
 mod session;
 mod table;
+mod told;
 pub mod worker;
 
-pub use arguments::{Arguments, Between, Output, exit_status};
+pub use arguments::{Arguments, Between, exit_status};
 pub use case::Case;
-pub use error::BenchError;
+pub use error::{BenchError, PlotError};
 pub use host::Host;
 pub use hosts::{HostsArguments, HostsExperiment, HostsOptions, run as run_between_hosts};
 pub use measurement::{Latency, Measurement, Sides, median};
+pub use often::{BetweenHosts, OfFigures, OnOneHost, Repeated, Usual};
 pub use options::{Experiment, Launcher, Options, Transport, WORKER_SUBCOMMAND, WorkerCommand};
+pub use output::{Output, Shown};
 pub use patterns::{PatternsArguments, PatternsReport, run as run_patterns};
-pub use plot::PlotError;
 pub use report::{Absence, CaseReport, Failure, Place, Report, Row};
 
 use ends::Ends;

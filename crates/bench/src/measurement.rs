@@ -119,6 +119,12 @@ impl Measurement {
         }
     }
 
+    /// The work that was done, in the case's unit.
+    pub fn work(&self) -> f64 {
+        let work = self.cpu_seconds / self.cpu_per_unit;
+        if work.is_finite() { work } else { 0.0 }
+    }
+
     /// The median of each figure; nothing of nothing.
     pub fn median(runs: &[Measurement]) -> Option<Measurement> {
         let each = |part: fn(&Measurement) -> f64| {
@@ -238,6 +244,8 @@ mod tests {
         let measured = Measurement::new(1000.0, 0.5, None, 0.25);
         assert_eq!(measured.rate, 2000.0);
         assert_eq!(measured.cpu_per_unit, 0.00025);
+        assert_eq!(measured.work(), 1000.0);
+        assert_eq!(Measurement::new(5.0, 1.0, None, 0.0).work(), 0.0);
     }
 
     #[test]

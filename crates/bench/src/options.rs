@@ -26,7 +26,7 @@ pub enum Experiment {
     Redis,
     /// nginx and wrk, 50 connections, keep-alive and close
     Http,
-    /// Programs without sockets: poll, read, write and open of other files, start of a program
+    /// Programs without sockets: poll, read, write and open of other files, start of programs, fork, shell
     Calls,
 }
 
@@ -67,6 +67,8 @@ impl Experiment {
                 Case::CallsWrite,
                 Case::CallsOpen,
                 Case::CallsStart,
+                Case::CallsFork,
+                Case::CallsShell,
             ],
         }
     }

@@ -2,15 +2,14 @@
 
 use crate::case::Case;
 use crate::ends::NO_REASON;
-use crate::error::{BenchError, RunError};
+use crate::error::RunError;
 use crate::host::Host;
 use crate::measurement::Measurement;
 use crate::options::Transport;
 use crate::plan::{Plan, Run};
-use crate::{plot, table};
+use crate::told::tell;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::path::Path;
 
 /// All that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -184,20 +183,10 @@ impl Report {
         }
     }
 
-    /// The report for a terminal.
-    pub fn table(&self) -> String {
-        table::render(self)
-    }
-
     /// The report for programs.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self)
             .unwrap_or_else(|_| unreachable!("a report has nothing that JSON has not"))
-    }
-
-    /// Draws the report into a file whose name ends in `.png` or `.svg`.
-    pub fn plot(&self, path: &Path) -> Result<(), BenchError> {
-        Ok(plot::write(self, path)?)
     }
 }
 
@@ -241,6 +230,7 @@ impl Collector {
         let error = match figures {
             Ok(figures) => {
                 for (case, measured) in figures {
+                    tell(case.unit(), &measured);
                     self.runs.push((case, transport, measured));
                     let reasons = fallbacks.iter().cloned();
                     self.fallbacks

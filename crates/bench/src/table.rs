@@ -8,8 +8,14 @@ use std::fmt::Write;
 /// Where a figure does not apply.
 const NONE: &str = "-";
 
-/// The whole report.
-pub fn render(report: &Report) -> String {
+impl Report {
+    /// The report for a terminal.
+    pub fn table(&self) -> String {
+        render(self)
+    }
+}
+
+fn render(report: &Report) -> String {
     let mut text = String::new();
     // Writing to a String can not fail.
     let _ = writeln!(text, "{}", report.host.line());

@@ -49,7 +49,7 @@ fn tests() -> ExitCode {
     let directory = tempfile::tempdir_in("/tmp").expect("a temporary directory");
     // SAFETY: no other thread exists.
     unsafe { std::env::set_var("TMPDIR", directory.path()) };
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
         (
             "every_experiment_gives_figures",
             every_experiment_gives_figures,
@@ -60,6 +60,7 @@ fn tests() -> ExitCode {
         ),
         ("every_pattern_gives_figures", every_pattern_gives_figures),
         ("losses_and_ladders_are_made", losses_and_ladders_are_made),
+        ("delays_are_made_or_refused", delays_are_made_or_refused),
         ("a_wrong_name_is_told", a_wrong_name_is_told),
         (
             "an_interrupt_ends_all_programs",
@@ -188,6 +189,27 @@ fn losses_and_ladders_are_made() {
         return;
     }
     assert!(loss.is_complete(), "{}", loss.table());
+}
+
+fn delays_are_made_or_refused() {
+    // SAFETY: no other thread exists.
+    unsafe { std::env::set_var(AF_UNIX, "yes") };
+    let report = patterns("rpc --size 4096 --flows 1 --delay 0ms,5ms --pairs 1");
+    // SAFETY: no other thread exists.
+    unsafe { std::env::remove_var(AF_UNIX) };
+    if let Some(failure) = &report.rows[0].kernel.failure {
+        assert!(failure.contains("nfnetlink_queue nft_queue"), "{failure}");
+        println!("left out: no queue for packets");
+        return;
+    }
+    assert!(report.is_complete(), "{}", report.table());
+    let p50 = |row: usize| {
+        report.rows[row].kernel.runs[0]
+            .latency
+            .expect("a latency")
+            .p50
+    };
+    assert!(p50(0) < 5e6 && p50(1) >= 5e6, "{}", report.table());
 }
 
 fn what_kernel_tcp_carried_is_said_to_have_fallen_back() {

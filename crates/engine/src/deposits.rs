@@ -1,4 +1,5 @@
-//! States of connections that wait for the process which gets their descriptor.
+//! States of connections that wait for the process which gets their descriptor. Each stays as long as who left it, and beyond that as long
+//! as the descriptor is somewhere: in a message, or with a program that `exec` has begun.
 
 use crate::program::Estate;
 use crate::quota::{Amounts, Kind, Quotas, Ticket};
@@ -8,8 +9,11 @@ use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a deposit outlives the program that left it: long enough for an `exec`.
-pub const LIFE_AFTER_DEPOSITOR: Duration = Duration::from_secs(300);
+/// After this the kernel is first asked whether the socket of a deposit is still there whose depositor is gone: long enough for an `exec`.
+/// Each pause is twice the last one,
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+/// up to this. So long deposits outlive who left them where the kernel does not tell.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// One deposit.
 #[derive(Clone, Debug)]
@@ -26,10 +30,21 @@ pub struct Deposit {
     pub depositor: u32,
     /// Processes that may still fetch it.
     pub uses: u32,
-    expires: Option<Instant>,
+    /// Who left it is gone.
+    orphaned: Option<Orphaned>,
     age: u64,
     /// As it is charged to the user who left it.
     ticket: Rc<Ticket>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Orphaned {
+    /// When it is next looked whether it can still be fetched.
+    look: Instant,
+    /// Between the last look and this one.
+    pause: Duration,
+    /// It goes then where nobody tells.
+    end: Instant,
 }
 
 /// Device and number of a link's memory.
@@ -50,7 +65,7 @@ pub struct Deposits {
     /// Depositors, with the cookies and users of what they left.
     by_depositor: BTreeSet<(u32, u64, u32)>,
     links: HashMap<Identity, Named>,
-    /// Nothing expires before; may be early.
+    /// Nothing is to be looked at before; may be early.
     due: Option<Instant>,
     released: Vec<Rc<Estate>>,
 }
@@ -119,7 +134,7 @@ impl Deposits {
             estate,
             depositor,
             uses: before.saturating_add(1),
-            expires: None,
+            orphaned: None,
             age: self.next_age,
             ticket,
         };
@@ -160,33 +175,56 @@ impl Deposits {
 
     /// The program that left some is gone: they do not stay for ever. Only its own are looked at: thousands of programs may go at once.
     pub fn on_gone(&mut self, depositor: u32, now: Instant) {
-        let expires = now + LIFE_AFTER_DEPOSITOR;
+        let (look, end) = (now + FIRST_LOOK, now + LONGEST_PAUSE);
+        let orphaned = Orphaned {
+            look,
+            pause: FIRST_LOOK,
+            end,
+        };
         let own = (depositor, 0, 0)..=(depositor, u64::MAX, u32::MAX);
         for (_, cookie, user) in self.by_depositor.range(own) {
             if let Some(deposit) = self.by_cookie.get_mut(&(*cookie, *user)) {
-                deposit.expires.get_or_insert(expires);
-                self.due.get_or_insert(expires);
+                deposit.orphaned.get_or_insert(orphaned);
+                self.due = Some(self.due.map_or(look, |due| due.min(look)));
             }
         }
     }
 
-    /// Drops what has expired. Returns when to come again.
-    pub fn expire(&mut self, now: Instant) -> Option<Instant> {
+    /// Drops those that nobody can fetch any more. `drop_known` takes the cookies of sockets that exist out of a set; false where the kernel
+    /// does not tell. Returns when to come again.
+    pub fn expire(
+        &mut self,
+        now: Instant,
+        drop_known: impl FnOnce(&mut BTreeSet<u64>) -> bool,
+    ) -> Option<Instant> {
         // Asked at every event, and seldom due.
         if self.due? > now {
             return self.due;
         }
-        let overdue: Vec<(u64, u32)> = self
-            .by_cookie
-            .iter()
-            .filter(|(_, deposit)| deposit.expires.is_some_and(|at| at <= now))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in overdue {
-            self.remove(key);
+        let is_due = |deposit: &Deposit| deposit.orphaned.is_some_and(|one| one.look <= now);
+        let due = self.by_cookie.iter().filter(|(_, one)| is_due(one));
+        let due: Vec<(u64, u32)> = due.map(|(key, _)| *key).collect();
+        let mut missing: BTreeSet<u64> = due.iter().map(|(cookie, _)| *cookie).collect();
+        let told = missing.is_empty() || drop_known(&mut missing);
+        for key in due {
+            let orphaned = self.by_cookie.get_mut(&key);
+            let Some(orphaned) = orphaned.and_then(|one| one.orphaned.as_mut()) else {
+                continue;
+            };
+            let gone = if told {
+                orphaned.pause = (orphaned.pause * 2).min(LONGEST_PAUSE);
+                orphaned.look = now + orphaned.pause;
+                missing.contains(&key.0)
+            } else {
+                orphaned.look = orphaned.end;
+                orphaned.end <= now
+            };
+            if gone {
+                self.remove(key);
+            }
         }
         let left = self.by_cookie.values();
-        self.due = left.filter_map(|deposit| deposit.expires).min();
+        self.due = left.filter_map(|one| Some(one.orphaned?.look)).min();
         self.due
     }
 
@@ -317,15 +355,38 @@ mod tests {
     }
 
     #[test]
-    fn they_outlive_their_program_for_a_while_only() {
+    fn they_outlive_their_program_as_long_as_their_sockets() {
+        let mut deposits = deposits(10);
+        leave(&mut deposits, 1);
+        leave(&mut deposits, 2);
+        let now = Instant::now();
+        let nobody_asks = |_: &mut BTreeSet<u64>| -> bool { panic!("nothing is due") };
+        assert_eq!(deposits.expire(now, nobody_asks), None);
+        deposits.on_gone(7, now);
+        let first = deposits.expire(now, nobody_asks).unwrap();
+        assert_eq!(first, now + FIRST_LOOK);
+        // One of the sockets is gone.
+        let second = deposits.expire(first, |cookies| cookies.remove(&1));
+        let second = second.unwrap();
+        assert_eq!((deposits.len(), second), (1, first + 2 * FIRST_LOOK));
+        let mut next = second;
+        for _ in 0..20 {
+            next = deposits.expire(next, |cookies| cookies.remove(&1)).unwrap();
+        }
+        assert_eq!(deposits.len(), 1);
+        assert_eq!(deposits.expire(next, |_| true), None);
+        assert_eq!((deposits.len(), deposits.links.len()), (0, 0));
+    }
+
+    #[test]
+    fn where_the_kernel_does_not_tell_they_stay_for_a_while() {
         let mut deposits = deposits(10);
         leave(&mut deposits, 1);
         let now = Instant::now();
-        assert_eq!(deposits.expire(now), None);
         deposits.on_gone(7, now);
-        let due = deposits.expire(now).unwrap();
-        assert_eq!(deposits.len(), 1);
-        assert_eq!(deposits.expire(due), None);
-        assert_eq!((deposits.len(), deposits.links.len()), (0, 0));
+        let end = deposits.expire(now + FIRST_LOOK, |_| false).unwrap();
+        assert_eq!((end, deposits.len()), (now + LONGEST_PAUSE, 1));
+        assert_eq!(deposits.expire(end, |_| false), None);
+        assert_eq!(deposits.len(), 0);
     }
 }

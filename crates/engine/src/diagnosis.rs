@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-const BY_FAMILY: u16 = 20;
+/// Kind of a question, and of its answers.
+pub const BY_FAMILY: u16 = 20;
 const TCP: u8 = 6;
 const LISTENING: u32 = 1 << 10;
 /// Bytes of a request; the port asked for stands at 8, in network byte order, then the other one, the addresses, a device, the cookie.

@@ -132,11 +132,15 @@ impl Directory {
         self.change(listener, |row| row.program = program);
     }
 
-    /// Says whether several processes hold a listener.
-    pub fn share(&mut self, listener: u32, shared: bool) {
+    /// Says how many processes hold a listener.
+    pub fn hold(&mut self, listener: u32, holders: usize) {
+        let said = u32::try_from(holders).map_or(entry_flags::MOST_HOLDERS, |count| {
+            count.min(entry_flags::MOST_HOLDERS)
+        });
+        let shared = if holders > 1 { entry_flags::SHARED } else { 0 };
         self.change(listener, |row| {
-            let others = row.flags & !entry_flags::SHARED;
-            row.flags = others | if shared { entry_flags::SHARED } else { 0 };
+            let others = row.flags & ((1 << entry_flags::HOLDERS_SHIFT) - 1) & !entry_flags::SHARED;
+            row.flags = others | shared | said << entry_flags::HOLDERS_SHIFT;
         });
     }
 
@@ -347,12 +351,13 @@ mod tests {
             directory.remove(listener);
             assert!(directory.left <= MOST_LEFT);
         }
-        directory.share(1, true);
+        directory.hold(1, 300);
         directory.assign(1, 7);
         assert_eq!(probe(&directory, 80), [1]);
         let entry = directory.entry(bucket(80)).unwrap();
         assert_eq!(entry.program.load(Ordering::Relaxed), 7);
-        assert_eq!(entry.flags.load(Ordering::Relaxed), entry_flags::SHARED);
+        let flags = entry_flags::SHARED | 255 << entry_flags::HOLDERS_SHIFT;
+        assert_eq!(entry.flags.load(Ordering::Relaxed), flags);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 mod admin;
 mod alternate;
+mod anchors;
 mod answering;
 mod bind;
 mod class;

@@ -13,7 +13,10 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use support::{Client, Served, address, inode, listen_words, listening, port, receive, small};
+use support::{
+    Client, Served, address, inode, listen_words, listening, listening_at_own_port, packet_pair,
+    port, receive, small,
+};
 
 fn raw(errno: rustix::io::Errno) -> u32 {
     errno.raw_os_error().unsigned_abs()
@@ -286,16 +289,24 @@ fn ports_are_exclusive_and_come_back() {
     assert_eq!(used(&served.status()), 128);
 }
 
+/// The memory of a link from the client to a server, and that server.
+fn memory_of_a_link(served: &Served, client: &mut Client) -> (OwnedFd, impl Sized + use<>) {
+    let mut server = Client::attached(served);
+    let (listener, accepts) = server.listen();
+    let (_, mut given) = client.ask(Operation::Connect, &[listener], &[]).unwrap();
+    (given.swap_remove(0), (server, accepts))
+}
+
 #[test]
 fn what_is_deposited_is_found_once() {
     let served = Served::new(small(), None);
     let mut one = Client::connect(&served);
     let region = one.attach().0.words[3];
-    let mut server = Client::attached(&served);
-    let (listener, _accepts) = server.listen();
-    let (_, mut given) = one.ask(Operation::Connect, &[listener], &[]).unwrap();
-    let memory = given.swap_remove(0);
+    let (memory, _server) = memory_of_a_link(&served, &mut one);
+    let (anchor, _peer) = packet_pair();
     let mut words: Vec<u64> = (0..14).map(|word| word * 1000 + 41).collect();
+    let cookie = rustix::net::sockopt::socket_cookie(&anchor).unwrap();
+    words[0] = cookie;
     words[5] = u64::MAX;
     let (refused, _) = one
         .ask(Operation::Deposit, &words, &[memory.as_fd()])
@@ -309,13 +320,35 @@ fn what_is_deposited_is_found_once() {
     assert_eq!(left.status, 0);
     drop(one);
     let mut other = Client::attached(&served);
-    let (found, descriptors) = other.ask(Operation::Lookup, &[41], &[]).unwrap();
+    let (found, descriptors) = other.ask(Operation::Lookup, &[cookie], &[]).unwrap();
     assert_eq!(found.status, 0);
     assert_eq!(found.words[..7], words[..7]);
     assert_eq!(descriptors.len(), 2);
     assert_eq!(inode(&descriptors[0]), inode(&memory));
     let none = raw(rustix::io::Errno::NOENT);
-    assert_eq!(other.status_of(Operation::Lookup, &[41]), none);
+    assert_eq!(other.status_of(Operation::Lookup, &[cookie]), none);
+}
+
+#[test]
+fn what_nobody_can_fetch_any_more_goes() {
+    let served = Served::new(small(), None);
+    let mut one = Client::connect(&served);
+    let region = one.attach().0.words[3];
+    let (memory, _server) = memory_of_a_link(&served, &mut one);
+    let (kept, lost) = packet_pair();
+    let cookie = |socket: &OwnedFd| rustix::net::sockopt::socket_cookie(socket).unwrap();
+    for socket in [&kept, &lost] {
+        let words = [cookie(socket), 1, 1, 0, 0, region, 3];
+        let left = one.ask(Operation::Deposit, &words, &[memory.as_fd()]);
+        assert_eq!(left.unwrap().0.status, 0);
+    }
+    let (own, other) = (cookie(&kept), cookie(&lost));
+    drop((one, lost));
+    served.await_status(|status| status.deposits == 1);
+    let mut finder = Client::attached(&served);
+    let none = raw(rustix::io::Errno::NOENT);
+    assert_eq!(finder.status_of(Operation::Lookup, &[other]), none);
+    assert_eq!(finder.status_of(Operation::Lookup, &[own]), 0);
 }
 
 /// Attaches with a region of its own, of `entries`.
@@ -362,6 +395,26 @@ fn a_listening_socket_may_come_with_its_announcement() {
     // It was promised and does not come.
     assert!(one.ask(Operation::Listen, &words, &[]).is_none());
     assert_eq!(Client::connect(&served).attach().0.status, 0);
+}
+
+#[test]
+fn who_listens_where_another_has_closed_takes_its_place() {
+    let served = Served::new(small(), None);
+    let mut one = Client::attached(&served);
+    let (first, second) = (listening_at_own_port(), listening());
+    let place = first.local_addr().unwrap();
+    let (former, offers) = one.announce(&first);
+    let (other, _offers) = one.announce(&second);
+    // The socket ends before the daemon is told.
+    drop(first);
+    let next = TcpListener::bind(place).unwrap();
+    let (later, _offers) = one.announce(&next);
+    let refused = one.status_of(Operation::Connect, &[former]);
+    assert_eq!(refused, raw(rustix::io::Errno::CONNREFUSED));
+    assert!(receive(&offers).is_none());
+    for listens in [later, other] {
+        assert_eq!(one.status_of(Operation::Connect, &[listens]), 0);
+    }
 }
 
 #[test]

@@ -3,9 +3,11 @@
 mod support;
 
 use netchannel_abi::directory::{self, ENTRIES, ENTRIES_OFFSET, PORTS_OFFSET, owner_word};
+use netchannel_abi::link::{QueueIndices, Role};
 use netchannel_abi::message::Operation;
 use netchannel_abi::{LAYOUT_HASH, VERSION, program};
 use netchannel_engine::Limits;
+use netchannel_ring::departure;
 use netchannel_shm::{Access, Region};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
@@ -14,7 +16,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use support::{Client, Served, listen_words, listening, packet_pair, port, receive, small};
+use support::{
+    Client, Served, listen_words, listening, listening_at_own_port, packet_pair, port, receive,
+    small,
+};
 
 const A: u32 = 61001;
 const B: u32 = 61002;
@@ -188,7 +193,7 @@ fn who_has_stopped_to_listen_is_not_in_the_way_of_who_does() {
     };
     let (mut thief, directory) = program_of(B, &served);
     let (mut client, _) = program_of(C, &served);
-    let socket = as_user(B, listening);
+    let socket = as_user(B, listening_at_own_port);
     let at = socket.local_addr().unwrap();
     let (first, _accepts) = as_user(B, || thief.announce(&socket));
     let refused = raw(Errno::CONNREFUSED);
@@ -284,6 +289,58 @@ fn only_holders_pass_on_and_only_what_came_to_them() {
     let three = [taken[0].as_fd(), door.as_fd(), anchor.0.as_fd()];
     let words = [link, listener, 1, 1];
     assert!(as_user(A, || server.ask(Operation::Reoffer, &words, &three)).is_none());
+}
+
+#[test]
+fn what_came_over_a_link_goes_on_however_many_were_made_since() {
+    let Some(served) = served(small()) else {
+        return;
+    };
+    let (mut server, _) = program_of(A, &served);
+    let (mut other, _) = program_of(B, &served);
+    let (mut client, _) = program_of(C, &served);
+    let socket = as_user(A, listening);
+    let (listener, accepts) = as_user(A, || server.announce(&socket));
+    let mut words = listen_words(&socket).to_vec();
+    words.push(1);
+    let shown = as_user(B, || {
+        other.ask(Operation::Listen, &words, &[socket.as_fd()])
+    });
+    assert_eq!(shown.unwrap().0.status, 0);
+    let (channel, anchor) = (packet_pair(), pair(SocketType::STREAM));
+    let mut links = Vec::new();
+    for _ in 0..24 {
+        let made = as_user(C, || client.ask(Operation::Connect, &[listener], &[])).unwrap();
+        assert_eq!(made.0.status, 0);
+        links.push((made.0.words[0], receive(&accepts).unwrap().1));
+    }
+    let mut passed = |(link, taken): &(u64, Vec<OwnedFd>)| {
+        let three = [taken[0].as_fd(), channel.0.as_fd(), anchor.0.as_fd()];
+        let words = [*link, listener, 1, 0];
+        let answer = as_user(A, || server.ask(Operation::Reoffer, &words, &three));
+        let status = answer.unwrap().0.status;
+        if status == 0 {
+            receive(&accepts);
+        }
+        status
+    };
+    // None of its clients has a socket that names it yet.
+    assert_eq!(passed(&links[0]), 0);
+    assert_eq!(passed(&links[23]), 0);
+    // Those whose servers have left are of no use to anybody.
+    for (_, taken) in &links[..20] {
+        let layout = small().layout();
+        let memory = Region::map(taken[0].as_raw_fd(), layout.size(), Access::ReadWrite).unwrap();
+        let indices: &QueueIndices = memory.at(layout.queue(Role::Client)).unwrap();
+        indices.departure.store(departure::LEFT, Relaxed);
+    }
+    for _ in 0..8 {
+        let made = as_user(C, || client.ask(Operation::Connect, &[listener], &[])).unwrap();
+        assert_eq!(made.0.status, 0);
+        receive(&accepts);
+    }
+    assert_eq!(passed(&links[0]), raw(Errno::PERM));
+    assert_eq!(passed(&links[20]), 0);
 }
 
 fn pair(kind: SocketType) -> (OwnedFd, OwnedFd) {

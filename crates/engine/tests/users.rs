@@ -20,7 +20,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use support::{Answer, Client, Served, inode, packet_pair, receive, send, small};
+use support::{
+    Answer, Client, Served, inode, listening_at_own_port, packet_pair, receive, send, small,
+};
 use user::{HONEST, HOSTILE, THIRD, User, has_users, sealed, served_to_all};
 
 /// A client and what it got when it attached.
@@ -219,7 +221,7 @@ fn finding_02_only_holders_hand_connections_on() {
 fn takes_nobodys_clients(honest_at: &'static str) {
     let served = served_to_all(small());
     let (honest, hostile, third) = (User::new(HONEST), User::new(HOSTILE), User::new(THIRD));
-    let former = listener_of(&hostile, "127.0.0.1:0");
+    let former = hostile.run(listening_at_own_port);
     let port = port(&former);
     let attacker = program_of(&hostile, &served);
     let (_attacker, stale, catches) = announced(&hostile, attacker, v4(port), &former);

@@ -15,14 +15,17 @@
 //! ```
 
 mod configuration;
+mod delay;
 mod device;
 mod guard;
 mod loss;
 mod namespace;
+mod netlink;
 mod processors;
 mod rights;
 
 pub use configuration::{Configuration, daemon_arguments, write_key};
+pub use delay::Delay;
 pub use device::{BUFFER, DEVICE, Offload};
 pub use loss::Loss;
 pub use processors::Cores;
@@ -38,6 +41,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 /// Addresses of each family that a host has: the first, and others for whom one has not ports enough.
 pub const ADDRESSES: u8 = 8;
@@ -136,6 +140,16 @@ impl Hosts {
     /// If the kernel takes no XDP program, or not from this user.
     pub fn lose(&self, part: f64) -> io::Result<Loss> {
         self.b.within(|| loss::lose(part))?
+    }
+
+    /// Delays the packets that `b` receives by this time, as long as the answer lives. A thread of this process lets them go on, on
+    /// `b`'s processors.
+    ///
+    /// # Errors
+    /// If the kernel has no queue for packets (`nft_queue`, or `xt_NFQUEUE` with `nft_compat`), or not for this user.
+    pub fn delay(&self, time: Duration) -> io::Result<Delay> {
+        let processors = self.b.processors.clone();
+        self.b.within(|| delay::delay(time, processors))?
     }
 
     /// Bytes of a packet, and segments of one call of a device at most: 1 for what no optimisation sees.

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         println!("skipped: hosts: {error}");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 10] = [
         ("hosts_reach_each_other", hosts_reach_each_other),
         ("loopback_is_each_hosts_own", loopback_is_each_hosts_own),
         ("programs_start_in_a_host", programs_start_in_a_host),
@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         ),
         ("offloads_can_be_set", offloads_can_be_set),
         ("packets_are_lost", packets_are_lost),
+        ("packets_are_delayed", packets_are_delayed),
         (
             "a_killed_maker_leaves_nothing",
             a_killed_maker_leaves_nothing,
@@ -213,6 +214,61 @@ fn packets_are_lost() {
     assert_eq!(received(), 100);
 }
 
+/// The addresses of the second host, of each family that there is.
+fn addresses_of_b(hosts: &Hosts) -> Vec<IpAddr> {
+    let mut addresses = vec![hosts.b.address()];
+    if Path::new("/proc/net/if_inet6").exists() {
+        addresses.push(IpAddr::V6(hosts.b.v6(0)));
+    }
+    addresses
+}
+
+/// A connection to each of them.
+fn connect_to_all(hosts: &Hosts, addresses: &[IpAddr]) -> Vec<(TcpStream, TcpStream)> {
+    let each = addresses.iter().map(|address| connect(hosts, *address));
+    each.collect()
+}
+
+fn packets_are_delayed() {
+    let hosts = Hosts::make().unwrap();
+    let addresses = addresses_of_b(&hosts);
+    let mut pairs = connect_to_all(&hosts, &addresses);
+    let quickest = |pairs: &mut Vec<(TcpStream, TcpStream)>| {
+        let mut times = Vec::new();
+        for (client, server) in pairs {
+            for _ in 0..20 {
+                let begun = Instant::now();
+                ask(client, server);
+                times.push(begun.elapsed());
+            }
+        }
+        times.into_iter().min().unwrap()
+    };
+    let time = Duration::from_millis(20);
+    assert!(quickest(&mut pairs) < time);
+    let delay = match hosts.delay(time) {
+        Ok(delay) => delay,
+        Err(error) => {
+            println!("left out: no queue for packets ({error})");
+            return;
+        }
+    };
+    let delayed = quickest(&mut pairs);
+    assert!(delayed >= time && delayed < 2 * time, "{delayed:?}");
+    // What is on its way is not lost, and segments stay whole.
+    let (mut client, mut server) = connect(&hosts, addresses[0]);
+    let writer = std::thread::spawn(move || client.write_all(&vec![7; 8 << 20]).unwrap());
+    let mut bytes = vec![0; 8 << 20];
+    server.read_exact(&mut bytes).unwrap();
+    writer.join().unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 7));
+    drop(delay);
+    assert!(quickest(&mut pairs) < time);
+    // Made and ended again and again.
+    drop(hosts.delay(time).unwrap());
+    drop(hosts.delay(Duration::ZERO).unwrap());
+}
+
 fn congestion_control_of(stream: &TcpStream) -> String {
     let mut name = [0_u8; 16];
     let mut length = 16;
@@ -233,14 +289,8 @@ fn congestion_control_of(stream: &TcpStream) -> String {
 
 fn a_pulled_cable_stops_and_resumes() {
     let hosts = Hosts::make().unwrap();
-    let mut addresses = vec![hosts.b.address()];
-    if Path::new("/proc/net/if_inet6").exists() {
-        addresses.push(IpAddr::V6(hosts.b.v6(0)));
-    }
-    let mut pairs: Vec<_> = addresses
-        .iter()
-        .map(|address| connect(&hosts, *address))
-        .collect();
+    let addresses = addresses_of_b(&hosts);
+    let mut pairs = connect_to_all(&hosts, &addresses);
     hosts.cable(false).unwrap();
     for (client, server) in &mut pairs {
         client.write_all(b"hello").unwrap();

@@ -14,8 +14,8 @@ use netchannel_trust::{Distrust, Standing, peer, place};
 use crate::lock::Lock;
 use crate::table::{self, Kind, Word};
 use crate::{
-    clock, complaint, former_ports, holders, image, limits, mappings, ports, renewal, socket, sys,
-    users,
+    clock, complaint, former_ports, holders, image, lent, limits, mappings, ports, renewal, socket,
+    sys, users,
 };
 
 /// What the daemon gave this program.
@@ -48,8 +48,11 @@ static ATTACHED: AtomicBool = AtomicBool::new(false);
 /// Whether the daemon knows the process as a child of one that was attached: enough to let listeners go.
 static ADOPTED: AtomicBool = AtomicBool::new(false);
 static SEQUENCE: AtomicU32 = AtomicU32::new(1);
+/// An answer that nobody waited for lies in the control socket.
+static UNREAD: AtomicBool = AtomicBool::new(false);
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
 static TALK: Lock<()> = Lock::new(());
+#[unsafe(link_section = ".data.netchannel_start")]
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Number of this process, kept so that it costs no call.
@@ -103,6 +106,9 @@ pub fn current() -> Option<&'static Attachment> {
 pub fn ensure() -> Option<&'static Attachment> {
     if let Some(attachment) = current() {
         return Some(attachment);
+    }
+    if lent::is_guest() {
+        return None;
     }
     let _guard = TALK.lock()?;
     if current().is_none() && clock::now() >= RETRY_AT.load(Ordering::Relaxed) && !connect() {
@@ -211,6 +217,7 @@ fn exchange(
             .and_then(Message::from_bytes)
             .ok_or(libc::EPROTO)?;
         if answer.sequence == sequence {
+            UNREAD.store(false, Ordering::Relaxed);
             return Ok((answer, count));
         }
         received.iter().take(count).for_each(|fd| sys::close(*fd));
@@ -311,8 +318,7 @@ pub fn request(
     received: &mut [i32; sys::MOST],
 ) -> Result<(Message, usize), i32> {
     let _guard = TALK.lock().ok_or(libc::EDEADLK)?;
-    let known = operation == Operation::Unlisten && ADOPTED.load(Ordering::Acquire);
-    let fd = reach(!known)?;
+    let fd = needed_control(operation)?;
     let asked = exchange(fd, operation, words, send, received);
     let (answer, count) = asked.inspect_err(|error| {
         forget_control();
@@ -328,6 +334,32 @@ pub fn request(
         return Err(i32::try_from(answer.status).unwrap_or(libc::EPROTO));
     }
     Ok((answer, count))
+}
+
+/// Tells the daemon, and does not wait for its answer: that is passed over when the next one is read.
+pub fn tell(operation: Operation, words: [u64; 14]) {
+    let said = TALK.lock().is_some_and(|_guard| {
+        // One answer at most waits to be read, so that there is always room for the next.
+        if UNREAD.load(Ordering::Relaxed) {
+            return false;
+        }
+        let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
+        let request = Message::new(operation, sequence, words);
+        let sent = needed_control(operation)
+            .and_then(|fd| sys::send_message(fd, &request.to_bytes(), &[], libc::MSG_DONTWAIT));
+        UNREAD.store(sent.is_ok(), Ordering::Relaxed);
+        sent.is_ok()
+    });
+    if !said {
+        let mut none = [-1; sys::MOST];
+        let _ = request(operation, words, &[], &mut none);
+    }
+}
+
+/// The control socket for an operation. The caller holds `TALK`.
+fn needed_control(operation: Operation) -> Result<i32, i32> {
+    let known = operation == Operation::Unlisten && ADOPTED.load(Ordering::Acquire);
+    reach(!known)
 }
 
 /// Who does not answer, stopped or out of breath, is asked again later, and later each time: whoever asks waits for so long.
@@ -469,6 +501,7 @@ pub fn forget_if_gone() {
 
 fn forget_control() {
     drop_kept(CONTROL.swap(-1, Ordering::AcqRel));
+    UNREAD.store(false, Ordering::Relaxed);
     renewal::daemon_is_gone();
 }
 
@@ -498,6 +531,7 @@ pub fn adopt_in_child(adopted: i32) {
     drop_kept(CONTROL.swap(adopted, Ordering::AcqRel));
     ATTACHED.store(false, Ordering::Release);
     ADOPTED.store(adopted >= 0, Ordering::Release);
+    UNREAD.store(false, Ordering::Relaxed);
 }
 
 /// A descriptor of the library has moved.

@@ -62,7 +62,8 @@ impl Bell {
     /// A thread is about to sleep, on the descriptor if there is one.
     pub fn listen(&self) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        if self.fd() >= 0 {
+        // Who keeps all numbers to himself has what comes to his listeners from the kernel.
+        if self.fd() >= 0 || limits::is_poor() {
             return;
         }
         let Ok(made) = limits::make(|| sys::event_counter(libc::EFD_SEMAPHORE)) else {

@@ -14,6 +14,7 @@ use crate::table::Kind;
 use crate::user;
 
 /// The word of a socket of which nothing was said: what `netchannel run --class` says of all.
+#[unsafe(link_section = ".data.netchannel_start")]
 static RUN: AtomicU32 = AtomicU32::new(0);
 
 /// At the start: what the environment says.

@@ -11,6 +11,7 @@ use crate::sys;
 
 static SAID: AtomicBool = AtomicBool::new(false);
 /// Standard error as it was at the start: a program may have closed it since and use its number for something else.
+#[unsafe(link_section = ".data.netchannel_start")]
 static ERRORS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Device and number of what is behind standard error.

@@ -20,7 +20,7 @@ use netchannel_abi::directory::Header;
 use netchannel_shm::split::{Direction, Plan, Pool};
 
 use crate::socket::Socket;
-use crate::{attach, sys};
+use crate::{attach, lent, sys};
 
 /// The helpers of this process. They end after five seconds without work.
 pub static POOL: Pool = Pool::new(5_000_000_000);
@@ -132,6 +132,9 @@ pub fn plan(socket: &Socket, call: u64, room: u64, direction: Direction) -> Opti
 /// Makes a call that concerns each thread of a process by itself, or that the kernel refuses to who has several, while there is
 /// no helper.
 pub fn without<R>(call: impl FnOnce() -> R) -> R {
+    if lent::is_guest() {
+        return call();
+    }
     POOL.dismiss();
     let result = call();
     POOL.admit();
@@ -140,7 +143,17 @@ pub fn without<R>(call: impl FnOnce() -> R) -> R {
 
 /// No helper from now on: a filter of system calls may end who makes one, or who ends.
 pub fn never_again() {
-    POOL.dismiss();
+    if !lent::is_guest() {
+        POOL.dismiss();
+    }
+}
+
+/// In a forked child.
+pub fn reset_in_child() {
+    // Where there is no daemon no transfer was shared.
+    if attach::current().is_some() || POOL.is_dismissed() {
+        POOL.reset_in_child();
+    }
 }
 
 /// Whether a frame of the calling thread lies on the stack of a helper.

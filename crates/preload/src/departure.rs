@@ -1,7 +1,8 @@
 //! Before another program begins in this process or as a child of it: its sockets are made ready
 //! for that.
 
-use crate::image::{Entries, Environment, Verdict};
+use crate::image::{Entries, Environment};
+use crate::program::Verdict;
 use crate::pump::{self, Pump};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};

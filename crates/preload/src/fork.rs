@@ -7,12 +7,11 @@ use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use netchannel_abi::message::Operation;
 
 use crate::lane::Lane;
-use crate::lock;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{
-    HEAP, attach, connection, copying, epoll, faults, foreign, former_ports, gate, holders, limits,
-    link, listener, names, place, poll, ports, receiver, rings, sys, users,
+    HEAP, attach, connection, copying, epoll, faults, foreign, former_ports, gate, holders, lent,
+    limits, link, listener, names, place, poll, ports, receiver, rings, sys, thread, users,
 };
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
@@ -31,6 +30,34 @@ pub fn returned(made: libc::pid_t) {
         Ok(0) => {}
         Ok(child) => holders::is_child(claimed, child),
         Err(_) => holders::no_child(claimed),
+    }
+}
+
+/// Whether `clone` with these flags and this stack makes a child that goes on as one of `fork` does: with memory and descriptors of its own.
+pub const fn is_fork(flags: usize, stack: usize) -> bool {
+    let shared = (libc::CLONE_VM | libc::CLONE_FILES).cast_unsigned() as usize;
+    flags & shared == 0 && stack == 0
+}
+
+/// A fork by a system call of the program's own, of which the C library knows nothing: only what concerns this library is done.
+///
+/// # Errors
+/// Those of the call.
+///
+/// # Safety
+/// The arguments are the program's, for a call of which [`is_fork`] says so.
+pub unsafe fn by_number(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, i32> {
+    // SAFETY: the handlers run in the order in which `fork` runs them; the call is the program's.
+    unsafe {
+        prepare();
+        let made = sys::raw(number, arguments);
+        if made == Ok(0) {
+            in_child();
+        } else {
+            in_parent();
+            returned(made.map_or(-1, |child| libc::pid_t::try_from(child).unwrap_or(-1)));
+        }
+        made
     }
 }
 
@@ -159,18 +186,22 @@ unsafe extern "C" fn in_parent() {
     MADE.set(holders::in_parent());
     gate::in_parent();
     limits::after_fork();
-    attach::drop_kept(FOR_CHILD.swap(-1, Ordering::AcqRel));
+    if FOR_CHILD.load(Ordering::Relaxed) >= 0 {
+        attach::drop_kept(FOR_CHILD.swap(-1, Ordering::AcqRel));
+    }
 }
 
 unsafe extern "C" fn in_child() {
     gate::in_child();
     limits::after_fork();
     HEAP.reset();
-    lock::forget_thread();
+    thread::forget();
     attach::renew_process();
     attach::reset_in_child();
     faults::reset_in_child();
-    copying::POOL.reset_in_child();
+    table::reset_in_child();
+    lent::reset_in_child();
+    copying::reset_in_child();
     if attach::current().is_none() {
         return;
     }

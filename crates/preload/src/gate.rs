@@ -11,8 +11,10 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::{clock, lock, sys};
 
 /// Threads inside.
+#[unsafe(link_section = ".data.netchannel_start")]
 static INSIDE: AtomicU32 = AtomicU32::new(0);
 /// The thread that forks, or 0.
+#[unsafe(link_section = ".data.netchannel_start")]
 static FORKER: AtomicU32 = AtomicU32::new(0);
 
 /// A thread inside that does not come out (a signal handler jumped out of it, or a debugger holds

@@ -5,7 +5,7 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::AtomicU32;
 
 use crate::{lock, sys};
 
@@ -13,6 +13,18 @@ const LEAST_LOG2: usize = 5;
 const MOST_LOG2: usize = 16;
 const CLASSES: usize = MOST_LOG2 - LEAST_LOG2 + 1;
 const CHUNK: usize = 1 << 18;
+
+/// What every program needs finds room here: a mapping costs more than all else that is done at a program's start.
+const FIRST: usize = 1 << 10;
+
+#[repr(align(64))]
+struct First(core::cell::UnsafeCell<[u8; FIRST]>);
+
+// SAFETY: its bytes are given out like those of any chunk.
+unsafe impl Sync for First {}
+
+#[unsafe(link_section = ".data.netchannel_start")]
+static BEGINNING: First = First(core::cell::UnsafeCell::new([0; FIRST]));
 
 /// The allocator.
 pub struct Heap {
@@ -45,7 +57,7 @@ impl Heap {
 
     /// Opens the lock in a forked child.
     pub fn reset(&self) {
-        self.lock.store(0, Ordering::Release);
+        lock::reopen(&self.lock);
     }
 
     fn class(layout: Layout) -> Option<usize> {
@@ -76,6 +88,10 @@ unsafe impl GlobalAlloc for Heap {
         let head = state.free[class];
         let block = if head.is_null() {
             let size = 1 << (class + LEAST_LOG2);
+            if state.end == 0 {
+                state.next = BEGINNING.0.get().expose_provenance();
+                state.end = state.next + FIRST;
+            }
             if state.next.next_multiple_of(size) + size > state.end {
                 if let Some(chunk) = sys::reserve(CHUNK) {
                     state.next = chunk.expose_provenance();

@@ -119,7 +119,11 @@ pub fn inherit(entry: usize) {
 
 /// After the fork, in the parent. What [`is_child`] and [`no_child`] are to be told.
 pub fn in_parent() -> u32 {
-    CHILDS.swap(0, Ordering::AcqRel)
+    match CHILDS.load(Ordering::Relaxed) {
+        // What is not written to needs no copy of its page.
+        0 => 0,
+        _ => CHILDS.swap(0, Ordering::AcqRel),
+    }
 }
 
 /// The child is `process`. It may have been killed before it could say so.

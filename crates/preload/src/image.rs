@@ -1,18 +1,14 @@
-//! Program images: whether the library can be in one, and what it is told by its environment.
+//! Program images: what the library in one is told by its environment.
 
 use core::ffi::CStr;
 use core::ptr::null;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::CString;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
 
 use libc::{c_char, c_int};
 
-use crate::{attach, handover, travel, user, users};
+use crate::program::Verdict;
+use crate::{attach, handover, travel, user};
 
 /// Says that sockets came with the exec.
 const INHERIT: &[u8] = b"NETCHANNEL_INHERIT=";
@@ -23,19 +19,10 @@ const NAMES: &[u8] = b"NETCHANNEL_NAMES=";
 const SOCKET: &[u8] = b"NETCHANNEL_SOCKET=";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const NAME: &[u8] = b"libnetchannel.so";
-/// How many interpreters may stand before a script, as in the kernel.
-const MOST_INTERPRETERS: usize = 4;
-
-/// Whether a program can have the library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing is known that would keep it out.
-    Takes,
-    /// Static, privileged, or of another machine.
-    Refuses,
-    /// Its dynamic linker would fail over it.
-    Breaks,
-}
+/// The longest of the names above has so many bytes, and more.
+const LONGEST: usize = 24;
+/// A list of preloaded libraries that is longer is read where there is memory for it.
+const LIST: usize = 512;
 
 /// The library and the daemon's socket as this program was given them.
 struct Given {
@@ -43,9 +30,11 @@ struct Given {
     socket: CString,
 }
 
+#[unsafe(link_section = ".data.netchannel_start")]
 static GIVEN: AtomicPtr<Given> = AtomicPtr::new(core::ptr::null_mut());
 
-fn variable(name: &CStr) -> Option<&'static [u8]> {
+/// A variable of this program's environment.
+pub fn variable(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: getenv returns null or a C string that lives on while nobody changes it.
     unsafe {
         let value = libc::getenv(name.as_ptr());
@@ -53,7 +42,8 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
     }
 }
 
-fn contains(text: &[u8], part: &[u8]) -> bool {
+/// Whether a text has the part in it.
+pub fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
@@ -110,6 +100,52 @@ pub fn socket() -> Option<&'static [u8]> {
     // SAFETY: null, or a leaked box.
     let given = unsafe { GIVEN.load(Ordering::Acquire).as_ref()? };
     Some(given.socket.to_bytes())
+}
+
+/// Whether an environment says all that another program must know of the library, and nothing that it must not: then it can stay as it is.
+///
+/// # Safety
+/// The program gave the list to be read.
+pub unsafe fn says_all(environment: *const *const c_char) -> bool {
+    // SAFETY: the caller's promise.
+    let found = unsafe { look_through(environment) };
+    // SAFETY: null, or a leaked box.
+    let given = unsafe { GIVEN.load(Ordering::Acquire).as_ref() };
+    found.is_some_and(|told| told || given.is_none())
+}
+
+/// Whether the library and the daemon are named; `None` where more must be known.
+unsafe fn look_through(environment: *const *const c_char) -> Option<bool> {
+    let (mut preloads, mut sockets) = (0, 0);
+    let mut at = environment;
+    while !at.is_null() {
+        let mut start = [0; LONGEST];
+        // SAFETY: the program's list and its strings.
+        unsafe {
+            let entry: *const c_char = user::read(at).ok()?;
+            if entry.is_null() {
+                break;
+            }
+            let start = user::beginning(entry, &mut start).ok()?;
+            if start.starts_with(PRELOAD) {
+                let mut list = [0; LIST];
+                let list = user::beginning(entry, &mut list).ok()?;
+                if list.len() == LIST || preloads > 0 {
+                    return None;
+                }
+                preloads += usize::from(contains(list, NAME));
+            } else if start.starts_with(SOCKET) {
+                sockets += 1;
+            } else if [INHERIT, CONTROL, NAMES]
+                .iter()
+                .any(|one| start.starts_with(one))
+            {
+                return None;
+            }
+        }
+        at = at.wrapping_add(1);
+    }
+    Some(preloads > 0 && sockets > 0)
 }
 
 /// What a program gave as the environment of another, read once.
@@ -223,118 +259,4 @@ fn preloaded(before: Option<&[u8]>, library: Option<&[u8]>, verdict: Verdict) ->
         names.push(library);
     }
     (!names.is_empty()).then(|| names.join(&b':'))
-}
-
-/// Whether `path` could be executed at all.
-pub fn is_executable(path: &CStr) -> bool {
-    // SAFETY: a C string.
-    unsafe { libc::access(path.as_ptr(), libc::X_OK) == 0 }
-}
-
-/// The file that `execvp` finds for a name.
-pub fn resolve(name: &CStr) -> Option<CString> {
-    if name.to_bytes().contains(&b'/') {
-        return Some(name.to_owned());
-    }
-    let path = variable(c"PATH").unwrap_or(b"/bin:/usr/bin");
-    path.split(|byte| *byte == b':').find_map(|folder| {
-        let folder = if folder.is_empty() { b"." } else { folder };
-        let file = CString::new([folder, b"/", name.to_bytes()].concat()).ok()?;
-        let is_file = Path::new(std::ffi::OsStr::from_bytes(file.to_bytes())).is_file();
-        (is_file && is_executable(&file)).then_some(file)
-    })
-}
-
-/// Whether the program in `file` can have the library, and what it would share with this one. What can not be told is taken to have
-/// it: the kernel then says what is wrong with it.
-pub fn judge(file: &CStr) -> Verdict {
-    if users::ends_at_exec() {
-        return Verdict::Refuses;
-    }
-    look_at(Path::new(std::ffi::OsStr::from_bytes(file.to_bytes()))).unwrap_or(Verdict::Takes)
-}
-
-fn look_at(file: &Path) -> Option<Verdict> {
-    let mut file: PathBuf = file.to_owned();
-    for _ in 0..=MOST_INTERPRETERS {
-        let opened = File::open(&file).ok()?;
-        let mut head = [0; 512];
-        let length = (&opened).read(&mut head).ok()?;
-        let head = head.get(..length)?;
-        if let Some(line) = head.strip_prefix(b"#!") {
-            let line = line.split(|byte| *byte == b'\n').next()?;
-            let mut words = line.split(u8::is_ascii_whitespace);
-            let name = words.find(|word| !word.is_empty())?;
-            file = PathBuf::from(std::ffi::OsStr::from_bytes(name));
-            continue;
-        }
-        if is_privileged(&opened) {
-            return Some(Verdict::Refuses);
-        }
-        return look_at_elf(&opened, head);
-    }
-    None
-}
-
-/// Whether executing it changes user, group or capabilities, which makes the linker deaf to
-/// `LD_PRELOAD`.
-fn is_privileged(opened: &File) -> bool {
-    use std::os::fd::AsRawFd;
-    let Ok(metadata) = opened.metadata() else {
-        return false;
-    };
-    let mut value = [0u8; 64];
-    // SAFETY: plain questions; the buffer is a local.
-    let (user, group, capabilities) = unsafe {
-        let name = c"security.capability".as_ptr();
-        let fd = opened.as_raw_fd();
-        let length = libc::fgetxattr(fd, name, value.as_mut_ptr().cast(), value.len());
-        (libc::geteuid(), libc::getegid(), length > 0)
-    };
-    metadata.mode() & 0o4000 != 0 && metadata.uid() != user
-        || metadata.mode() & 0o2000 != 0 && metadata.gid() != group
-        || user != 0 && capabilities
-}
-
-fn look_at_elf(file: &File, head: &[u8]) -> Option<Verdict> {
-    const OWN: u16 = if cfg!(target_arch = "aarch64") {
-        183
-    } else {
-        62
-    };
-    if head.get(..4)? != b"\x7fELF" {
-        return None;
-    }
-    // Two is 64 bits; little endian is one.
-    if head.get(4..6)? != [2, 1] || half(head, 18)? != OWN {
-        return Some(Verdict::Refuses);
-    }
-    let start = word(head, 32)?;
-    let (size, count) = (half(head, 54)?, half(head, 56)?);
-    for index in 0..u64::from(count) {
-        let mut header = [0; 40];
-        let offset = index.checked_mul(u64::from(size))?.checked_add(start)?;
-        file.read_exact_at(&mut header, offset).ok()?;
-        // PT_INTERP names the dynamic linker.
-        if header.get(..4)? == 3_u32.to_le_bytes() {
-            let length = usize::try_from(word(&header, 32)?).ok()?.min(4096);
-            let mut linker = vec![0; length];
-            file.read_exact_at(&mut linker, word(&header, 8)?).ok()?;
-            let foreign = contains(&linker, b"musl");
-            return Some(if foreign {
-                Verdict::Breaks
-            } else {
-                Verdict::Takes
-            });
-        }
-    }
-    Some(Verdict::Refuses)
-}
-
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }

@@ -27,6 +27,7 @@ mod channel;
 mod class;
 mod clock;
 mod complaint;
+mod confinement;
 mod connection;
 mod copying;
 mod departure;
@@ -42,6 +43,7 @@ mod holders;
 pub mod hooks;
 mod image;
 mod lane;
+mod lent;
 mod limits;
 mod link;
 mod listener;
@@ -53,6 +55,7 @@ mod owner;
 mod place;
 mod poll;
 mod ports;
+mod program;
 mod pump;
 mod real;
 mod receiver;
@@ -60,18 +63,27 @@ mod relocate;
 mod renewal;
 mod rights;
 mod rings;
+#[cfg(all(not(test), target_arch = "x86_64"))]
+mod seldom;
 mod signals;
 mod socket;
 mod splicing;
 mod sys;
 mod table;
+mod thread;
 mod transfer;
 mod travel;
+#[cfg(all(not(test), target_arch = "x86_64"))]
+mod unwinding;
 mod user;
 mod users;
 mod wait;
+mod withdrawal;
 
+// What every program writes to when it starts, and when it forks, lies together in a section of its own: each page that is written to
+// is copied first, for each program and each fork.
 #[global_allocator]
+#[unsafe(link_section = ".data.netchannel_start")]
 static HEAP: heap::Heap = heap::Heap::new();
 
 /// Runs when the library is loaded, before the program's own start.
@@ -79,13 +91,11 @@ extern "C" fn start() {
     attach::renew_process();
     limits::look();
     complaint::remember();
-    if table::initialise() {
-        wait::initialise();
-        fork::initialise();
-        class::arrive();
-        copying::arrive();
-        image::arrive();
-    }
+    wait::initialise();
+    fork::initialise();
+    class::arrive();
+    copying::arrive();
+    image::arrive();
 }
 
 #[used]

@@ -9,13 +9,16 @@ use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use libc::c_int;
 
 use crate::lock::Lock;
-use crate::{socket, sys, table};
+use crate::{lent, socket, sys, table};
 
 /// First number the library uses for itself.
+#[unsafe(link_section = ".data.netchannel_start")]
 static HIGH: AtomicI32 = AtomicI32::new(256);
 /// The soft limit as last seen.
+#[unsafe(link_section = ".data.netchannel_start")]
 static SOFT: AtomicI32 = AtomicI32::new(i32::MAX);
 /// The library may have none.
+#[unsafe(link_section = ".data.netchannel_start")]
 static POOR: AtomicBool = AtomicBool::new(false);
 
 /// Beyond this a high number costs: the kernel's table of descriptors is as long as the highest one, and every fork copies it.
@@ -37,6 +40,9 @@ const fn choose(soft: u64, hard: u64) -> (u64, bool) {
 
 /// Looks at the limits: at the start, and when the program has changed them.
 pub fn look() {
+    if lent::is_guest() {
+        return;
+    }
     let Some(limit) = exchange(None) else { return };
     let (high, poor) = choose(limit.rlim_cur, limit.rlim_max);
     SOFT.store(
@@ -135,6 +141,7 @@ pub fn for_program<R>(make: impl Fn() -> Result<R, c_int>) -> Result<R, c_int> {
 }
 
 /// Held while the limit is raised, and while the program asks for it or changes it.
+#[unsafe(link_section = ".data.netchannel_start")]
 static LIMIT: Lock<()> = Lock::new(());
 
 fn exchange(new: Option<&libc::rlimit64>) -> Option<libc::rlimit64> {
@@ -151,6 +158,12 @@ fn exchange(new: Option<&libc::rlimit64>) -> Option<libc::rlimit64> {
     }
     .ok()?;
     Some(old)
+}
+
+/// As many descriptors as the process may ever have.
+pub fn most() -> usize {
+    let most = exchange(None).map_or(u64::MAX, |limit| limit.rlim_max);
+    usize::try_from(most).unwrap_or(usize::MAX)
 }
 
 /// Runs `work` with as many descriptors as the process may ever have.
@@ -184,6 +197,17 @@ pub fn make<R>(mut make: impl FnMut() -> Result<R, c_int>) -> Result<R, c_int> {
             Err(libc::EMFILE) if socket::drop_spares() => with_room(make),
             result => result,
         },
+        result => result,
+    }
+}
+
+/// As [`sys::replace`], also where the program has lowered its limit below the number since it got it.
+///
+/// # Errors
+/// Those of `dup3`.
+pub fn replace(from: c_int, to: c_int, close_on_exec: bool) -> Result<c_int, c_int> {
+    match sys::replace(from, to, close_on_exec) {
+        Err(libc::EBADF) => with_room(|| sys::replace(from, to, close_on_exec)),
         result => result,
     }
 }
@@ -248,6 +272,7 @@ pub fn undisturbed<R>(resource: c_int, work: impl FnOnce() -> R) -> R {
 }
 
 /// Whether [`before_fork`] holds the lock.
+#[unsafe(link_section = ".data.netchannel_start")]
 static FORKING: AtomicBool = AtomicBool::new(false);
 
 /// Before a fork: the child must not inherit a raised limit.
@@ -256,6 +281,11 @@ pub fn before_fork() {
         core::mem::forget(guard);
         FORKING.store(true, Ordering::Relaxed);
     }
+}
+
+/// Whether it was the calling thread, and the lock is still held.
+pub fn is_forking() -> bool {
+    LIMIT.is_mine() && FORKING.load(Ordering::Relaxed)
 }
 
 /// After it, in both processes.

@@ -6,33 +6,12 @@
 //! leaves it ([`crate::users`]), virtual sockets go to equal users only ([`crate::receiver`]), and the daemon takes and gives no region
 //! between users. Nobody waits for a word that another user can write.
 
-use core::cell::{Cell, UnsafeCell};
+use core::cell::UnsafeCell;
 use core::hint::spin_loop;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::sys;
-
-thread_local! {
-    static THREAD: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Number of the calling thread, asked of the kernel once.
-#[inline]
-pub fn thread() -> u32 {
-    let known = THREAD.get();
-    if known != 0 {
-        return known;
-    }
-    let number = sys::thread();
-    THREAD.set(number);
-    number
-}
-
-/// Forgets the thread's number: a forked child has another.
-pub fn forget_thread() {
-    THREAD.set(0);
-}
+use crate::{sys, thread};
 
 /// A value that one thread at a time may touch. Held for short, never while sleeping.
 pub struct Lock<T> {
@@ -63,9 +42,14 @@ impl<T> Lock<T> {
         acquire(&self.holder).then_some(Guard { lock: self })
     }
 
+    /// Whether the caller holds the value.
+    pub fn is_mine(&self) -> bool {
+        is_mine(&self.holder)
+    }
+
     /// Opens the lock in a forked child, where its holder does not exist.
     pub fn reset(&self) {
-        self.holder.store(0, Ordering::Release);
+        reopen(&self.holder);
     }
 }
 
@@ -90,10 +74,17 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
+/// Opens the lock `word` in a forked child. One that is open is not written to: each page that a child writes to is copied for it.
+pub fn reopen(word: &AtomicU32) {
+    if word.load(Ordering::Relaxed) != 0 {
+        word.store(0, Ordering::Release);
+    }
+}
+
 /// Takes the lock `word` for the calling thread. False when it already holds it.
 #[inline]
 pub fn acquire(word: &AtomicU32) -> bool {
-    let me = thread();
+    let me = thread::number();
     // Acquire: pairs with the release in `release`.
     if word
         .compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed)
@@ -106,7 +97,7 @@ pub fn acquire(word: &AtomicU32) -> bool {
 
 /// Whether the calling thread holds the lock: then this is a signal handler that interrupted it.
 pub fn is_mine(word: &AtomicU32) -> bool {
-    word.load(Ordering::Relaxed) == thread()
+    word.load(Ordering::Relaxed) == thread::number()
 }
 
 /// Gives the lock back.

@@ -265,6 +265,8 @@ pub struct Target {
     pub listener: u32,
     /// Several processes hold it.
     pub shared: bool,
+    /// How many do.
+    pub holders: usize,
     /// The daemon's relay leads to it.
     pub remote: bool,
     /// The destination it was found for: another daemon may have given the number to another.
@@ -400,6 +402,7 @@ fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<
             *place = Target {
                 listener: number,
                 shared: flags & (entry_flags::SHARED | entry_flags::REMOTE) == entry_flags::SHARED,
+                holders: (flags >> entry_flags::HOLDERS_SHIFT) as usize,
                 remote: flags & entry_flags::REMOTE != 0,
                 destination: *plain,
             };

@@ -5,21 +5,27 @@
 //!  peer == rings == pump -- AF_UNIX pair -- program without the library
 //! ```
 //!
-//! It is nobody's child that the program could wait for, holds nothing but the two ends, and ends
-//! with the connection.
+//! It is nobody's child that the program could wait for, holds nothing but the two ends and the
+//! memory of the link, and ends with the connection.
+//!
+//! While other processes have the connection, too, what the program was given stays in the rings until it has read it: what it leaves
+//! unread is theirs, as with a socket of the kernel.
 
 use core::sync::atomic::Ordering;
 
-use libc::{POLLHUP, POLLIN, POLLOUT, c_int, pollfd};
+use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, TIOCOUTQ, c_int, pollfd};
 
 use crate::hooks::{lane, vector};
-use crate::lane::Lane;
+use crate::lane::{self, Lane, Lent, Stop};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{connection, fork, limits, poll, sys, transfer};
+use crate::{connection, fork, limits, poll, real, sys, transfer};
 
 /// Bytes that wait in one direction.
 const BUFFER: usize = 64 * 1024;
+/// Bytes that the program is given at a time while others have the connection. Of a piece that it has read in part when it ends nobody
+/// knows how much: all of it is theirs.
+const PIECE: usize = 8 * 1024;
 const CLONED: usize = 0x8000_0000;
 
 /// A pump that waits for the word to begin.
@@ -61,6 +67,7 @@ pub fn start(sockets: &[(i32, Socket)]) -> Option<Pump> {
             let _ = sys::fcntl(theirs, libc::F_SETFL, sys::int(libc::O_NONBLOCK));
         }
         socket.mark(status::SHARED);
+        lane::expect_pump(socket, true);
         if let Some(lane) = Lane::of(*socket, *fd) {
             lane.set_aside();
         }
@@ -71,6 +78,9 @@ pub fn start(sockets: &[(i32, Socket)]) -> Option<Pump> {
     sys::close(word);
     pairs.iter().for_each(|(_, ours)| sys::close(*ours));
     if !forked {
+        for (_, socket) in sockets {
+            lane::expect_pump(socket, false);
+        }
         made.begin();
         return None;
     }
@@ -115,12 +125,16 @@ fn serve(pairs: &[(i32, i32)], word: i32) {
     let mut byte = [0];
     // The end comes when the program lets go of its side; a byte says that it came to nothing.
     if matches!(sys::receive(word, &mut byte, 0), Ok(0)) {
+        for socket in pairs.iter().filter_map(|(fd, _)| socket::of(*fd)) {
+            lane::begin_pumping(&socket);
+        }
         run(pairs
             .iter()
             .map(|(fd, plain)| Flow::new(*fd, *plain))
             .collect());
     } else {
         for socket in pairs.iter().filter_map(|(fd, _)| socket::of(*fd)) {
+            lane::expect_pump(&socket, false);
             socket.drop_descriptor();
         }
     }
@@ -140,7 +154,11 @@ fn settle_signals() {
         let term = sys::int(libc::SIGTERM);
         let default = (&raw const action).addr();
         let _ = sys::raw(libc::SYS_rt_sigaction, [term, default, 0, 8, 0, 0]);
-        let open = !(1u64 << (libc::SIGTERM - 1));
+        // Who waits for the pump interrupts its sleep.
+        let mut woken: libc::sigaction = core::mem::zeroed();
+        woken.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
+        real::sigaction(libc::SIGCONT, &raw const woken, core::ptr::null_mut());
+        let open = !(1u64 << (libc::SIGTERM - 1) | 1u64 << (libc::SIGCONT - 1));
         let most = (&raw const open).addr();
         let _ = sys::raw(libc::SYS_rt_sigprocmask, [block, most, 0, 8, 0, 0]);
         let root = c"/".as_ptr().addr();
@@ -148,11 +166,19 @@ fn settle_signals() {
     }
 }
 
+extern "C" fn nothing(_: c_int) {}
+
 /// Closes every descriptor but the pump's own.
 fn keep_only(pairs: &[(i32, i32)], word: i32) {
     let mut kept: Vec<i32> = pairs.iter().flat_map(|(fd, plain)| [*fd, *plain]).collect();
     kept.push(word);
+    // A look into a ring that nobody has come to yet goes by the memory's descriptor.
+    let memories = pairs
+        .iter()
+        .filter_map(|(fd, _)| Some(socket::of(*fd)?.link()?.memory()));
+    kept.extend(memories.filter(|memory| *memory >= 0));
     kept.sort_unstable();
+    kept.dedup();
     table::for_each(|fd, known| {
         if kept.contains(&fd) {
             return;
@@ -175,6 +201,9 @@ fn keep_only(pairs: &[(i32, i32)], word: i32) {
     }
 }
 
+/// Descriptors that a connection has the pump sleep on.
+const WAITS: usize = 3;
+
 /// One direction.
 struct Half {
     from: i32,
@@ -184,6 +213,10 @@ struct Half {
     end: usize,
     ended: bool,
     shut: bool,
+    /// Bytes at `from` that were written to `to` and stay until they are read there.
+    lent: Option<Lent>,
+    /// Tells that `to` has been read from, once it was needed.
+    read: i32,
 }
 
 /// Both directions of one socket.
@@ -205,6 +238,42 @@ fn receive(fd: i32, buffer: &mut [u8]) -> Result<usize, i32> {
     unsafe { transfer::receive(&mut lane, &vector, libc::MSG_DONTWAIT) }
 }
 
+/// Whether other processes have the connection behind a descriptor of ours.
+fn is_held(fd: i32) -> bool {
+    socket::of(fd).is_some_and(|socket| socket.entry.references.load(Ordering::Acquire) > 1)
+}
+
+/// Whether everything that was written to a local socket was read at its other end.
+fn is_read(fd: i32) -> Result<bool, i32> {
+    /// The kernel tells that a message was read before the last byte of its account is gone; none is as small.
+    const NOTHING: c_int = 64;
+    let mut left: c_int = 0;
+    let words = [
+        sys::int(fd),
+        TIOCOUTQ as usize,
+        (&raw mut left).addr(),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel writes one number.
+    unsafe { sys::raw(libc::SYS_ioctl, words) }?;
+    if left >= NOTHING {
+        return Ok(false);
+    }
+    // What is left unread at a close goes after the close can be seen.
+    let mut set = [pollfd {
+        fd,
+        events: 0,
+        revents: 0,
+    }];
+    sys::poll(&mut set, 0, core::ptr::null())?;
+    if set[0].revents & POLLERR != 0 {
+        return Err(libc::EPIPE);
+    }
+    Ok(true)
+}
+
 fn send(fd: i32, bytes: &[u8]) -> Result<usize, i32> {
     let Some(mut lane) = lane(fd) else {
         return sys::send(fd, bytes, libc::MSG_DONTWAIT);
@@ -224,6 +293,8 @@ impl Half {
             end: 0,
             ended: false,
             shut: false,
+            lent: None,
+            read: -1,
         }
     }
 
@@ -231,9 +302,64 @@ impl Half {
         self.start == self.end
     }
 
+    /// Ends a loan that has been read. False while it has not.
+    fn settle(&mut self) -> Result<bool, i32> {
+        let Some(lent) = self.lent else {
+            return Ok(true);
+        };
+        let _ = sys::epoll_take(self.read, &mut [libc::epoll_event { events: 0, u64: 0 }]);
+        let read = is_read(self.to)?;
+        if read {
+            lane(self.from).inspect(|lane| lane.end_loan(&lent));
+            self.lent = None;
+        }
+        Ok(read)
+    }
+
+    /// Writes a piece to `to` and leaves it at `from`.
+    fn lend(&mut self) -> Result<(), i32> {
+        if self.read < 0 {
+            self.read = limits::make(sys::epoll_create)?;
+            let events = (libc::EPOLLOUT | libc::EPOLLET).cast_unsigned();
+            sys::epoll_control(self.read, libc::EPOLL_CTL_ADD, self.to, events, 0)?;
+        }
+        let lane = lane(self.from).ok_or(libc::EBADF)?;
+        let piece = self.buffer.get_mut(..PIECE).unwrap_or(&mut []);
+        let mut lent = match lane.lend(piece) {
+            Ok(lent) => lent,
+            Err(Stop::End) => {
+                self.ended = true;
+                return Ok(());
+            }
+            Err(Stop::Wait) if transfer::finds_end(&lane) => return Ok(()),
+            Err(Stop::Wait) => return Err(libc::EAGAIN),
+            Err(Stop::Error(error)) => return Err(error),
+        };
+        lent.count = send(self.to, piece.get(..lent.count).unwrap_or(&[]))?;
+        self.lent = Some(lent);
+        Ok(())
+    }
+
+    /// Nobody is there any more to whom bytes could go, and others have them.
+    fn give_up(&mut self) {
+        (self.start, self.end) = (0, 0);
+        self.lent = None;
+        (self.ended, self.shut) = (true, true);
+    }
+
     /// Moves what can be moved without waiting.
     fn step(&mut self) -> Result<(), i32> {
         loop {
+            if !self.settle()? {
+                return Ok(());
+            }
+            if self.is_empty() && !self.ended && is_held(self.from) {
+                match self.lend() {
+                    Ok(()) | Err(libc::EINTR) => continue,
+                    Err(libc::EAGAIN) => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
             if self.is_empty() && !self.ended {
                 match receive(self.from, &mut self.buffer) {
                     Ok(0) => self.ended = true,
@@ -268,9 +394,9 @@ impl Half {
             events: 0,
             revents: 0,
         }];
-        let held = socket::of(self.to)
-            .is_some_and(|socket| socket.entry.references.load(Ordering::Acquire) > 1);
-        held && sys::poll(&mut set, 0, core::ptr::null()).is_ok() && set[0].revents & POLLHUP != 0
+        is_held(self.to)
+            && sys::poll(&mut set, 0, core::ptr::null()).is_ok()
+            && set[0].revents & POLLHUP != 0
     }
 
     fn shut(&self) {
@@ -296,7 +422,20 @@ impl Flow {
 
     /// Moves bytes. False when the connection is over.
     fn step(&mut self, program_gone: bool) -> bool {
-        let down = self.down.step();
+        let socket = socket::of(self.socket);
+        let waiting = socket.map_or(0, |socket| lane::waiting(socket.entry));
+        let goes_on = self.move_bytes(program_gone);
+        socket.inspect(|socket| lane::caught_up(socket.entry, waiting));
+        goes_on
+    }
+
+    fn move_bytes(&mut self, program_gone: bool) -> bool {
+        let mut down = self.down.step();
+        if down == Err(libc::EPIPE) && is_held(self.socket) {
+            // What the program wrote last still goes.
+            self.down.give_up();
+            down = Ok(());
+        }
         let up = self.up.step();
         if let (Ok(()), Ok(())) = (down, up) {
             let gone = program_gone && self.up.shut;
@@ -315,20 +454,24 @@ impl Flow {
 
     fn close(&self) {
         if let Some(socket) = socket::of(self.socket) {
+            lane::expect_pump(&socket, false);
             let _ = connection::close(self.socket, &socket);
         }
         sys::close(self.plain);
+        if self.down.read >= 0 {
+            sys::close(self.down.read);
+        }
     }
 
-    /// What to sleep for, socket and plain end.
-    fn waits(&self) -> [pollfd; 2] {
+    /// What to sleep for: socket, plain end, and that what was lent has been read.
+    fn waits(&self) -> [pollfd; WAITS] {
         let entry = |fd, events| pollfd {
             fd,
             events,
             revents: 0,
         };
         let wanted = |read: &Half, write: &Half| {
-            let read = if read.is_empty() && !read.ended {
+            let read = if read.is_empty() && !read.ended && read.lent.is_none() {
                 POLLIN
             } else {
                 0
@@ -342,7 +485,16 @@ impl Flow {
         let socket = if of_socket == 0 { -1 } else { self.socket };
         let idle = of_plain == 0 && !self.up.shut;
         let plain = if idle { -1 } else { self.plain };
-        [entry(socket, of_socket), entry(plain, of_plain)]
+        let read = if self.down.lent.is_some() {
+            self.down.read
+        } else {
+            -1
+        };
+        [
+            entry(socket, of_socket),
+            entry(plain, of_plain),
+            entry(read, POLLIN),
+        ]
     }
 }
 
@@ -351,7 +503,7 @@ fn run(mut flows: Vec<Flow>) {
     loop {
         let mut index = 0;
         flows.retain_mut(|flow| {
-            let seen = set.get(index * 2 + 1).map_or(0, |entry| entry.revents);
+            let seen = set.get(index * WAITS + 1).map_or(0, |entry| entry.revents);
             index += 1;
             let goes_on = flow.step(seen & POLLHUP != 0);
             if !goes_on {

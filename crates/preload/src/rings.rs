@@ -10,15 +10,13 @@
 //! A ring shows in `/proc/self/fd` and nowhere else. That is read when the first sockets are made and become virtual, then ever more
 //! seldom: an inline call is never seen itself.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use netchannel_abi::reason::Reason;
 
 use crate::table::{self, Kind, Word};
-use crate::{attach, complaint, connection, copying, handover, socket, sys};
+use crate::{attach, complaint, sys, withdrawal};
 
-/// The process has a ring, or had one.
-static PRESENT: AtomicBool = AtomicBool::new(false);
 /// Times that a socket was made, or was to become virtual.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 /// So many of those look for a ring; later ones do when their number is a power of two.
@@ -27,33 +25,27 @@ const ALWAYS: u32 = 16;
 /// What the kernel calls the file of a ring.
 const NAME: &[u8] = b"anon_inode:[io_uring]";
 
-/// Whether the process is known to have a ring.
-#[inline]
-pub fn present() -> bool {
-    PRESENT.load(Ordering::Relaxed)
-}
-
 /// Whether a ring that the program asks for is refused: its sockets may be virtual, now or later. Who has one already has kernel TCP,
 /// and may have more of them.
 pub fn refuses() -> bool {
-    !present() && attach::ensure().is_some()
+    withdrawal::reason().is_none() && attach::ensure().is_some()
 }
 
-/// A socket was made, or is about to become virtual: whether it must not.
-pub fn excludes() -> bool {
-    if !present() {
+/// A socket was made, or is about to become virtual: why it must not.
+pub fn excludes() -> Option<Reason> {
+    if withdrawal::reason().is_none() {
         let begun = BEGUN.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         if begun <= ALWAYS || begun.is_power_of_two() {
             look();
         }
     }
-    present()
+    withdrawal::reason()
 }
 
 /// A connection has become virtual that the program did not make: what holds for the others holds for it.
 pub fn arrived() {
-    if excludes() {
-        leave_library();
+    if let Some(why) = excludes() {
+        withdrawal::leave_library(why);
     }
 }
 
@@ -65,8 +57,14 @@ pub fn inherited() {
 /// A descriptor came in a message, and was adopted if it is a virtual socket.
 pub fn received(fd: i32) {
     match table::get(fd).kind() {
-        Kind::Virtual if present() => leave_library(),
-        Kind::Foreign if !present() && attach::current().is_some() && is_ring(fd) => note(),
+        Kind::Virtual => withdrawal::reason()
+            .into_iter()
+            .for_each(withdrawal::leave_library),
+        Kind::Foreign
+            if withdrawal::reason().is_none() && attach::current().is_some() && is_ring(fd) =>
+        {
+            note();
+        }
         _ => {}
     }
 }
@@ -77,7 +75,7 @@ pub fn reset_in_child() {
 }
 
 fn look() {
-    if !present() && sys::open_descriptors().into_iter().any(is_ring) {
+    if withdrawal::reason().is_none() && sys::open_descriptors().into_iter().any(is_ring) {
         note();
     }
 }
@@ -103,33 +101,7 @@ fn is_ring(fd: i32) -> bool {
 
 #[cold]
 fn note() {
-    if !PRESENT.swap(true, Ordering::Relaxed) {
+    if withdrawal::withdraw(Reason::IoUring) {
         complaint::has_ring();
-        leave_library();
     }
-}
-
-/// Everything that is virtual, or could become so, is the kernel's from now on.
-#[cold]
-fn leave_library() {
-    let (mut fresh, mut listeners) = (Vec::new(), Vec::new());
-    table::for_each(|fd, word| match word.kind() {
-        Kind::Fresh => fresh.push(fd),
-        Kind::Listener => listeners.push(fd),
-        _ => {}
-    });
-    for fd in fresh {
-        // Where none can be made, the ring finds one that the kernel connects to nothing.
-        let _ = connection::to_kernel(fd, Reason::IoUring);
-    }
-    for fd in listeners {
-        connection::unlisten(fd);
-        if let Some(socket) = socket::of(fd) {
-            socket.falls_back(Reason::IoUring);
-        }
-    }
-    copying::without(|| {
-        let kept = handover::prepare().complete();
-        kept.iter().for_each(|one| one.publish(Reason::IoUring));
-    });
 }

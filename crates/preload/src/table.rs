@@ -4,6 +4,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use crate::lock::Lock;
 use crate::{limits, sys};
 
 /// What a descriptor is.
@@ -61,34 +62,43 @@ impl Word {
 }
 
 static WORDS: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+/// 0 while there is no table.
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
+static MAKING: Lock<()> = Lock::new(());
 /// One more than the highest descriptor that ever had a word, among the program's and among those
 /// where the library has its own: the gap between may be a million words wide.
 static HIGH: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
-/// Makes the table, for as many descriptors as the process can ever have.
-pub fn initialise() -> bool {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the limit is a local.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    let length = usize::try_from(limit.rlim_max)
-        .unwrap_or(1 << 20)
-        .clamp(1024, 1 << 20);
-    let Some(words) = sys::reserve(length * 8) else {
-        return false;
-    };
-    WORDS.store(words.cast(), Ordering::Release);
-    LENGTH.store(length, Ordering::Release);
-    true
+/// Makes the table with the first word of it, for as many descriptors as the process can ever have: most programs never need one.
+#[cold]
+#[inline(never)]
+fn make() -> Option<()> {
+    let _guard = MAKING.lock()?;
+    if LENGTH.load(Ordering::Relaxed) == 0 {
+        let length = limits::most().clamp(1024, 1 << 20);
+        let words = sys::reserve(length * 8)?;
+        WORDS.store(words.cast(), Ordering::Relaxed);
+        // Release: pairs with the load in `cell`, there are so many words.
+        LENGTH.store(length, Ordering::Release);
+    }
+    Some(())
+}
+
+/// Whether any descriptor was ever of the library's concern.
+pub fn is_made() -> bool {
+    LENGTH.load(Ordering::Relaxed) > 0
+}
+
+/// In a forked child, where who made the table meanwhile does not exist.
+pub fn reset_in_child() {
+    MAKING.reset();
 }
 
 #[inline]
 fn cell(fd: i32) -> Option<&'static AtomicU64> {
     let index = usize::try_from(fd).ok()?;
-    if index >= LENGTH.load(Ordering::Relaxed) {
+    // Acquire: pairs with the release in `make`.
+    if index >= LENGTH.load(Ordering::Acquire) {
         return None;
     }
     // SAFETY: the mapping has LENGTH words and lives for ever.
@@ -104,6 +114,9 @@ pub fn get(fd: i32) -> Word {
 
 /// Changes the word of a descriptor. False when the table has no place for it.
 pub fn set(fd: i32, word: Word) -> bool {
+    if word != Word::FOREIGN && LENGTH.load(Ordering::Relaxed) == 0 && make().is_none() {
+        return false;
+    }
     cell(fd).is_some_and(|cell| {
         if word != Word::FOREIGN {
             let high = &HIGH[usize::from(fd >= limits::high())];
@@ -123,7 +136,9 @@ pub fn highest() -> usize {
 pub fn split_at(high: i32) {
     let ours = HIGH[1].load(Ordering::Relaxed);
     let high = usize::try_from(high).unwrap_or(0);
-    HIGH[0].fetch_max(ours.min(high), Ordering::Relaxed);
+    if ours > 0 {
+        HIGH[0].fetch_max(ours.min(high), Ordering::Relaxed);
+    }
 }
 
 /// Changes the word only if it still is `old`.
@@ -146,4 +161,20 @@ pub fn for_each(mut each: impl FnMut(i32, Word)) {
             each(fd, word);
         }
     }
+}
+
+/// A descriptor that has the word: the highest of them.
+pub fn find(word: Word) -> Option<i32> {
+    find_if(|_, known| known == word)
+}
+
+/// A descriptor that fits: the highest of them.
+pub fn find_if(fits: impl Fn(i32, Word) -> bool) -> Option<i32> {
+    let mut found = None;
+    for_each(|fd, known| {
+        if fits(fd, known) {
+            found = Some(fd);
+        }
+    });
+    found
 }

@@ -7,7 +7,7 @@ use netchannel_abi::link::waiter as bits;
 
 use crate::lane::{Lane, Manner, Stop, Urgent};
 use crate::socket::status;
-use crate::{accepting, cancel, real, user, wait};
+use crate::{accepting, cancel, connection, real, user, wait};
 
 /// Receives into `vectors`.
 ///
@@ -26,6 +26,17 @@ pub unsafe fn receive(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
     result
 }
 
+/// What has to be done before bytes are taken that a token must come for, or that others may have taken.
+#[cold]
+fn attend(lane: &Lane) {
+    if lane.socket.has(status::ASYNC) {
+        lane.stay_asynchronous();
+    }
+    if lane.socket.has(status::PUMPED) {
+        lane.meet_pump();
+    }
+}
+
 #[inline(always)]
 unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
@@ -33,8 +44,8 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
         return unsafe { receive_apart(lane, vectors, flags) };
     }
     cancel::point();
-    if lane.socket.has(status::ASYNC) {
-        lane.stay_asynchronous();
+    if lane.socket.has(status::ASYNC | status::PUMPED) {
+        attend(lane);
     }
     let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
     let peek = flags & libc::MSG_PEEK != 0;
@@ -185,14 +196,8 @@ fn receive_nothing(lane: &mut Lane, nonblocking: bool, offset: u64) -> Result<()
 #[inline]
 pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     if flags & libc::MSG_FASTOPEN != 0 {
-        // To connect as well, which a connect under way answers once, when it is done.
-        if lane.is_connecting() {
-            return Err(libc::EALREADY);
-        }
-        if !lane.socket.has(status::CONNECTING) {
-            return Err(libc::EISCONN);
-        }
-        lane.socket.unmark(status::CONNECTING);
+        // To connect as well.
+        connection::connect_again(lane.fd, &lane.socket)?;
     }
     // SAFETY: the caller's promise.
     let result = unsafe {
@@ -293,6 +298,9 @@ unsafe fn send_vectors(
     let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
     let mut total = 0;
     lane.check_peer();
+    if lane.socket.has(status::PUMPED) {
+        lane.meet_pump();
+    }
     for (index, vector) in vectors.iter().enumerate() {
         let mut done = 0;
         let urgent = kind == Kind::Urgent && index + 1 == vectors.len();

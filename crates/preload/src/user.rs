@@ -122,6 +122,30 @@ pub unsafe fn string(from: *const c_char) -> Result<CString, c_int> {
     }
 }
 
+/// Copies the beginning of a C string, to its end or as much as there is room for.
+///
+/// # Errors
+/// `EFAULT`.
+///
+/// # Safety
+/// The program gave the string to be read.
+pub unsafe fn beginning(from: *const c_char, into: &mut [u8]) -> Result<&[u8], c_int> {
+    let mut known = 0;
+    while known < into.len() {
+        let at = from.wrapping_add(known);
+        // What lies behind the end on the same page can be read too.
+        let length = (into.len() - known).min(PAGE - at.addr() % PAGE);
+        let piece = into.get_mut(known..known + length).ok_or(libc::EFAULT)?;
+        // SAFETY: the target is ours, the source was given by the program.
+        unsafe { put(piece.as_mut_ptr(), at.cast(), length)? };
+        if let Some(end) = piece.iter().position(|byte| *byte == 0) {
+            return into.get(..known + end).ok_or(libc::EFAULT);
+        }
+        known += length;
+    }
+    Ok(into)
+}
+
 /// Copies a list of pointers to its null, which is left out. An absent list is an empty one.
 ///
 /// # Errors

@@ -27,6 +27,18 @@ thread_local! {
     static PATIENCE: Cell<Patience> = const { Cell::new(Patience::new(0)) };
 }
 
+/// Apart from what calls it: in their midst, its place would be asked for by calls that do not wait, too.
+#[inline(never)]
+fn patience() -> Patience {
+    PATIENCE.get()
+}
+
+#[inline(never)]
+fn keep(patience: Patience) {
+    PATIENCE.set(patience);
+}
+
+#[unsafe(link_section = ".data.netchannel_start")]
 static ALONE: AtomicBool = AtomicBool::new(false);
 
 /// Looks once whether the process has more than one processor: on one, spinning never pays.
@@ -51,7 +63,7 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
         return false;
     }
     let start = clock::now();
-    let budget = PATIENCE.get().budget();
+    let budget = patience().budget();
     loop {
         for _ in 0..8 {
             spin_loop();
@@ -68,9 +80,9 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
             sys::yield_now();
             if clock::now().wrapping_sub(before) > CROWDED {
                 // Somebody else needed the processor.
-                let mut patience = PATIENCE.get();
+                let mut patience = patience();
                 patience.hurry();
-                PATIENCE.set(patience);
+                keep(patience);
                 return ready();
             }
         }
@@ -81,18 +93,18 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
 /// daemons: where they, and the program's peer, share its processors, their work is what it waits for, and nobody has to be woken.
 /// Between programs of one host whoever is woken goes first, which is faster.
 fn give_way(ready: impl FnMut() -> bool) -> bool {
-    let mut patience = PATIENCE.get();
+    let mut patience = patience();
     let found = patience.give_way(clock::now, sys::yield_now, ready);
-    PATIENCE.set(patience);
+    keep(patience);
     found
 }
 
 /// Learns from a sleep that began at `start`: a short one would have been worth spinning for.
 pub fn learn(start: u64) {
     let slept = clock::now().wrapping_sub(start);
-    let mut patience = PATIENCE.get();
+    let mut patience = patience();
     patience.learn(slept);
-    PATIENCE.set(patience);
+    keep(patience);
     if let Some(header) = header() {
         header.sleeps.fetch_add(1, Ordering::Relaxed);
     }
@@ -148,7 +160,8 @@ fn sleep(
             pause(lane.fd)
         } else if let Some(held) = held {
             sleep_while_held(lane.fd, limit, held, restarts)
-        } else if wanted == bits::DATA && lane.may_be_interrupted() {
+        } else if wanted == bits::DATA && signals::ends_calls(libc::SIGURG) {
+            // Whom to signal of urgent bytes another thread may say meanwhile.
             sleep_until_urgent(lane, limit)
         } else if limit == 0 && restarts {
             sleep_restartable(lane.fd)

@@ -167,3 +167,18 @@ fn a_member_added_while_full_is_told_of_room() {
     let seen = Seen::start(&look(0, 0, 9));
     assert!(seen.differs(&look(OUT, 0, 9), OUT));
 }
+
+#[test]
+fn what_another_process_was_told_is_told_no_more() {
+    let mut seen = Seen::start(&look(OUT, 0, 0));
+    let more = look(IN | OUT, 10, 0);
+    seen.follow(&more, 10, 0);
+    assert_eq!(seen.arrived(), 10);
+    assert!(!seen.differs(&more, IN | OUT));
+    // Bytes and an end that came after it was told are news.
+    assert!(seen.differs(&look(IN | OUT, 11, 0), IN));
+    let ended = look(IN | OUT | RDHUP, 10, 0);
+    assert!(seen.differs(&ended, IN | OUT | RDHUP));
+    seen.follow(&ended, 10, RDHUP);
+    assert!(!seen.differs(&ended, IN | OUT | RDHUP));
+}

@@ -5,6 +5,7 @@ use crate::output::{Folded, bars, diff, flame, functions, table, unclassified};
 use crate::recording::Pinned;
 use crate::report::Report;
 use crate::session::{self, Options, list};
+use crate::work::{Source, Work};
 use clap::{Args, Subcommand};
 use netchannel_taxonomy::Taxonomy;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -38,15 +39,21 @@ pub struct Arguments {
     /// Measure so many times, and show the spread of each category
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     repeat: u16,
-    /// Samples of a busy processor in a second
-    #[arg(long, value_name = "HZ", default_value_t = 999, value_parser = clap::value_parser!(u64).range(1..=20_000))]
-    frequency: u64,
+    /// Samples of a busy processor in a second [default: 999, or 199 where no counter of cycles takes them]
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=20_000))]
+    frequency: Option<u64>,
     /// What runs on these processors is the sender's, such as 0-3,8
     #[arg(long, value_name = "LIST")]
     sender_processors: Option<String>,
     /// What runs on these processors is the receiver's
     #[arg(long, value_name = "LIST")]
     receiver_processors: Option<String>,
+    /// Bytes that it moves, such as 10GB or 4GiB, where they are not known otherwise: then it is told what a gigabyte costs
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    bytes: Option<u64>,
+    /// Operations that it makes, such as requests: then it is told what one costs
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    operations: Option<u64>,
     /// A taxonomy in addition to the one that is built in; where both name a function, this one holds
     #[arg(long, value_name = "FILE")]
     taxonomy: Vec<PathBuf>,
@@ -100,6 +107,26 @@ fn duration(text: &str) -> Result<Duration, String> {
         }
         _ => Err("a time such as 500ms, 5s or 2m is needed".to_owned()),
     }
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let units: [(&str, u64); 9] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("kB", 1000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+        ("", 1),
+    ];
+    let unit = units
+        .into_iter()
+        .find_map(|(unit, of)| Some((text.strip_suffix(unit)?, of)));
+    let bytes = unit.and_then(|(number, of)| number.trim().parse::<u64>().ok()?.checked_mul(of));
+    let bytes = bytes.filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "a number of bytes such as 500MB, 10GB or 4GiB is needed".to_owned())
 }
 
 impl Arguments {
@@ -174,6 +201,11 @@ impl Arguments {
                 receiver: processors(&self.receiver_processors)?,
             },
             folds: self.folded || self.flame.is_some(),
+            work: Work::of(
+                self.bytes.unwrap_or(0),
+                self.operations.unwrap_or(0),
+                Source::Said,
+            ),
         })
     }
 
@@ -292,6 +324,16 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!(size("10GB"), Ok(10_000_000_000));
+        assert_eq!(size("4KiB"), Ok(4096));
+        assert_eq!(size("77"), Ok(77));
+        for text in ["", "0", "GB", "-1", "1.5GB", "99999999TB"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn times_are_read() {

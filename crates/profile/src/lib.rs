@@ -23,7 +23,9 @@ mod report;
 mod scale_tests;
 mod session;
 mod tally;
+mod work;
 
 pub use arguments::Arguments;
 pub use error::Error;
-pub use report::{Counts, Report};
+pub use report::{ByChain, Counts, Report};
+pub use work::{Source, Work};

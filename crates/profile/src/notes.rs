@@ -2,9 +2,14 @@
 
 use crate::recording::Recording;
 use crate::report::{Report, percent};
+use netchannel_taxonomy::Category;
 
 /// From this share of the samples on, it is worth saying.
 const WORTH: f64 = 5.0;
+/// More than this is unclassified where the taxonomy does not know a kernel.
+const STRANGE: f64 = 1.0;
+/// From so many samples on, a share of a half is known to ten points.
+const ENOUGH: u64 = 100;
 
 /// All that is to be said of a run.
 pub fn of(report: &Report, recording: &Recording, sees_kernel: bool) -> Vec<String> {
@@ -23,6 +28,19 @@ pub fn of(report: &Report, recording: &Recording, sees_kernel: bool) -> Vec<Stri
         ));
     }
     let busy = report.categories.total();
+    if (1..ENOUGH).contains(&busy) {
+        notes.push(format!(
+            "too few samples to compare shares ({busy}): measure it for longer, let it do more, or raise \
+             --frequency"
+        ));
+    }
+    let unclassified = report.categories.share(Category::Unclassified);
+    if sees_kernel && !recording.kernel().is_empty() && unclassified >= STRANGE {
+        notes.push(format!(
+            "{unclassified:.1} % of the samples are in functions that the taxonomy does not have; --unclassified lists them, and \
+             --taxonomy FILE adds them"
+        ));
+    }
     let late = percent(report.late, busy);
     if report.clock == "cpu-clock" && late >= WORTH {
         notes.push(format!(
@@ -42,7 +60,8 @@ pub fn of(report: &Report, recording: &Recording, sees_kernel: bool) -> Vec<Stri
     });
     for function in nameless {
         notes.push(format!(
-            "{:.0} % of the samples are in functions of {} that have no names: it has no symbols for them",
+            "{:.0} % of the samples are in functions of {} that have no names: it has no symbols for them, which its package of debug symbols \
+             or a build with -g would bring",
             percent(function.samples, busy),
             function.name.trim_matches(['[', ']'])
         ));

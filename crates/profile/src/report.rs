@@ -1,5 +1,6 @@
 //! The figures of a profile: what `--json` prints and `diff` reads.
 
+use crate::work::Work;
 use netchannel_taxonomy::{Category, Side};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -80,6 +81,9 @@ pub struct Report {
     /// The lowest and highest percentage of each category among the runs, where there were several.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spread: BTreeMap<Category, (f64, f64)>,
+    /// What was done meanwhile, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<Work>,
     /// The same by side. What can not be told is "shared".
     pub sides: BTreeMap<Side, Counts>,
     /// Samples of idle processors.
@@ -111,8 +115,28 @@ pub struct Program {
     pub categories: Counts,
     /// The same by side.
     pub sides: BTreeMap<Side, Counts>,
+    /// What the chains say of the side, where processors were told.
+    #[serde(default)]
+    pub by_chain: ByChain,
     /// By name of thread, the busiest first.
     pub threads: Vec<Thread>,
+}
+
+/// How many samples on a side's processors have a chain that tells a side, and how many of those tell the other one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByChain {
+    /// That tell either.
+    pub told: u64,
+    /// That tell the other one.
+    pub wrong: u64,
+}
+
+impl ByChain {
+    /// Adds all of another.
+    pub fn merge(&mut self, other: Self) {
+        self.told += other.told;
+        self.wrong += other.wrong;
+    }
 }
 
 /// What the threads of one name did in a program.
@@ -181,6 +205,10 @@ impl Report {
         self.late += other.late;
         self.lost += other.lost;
         self.own_seconds += other.own_seconds;
+        self.work = match (self.work, other.work) {
+            (Some(mine), Some(others)) => Some(mine.and(others)),
+            _ => None,
+        };
         self.categories.merge(&other.categories);
         merge_sides(&mut self.sides, &other.sides);
         for program in other.programs {
@@ -229,7 +257,13 @@ impl Report {
     /// Processor seconds that busy samples stand for.
     #[must_use]
     pub fn busy_seconds(&self) -> f64 {
-        percent(self.categories.total(), self.frequency.max(1)) / 100.0
+        self.seconds_of(self.categories.total())
+    }
+
+    /// Processor seconds that so many samples stand for.
+    #[must_use]
+    pub fn seconds_of(&self, samples: u64) -> f64 {
+        percent(samples, self.frequency.max(1)) / 100.0
     }
 }
 
@@ -238,6 +272,7 @@ impl Program {
         self.processes.extend(other.processes);
         self.categories.merge(&other.categories);
         merge_sides(&mut self.sides, &other.sides);
+        self.by_chain.merge(other.by_chain);
         for thread in other.threads {
             match self.threads.iter_mut().find(|t| t.name == thread.name) {
                 Some(known) => {

@@ -8,7 +8,8 @@ use crate::output::{Folded, fold};
 use crate::recording::{KernelSymbols, Pinned, Recording, UserSymbols};
 use crate::report::Report;
 use crate::tally::tally;
-use netchannel_taxonomy::Taxonomy;
+use crate::work::{Counters, Told, Work};
+use netchannel_taxonomy::{Category, Taxonomy};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsString;
@@ -33,12 +34,14 @@ pub struct Options {
     pub is_system: bool,
     /// How long, where no command says.
     pub duration: Duration,
-    /// Samples of a busy processor in a second.
-    pub frequency: u64,
+    /// Samples of a busy processor in a second; none: as many as are usual of the clock.
+    pub frequency: Option<u64>,
     /// Which side has which processors.
     pub pinned: Pinned,
     /// Whether chains are wanted.
     pub folds: bool,
+    /// What is done in a run, where the user said so.
+    pub work: Option<Work>,
 }
 
 /// Takes one profile. It ends early, with what there is, when `stop` is set. What it measures is announced when it does.
@@ -60,14 +63,33 @@ pub fn run(
     let symbols = KernelSymbols::here().unwrap_or_default();
     let processors = processors();
     let mut recording = Recording::new(Rc::new(symbols), options.pinned.clone());
-    let mut sampler = Sampler::start(target, options.frequency, &processors)?;
-    let (clock, sees_kernel) = (sampler.clock(), sampler.sees_kernel());
+    if is_gone(options.process) {
+        return Err(Error::NoProcess(options.process.unwrap_or_default()));
+    }
+    // An event of each thread is changed at each switch of threads, which slows down who switches much: so the processors are sampled
+    // where that is allowed, and what is not wanted is left out.
+    let mut samples_all = true;
+    let mut sampler = Sampler::start(Target::System, options.frequency, &processors)
+        .or_else(|_| {
+            samples_all = target == Target::System;
+            Sampler::start(target, options.frequency, &processors)
+        })
+        .map_err(|error| Error::refused(error, target))?;
+    let (clock, frequency) = (sampler.clock(), sampler.frequency());
+    let sees_kernel = sampler.sees_kernel();
     announce();
+    let told = Told::new();
+    // Where the kernel does not count, nobody else knows.
+    let mut counters = Counters::of(options.process).ok();
     let (begun, own) = (Instant::now(), own_seconds());
     let mut child = match options.command.split_first() {
-        Some((program, words)) => Some(start(program, words)?),
+        Some((program, words)) => Some(start(program, words, told.as_ref())?),
         None => None,
     };
+    let measured = options.process.or(child.as_ref().map(Child::id));
+    if let Some(pid) = measured.filter(|_| samples_all && !options.is_system) {
+        recording.only(pid);
+    }
     let is_over = |child: &mut Option<Child>| match child {
         // A child that can not be waited for is not there any more.
         Some(child) => !matches!(child.try_wait(), Ok(None)),
@@ -79,6 +101,7 @@ pub fn run(
         std::thread::sleep(PERIOD);
     }
     let seconds = begun.elapsed().as_secs_f64();
+    let counted = counters.as_mut().and_then(Counters::work);
     sampler.finish(|record| recording.on_record(record));
     if let Some(child) = &mut child {
         end(child);
@@ -90,11 +113,14 @@ pub fn run(
     report.kernel = kernel_release();
     report.target = described(options);
     report.clock = clock.name().to_owned();
-    report.frequency = options.frequency;
+    report.frequency = frequency;
     report.seconds = seconds;
     report.processors = processors.len();
     report.repeats = 1;
     report.own_seconds = own_seconds() - own;
+    let told = told.as_ref().and_then(Told::work);
+    let counted = counted.filter(|_| uses_the_network(&report));
+    report.work = options.work.or(told).or(counted);
     report.notes = notes::of(&report, &recording, sees_kernel);
     if options.folds {
         fold(&named, folded);
@@ -102,8 +128,22 @@ pub fn run(
     Ok(report)
 }
 
-fn start(program: &OsString, words: &[OsString]) -> Result<Child, Error> {
-    let started = Command::new(program).args(words).spawn();
+/// From this percentage of the busy samples on, it is about the network, so that a gigabyte of that has a cost.
+const NETWORK: f64 = 10.0;
+
+fn uses_the_network(report: &Report) -> bool {
+    let categories = [Category::TcpIp, Category::Netdevice, Category::Skb];
+    let shares = categories.map(|category| report.categories.share(category));
+    shares.into_iter().sum::<f64>() >= NETWORK
+}
+
+fn start(program: &OsString, words: &[OsString], told: Option<&Told>) -> Result<Child, Error> {
+    let mut command = Command::new(program);
+    command.args(words);
+    if let Some((name, path)) = told.map(Told::variable) {
+        command.env(name, path);
+    }
+    let started = command.spawn();
     started.map_err(|source| Error::Start {
         program: program.to_string_lossy().into_owned(),
         source,

@@ -1,7 +1,7 @@
 //! Counting what was judged.
 
 use crate::named::Named;
-use crate::report::{Counts, Function, Missing, Program, Report, Thread};
+use crate::report::{ByChain, Counts, Function, Missing, Program, Report, Thread};
 use netchannel_taxonomy::{Category, Side};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,6 +15,7 @@ const DEPTH: usize = 12;
 struct OfProgram {
     processes: HashSet<u32>,
     sides: BTreeMap<Side, Counts>,
+    by_chain: ByChain,
     threads: HashMap<String, (HashSet<u32>, Counts)>,
 }
 
@@ -48,6 +49,9 @@ pub fn tally(named: &Named<'_>) -> Report {
                 .or_default();
             program.processes.insert(thread.pid);
             program.sides.entry(side).or_default().add(category, count);
+            program
+                .by_chain
+                .merge(by_chain_of(key.side, judgement.side, count));
             let known = program.threads.entry(family(&thread.name).to_owned());
             let (numbers, counts) = known.or_default();
             numbers.insert(thread.tid);
@@ -87,6 +91,17 @@ pub fn tally(named: &Named<'_>) -> Report {
     report
 }
 
+/// What samples of a side's processors say of it.
+fn by_chain_of(processor: Option<Side>, chain: Side, count: u64) -> ByChain {
+    match processor {
+        Some(side) if chain != Side::Shared => ByChain {
+            told: count,
+            wrong: if chain == side { 0 } else { count },
+        },
+        _ => ByChain::default(),
+    }
+}
+
 fn program((name, of): (String, OfProgram)) -> Program {
     let mut processes: Vec<u32> = of.processes.into_iter().collect();
     processes.sort_unstable();
@@ -98,6 +113,7 @@ fn program((name, of): (String, OfProgram)) -> Program {
         processes,
         categories,
         sides: of.sides,
+        by_chain: of.by_chain,
         threads: threads
             .map(|(name, (numbers, categories))| Thread {
                 name,

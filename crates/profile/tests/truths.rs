@@ -24,7 +24,15 @@ fn profile(program: &str, options: &[&str]) -> Option<Report> {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("profile.json");
     let this = std::env::current_exe().unwrap();
-    let words = ["profile", "--json", "--output", text(&output)].into_iter();
+    let words = [
+        "profile",
+        "--json",
+        "--frequency",
+        "999",
+        "--output",
+        text(&output),
+    ]
+    .into_iter();
     let command = ["--", text(&this), "--ignored", "--exact", program];
     let line = Line::parse_from(words.chain(options.iter().copied()).chain(command));
     if let Err(error) = line.arguments.execute() {

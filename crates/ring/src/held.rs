@@ -10,8 +10,11 @@
 //!  sequence   head           held             tail
 //!             |---- there ----|-- held back ---|
 //!
-//!  the word   | milliseconds of the monotonic clock, 40 bits | the sequence's lower 24 bits |
+//!  the word   | milliseconds of the monotonic clock, 28 bits | what the reader had sent, 12 bits | the sequence's lower 24 bits |
 //! ```
+//!
+//! As with TCP, what the reader sends back lets them go, too, unless they are corked: the word names what it had sent before, modulo 4095
+//! and plus one, or 0.
 //!
 //! The sequence is what `tail` was, so it never lies more than two rings from where the reader stands. When the time has come it means
 //! nothing any more, and the word may stay.
@@ -22,18 +25,39 @@ use crate::sync::{AtomicU64, Ordering};
 pub const LONGEST: u64 = 200;
 
 const SEQUENCE: u64 = (1 << 24) - 1;
-const TIME: u64 = (1 << 40) - 1;
+const TIME: u64 = (1 << 28) - 1;
+const SENT: u64 = (1 << 12) - 1;
+
+/// What becomes of bytes that are held back when the reader sends something, having sent so much before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing: they are corked.
+    Corked,
+    /// They are let go.
+    LetsGo(u64),
+}
 
 /// The word for bytes from sequence `from` on, held back from `now` on.
 #[must_use]
-pub const fn word(from: u64, now: u64) -> u64 {
-    (now.wrapping_add(LONGEST) & TIME) << 24 | from & SEQUENCE
+pub const fn word(from: u64, answer: Answer, now: u64) -> u64 {
+    let sent = match answer {
+        Answer::Corked => 0,
+        Answer::LetsGo(before) => before % SENT + 1,
+    };
+    (now.wrapping_add(LONGEST) & TIME) << 36 | sent << 24 | from & SEQUENCE
+}
+
+/// Whether the reader, who has `sent` so much now, has let go what `word` held back.
+#[must_use]
+pub const fn is_answered(word: u64, sent: u64) -> bool {
+    let before = word >> 24 & SENT;
+    before != 0 && before != sent % SENT + 1
 }
 
 /// Milliseconds until bytes that are held back by `word` are there. A time that no sender would name has come.
 #[must_use]
 pub const fn left(word: u64, now: u64) -> u64 {
-    let left = (word >> 24).wrapping_sub(now) & TIME;
+    let left = (word >> 36).wrapping_sub(now) & TIME;
     if word == 0 || left > LONGEST { 0 } else { left }
 }
 
@@ -77,7 +101,7 @@ mod tests {
 
     #[test]
     fn what_is_held_back_is_there_in_time() {
-        let held = word(5, 1_000);
+        let held = word(5, Answer::Corked, 1_000);
         assert_eq!(left(held, 1_000), 200);
         assert_eq!(left(held, 1_199), 1);
         assert_eq!(left(held, 1_200), 0);
@@ -92,7 +116,7 @@ mod tests {
     fn a_reader_comes_no_further() {
         for start in [0, 7, SEQUENCE - 2, (1 << 32) - 3, u64::MAX - 4] {
             let at = |more: u64| start.wrapping_add(more);
-            let held = word(at(5), 0);
+            let held = word(at(5), Answer::LetsGo(3), 0);
             assert_eq!(before(held, start, at(3)), at(3));
             assert_eq!(before(held, start, at(5)), at(5));
             assert_eq!(before(held, start, at(9)), at(5));
@@ -103,8 +127,27 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_lets_go_what_is_not_corked() {
+        for sent in [0, 1, SENT - 1, SENT, u64::MAX - 7] {
+            let held = word(5, Answer::LetsGo(sent), 1_000);
+            assert!(!is_answered(held, sent));
+            assert!(is_answered(held, sent + 1));
+            assert_eq!(left(held, 1_000), LONGEST);
+            assert!(!is_answered(word(5, Answer::Corked, 1_000), sent));
+        }
+        assert!(!is_answered(0, 5));
+    }
+
+    #[test]
     fn any_word_is_within_the_stream() {
-        for held in [0, 1, SEQUENCE, SEQUENCE + 1, u64::MAX, word(12, 3)] {
+        for held in [
+            0,
+            1,
+            SEQUENCE,
+            SEQUENCE + 1,
+            u64::MAX,
+            word(12, Answer::Corked, 3),
+        ] {
             for now in [0, 1, 1 << 40, u64::MAX] {
                 assert!(left(held, now) <= LONGEST);
             }

@@ -51,13 +51,17 @@ impl<T: Copy> Patterns<T> {
 
     /// What the name goes by.
     pub fn find(&self, name: &str) -> Option<T> {
-        if let Some(value) = self.names.get(name) {
-            return Some(*value);
+        self.rule(name).map(|(_, value)| value)
+    }
+
+    /// By which name or family it goes, and by what.
+    pub fn rule(&self, name: &str) -> Option<(&str, T)> {
+        if let Some((name, value)) = self.names.get_key_value(name) {
+            return Some((name, *value));
         }
-        self.families
-            .iter()
-            .find(|(family, _)| fits(&family.text, name))
-            .map(|(_, value)| *value)
+        let mut families = self.families.iter();
+        let found = families.find(|(family, _)| fits(&family.text, name));
+        found.map(|(family, value)| (family.text.as_str(), *value))
     }
 
     /// Every name and family, with what it stands for.

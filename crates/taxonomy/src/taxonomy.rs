@@ -157,12 +157,35 @@ impl Taxonomy {
         }
     }
 
-    /// Every name and family of the kernel's functions, for tests that ask that each is held by a chain.
-    pub fn kernel_patterns(&self) -> impl Iterator<Item = (&str, Word)> {
-        self.kernel
-            .iter()
-            .map(|(pattern, (word, _))| (pattern, word))
+    /// Every rule of the kernel's functions: names and families, those of sides with `side ` before them.
+    pub fn rules(&self) -> impl Iterator<Item = String> {
+        let kernel = self.kernel.iter().map(|(rule, _)| rule.to_owned());
+        kernel.chain(self.sides.iter().map(|(rule, _)| of_side(rule)))
     }
+
+    /// The rules that the judgement of a chain of the kernel's functions rests on, innermost first: with another meaning of one of them it may be
+    /// another one.
+    #[must_use]
+    pub fn rules_of(&self, chain: &[&str]) -> Vec<String> {
+        let mut rules = Vec::new();
+        for name in chain {
+            let Some((rule, (word, _))) = self.kernel.rule(plain(name)) else {
+                continue;
+            };
+            rules.push(rule.to_owned());
+            let goes_on = matches!(word, Word::Asks | Word::Decides(Category::Locks));
+            if !goes_on {
+                break;
+            }
+        }
+        let mut sides = chain.iter().filter_map(|name| self.sides.rule(plain(name)));
+        rules.extend(sides.next().map(|(rule, _)| of_side(rule)));
+        rules
+    }
+}
+
+fn of_side(rule: &str) -> String {
+    format!("side {rule}")
 }
 
 fn names<'a>(section: &str, name: &str, list: &'a Value) -> Result<Vec<&'a str>, Problem> {
@@ -196,6 +219,21 @@ mod tests {
         let netdevice = Word::Decides(Category::Netdevice);
         assert_eq!(taxonomy.kernel("__mydrv_poll").word, netdevice);
         assert_eq!(taxonomy.kernel("tcp_nothing_known").word, copy);
+    }
+
+    #[test]
+    fn a_judgement_rests_on_all_rules_up_to_the_one_that_decides() {
+        let taxonomy = Taxonomy::built_in().unwrap();
+        let chain = [
+            "_raw_spin_unlock_bh",
+            "unheard_of",
+            "tcp_recvmsg",
+            "sock_recvmsg",
+        ];
+        let rules = taxonomy.rules_of(&chain);
+        assert_eq!(rules, ["raw_spin_unlock_bh", "tcp_*", "side tcp_recvmsg*"]);
+        let all: Vec<String> = taxonomy.rules().collect();
+        assert!(rules.iter().all(|rule| all.contains(rule)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::far::Side;
 
 /// How a case's name begins, which end must not be on the other host (either, where none is named), and why.
-const LEFT_OUT: [(&str, Option<Side>, &str); 65] = [
+const LEFT_OUT: [(&str, Option<Side>, &str); 81] = [
     (
         "corner_02_close_and_reuse_while_blocked_recv",
         None,
@@ -23,6 +23,11 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 65] = [
     (
         "corner_03_parent_closes_child_goes_on",
         Some(Side::Client),
+        SHARED,
+    ),
+    (
+        "corner_03_set_gets_a_member_after_fork",
+        Some(Side::Server),
         SHARED,
     ),
     ("corner_05_exec_", Some(Side::Server), PASSED_ON),
@@ -47,6 +52,7 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 65] = [
     ("corner_12_bind_taken_port", Some(Side::Server), TWO_HOSTS),
     ("corner_12_connecting_nonblocking_v6", None, ADDRESSES),
     ("corner_12_names_agree_at_both_ends_v6", None, ADDRESSES),
+    ("corner_12_backlog_full_waits", Some(Side::Server), BACKLOG),
     ("corner_12_backlog_full_", Some(Side::Client), ONE_HOST),
     ("corner_12_connecting_", Some(Side::Client), ONE_HOST),
     (
@@ -54,6 +60,7 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 65] = [
         Some(Side::Server),
         SIGNALS,
     ),
+    ("corner_12_dissolve_beyond_a_lower_limit", None, NUMBERS),
     ("corner_13_cancel_in_accept", Some(Side::Server), SIGNALS),
     ("corner_13_cancel_in_recv", Some(Side::Client), SIGNALS),
     ("corner_13_recv_eintr", Some(Side::Client), SIGNALS),
@@ -78,7 +85,10 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 65] = [
     ("corner_14_ended_without_a_word", Some(Side::Server), ENDS),
     ("corner_14_fault_in_vectors", None, MEMORY),
     ("corner_14_ended_bind_v", None, TWO_HOSTS),
+    ("corner_14_ended_recvmmsg_leaves_an_error", None, MEMORY),
     ("corner_14_low_water_and_", Some(Side::Client), SIGNALS),
+    ("corner_14_negative_room_is_large_to_ipv6", None, MEMORY),
+    ("corner_14_no_value_is_zero_to_ipv6", None, MEMORY),
     (
         "corner_14_nothing_to_receive_interrupted",
         Some(Side::Client),
@@ -94,6 +104,11 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 65] = [
     ("corner_15_close_all_", None, NUMBERS),
     ("corner_15_close_range_", None, NUMBERS),
     ("corner_15_closefrom", None, NUMBERS),
+    (
+        "corner_15_waiting_for_a_listener_takes_no_number",
+        None,
+        NUMBERS,
+    ),
     ("corner_15_daemon_call", Some(Side::Server), PASSED_ON),
     ("corner_15_lowest_number_is_used", None, NUMBERS),
     ("corner_15_proc_says_socket", None, NUMBERS),
@@ -103,6 +118,12 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 65] = [
         PASSED_ON,
     ),
     ("corner_15_system_and_popen", Some(Side::Server), PASSED_ON),
+    (
+        "corner_15_vfork_with_a_set_only",
+        Some(Side::Server),
+        NUMBERS,
+    ),
+    ("corner_16_confined_", Some(Side::Server), CONFINED),
     ("descriptors_udp_and_unix_untouched", None, TWO_HOSTS),
     ("dual_stack_across_processes", Some(Side::Client), ADDRESSES),
     ("dual_stack_bind_specific_source", None, ADDRESSES),
@@ -110,6 +131,7 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 65] = [
     ("foreign_aliased_names", None, MEMORY),
     ("foreign_dprintf", None, NUMBERS),
     ("foreign_fortified_names", None, MEMORY),
+    ("fresh_used_beyond_", None, NUMBERS),
     (
         "listeners_pending_of_a_client_that_ended",
         Some(Side::Client),
@@ -120,6 +142,12 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 65] = [
         Some(Side::Server),
         ENDS,
     ),
+    ("ltp_connect01", Some(Side::Client), MEMORY),
+    ("ltp_getpeername01", Some(Side::Client), MEMORY),
+    ("ltp_ppoll01", Some(Side::Client), MEMORY),
+    ("ltp_recv", Some(Side::Client), MEMORY),
+    ("ltp_select", Some(Side::Client), NUMBERS),
+    ("ltp_send", Some(Side::Client), MEMORY),
     ("numbers_closed_unseen_and_used_again", None, NUMBERS),
     ("numbers_epoll_by_ring_or_without", None, NUMBERS),
     ("numbers_poll_and_select", None, NUMBERS),
@@ -137,6 +165,8 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 65] = [
 ];
 
 const ADDRESSES: &str = "it names addresses or devices that are another host's";
+const BACKLOG: &str = "kernel TCP takes two or three, as their packets come";
+const CONFINED: &str = "the other host is asked by calls that the case forbids itself";
 const ENDS: &str = "the process that ends holds no end of a connection";
 const MEMORY: &str = "what is asked for is memory of the caller";
 const BUFFERS: &str = "TCP's buffers between hosts are too small for it, and each time that one is full the last byte is urgent";

@@ -37,6 +37,7 @@ Usage: cargo xtask COMMAND [OPTIONS]
   demo                     build everything, compare with TCP on this host, draw a picture
   test [OPTIONS] [NAME]... run everything there is to test; with NAMEs, the steps whose name holds one of them
       --quick              leave out what takes long: loom, torture, conformance, CPython, real programs
+      --all                and the real programs that take longer than what they find is worth every time
       --list               say which steps there are, and run nothing
       --no-install         as root: do not install missing test programs with apt-get
   fuzz [SECONDS]           run each fuzz target for SECONDS (default 60); needs nightly and cargo-fuzz
@@ -97,6 +98,7 @@ fn parse(mut arguments: Arguments) -> Result<Command> {
         "demo" => Command::Demo,
         "test" => Command::Test(test::Options {
             quick: arguments.contains("--quick"),
+            all: arguments.contains("--all"),
             list: arguments.contains("--list"),
             install: !arguments.contains("--no-install"),
             names: std::iter::from_fn(|| arguments.opt_free_from_str::<String>().transpose())

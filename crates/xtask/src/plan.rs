@@ -20,6 +20,8 @@ pub struct Step {
     pub limit: Duration,
     /// Whether `--quick` leaves it out.
     pub slow: bool,
+    /// Whether it is done with `--all` only, or where it is named.
+    pub seldom: bool,
 }
 
 /// What a step does.
@@ -32,6 +34,9 @@ pub enum Action {
 
 /// Scripts of tests/programs that are no tests.
 const NO_TESTS: [&str; 2] = ["common.sh", "acceptance.sh"];
+
+/// Those that take long for what they find.
+const SELDOM: [&str; 1] = ["apache"];
 
 const MINUTE: u64 = 60;
 
@@ -134,7 +139,10 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
             "libuv" | "liburing" => 10,
             _ => 4,
         };
-        steps.push(slow(&format!("programs/{name}"), minutes, command));
+        steps.push(Step {
+            seldom: SELDOM.contains(&name.as_str()),
+            ..slow(&format!("programs/{name}"), minutes, command)
+        });
     }
     Ok(steps)
 }
@@ -145,6 +153,7 @@ fn quick(name: &str, minutes: u64, command: Command) -> Step {
         action: Action::Run(Box::new(command)),
         limit: Duration::from_secs(minutes * MINUTE),
         slow: false,
+        seldom: false,
     }
 }
 

@@ -20,6 +20,8 @@ const SKIPPED: i32 = 77;
 pub struct Options {
     /// Leave out what takes long.
     pub quick: bool,
+    /// Do what is left out otherwise, too.
+    pub all: bool,
     /// Only say which steps there are.
     pub list: bool,
     /// Install missing test programs, as root.
@@ -67,6 +69,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
         let begun = Instant::now();
         let verdict = if options.quick && step.slow {
             Verdict::Skipped("left out by --quick".to_owned())
+        } else if step.seldom && !options.all && options.names.is_empty() {
+            Verdict::Skipped("only with --all, or by its name".to_owned())
         } else {
             verdict(&mut step, &log)
         };

@@ -1,4 +1,4 @@
-//! What programs pay that use no socket: calls on other files, and the start of a program.
+//! What programs pay that use no socket: calls on other files, the start of programs, and shells, which fork and execute.
 
 use super::programs::{count_of, second_line};
 use crate::case::Case;
@@ -10,12 +10,14 @@ use crate::plan::Figures;
 use crate::session::READY_LIMIT;
 
 /// The cases, and the worker's word for each.
-const CALLS: [(Case, &str); 5] = [
+const CALLS: [(Case, &str); 7] = [
     (Case::CallsPoll, "poll"),
     (Case::CallsRead, "read"),
     (Case::CallsWrite, "write"),
     (Case::CallsOpen, "open"),
     (Case::CallsStart, "start"),
+    (Case::CallsFork, "fork"),
+    (Case::CallsShell, "shell"),
 ];
 
 /// Each kind for its part of the run.

@@ -1,9 +1,10 @@
 //! The command line of `netchannel bench hosts`.
 
 use super::options::{HostsExperiment, HostsOptions};
-use crate::arguments::Output;
 use crate::error::BenchError;
+use crate::often::{BetweenHosts, Repeated};
 use crate::options::{Transport, WorkerCommand};
+use crate::output::Output;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -50,13 +51,9 @@ pub struct HostsArguments {
     #[arg(value_enum)]
     pub experiments: Vec<HostsExperiment>,
 
-    /// Seconds of each run
-    #[arg(long, default_value_t = 0.8, value_name = "SECONDS")]
-    pub seconds: f64,
-
-    /// Runs of each transport, interleaved, in alternating order
-    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
-    pub pairs: usize,
+    /// How often.
+    #[command(flatten)]
+    pub repeated: Repeated<BetweenHosts>,
 
     /// Most channels that `channels` tries
     #[arg(long, default_value_t = 4, value_name = "NUMBER",
@@ -88,15 +85,15 @@ impl HostsArguments {
             transports: transports
                 .filter(|over| !self.kernel || *over == Transport::Tcp)
                 .collect(),
-            seconds: self.seconds,
-            pairs: self.pairs,
+            seconds: self.repeated.seconds,
+            pairs: self.repeated.pairs,
             channels: self.channels,
             congestion_control: self.made.congestion_control.clone(),
             of_channels: self.made.channels_congestion_control.clone(),
             cores: self.made.cores(),
             netchannel,
             worker,
-            progress: !self.output.quiet,
+            progress: !self.output.shown.quiet,
         }
     }
 

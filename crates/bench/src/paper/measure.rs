@@ -6,10 +6,11 @@ use super::verdict::Verdict;
 use crate::ends::Ends;
 use crate::error::RunError;
 use crate::experiment;
+use crate::often::Often;
 use crate::options::{Options, Transport};
 use crate::patterns::cell::Cell;
-use crate::patterns::compared::{Runs, Spread};
-use crate::patterns::comparison::{Often, Progress, compare};
+use crate::patterns::compared::{Runs, Spread, ratios};
+use crate::patterns::comparison::{Progress, compare};
 use crate::patterns::lab::{Lab, Measured};
 use crate::session::Session;
 use std::path::Path;
@@ -108,7 +109,8 @@ pub fn measure(
     };
     let names: Vec<String> = cells.iter().map(name).collect();
     let profile = figure.share.is_some();
-    let all = compare(&names, often, progress, |which, _| {
+    let enough = |all: &[Runs]| judge(figure, all).verdict != Verdict::WithinNoise;
+    let all = compare(&names, often, progress, enough, |which, _| {
         let (doing, transport) = cells[which];
         places.measure(doing, transport, profile)
     })?;
@@ -127,38 +129,17 @@ fn judge(figure: &Figure, all: &[Runs]) -> Outcome {
         ));
     }
     let (kernel, netchannel) = all.split_at(all.len() / 2);
-    let part = figure.part;
-    let found = |runs: &[Runs]| match (runs, &figure.share) {
-        ([a], Some(category)) => {
-            let shares: Vec<f64> = a
-                .shares
-                .iter()
-                .map(|shares| shares.get(category).copied().unwrap_or(0.0))
-                .collect();
-            Spread::of(&shares).map(|value| shown(value, |share| format!("{share:.1} %")))
-        }
-        ([a], None) => {
-            let values: Vec<f64> = a.runs.iter().filter_map(|run| part.of(run)).collect();
-            Spread::of(&values).map(|value| shown(value, |value| text(part, value)))
-        }
-        ([a, b], _) => ratio(a, b, part).map(|value| shown(value, |value| format!("x {value:.2}"))),
-        _ => None,
-    };
-    outcome.kernel = found(kernel);
-    outcome.netchannel = found(netchannel);
-    let of_kernel = outcome.kernel.as_ref().map(|found| found.value);
-    outcome.judged = match (kernel, netchannel, figure.above) {
-        (_, _, Some(above)) => of_kernel.map(|share| Spread {
-            low: share.low / above,
-            middle: share.middle / above,
-            high: share.high / above,
-        }),
+    let of_kernel = values(figure, kernel);
+    outcome.kernel = found(figure, kernel.len(), &of_kernel);
+    outcome.netchannel = found(figure, netchannel.len(), &values(figure, netchannel));
+    let judged = match (kernel, netchannel, figure.above) {
+        (_, _, Some(above)) => of_kernel.iter().map(|share| share / above).collect(),
         _ if figure.absolute.is_some() => return outcome,
-        _ if part == Part::Sides => of_kernel,
-        ([a], [b], _) => ratio(a, b, part),
-        ([_, _], _, _) => of_kernel,
-        _ => None,
+        _ if figure.part == Part::Sides => of_kernel,
+        ([a], [b], _) => ratios(a, b, |run| figure.part.of(run)),
+        _ => of_kernel,
     };
+    outcome.judged = Spread::of_median(&judged);
     outcome.verdict = match outcome.judged {
         Some(spread) => Verdict::of(figure, spread),
         None => Verdict::Failed,
@@ -166,20 +147,37 @@ fn judge(figure: &Figure, all: &[Runs]) -> Outcome {
     outcome
 }
 
-fn ratio(a: &Runs, b: &Runs, part: Part) -> Option<Spread> {
-    let pairs = a.runs.iter().zip(&b.runs);
-    let ratios: Vec<f64> = pairs
-        .filter_map(|(a, b)| Some(part.of(b)? / part.of(a)?))
-        .collect();
-    Spread::of(&ratios)
+/// What a figure is over one transport, of each pair: the share of a category, a figure of a run, or a ratio of two works.
+fn values(figure: &Figure, runs: &[Runs]) -> Vec<f64> {
+    match (runs, &figure.share) {
+        ([a], Some(category)) => {
+            let shares = a.shares.iter();
+            let share = shares.map(|shares| shares.get(category).copied().unwrap_or(0.0));
+            share.collect()
+        }
+        ([a], None) => a
+            .runs
+            .iter()
+            .filter_map(|run| figure.part.of(run))
+            .collect(),
+        ([a, b], _) => ratios(a, b, |run| figure.part.of(run)),
+        _ => Vec::new(),
+    }
 }
 
-fn shown(value: Spread, text: impl Fn(f64) -> String) -> Found {
+/// The same as people read it: the median, with the lowest and the highest.
+fn found(figure: &Figure, works: usize, values: &[f64]) -> Option<Found> {
+    let value = Spread::of(values)?;
+    let text = |value: f64| match (works, &figure.share) {
+        (1, Some(_)) => format!("{value:.1} %"),
+        (1, None) => text(figure.part, value),
+        _ => format!("x {value:.2}"),
+    };
     let Spread { low, middle, high } = value;
-    Found {
+    Some(Found {
         value,
         text: format!("{} ({} to {})", text(middle), text(low), text(high)),
-    }
+    })
 }
 
 fn text(part: Part, value: f64) -> String {

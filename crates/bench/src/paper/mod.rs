@@ -6,6 +6,7 @@
 //!                                                             table, JSON, HTML <── PaperReport <┘
 //! ```
 
+mod agreement;
 mod figure;
 mod measure;
 mod outcome;
@@ -16,15 +17,21 @@ use crate::error::BenchError;
 use crate::host::Host;
 use crate::hosts::Made;
 use crate::interrupt;
+use crate::often::{OfFigures, Often, Repeated};
 use crate::options::{Launcher, Options, Transport, WorkerCommand};
-use crate::patterns::comparison::{Often, Progress};
+use crate::output::{Shown, print};
+use crate::patterns::comparison::Progress;
 use crate::patterns::lab::{Lab, LabOptions};
+use agreement::Agreement;
 use clap::Args;
 use figure::Figure;
 use measure::{Places, doings, without};
 use outcome::{Kept, PaperReport};
 use std::path::PathBuf;
 use verdict::Verdict;
+
+/// So many times as many runs are made where fewer do not agree.
+const MORE: usize = 5;
 
 /// Examples and exit codes, below `--help`.
 pub const HELP: &str = "\
@@ -34,12 +41,12 @@ Examples:
   netchannel bench paper --figure netchannel-6d           one of them
   netchannel bench paper --list                           what there is, and what can not be measured here
   netchannel bench paper --fresh --pairs 9 --json
+  netchannel bench paper --compare first.json second.json whether two reports say the same
 
-Verdicts are computed from the spread of the pairs: 'same direction' and 'differs' where all of them agree, else 'within noise'.
-docs/papers.md explains them. What was found is kept in --state and taken from there as long as machine and options are the same.
+Verdicts are computed from the spread of the pairs, and more pairs are made where they do not agree: docs/papers.md explains them. What was found is kept in --state and taken from there as long as machine and options are the same.
 
 Exit codes:
-  0  nothing failed    1  something did    2  the command line is wrong
+  0  nothing failed; the two agree    1  something did; they do not    2  the command line is wrong
   77  no network namespaces can be made here    130  interrupted";
 
 /// What can be asked for.
@@ -65,25 +72,21 @@ pub struct PaperArguments {
     #[arg(long)]
     pub fresh: bool,
 
-    /// Seconds of each run
-    #[arg(long, default_value_t = 0.5, value_name = "SECONDS")]
-    pub seconds: f64,
+    /// Compare the verdicts of two reports, which --json or --state wrote, and measure nothing
+    #[arg(long, num_args = 2, value_names = ["A.json", "B.json"], conflicts_with_all = ["figure", "list", "html", "fresh"])]
+    pub compare: Vec<PathBuf>,
 
-    /// Runs of each, interleaved, in alternating order
-    #[arg(long, default_value_t = 5, value_name = "NUMBER")]
-    pub pairs: usize,
+    /// How often.
+    #[command(flatten)]
+    pub repeated: Repeated<OfFigures>,
 
     /// What the hosts are made of.
     #[command(flatten)]
     pub made: Made,
 
-    /// Print JSON instead of the table
-    #[arg(long)]
-    pub json: bool,
-
-    /// No progress on stderr
-    #[arg(long)]
-    pub quiet: bool,
+    /// How the report is shown.
+    #[command(flatten)]
+    pub shown: Shown,
 }
 
 impl PaperArguments {
@@ -101,12 +104,23 @@ impl PaperArguments {
         Ok(all.into_iter().filter(wanted).collect())
     }
 
+    /// Shows whether two reports say the same. True when they do.
+    pub fn agree(&self) -> Result<bool, BenchError> {
+        let [a, b] = &self.compare[..] else {
+            return Err(BenchError::Options("two reports are needed".to_owned()));
+        };
+        let agreement = Agreement::of([a, b])?;
+        print(&agreement.table())?;
+        Ok(agreement.is_good())
+    }
+
     fn often(&self) -> Often {
         Often {
-            seconds: self.seconds,
-            pairs: self.pairs,
+            seconds: self.repeated.seconds,
+            pairs: self.repeated.pairs,
+            most: MORE * self.repeated.pairs,
             profile: false,
-            progress: !self.quiet,
+            progress: !self.shown.quiet,
         }
     }
 
@@ -129,6 +143,14 @@ pub fn run(
     let mut kept = Kept::new(often.seconds, often.pairs, arguments.setting());
     if !arguments.fresh {
         kept.resume(&arguments.state);
+    }
+    // Said now, and not after the first figure.
+    let targets = [Some(&arguments.state), arguments.html.as_ref()];
+    if !arguments.list {
+        targets
+            .into_iter()
+            .flatten()
+            .try_for_each(|file| outcome::check(file))?;
     }
     let foregone = |figure: &Figure| {
         if let Some(what) = &figure.later {

@@ -9,7 +9,7 @@ use crate::report::Place;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What was found of one figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct Outcome {
     /// What was found over NetChannel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netchannel: Option<Found>,
-    /// What the verdict is of: a ratio, or a share in terms of the paper's.
+    /// What the verdict is of: a ratio, or a share in terms of the paper's; where its true median lies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<Spread>,
 }
@@ -125,9 +125,37 @@ impl Kept {
     }
 }
 
-fn write_whole(file: &Path, text: &str) -> io::Result<()> {
+/// Whether a file can be written in the way it will be, without changing it.
+pub fn check(file: &Path) -> Result<(), BenchError> {
+    let name = beside(file);
+    let was_there = name.exists();
+    let tried = match fs::metadata(file) {
+        Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        _ => fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(&name)
+            .map(drop),
+    };
+    if tried.is_ok() && !was_there {
+        // What can not be removed is written over later.
+        let _ = fs::remove_file(&name);
+    }
+    tried.map_err(|source| BenchError::File {
+        path: file.to_owned(),
+        source,
+    })
+}
+
+/// The name under which a file is written before it takes its own.
+fn beside(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".new");
+    name.into()
+}
+
+fn write_whole(file: &Path, text: &str) -> io::Result<()> {
+    let name = beside(file);
     fs::write(&name, text)?;
     fs::rename(&name, file)
 }
@@ -185,5 +213,14 @@ pub mod tests {
         }
         let nowhere = place.path().join("no/such/folder");
         assert!(first.add(outcome("x", Verdict::Differs), &nowhere).is_err());
+        // It is said beforehand, and nothing is left of asking.
+        for wrong in [nowhere.as_path(), place.path()] {
+            let refused = check(wrong).unwrap_err().to_string();
+            assert!(refused.contains(wrong.to_str().unwrap()), "{refused}");
+        }
+        let before = fs::read(&file).unwrap();
+        check(&file).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), before);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     }
 }

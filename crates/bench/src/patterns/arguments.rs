@@ -1,11 +1,12 @@
 //! The command line of `netchannel bench patterns`.
 
 use super::cell::{Optimisations, Path, Pattern, Work};
-use super::comparison::Often;
 use super::lab::LabOptions;
 use crate::error::BenchError;
 use crate::hosts::Made;
+use crate::often::{BetweenHosts, Often, Repeated};
 use crate::options::WorkerCommand;
+use crate::output::Shown;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ Examples:
   netchannel bench patterns incast all-to-all --flows 1,8 --pairs 5
   netchannel bench patterns single --optimisations none,tso-gro,jumbo,pinned
   netchannel bench patterns single --loss 0,0.00015,0.0015,0.015
+  netchannel bench patterns rpc --delay 1ms --flows 1,16
   netchannel bench patterns rpc --size 4096 --profile --json
   netchannel bench patterns single --buffer 400KiB,3MiB
 
@@ -56,6 +58,10 @@ pub struct PatternsArguments {
     #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = part)]
     pub loss: Vec<f64>,
 
+    /// How much later packets come to the receivers, such as 500us or 5ms; what lets them go on takes processor time there
+    #[arg(long, value_name = "TIMES", value_delimiter = ',', value_parser = milliseconds)]
+    pub delay: Vec<f64>,
+
     /// Bytes to which TCP's buffers may grow, of programs and of channels [default: 4MiB]
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size)]
     pub buffer: Vec<usize>,
@@ -64,25 +70,17 @@ pub struct PatternsArguments {
     #[arg(long)]
     pub profile: bool,
 
-    /// Seconds of each run
-    #[arg(long, default_value_t = 0.8, value_name = "SECONDS")]
-    pub seconds: f64,
-
-    /// Runs of each transport, interleaved, in alternating order
-    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
-    pub pairs: usize,
+    /// How often.
+    #[command(flatten)]
+    pub repeated: Repeated<BetweenHosts>,
 
     /// What the hosts are made of.
     #[command(flatten)]
     pub made: Made,
 
-    /// Print JSON instead of the table
-    #[arg(long)]
-    pub json: bool,
-
-    /// No progress on stderr
-    #[arg(long)]
-    pub quiet: bool,
+    /// How the report is shown.
+    #[command(flatten)]
+    pub shown: Shown,
 }
 
 fn size(text: &str) -> Result<usize, String> {
@@ -102,11 +100,21 @@ fn part(text: &str) -> Result<f64, String> {
     part.ok_or_else(|| "a part from 0 up to 1 is needed, such as 0.0015".to_owned())
 }
 
+fn milliseconds(text: &str) -> Result<f64, String> {
+    let units = [("us", 0.001), ("ms", 1.0), ("s", 1000.0)];
+    let unit = units
+        .into_iter()
+        .find_map(|(unit, of)| Some((text.strip_suffix(unit)?, of)));
+    let time = unit.and_then(|(number, of)| Some(number.trim().parse::<f64>().ok()? * of));
+    let time = time.filter(|time| (0.0..=10_000.0).contains(time));
+    time.ok_or_else(|| "a time of at most 10 s is needed, such as 500us or 5ms".to_owned())
+}
+
 impl PatternsArguments {
     /// What the hosts are made with.
     pub fn lab(&self, netchannel: PathBuf, worker: WorkerCommand) -> LabOptions {
         LabOptions {
-            seconds: self.seconds,
+            seconds: self.repeated.seconds,
             cores: self.made.cores(),
             congestion_control: self.made.congestion_control.clone(),
             of_channels: self.made.channels_congestion_control.clone(),
@@ -118,10 +126,11 @@ impl PatternsArguments {
     /// How often runs are made.
     pub fn often(&self) -> Often {
         Often {
-            seconds: self.seconds,
-            pairs: self.pairs,
+            seconds: self.repeated.seconds,
+            pairs: self.repeated.pairs,
+            most: self.repeated.pairs,
             profile: self.profile,
-            progress: !self.quiet,
+            progress: !self.shown.quiet,
         }
     }
 
@@ -167,33 +176,32 @@ impl PatternsArguments {
     }
 
     fn paths(&self) -> Vec<Path> {
-        let some = |values: &[f64]| -> Vec<Option<f64>> {
-            if values.is_empty() {
-                vec![None]
-            } else {
-                values.iter().copied().map(Some).collect()
-            }
-        };
-        let buffers: Vec<Option<usize>> = if self.buffer.is_empty() {
-            vec![None]
-        } else {
-            self.buffer.iter().copied().map(Some).collect()
-        };
         let mut paths = Vec::new();
         for &optimisations in &self.optimisations {
             for loss in some(&self.loss) {
-                for &buffer in &buffers {
-                    paths.push(Path {
-                        optimisations,
-                        loss,
-                        buffer,
-                        congestion_control: None,
-                    });
+                for delay_ms in some(&self.delay) {
+                    for buffer in some(&self.buffer) {
+                        paths.push(Path {
+                            optimisations,
+                            loss,
+                            delay_ms,
+                            buffer,
+                            congestion_control: None,
+                        });
+                    }
                 }
             }
         }
         paths
     }
+}
+
+/// All values; where there is none, once without.
+fn some<T: Copy>(values: &[T]) -> Vec<Option<T>> {
+    if values.is_empty() {
+        return vec![None];
+    }
+    values.iter().copied().map(Some).collect()
 }
 
 #[cfg(test)]
@@ -221,6 +229,9 @@ mod tests {
         let lossy = works(&["incast", "--flows", "1,8", "--loss", "0,0.015"]).unwrap();
         assert_eq!(lossy.len(), 4);
         assert!(lossy.iter().all(|work| work.path.packet() == 1500));
+        let late = works(&["rpc", "--size", "4096", "--delay", "0ms,500us"]).unwrap();
+        let delays: Vec<_> = late.iter().map(|work| work.path.delay_ms).collect();
+        assert_eq!(delays, [Some(0.0), Some(0.5)]);
     }
 
     #[test]
@@ -229,6 +240,9 @@ mod tests {
         assert_eq!(size("3MiB"), Ok(3 << 20));
         assert!(size("0").is_err() && size("3 apples").is_err());
         assert!(part("1.5").is_err() && part("0.015").is_ok());
+        assert_eq!(milliseconds("2s"), Ok(2000.0));
+        assert!(milliseconds("5").is_err() && milliseconds("-1ms").is_err());
+        assert!(milliseconds("nans").is_err() && milliseconds("11s").is_err());
         assert!(works(&["rpc", "--size", "5000"]).is_err());
     }
 }

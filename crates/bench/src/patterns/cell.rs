@@ -108,6 +108,9 @@ pub struct Path {
     /// The part of all packets to the receivers that is lost; none: there is no program that could.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
+    /// How much later packets come to the receivers, in milliseconds; none: there is nothing that could hold them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<f64>,
     /// Bytes to which buffers may grow, where it is not the usual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<usize>,
@@ -121,6 +124,7 @@ impl Default for Path {
         Path {
             optimisations: Optimisations::Pinned,
             loss: None,
+            delay_ms: None,
             buffer: None,
             congestion_control: None,
         }
@@ -143,6 +147,9 @@ impl fmt::Display for Path {
         formatter.write_str(self.optimisations.name())?;
         if let Some(loss) = self.loss {
             write!(formatter, ", loss {loss}")?;
+        }
+        if let Some(delay) = self.delay_ms {
+            write!(formatter, ", delay {delay} ms")?;
         }
         if let Some(buffer) = self.buffer {
             write!(formatter, ", buffers {}", bytes_text(buffer))?;
@@ -210,6 +217,7 @@ mod tests {
         let path = Path {
             optimisations: Optimisations::Pinned,
             loss: Some(0.0015),
+            delay_ms: Some(0.5),
             buffer: Some(400 << 10),
             congestion_control: Some("reno".to_owned()),
         };
@@ -222,7 +230,7 @@ mod tests {
         };
         assert_eq!(
             work.to_string(),
-            "incast 8, 128 KiB, pinned, loss 0.0015, buffers 400 KiB, reno"
+            "incast 8, 128 KiB, pinned, loss 0.0015, delay 0.5 ms, buffers 400 KiB, reno"
         );
     }
 

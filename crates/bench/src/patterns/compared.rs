@@ -5,6 +5,9 @@ use super::profiled::Shares;
 use crate::measurement::{Measurement, median};
 use serde::{Deserialize, Serialize};
 
+/// That of five throws all are heads, or none is.
+const ODDS: f64 = 2.0 / 32.0;
+
 /// All runs of one cell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Runs {
@@ -82,13 +85,32 @@ impl Spread {
         })
     }
 
-    /// What a figure of each pair, b's divided by a's, says.
-    pub fn of_ratios(a: &Runs, b: &Runs, part: fn(&Measurement) -> Option<f64>) -> Option<Self> {
-        let pairs = a.runs.iter().zip(&b.runs);
-        let ratios: Vec<f64> = pairs
-            .filter_map(|(a, b)| Some(part(b)? / part(a)?))
+    /// Where the median lies that more and more runs would have: what these say at odds of at least 15 to 1. Of five to eight runs that is
+    /// from the lowest to the highest; of more, the outermost ones count no more.
+    pub fn of_median(values: &[f64]) -> Option<Self> {
+        let whole = Spread::of(values)?;
+        let mut sorted: Vec<f64> = values
+            .iter()
+            .copied()
+            .filter(|one| one.is_finite())
             .collect();
-        Spread::of(&ratios)
+        sorted.sort_by(f64::total_cmp);
+        let left_out = outermost(sorted.len());
+        let inner = sorted.get(left_out..sorted.len() - left_out)?;
+        Some(Spread {
+            low: *inner.first()?,
+            high: *inner.last()?,
+            ..whole
+        })
+    }
+
+    /// What a figure of each pair, b's divided by a's, says.
+    pub fn of_ratios(
+        a: &Runs,
+        b: &Runs,
+        part: impl Fn(&Measurement) -> Option<f64>,
+    ) -> Option<Self> {
+        Spread::of(&ratios(a, b, part))
     }
 
     /// Which side of one all pairs are on.
@@ -103,6 +125,32 @@ impl Spread {
     }
 }
 
+/// A figure of each pair: b's divided by a's.
+pub fn ratios(a: &Runs, b: &Runs, part: impl Fn(&Measurement) -> Option<f64>) -> Vec<f64> {
+    let pairs = a.runs.iter().zip(&b.runs);
+    let ratios = pairs.filter_map(|(a, b)| Some(part(b)? / part(a)?));
+    ratios.collect()
+}
+
+/// How many of each end may be left out: the chance that the true median lies beyond is that of so few heads in as many throws.
+fn outermost(count: usize) -> usize {
+    let mut binomial = 1.0;
+    let mut chance = 0.0;
+    let throws = 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX));
+    for heads in 0..count / 2 {
+        chance += binomial * throws;
+        if 2.0 * chance > ODDS {
+            return heads.saturating_sub(1);
+        }
+        binomial *= to_float(count - heads) / to_float(heads + 1);
+    }
+    0
+}
+
+fn to_float(count: usize) -> f64 {
+    crate::measurement::to_float(u64::try_from(count).unwrap_or(u64::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +163,20 @@ mod tests {
         assert_eq!(direction(&[0.9, 1.2, 1.3]), Some(Direction::WithinNoise));
         assert_eq!(direction(&[2.0]), Some(Direction::WithinNoise));
         assert_eq!(direction(&[]), None);
+    }
+
+    #[test]
+    fn of_many_runs_the_outermost_count_no_more() {
+        let counts = [1, 3, 5, 8, 9, 11, 12, 15, 25].map(outermost);
+        assert_eq!(counts, [0, 0, 0, 0, 1, 1, 2, 3, 7]);
+        let interval = |values: &[f64]| {
+            let spread = Spread::of_median(values).unwrap();
+            (spread.low, spread.middle, spread.high)
+        };
+        assert_eq!(interval(&[3.0, 1.0, 2.0]), (1.0, 2.0, 3.0));
+        let nine = [0.2, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 9.0];
+        assert_eq!(interval(&nine), (1.1, 1.4, 1.7));
+        assert_eq!(Spread::of_median(&[]), None);
     }
 
     #[test]

@@ -2,88 +2,90 @@
 
 use super::compared::Runs;
 use super::lab::Measured;
-use crate::error::{BenchError, RunError};
+use crate::error::RunError;
 use crate::interrupt;
+use crate::often::Often;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// How often, and with what, runs are made.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Often {
-    /// Seconds of each run.
-    pub seconds: f64,
-    /// Runs of each cell.
-    pub pairs: usize,
-    /// Whether each cell is profiled in a run of its own.
-    pub profile: bool,
-    /// Whether progress goes to stderr.
-    pub progress: bool,
-}
-
-impl Often {
-    /// Whether there is anything to do, within reason.
-    pub fn check(&self) -> Result<(), BenchError> {
-        let problem = |text: &str| Err(BenchError::Options(text.to_owned()));
-        if self.pairs == 0 {
-            return problem("at least one pair is needed");
-        }
-        if !(self.seconds >= 0.05 && self.seconds <= 3600.0) {
-            return problem("the seconds of a run must be between 0.05 and 3600");
-        }
-        Ok(())
-    }
-
-    /// Runs of each cell.
-    pub fn runs(&self) -> usize {
-        self.pairs + usize::from(self.profile)
-    }
-}
-
-/// Makes the runs of several cells in turns; `measure` is told which, and whether to profile it. `None`: somebody asked to stop, and
-/// not all was done.
+/// Makes the runs of several cells in turns; `measure` is told which, and whether to profile it. More than `often.pairs` are made
+/// until they are `enough`, or as many as there may be. `None`: somebody asked to stop, and not all was done.
 pub fn compare(
     names: &[String],
     often: Often,
     progress: &mut Progress,
+    enough: impl Fn(&[Runs]) -> bool,
     mut measure: impl FnMut(usize, bool) -> Result<Measured, RunError>,
 ) -> Option<Vec<Runs>> {
     let mut all = vec![Runs::default(); names.len()];
-    let profiled = often.pairs..often.pairs + usize::from(often.profile);
-    for pair in 0..profiled.end {
-        let profile = profiled.contains(&pair);
-        let number = if profile {
-            "profiled".to_owned()
+    let mut done = 0;
+    for until in often.stages() {
+        if done > 0 {
+            if enough(&all) {
+                break;
+            }
+            progress.more((until - done) * names.len());
+        }
+        for pair in done..until {
+            let number = format!("pair {} of {until}", pair + 1);
+            in_turn(names, pair, &mut all, progress, &number, |which, runs| {
+                runs.add(measure(which, false)?);
+                Ok(())
+            })?;
+        }
+        done = until;
+    }
+    if often.profile {
+        // A run that is profiled besides is a little slower: its rate is not taken.
+        in_turn(
+            names,
+            done,
+            &mut all,
+            progress,
+            "profiled",
+            |which, runs| {
+                runs.shares.extend(measure(which, true)?.shares);
+                Ok(())
+            },
+        )?;
+    }
+    (!interrupt::requested()).then_some(all)
+}
+
+/// Makes one run of each cell, every other time the other way round.
+fn in_turn(
+    names: &[String],
+    pair: usize,
+    all: &mut [Runs],
+    progress: &mut Progress,
+    number: &str,
+    mut run: impl FnMut(usize, &mut Runs) -> Result<(), RunError>,
+) -> Option<()> {
+    for place in 0..names.len() {
+        let which = if pair.is_multiple_of(2) {
+            place
         } else {
-            format!("pair {} of {}", pair + 1, often.pairs)
+            names.len() - 1 - place
         };
-        for place in 0..names.len() {
-            let which = if pair % 2 == 0 {
-                place
-            } else {
-                names.len() - 1 - place
-            };
-            let (name, runs) = (&names[which], &mut all[which]);
-            if interrupt::requested() {
-                return None;
-            }
-            if runs.failure.is_some() {
-                progress.skip(1);
-                continue;
-            }
-            progress.begin(&format!("{name}, {number}"));
-            match measure(which, profile) {
-                // A run that is profiled besides is a little slower: its rate is not taken.
-                Ok(measured) if profile => runs.shares.extend(measured.shares),
-                Ok(measured) => runs.add(measured),
-                Err(RunError::Interrupted) => return None,
-                Err(error) => {
-                    progress.say(&format!("  {error}"));
-                    runs.failure = Some(error.to_string());
-                }
+        let (name, runs) = (&names[which], &mut all[which]);
+        if interrupt::requested() {
+            return None;
+        }
+        if runs.failure.is_some() {
+            progress.skip(1);
+            continue;
+        }
+        progress.begin(&format!("{name}, {number}"));
+        match run(which, runs) {
+            Ok(()) => {}
+            Err(RunError::Interrupted) => return None,
+            Err(error) => {
+                progress.say(&format!("  {error}"));
+                runs.failure = Some(error.to_string());
             }
         }
     }
-    (!interrupt::requested()).then_some(all)
+    Some(())
 }
 
 /// A line on stderr: what runs, and how long the rest will take.
@@ -105,6 +107,11 @@ impl Progress {
             total,
             begun: Instant::now(),
         }
+    }
+
+    /// Runs that are made besides.
+    fn more(&mut self, count: usize) {
+        self.total += count;
     }
 
     /// Runs that are not made.

@@ -13,8 +13,9 @@ use crate::options::{Transport, WorkerCommand};
 use crate::plan::Figures;
 use crate::report::{Place, reasons_text};
 use crate::session::{NetChannel, Session};
+use crate::told::tell;
 use netchannel_namespaces::{
-    BUFFER, Configuration, Cores, Host, Hosts, Loss, Offload, daemon_arguments, gain_rights,
+    BUFFER, Configuration, Cores, Delay, Host, Hosts, Loss, Offload, daemon_arguments, gain_rights,
     write_key,
 };
 use std::fs;
@@ -79,6 +80,7 @@ struct Current<'a> {
     server: Session<'a>,
     client: Session<'a>,
     _loss: Option<Loss>,
+    delay: Option<Delay>,
 }
 
 impl<'a> Lab<'a> {
@@ -131,9 +133,15 @@ impl<'a> Lab<'a> {
         let ends = self.ends(&work.path, *transport)?;
         let wanted = profile.then_some(&mut profiler);
         let figures = programs::run(&ends, *transport, work, pinned, wanted)?;
+        tell("Gbit/s", &figures);
+        let fallback = reasons_text(&ends.take_fallbacks());
+        let delay = self.current.as_ref().and_then(|one| one.delay.as_ref());
+        if delay.is_some_and(|delay| !delay.holds()) {
+            return Err(wrong("packets were not delayed any more".to_owned()));
+        }
         Ok(Measured {
             figures,
-            fallback: reasons_text(&ends.take_fallbacks()),
+            fallback,
             shares: profile.then_some(profiler.shares),
         })
     }
@@ -147,6 +155,9 @@ impl<'a> Lab<'a> {
     ) -> Result<Measured, RunError> {
         let ends = self.ends(&Under::default(), transport)?;
         let figures = run(&ends, transport)?;
+        for (of, figures) in &figures {
+            tell(of.unit(), figures);
+        }
         let found = figures.into_iter().find(|(of, _)| of.name() == case);
         let (_, figures) =
             found.ok_or_else(|| RunError::Wrong(format!("there is no case {case}")))?;
@@ -185,12 +196,12 @@ impl<'a> Lab<'a> {
         let buffer = under.buffer.unwrap_or(BUFFER);
         self.hosts.buffers(buffer).map_err(RunError::Files)?;
         let loss = under.loss.map(|part| self.hosts.lose(part));
-        let loss = loss.transpose().map_err(|error| {
-            RunError::NotApplicable(format!(
-                "packets can not be lost here: the kernel takes no XDP program ({error}); this needs root with CAP_BPF and \
-                 CAP_NET_ADMIN"
-            ))
-        })?;
+        let loss = loss.transpose().map_err(no_loss)?;
+        let delay = under.delay_ms.map(|time| {
+            let time = Duration::from_secs_f64(time / 1000.0);
+            self.hosts.delay(time)
+        });
+        let delay = delay.transpose().map_err(no_delay)?;
         let of_channels = self.options.of_channels.as_deref();
         let [server, client] =
             self.sessions(transport, of_channels.unwrap_or(&congestion_control))?;
@@ -200,6 +211,7 @@ impl<'a> Lab<'a> {
             server,
             client,
             _loss: loss,
+            delay,
         };
         if transport == Transport::Netchannel {
             for session in [&current.server, &current.client] {
@@ -265,6 +277,25 @@ impl<'a> Lab<'a> {
     }
 }
 
+fn no_loss(error: io::Error) -> RunError {
+    RunError::NotApplicable(format!(
+        "packets can not be lost here: the kernel takes no XDP program ({error}); this needs root with CAP_BPF and CAP_NET_ADMIN"
+    ))
+}
+
+fn no_delay(error: io::Error) -> RunError {
+    let needed = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "this needs CAP_NET_ADMIN",
+        _ => {
+            "this needs a kernel with nfnetlink_queue, and nft_queue or xt_NFQUEUE with nft_compat (CONFIG_NETFILTER_NETLINK_QUEUE, \
+             CONFIG_NFT_QUEUE); `modprobe -a nfnetlink_queue nft_queue` loads them where they are modules"
+        }
+    };
+    RunError::NotApplicable(format!(
+        "packets can not be delayed here: the kernel has no queue for them ({error}); {needed}"
+    ))
+}
+
 fn wrong(problem: String) -> RunError {
     RunError::Wrong(problem)
 }
@@ -301,4 +332,19 @@ fn meet(ends: &Ends<'_>) -> Result<(), RunError> {
         thread::sleep(LOOK_AGAIN);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_kernel_lacks_is_told_with_what_mends_it() {
+        let missing = no_delay(io::Error::from_raw_os_error(libc::ENOENT)).to_string();
+        assert!(missing.contains("nfnetlink_queue nft_queue"), "{missing}");
+        let refused = no_delay(io::Error::from_raw_os_error(libc::EPERM)).to_string();
+        assert!(refused.contains("CAP_NET_ADMIN"), "{refused}");
+        let refused = no_loss(io::Error::from_raw_os_error(libc::EPERM)).to_string();
+        assert!(refused.contains("CAP_BPF"), "{refused}");
+    }
 }

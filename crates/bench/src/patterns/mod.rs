@@ -53,9 +53,13 @@ pub fn run(
                 transport,
             });
             let names = cells.each_ref().map(ToString::to_string);
-            let runs = compare(&names, often, &mut progress, |which, profile| {
-                lab.measure(&cells[which], profile)
-            });
+            let runs = compare(
+                &names,
+                often,
+                &mut progress,
+                |_| true,
+                |which, profile| lab.measure(&cells[which], profile),
+            );
             let Some(Ok(runs)) = runs.map(<[Runs; 2]>::try_from) else {
                 break;
             };

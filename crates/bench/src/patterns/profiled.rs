@@ -54,7 +54,15 @@ impl<'a> Profiler<'a> {
     pub fn begin<'p>(&'p mut self) -> Result<Profiling<'p, 'a>, RunError> {
         let file = self.directory.join("profile.json");
         let mut command = Command::new(self.netchannel);
-        command.args(["profile", "--system", "--json", "--for"]);
+        // A run is short: what the samples cost it is less than what too few of them would hide.
+        command.args([
+            "profile",
+            "--system",
+            "--json",
+            "--frequency",
+            "999",
+            "--for",
+        ]);
         command.arg(format!("{}s", self.seconds));
         command.arg("--output").arg(&file);
         let options = ["--sender-processors", "--receiver-processors"];
@@ -97,9 +105,8 @@ fn shares(shown: &Value, processes: &[libc::pid_t]) -> Shares {
             process.is_some_and(|process| processes.contains(&process))
         };
         let of_program = program["processes"].as_array().into_iter().flatten();
-        name.starts_with("ksoftirqd/")
-            || name.starts_with("napi/")
-            || of_program.into_iter().any(has)
+        // A profile has the threads of all processors and devices as one.
+        matches!(name, "ksoftirqd" | "napi") || of_program.into_iter().any(has)
     };
     let mut counts = Shares::new();
     let programs = shown["programs"].as_array().into_iter().flatten();
@@ -121,7 +128,7 @@ mod tests {
     fn shares_add_up_to_a_hundred_and_are_of_our_programs() {
         let shown = serde_json::json!({"programs": [
             {"name": "netchannel", "processes": [7, 8], "categories": {"copy": 30, "tcp-ip": 8}},
-            {"name": "ksoftirqd/0", "processes": [3], "categories": {"tcp-ip": 2}},
+            {"name": "ksoftirqd", "processes": [3], "categories": {"tcp-ip": 2}},
             {"name": "cc", "processes": [9], "categories": {"program": 500}},
         ]});
         let shares = shares(&shown, &[8]);

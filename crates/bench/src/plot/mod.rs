@@ -3,12 +3,13 @@
 mod canvas;
 mod chart;
 
+use crate::error::{BenchError, PlotError};
 use crate::report::Report;
 use canvas::Canvas;
 use plotters::prelude::{BitMapBackend, IntoDrawingArea, SVGBackend};
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Pixels of a bitmap per point of the drawing, for sharp screens.
 const BITMAP_SCALE: u32 = 2;
@@ -20,23 +21,6 @@ pub enum Format {
     Png,
     /// A vector graphic.
     Svg,
-}
-
-/// The picture could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum PlotError {
-    /// The file's name does not say what it is to be.
-    #[error("{0}: the name of a picture must end in .png or .svg")]
-    Format(PathBuf),
-    /// Nothing was measured.
-    #[error("no picture: nothing was measured")]
-    Empty,
-    /// The file can not be written.
-    #[error("can not write {0}: {1}")]
-    File(PathBuf, #[source] io::Error),
-    /// The drawing library refused.
-    #[error("can not draw: {0}")]
-    Drawing(String),
 }
 
 impl Format {
@@ -67,8 +51,14 @@ pub fn check(path: &Path) -> Result<(), PlotError> {
     found.map_err(|error| PlotError::File(path.to_owned(), error))
 }
 
-/// Draws `report` into a file.
-pub fn write(report: &Report, path: &Path) -> Result<(), PlotError> {
+impl Report {
+    /// Draws the report into a file whose name ends in `.png` or `.svg`.
+    pub fn plot(&self, path: &Path) -> Result<(), BenchError> {
+        Ok(write(self, path)?)
+    }
+}
+
+fn write(report: &Report, path: &Path) -> Result<(), PlotError> {
     let bytes = match Format::of(path)? {
         Format::Png => png(report)?,
         Format::Svg => svg(report)?.into_bytes(),

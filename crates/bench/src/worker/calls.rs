@@ -21,7 +21,9 @@ pub fn drive(kind: &str, duration: Duration) -> Result<Outcome, WorkerError> {
         "read" => repeat(duration, BATCH, || null.read(&mut [0]).map(drop)),
         "write" => repeat(duration, BATCH, || null.write_all(&[0])),
         "open" => repeat(duration, BATCH, || open_null().map(drop)),
-        "start" => repeat(duration, 1, start_program),
+        "start" => repeat(duration, 1, || wait_for(Command::new("true"))),
+        "fork" => repeat(duration, 1, system::fork_once),
+        "shell" => repeat(duration, 1, run_shell),
         _ => Err(WorkerError::Usage),
     }
 }
@@ -49,10 +51,18 @@ fn repeat(
     Ok(finished(count, begin.elapsed(), None))
 }
 
-fn start_program() -> io::Result<()> {
-    let status = Command::new("true").stdin(Stdio::null()).status()?;
+/// As a shell does most of its time.
+fn run_shell() -> io::Result<()> {
+    let mut shell = Command::new("sh");
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do /bin/true; done";
+    shell.args(["-c", script]);
+    wait_for(shell)
+}
+
+fn wait_for(mut program: Command) -> io::Result<()> {
+    let status = program.stdin(Stdio::null()).status()?;
     if status.success() {
         return Ok(());
     }
-    Err(io::Error::other(format!("`true` ended ({status})")))
+    Err(io::Error::other(format!("{program:?} ended ({status})")))
 }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Round trips before the start, so that first-use costs are not in the tail.
 const WARM_UP: u64 = 200;
+/// No more are made after this time, where each takes long.
+const WARM_UP_TIME: Duration = Duration::from_millis(500);
 
 /// Calls a function of the size that a message has.
 macro_rules! of_size {
@@ -85,13 +87,16 @@ pub fn drive(
 fn ask<const SIZE: usize>(address: &Address, duration: Duration) -> Result<Outcome, WorkerError> {
     let mut connection = Connection::connect(address)?;
     connection.set_nodelay()?;
-    for sequence in 0..WARM_UP {
+    let warming = Instant::now();
+    let mut sequence = 0;
+    while sequence < WARM_UP && warming.elapsed() < WARM_UP_TIME {
         round_trip::<SIZE>(&mut connection, sequence)?;
+        sequence += 1;
     }
     start_signal()?;
 
     let mut histogram = latency_histogram();
-    let mut sequence = WARM_UP;
+    let first = sequence;
     let begin = Instant::now();
     let mut now = begin;
     while now.duration_since(begin) < duration {
@@ -102,7 +107,7 @@ fn ask<const SIZE: usize>(address: &Address, duration: Duration) -> Result<Outco
         now = after;
     }
     Ok(finished(
-        sequence - WARM_UP,
+        sequence - first,
         begin.elapsed(),
         Some(&histogram),
     ))

@@ -164,3 +164,19 @@ pub fn poll_once(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     }
     Ok(())
 }
+
+/// Makes a child that ends at once, and waits for it.
+pub fn fork_once() -> io::Result<()> {
+    // SAFETY: the child makes one system call.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends the child, without what is run at the end of a program.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: the status is a local.
+    if child < 0 || unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

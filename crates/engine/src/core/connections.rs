@@ -9,10 +9,14 @@ use crate::quota::{Amounts, Kind, Ticket};
 use crate::relay::Command;
 use crate::view::named_links;
 use netchannel_abi::address::Address;
+use netchannel_abi::link::{QueueIndices, Role};
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
+use netchannel_ring::departure;
+use netchannel_shm::Outside;
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 /// A link that the daemon made. The programs' own mappings live on whatever becomes of it.
@@ -210,14 +214,16 @@ impl CoreEngine {
         Ok(self.quotas.charge(user, amounts)?)
     }
 
-    /// Drops the records of links that no socket of program `number` uses, but for the newest.
+    /// Drops the records of links that no socket of program `number` uses: of those whose server has left, and of the oldest. A
+    /// connection can be on its way over any of the others, which only the record proves to be what it is when it is handed on.
     fn forget_unused(&mut self, number: u32) -> Result<(), Refusal> {
         let estate = Rc::clone(self.estate(number)?);
         let Some(mut named) = named_links(&estate) else {
             return Ok(());
         };
         let mine = self.links.iter().filter(|(_, link)| link.client == number);
-        named.extend(mine.map(|(link, _)| *link).next_back());
+        let stays = mine.rev().filter(|(_, link)| !self.has_left(link));
+        named.extend(stays.take(MOST_IN_USE).map(|(link, _)| *link));
         let unused: HashSet<u64> = self
             .links
             .iter()
@@ -228,6 +234,16 @@ impl CoreEngine {
         let left = estate.links.get().saturating_sub(unused.len());
         estate.links.set(left);
         Ok(())
+    }
+
+    /// Whether the server's end says that it takes no more connections. Who was killed says nothing.
+    fn has_left(&self, link: &Link) -> bool {
+        let layout = self.limits.layout();
+        let place = layout.queue(Role::Client) + offset_of!(QueueIndices, departure);
+        let mut word = [0; 4];
+        let read = Outside::admit(link.memory.as_raw_fd(), layout.size())
+            .and_then(|memory| memory.read(place, &mut word));
+        read.is_ok() && u32::from_ne_bytes(word) == departure::LEFT
     }
 
     pub(super) fn forget_links(&mut self, which: impl Fn(&Link) -> bool) {
@@ -244,6 +260,9 @@ impl CoreEngine {
         });
     }
 }
+
+/// More links than this to living servers no process has to one listener, or a few processes of one program.
+const MOST_IN_USE: usize = 64;
 
 /// So many links are asked for between two looks at a region for those that are used no more.
 pub const ASKED_A_LOOK: usize = 8;

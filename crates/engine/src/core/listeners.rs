@@ -86,8 +86,8 @@ impl CoreEngine {
             return self.hold_again(number, known, &address, socket, backlog);
         }
         Self::prove(&address, cookie, user, socket)?;
-        // A listener of another user that has stopped to listen there must not catch what is meant for this one.
-        self.prove_others_at(address.port, user);
+        // One that has stopped to listen there must not catch what is meant for this one.
+        self.prove_others_at(address.port);
         self.admit_descriptors(2)?;
         let amounts = Amounts::of(Kind::Listeners, 1).and(Kind::Descriptors, 2);
         let ticket = self.quotas.charge(user, amounts)?;
@@ -187,7 +187,7 @@ impl CoreEngine {
             program.listeners.insert(listener);
             program.doubtful.remove(&listener);
             let (manner, user) = (known.manner(), program.user);
-            self.directory.share(listener, manner.shared);
+            self.directory.hold(listener, known.holders.len());
             self.tell_leaders(|| Command::Manner(listener, manner));
             self.note_exposed(listener, user);
         }
@@ -220,7 +220,7 @@ impl CoreEngine {
         if let Some(other) = known.holders.first() {
             let manner = known.manner();
             self.directory.assign(listener, *other);
-            self.directory.share(listener, manner.shared);
+            self.directory.hold(listener, known.holders.len());
             self.tell_leaders(|| Command::Manner(listener, manner));
             return;
         }

@@ -1,7 +1,7 @@
 //! Whether listeners still listen. A program may close its TCP socket by a raw system call and keep the accept channel: whoever listens
 //! there then would lose his clients to it. So the kernel is asked when a listener is announced, before each new link from a program of
-//! another user, when somebody else announces a listener at its port, and once a second while such a link lasts. Programs of the
-//! holder's own user are not protected from themselves.
+//! another user, when another listener is announced at its port, and once a second while such a link lasts. Else programs of the holder's
+//! own user are not protected from themselves.
 
 use super::{CoreEngine, Link, Refusal};
 use crate::diagnosis::{self, Claim};
@@ -98,15 +98,13 @@ impl CoreEngine {
         self.is_of_one_user(listener, user) || self.prove_again(&BTreeSet::from([listener]))
     }
 
-    /// Somebody of `user` announces a listener: those of others at the same port are proved, so that none is left in its way.
-    pub(super) fn prove_others_at(&mut self, port: u16, user: u32) {
+    /// Somebody announces a listener: the others at the same port are proved, so that none is left in its way. One of the same program,
+    /// too, may be closed already and not said to be: the kernel's socket ends first, and then its port is free.
+    pub(super) fn prove_others_at(&mut self, port: u16) {
         let others = self.listeners.iter();
         let others = others.filter(|(_, known)| known.address.port == port);
-        let others = others.map(|(number, _)| *number);
-        let doubted: BTreeSet<u32> = others
-            .filter(|one| !self.is_of_one_user(*one, user))
-            .collect();
-        self.prove_again(&doubted);
+        let others = others.map(|(number, _)| *number).collect();
+        self.prove_again(&others);
     }
 
     /// Asks the kernel for all of these at once, and drops those that listen no more. Returns whether all of them do, as far as is

@@ -2,11 +2,12 @@
 
 use super::{Answer, CoreEngine, Refusal, narrow};
 use crate::quota::{Amounts, Kind};
-use crate::{diagnosis, memory};
+use crate::{anchors, diagnosis, memory};
 use netchannel_abi::address::INET6;
 use netchannel_abi::directory::place_word;
 use rustix::io::Errno;
 use rustix::net::sockopt;
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Instant;
@@ -122,9 +123,10 @@ impl CoreEngine {
         Ok(answer)
     }
 
-    /// Drops deposits that are overdue. Returns when to come again.
+    /// Drops deposits that nobody can fetch any more. Returns when to come again.
     pub fn expire_deposits(&mut self, now: Instant) -> Option<Instant> {
-        let next = self.deposits.expire(now);
+        let drop_known = |cookies: &mut BTreeSet<u64>| anchors::drop_known(cookies).is_ok();
+        let next = self.deposits.expire(now, drop_known);
         self.settle_released();
         next
     }

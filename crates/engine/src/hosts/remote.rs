@@ -372,6 +372,17 @@ impl State {
         }
     }
 
+    /// Nearly all that the program's ring holds is on its way, and `unsent` of it at most waits in this host: a larger ring lets more be
+    /// on its way.
+    pub fn want_ring(&self, unsent: u64) {
+        let Some(lane) = &self.lane else { return };
+        let capacity = lane.program_capacity();
+        let kept = self.sent_to.saturating_sub(lane.consumed());
+        if kept.saturating_sub(unsent) >= capacity / 4 * 3 {
+            lane.want_ring((capacity.ilog2() + GROWTH).min(MOST_RING_LOG2));
+        }
+    }
+
     /// The class that one of the two programs has said; the own one's word counts more.
     pub fn said_class(&self) -> Option<Class> {
         match classify(&self.hints) {

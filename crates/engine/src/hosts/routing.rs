@@ -302,7 +302,11 @@ impl Worker {
                 end.ring();
             }
             lane.withdraw();
-            return self.fail(ticket, Errno::AGAIN);
+            if end.is_alive() {
+                return self.fail(ticket, Errno::AGAIN);
+            }
+            // Its program has left it: there may be another way, and it is known then whether anybody listens.
+            return self.route(ticket);
         }
         self.establish(ticket, lane, key);
     }

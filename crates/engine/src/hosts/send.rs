@@ -12,6 +12,7 @@ use netchannel_scheduler::netscheduler::{Segment, Step};
 use netchannel_vns::{ChannelId, Handle, Hold, Reason, Transmit};
 use netchannel_wire::{Frame, Urgent};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Bytes of one peer that go before others have their turn.
 const BUDGET: u64 = 1 << 20;
@@ -292,6 +293,9 @@ impl Worker {
         state.used.note(route.id, now);
         let repeated = state.note_sent(sequence, bytes);
         state.ask_for_room(now);
+        if route.seen.is_far() {
+            state.want_ring(route.seen.unsent.load(Ordering::Relaxed));
+        }
         let control_due = state.socket.next_transmit(0, now).is_some();
         if repeated > 0 {
             Traffic::add(&route.traffic.bytes_repeated, repeated);

@@ -105,6 +105,11 @@ impl Seen {
         }
     }
 
+    /// Whether the peer is known to be far.
+    pub fn is_far(&self) -> bool {
+        self.least_round_trip.load(Ordering::Relaxed) >= NEAR
+    }
+
     /// Takes note.
     pub fn note(&self, status: &Status) {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

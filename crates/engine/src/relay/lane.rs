@@ -226,6 +226,15 @@ impl Lane {
         }
     }
 
+    /// Wants the program's ring to have `1 << log2` bytes.
+    pub fn want_ring(&self, log2: u32) {
+        let Some((own, _)) = self.sides() else { return };
+        // Relaxed, both: the word guards nothing. The program reads the line that it lies on.
+        if own.wanted_ring.load(Ordering::Relaxed) != log2 {
+            own.wanted_ring.store(log2, Ordering::Relaxed);
+        }
+    }
+
     /// Wants the worker to hear of room. The caller looks once more.
     pub fn want_space(&self) {
         if let Some((own, _)) = self.sides() {

@@ -17,6 +17,7 @@ use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -232,6 +233,15 @@ impl Client {
 /// A TCP socket that listens somewhere on loopback.
 pub fn listening() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
+/// A listener at a port that the kernel gives nobody by itself: it stays free between a close and the next bind.
+pub fn listening_at_own_port() -> TcpListener {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = || std::process::id() * 16 + NEXT.fetch_add(1, Relaxed);
+    let ports = std::iter::repeat_with(|| 10_000 + u16::try_from(next() % 22_000).unwrap());
+    let bound = |port| TcpListener::bind(("127.0.0.1", port)).ok();
+    ports.take(1000).find_map(bound).expect("a free port")
 }
 
 pub fn port(socket: &TcpListener) -> u16 {

@@ -16,7 +16,7 @@ use crate::listener::{self, Listener, Named, Pending};
 use crate::place::{self, Place};
 use crate::socket::{self, Socket, header, status};
 use crate::table::{self, Kind};
-use crate::{attach, epoll, former_ports, limits, names, options, renewal, rings, sys};
+use crate::{attach, epoll, former_ports, limits, names, options, renewal, rings, sys, withdrawal};
 
 /// Makes a socket of a connection that waited. `Err` gives the errno of a failed accept, or 0 when
 /// the connection was unusable and the next one should be tried. `place` is the number that is held for it.
@@ -31,6 +31,7 @@ pub fn accept(
         loan,
         named,
         ring,
+        ..
     } = pending;
     let shared = link.slot(loan.handle.index).ok_or(0)?;
     if !is_credible(listening, link, &named) {
@@ -159,8 +160,10 @@ pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
 }
 
 fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
-    if attach::ensure().is_some() && rings::excludes() {
-        socket.inspect(|socket| socket.falls_back(Reason::IoUring));
+    if attach::ensure().is_some()
+        && let Some(why) = rings::excludes()
+    {
+        socket.inspect(|socket| socket.falls_back(why));
         return;
     }
     let Some(listener) = Listener::register(fd, backlog) else {
@@ -199,7 +202,11 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
 /// A listener that was inherited over exec, or received, or made while no daemon served, is opened
 /// to our programs when the program first uses it.
 pub fn recognise_listener(fd: i32) {
-    if limits::is_poor() || attach::ensure().is_none() || rings::present() || !is_listening(fd) {
+    if limits::is_poor()
+        || attach::ensure().is_none()
+        || withdrawal::reason().is_some()
+        || !is_listening(fd)
+    {
         return;
     }
     // A set that watches it and is not told would sleep while virtual connections wait.

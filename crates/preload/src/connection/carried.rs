@@ -41,13 +41,7 @@ fn descriptor(word: Word, fd: i32) -> Option<i32> {
     if table::get(fd) == word {
         return Some(fd);
     }
-    let mut found = None;
-    table::for_each(|other, known| {
-        if known == word {
-            found = Some(other);
-        }
-    });
-    found
+    table::find(word)
 }
 
 fn carry_on(fd: i32, socket: &Socket) {

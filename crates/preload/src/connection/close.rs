@@ -21,10 +21,17 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         pending::abandon(lane);
         return Ok(());
     }
+    if socket.has(status::PUMPED) {
+        lane.meet_pump();
+    }
     // Whatever it comes to, TCP wakes who watches the socket.
     socket.local.news.fetch_add(1, Ordering::Relaxed);
     lane.look_for_peer();
     if lane.is_over() {
+        if socket.has(status::CONNECTING) {
+            socket.unmark(status::CONNECTING);
+            socket.mark(status::DISCONNECTING);
+        }
         epoll::changed(&socket);
         return Err(libc::ENOTCONN);
     }

@@ -17,7 +17,7 @@ use crate::link::{LinkEnd, Loan, reset_side};
 use crate::names::Target;
 use crate::socket::{Socket, header, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, limits, listener, names, owner, ports, renewal, rings, sys};
+use crate::{attach, epoll, limits, listener, names, options, owner, ports, renewal, rings, sys};
 
 /// What became of a connect.
 pub enum Connected {
@@ -90,14 +90,18 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
 fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<bool, Reason> {
     let mut address = address.ok_or(Reason::Unsupported)?;
     let attachment = attach::ensure().ok_or(Reason::NoDaemon)?;
-    if rings::excludes() {
-        return Err(Reason::IoUring);
+    if let Some(why) = rings::excludes() {
+        return Err(why);
     }
     if limits::is_poor() {
         return Err(Reason::Quota);
     }
     let family = socket.local.family.load(Ordering::Relaxed);
     if i32::from(address.family) != family || socket.entry.reason.load(Ordering::Relaxed) != 0 {
+        return Err(Reason::Option);
+    }
+    if address.unmapped().family != address.family && options::is_to_be_only_v6(socket) {
+        // The kernel says that there is no way.
         return Err(Reason::Option);
     }
     if address.port == 0 {
@@ -266,7 +270,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     } else {
         sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0)
     };
-    if sys::replace(loan.anchor, fd, close_on_exec).is_err() {
+    if limits::replace(loan.anchor, fd, close_on_exec).is_err() {
         return false;
     }
     socket.keep_spare(loan.anchor);

@@ -23,7 +23,7 @@ use crate::link::{LinkEnd, Loan};
 use crate::lock::Lock;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, gate, limits, names, options, owner, rings, sys};
+use crate::{attach, epoll, gate, limits, names, options, owner, rings, sys, withdrawal};
 
 pub use accept::{
     BLOCKING, accept, announce_late, listen, mark_blocking, note_kernel_accept, receive_listener,
@@ -32,7 +32,7 @@ pub use accept::{
 pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};
 pub use dissolve::dissolve;
-pub use pending::Progress;
+pub use pending::{Progress, connect_again};
 pub use rebinding::bind;
 pub use tuples::is_in_use;
 
@@ -59,7 +59,7 @@ fn template() -> Option<i32> {
 /// A new TCP socket that costs the kernel nothing until it is known where it goes. `None` where
 /// the caller must make a kernel socket instead.
 pub fn open(family: c_int, kind: c_int) -> Option<i32> {
-    if limits::is_poor() {
+    if limits::is_poor() || withdrawal::reason() == Some(Reason::Confined) {
         return None;
     }
     attach::ensure()?;
@@ -81,9 +81,9 @@ pub fn open(family: c_int, kind: c_int) -> Option<i32> {
         sys::close(fd);
         return None;
     }
-    if rings::excludes() {
-        // Where none can be made, the ring finds one that the kernel connects to nothing.
-        let _ = to_kernel(fd, Reason::IoUring);
+    if let Some(why) = rings::excludes() {
+        // Where none can be made, the program finds one that the kernel connects to nothing.
+        let _ = to_kernel(fd, why);
     }
     Some(fd)
 }
@@ -157,7 +157,7 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
         let flags = if close_on_exec { libc::FD_CLOEXEC } else { 0 };
         sys::fcntl(fd, libc::F_SETFD, sys::int(flags))?;
     } else {
-        let replaced = sys::replace(made, fd, close_on_exec);
+        let replaced = limits::replace(made, fd, close_on_exec);
         sys::close(made);
         replaced?;
     }
@@ -280,7 +280,8 @@ pub fn to_kernel(fd: i32, reason: Reason) -> Result<(), i32> {
     }
 }
 
-/// Before a fork, while other threads go on: sockets that are not used yet are the kernel's from now on, which both processes will have.
+/// Before a fork, while other threads go on, or while there are numbers for it: sockets that are not used yet are the kernel's from now
+/// on.
 pub fn make_real() {
     let mut fresh = Vec::new();
     table::for_each(|fd, word| fresh.extend((word.kind() == Kind::Fresh).then_some(fd)));

@@ -129,6 +129,9 @@ pub fn wait_connected(fd: i32, socket: &Socket) -> Result<(), i32> {
 /// # Errors
 /// As `connect`.
 pub fn connect_again(fd: i32, socket: &Socket) -> Result<(), i32> {
+    if socket.has(status::DISCONNECTING) {
+        return Err(libc::EINVAL);
+    }
     let progress = Lane::of(*socket, fd).map_or(Progress::Connected, |lane| lane.progress());
     match progress {
         Progress::Waits if socket.has(status::NONBLOCKING) => Err(libc::EALREADY),

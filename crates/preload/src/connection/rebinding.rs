@@ -6,11 +6,13 @@ use libc::{c_int, sockaddr, socklen_t};
 use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::link::Role;
 
+use super::dealt_port;
 use crate::lane::Lane;
-use crate::{attach, limits, names, ports, sys};
+use crate::socket::status;
+use crate::{attach, limits, names, options, ports, sys};
 
-/// Asks the kernel, of a socket that is bound too. One that is over and had its port from the kernel has given that back, and can be
-/// bound anew; it can not be used for anything else.
+/// Asks the kernel, of a socket that is bound too. One that is over and had its port from the kernel, also by a `bind` to port 0, has
+/// given that back, and can be bound anew, once; it can not be used for anything else.
 ///
 /// # Errors
 /// As `bind`.
@@ -18,6 +20,7 @@ use crate::{attach, limits, names, ports, sys};
 /// # Safety
 /// The program gave `address` to be read, with `length` bytes.
 pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> Result<(), c_int> {
+    lane.look_for_peer();
     let (entry, local) = (lane.socket.entry, lane.socket.local);
     let own = entry.local.load();
     let (family, anywhere) = if own.family == INET6 {
@@ -26,7 +29,15 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
         (libc::AF_INET, Address::v4([0; 4], 0))
     };
     let made = limits::stream_socket(family)?;
-    let is_free = lane.is_over() && local.reserve.load(Ordering::Relaxed) == 0;
+    let is_bound_anew = entry.peer.load() == Address::default();
+    let is_free = lane.is_over() && !lane.socket.has(status::PORT_NAMED) && !is_bound_anew;
+    let former = local.reserve.load(Ordering::Relaxed);
+    let port = dealt_port(&lane.socket, former);
+    if is_free && former > 0 {
+        local.reserve.store(0, Ordering::Relaxed);
+        attach::drop_kept(former - 1);
+    }
+    options::replay(&lane.socket, made);
     let (name, size) = names::as_name(&anywhere);
     // SAFETY: the kernel reads the caller's address, and one of ours.
     let bound = unsafe {
@@ -39,14 +50,17 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
     if let (Ok(()), true, Some(name)) = (bound, is_free, names::of_kernel(made, false)) {
         let kept = attach::keep(made);
         if lane.link.role == Role::Client && !lane.socket.is_foreign() {
-            ports::give(own.port, entry.process.load(Ordering::Relaxed));
+            ports::give(port, entry.process.load(Ordering::Relaxed));
         }
         entry.local.store(&name);
+        // No way leads to the former peer any more.
+        entry.peer.store(&Address::default());
         local.reserve.store(kept + 1, Ordering::Relaxed);
         return Ok(());
     }
     sys::close(made);
-    bound
+    // It has an address already, also where an option lets the one that was asked be bound once more.
+    bound.and(Err(libc::EINVAL))
 }
 
 /// # Safety

@@ -95,7 +95,7 @@ pub(super) fn become_kernel(
 fn replace_all(made: i32, numbers: &[i32]) -> Result<(), i32> {
     for number in numbers {
         let close_on_exec = sys::fcntl(*number, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
-        sys::replace(made, *number, close_on_exec)?;
+        limits::replace(made, *number, close_on_exec)?;
     }
     Ok(())
 }

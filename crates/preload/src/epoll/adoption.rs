@@ -5,7 +5,7 @@ use std::fs;
 
 use core::sync::atomic::Ordering;
 
-use super::{EpollSet, all, of};
+use super::{EpollSet, all};
 use crate::socket::Socket;
 use crate::sys;
 use crate::table::Kind;
@@ -17,10 +17,10 @@ pub type Watched = (&'static EpollSet, libc::epoll_event);
 pub fn watching(fd: i32) -> Option<Vec<Watched>> {
     let mut found = Vec::new();
     for set in all() {
-        let number = set.fd.load(Ordering::Relaxed);
-        if !of(number).is_some_and(|known| core::ptr::eq(known, set)) {
+        if !set.is_open() {
             continue;
         }
+        let number = set.fd.load(Ordering::Relaxed);
         let listed = fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
         let members = listed.lines().filter_map(|line| member(line, fd));
         found.extend(members.map(|event| (set, event)));

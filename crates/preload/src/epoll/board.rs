@@ -2,7 +2,7 @@
 //! and what they are told with. Made at the first fork, in memory that parent and child share.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::sys;
 
@@ -22,11 +22,26 @@ pub struct Entry {
     changes: AtomicU32,
     /// The change whose one shot is spent.
     spent: AtomicU32,
+    /// The socket, by its word in the process that added it; 0 where it is not said.
+    pub socket: AtomicU64,
+    /// The descriptor that it was added under.
+    pub fd: AtomicI32,
+    /// The last change of which an edge was told.
+    told: AtomicU32,
+    /// What had arrived then,
+    arrived: AtomicU64,
+    /// and which ends had come.
+    ends: AtomicU32,
+    _room: u32,
+    /// What the socket was when it was added: another one may have its place in the program's region since.
+    pub identity: AtomicU64,
 }
 
 #[repr(C)]
 struct Head {
     users: [AtomicU32; USERS],
+    /// Counts members that were added since the fork.
+    added: AtomicU32,
 }
 
 /// The memory, of this process's mapping of it.
@@ -111,6 +126,17 @@ impl Board {
             .then(|| unsafe { &*self.head.add(1).cast::<Entry>().add(index).as_ptr() })
     }
 
+    /// A member was added, and described.
+    pub fn add(&self) {
+        // Release: pairs with the acquire in `added`.
+        self.head().added.fetch_add(1, Ordering::Release);
+    }
+
+    /// How many were added.
+    pub fn added(&self) -> u32 {
+        self.head().added.load(Ordering::Acquire)
+    }
+
     /// The calling process uses the set.
     pub fn enroll(&self, process: u32) {
         let users = &self.head().users;
@@ -158,10 +184,19 @@ impl Entry {
         if life % 2 == 1 {
             return None;
         }
-        self.life
-            .compare_exchange(life, life + 1, Ordering::AcqRel, Ordering::Relaxed)
-            .ok()
-            .map(|life| life + 1)
+        let claimed =
+            self.life
+                .compare_exchange(life, life + 1, Ordering::AcqRel, Ordering::Relaxed);
+        self.socket.store(0, Ordering::Relaxed);
+        claimed.ok().map(|life| life + 1)
+    }
+
+    /// Says which socket the member is, after [`Self::describe`].
+    pub fn name(&self, socket: u64, fd: i32, identity: u64) {
+        self.fd.store(fd, Ordering::Relaxed);
+        self.identity.store(identity, Ordering::Relaxed);
+        // Release: pairs with the acquire in `EpollSet::stranger`.
+        self.socket.store(socket, Ordering::Release);
     }
 
     /// Says what the member of a claimed number is.
@@ -169,6 +204,9 @@ impl Entry {
         self.events.store(events, Ordering::Relaxed);
         self.data.store(data, Ordering::Relaxed);
         self.spent.store(u32::from(!enabled), Ordering::Relaxed);
+        self.told.store(0, Ordering::Relaxed);
+        self.arrived.store(0, Ordering::Relaxed);
+        self.ends.store(0, Ordering::Relaxed);
         self.changes.store(1, Ordering::Release);
     }
 
@@ -195,6 +233,37 @@ impl Entry {
     /// The last change.
     pub fn last_change(&self) -> u32 {
         self.changes.load(Ordering::Acquire)
+    }
+
+    /// What some process was told of an edge-triggered member since it was changed so: what had arrived, and which ends had come.
+    pub fn told(&self, change: u32) -> Option<(u64, u32)> {
+        // Acquire: pairs with the release in `tell`.
+        (self.told.load(Ordering::Acquire) == change).then(|| {
+            (
+                self.arrived.load(Ordering::Relaxed),
+                self.ends.load(Ordering::Relaxed),
+            )
+        })
+    }
+
+    /// The calling process tells its program of an edge, of what has `arrived` since `seen`. False where another one was quicker.
+    pub fn tell(&self, change: u32, seen: u64, arrived: u64, ends: u32) -> bool {
+        let first = self.told.load(Ordering::Acquire) != change;
+        let from = if first {
+            self.arrived.load(Ordering::Relaxed)
+        } else {
+            seen
+        };
+        let order = (Ordering::AcqRel, Ordering::Relaxed);
+        let exchanged = self
+            .arrived
+            .compare_exchange(from, arrived, order.0, order.1);
+        if exchanged.is_ok() {
+            self.ends.store(ends, Ordering::Relaxed);
+            // Release: pairs with the acquire in `told`.
+            self.told.store(change, Ordering::Release);
+        }
+        exchanged.is_ok()
     }
 
     /// The one shot of this change is spent.

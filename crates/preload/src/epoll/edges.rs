@@ -35,15 +35,36 @@ pub struct Seen {
     news: u32,
 }
 
+impl Look {
+    /// The ends that have come.
+    pub const fn ends(&self) -> u32 {
+        self.mask & ENDS
+    }
+}
+
 impl Seen {
     /// Notes a look. While there is no room, the edge of room stays due.
     pub const fn note(&mut self, look: &Look) {
         self.arrived = look.arrived;
-        self.ends = look.mask & ENDS;
+        self.ends = look.ends();
         self.news = look.news;
         if look.mask & WRITES != 0 {
             self.full = look.full;
         }
+    }
+
+    /// Another process that shares the set was told, when so much had arrived and these ends had come.
+    pub const fn follow(&mut self, look: &Look, arrived: u64, ends: u32) {
+        self.arrived = arrived;
+        self.ends |= ends;
+        if look.arrived == arrived && look.ends() == ends {
+            self.news = look.news;
+        }
+    }
+
+    /// What had arrived.
+    pub const fn arrived(&self) -> u64 {
+        self.arrived
     }
 
     /// A member that was just added. Where there is no room now, the edge of room is due.
@@ -51,7 +72,7 @@ impl Seen {
         let room = look.mask & WRITES != 0;
         Self {
             arrived: look.arrived,
-            ends: look.mask & ENDS,
+            ends: look.ends(),
             news: look.news,
             full: if room {
                 look.full
@@ -66,7 +87,7 @@ impl Seen {
     pub const fn differs(&self, look: &Look, events: u32) -> bool {
         look.arrived != self.arrived && events & READS != 0
             || look.news != self.news
-            || look.mask & ENDS & !self.ends != 0
+            || look.ends() & !self.ends != 0
             || look.mask & WRITES != 0 && look.full != self.full && events & WRITES != 0
     }
 }

@@ -7,7 +7,6 @@ use netchannel_abi::link::side_flags;
 
 use super::edges::{Look, Seen};
 use super::{EpollSet, by_index, flag};
-use crate::attach;
 use crate::lane::Lane;
 use crate::socket::{self, status};
 use crate::table::{Kind, Word};
@@ -39,8 +38,6 @@ pub(super) struct Item {
     pub native: bool,
     /// Its cell, of those of the set.
     pub cell: Option<usize>,
-    /// The process that added it.
-    pub adder: u32,
     /// Its life on the board of a shared set; 0 where it is not there.
     pub life: u32,
     /// The last change of it on the board that was taken over.
@@ -83,6 +80,9 @@ pub fn readiness(lane: &Lane) -> u32 {
         mask |= EPOLLHUP;
     }
     let refused = seen & status::REFUSED != 0;
+    if seen & status::LEFT_ERROR != 0 && lane.socket.entry.error.load(Ordering::Relaxed) != 0 {
+        mask |= EPOLLERR;
+    }
     if reset && seen & status::RESET == 0
         || refused && lane.socket.entry.error.load(Ordering::Relaxed) != 0
         || met_closed
@@ -108,7 +108,6 @@ impl Item {
             lingers: false,
             native: word.kind() == Kind::Kernel,
             cell: None,
-            adder: attach::process(),
             life: 0,
             change: 1,
             round: 0,

@@ -7,7 +7,7 @@ use super::adoption::Watched;
 use super::all;
 use super::upkeep::{item_of, memberships};
 use crate::socket::Socket;
-use crate::{attach, sys};
+use crate::sys;
 
 /// A set, the descriptor it was told of, and what of it.
 pub struct Left {
@@ -43,8 +43,7 @@ pub fn take_out(socket: &Socket) -> Vec<Left> {
             continue;
         };
         // Relatives that have the socket go on with it in the set they share.
-        let everywhere =
-            item.adder == attach::process() || socket.entry.references.load(Ordering::Acquire) <= 1;
+        let everywhere = socket.entry.references.load(Ordering::Acquire) <= 1;
         set.remove(&mut state, member.item, everywhere);
         left.push(Left {
             watched: (

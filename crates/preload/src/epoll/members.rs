@@ -6,6 +6,7 @@ use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLEXCLUSIVE, EPOLLIN,
 use netchannel_abi::link::waiter as bits;
 
 use super::item::Item;
+use super::shared::identity_of;
 use super::{EpollSet, Membership, NUMBER, State, flag, inside, own_data};
 use crate::link::LinkEnd;
 use crate::lock::Guard;
@@ -183,11 +184,13 @@ impl EpollSet {
         self.wake();
     }
 
-    fn lock_to_change(&self) -> Result<Guard<'_, State>, i32> {
+    fn lock_to_change(&'static self) -> Result<Guard<'static, State>, i32> {
         if self.shared.load(Ordering::Relaxed) {
             self.enroll();
         }
-        self.lock()
+        let mut state = self.lock()?;
+        self.take_up(&mut state);
+        Ok(state)
     }
 
     fn find(&'static self, state: &mut State, fd: i32, word: Word) -> Option<u32> {
@@ -277,6 +280,7 @@ impl EpollSet {
         if let Some(entry) = state.board.as_ref().and_then(|board| board.entry(number)) {
             item.life = entry.life().unwrap_or(0);
             entry.describe(item.events, item.data, item.enabled);
+            entry.name(item.word.0, item.fd, identity_of(item.word));
         }
         state.items[index] = item;
         if item.life != 0 {
@@ -285,6 +289,7 @@ impl EpollSet {
             if let Some(lane) = item.lane() {
                 lane.arm(bits::DATA);
             }
+            state.board.as_ref().inspect(|board| board.add());
         }
     }
 

@@ -33,6 +33,7 @@ mod packing;
 mod report;
 mod shared;
 mod sleep;
+mod spares;
 mod upkeep;
 mod wait;
 
@@ -45,7 +46,7 @@ use libc::c_int;
 use crate::link::LinkEnd;
 use crate::lock::{Guard, Lock};
 use crate::table::{self, Kind, Word};
-use crate::{attach, gate, limits, sys};
+use crate::{attach, gate, lent, sys};
 
 pub use adoption::{take_over, watching};
 use item::Item;
@@ -55,6 +56,7 @@ use lists::{Bag, Index, Queue};
 pub use packing::{adopt_inherited, pack, unpack};
 pub use shared::{before_fork, reset_in_child};
 pub use sleep::Asleep;
+pub use spares::prepare;
 pub use upkeep::{add_link, before_replace, changed, forget, relocate, replaced, tokens_taken};
 pub use wait::remaining;
 
@@ -125,6 +127,8 @@ struct State {
     left: bool,
     /// What is known to all processes that share the set.
     board: Option<board::Board>,
+    /// Members that were added on the board when it was last looked at.
+    added: u32,
     /// Where a free number on the board is looked for.
     hint: u32,
     /// Events of members that only other processes have.
@@ -160,6 +164,9 @@ const fn flag(value: c_int) -> u32 {
 
 /// A new set of the program becomes known, also where no daemon serves: one may later.
 pub fn opened(fd: i32) {
+    if lent::is_guest() {
+        return;
+    }
     let reused = UNUSED.lock().and_then(|mut unused| unused.pop());
     let index = reused.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
     let Some(place) = TABLE.get(index as usize) else {
@@ -206,13 +213,7 @@ pub fn closed(fd: i32, word: Word) {
     let Some(set) = by_index(word.index()) else {
         return;
     };
-    let mut elsewhere = None;
-    table::for_each(|other, known| {
-        if known == word {
-            elsewhere = Some(other);
-        }
-    });
-    if let Some(other) = elsewhere {
+    if let Some(other) = table::find(word) {
         if set.fd.load(Ordering::Relaxed) == fd {
             set.fd.store(other, Ordering::Relaxed);
         }
@@ -268,6 +269,11 @@ impl EpollSet {
         self.active.load(Ordering::SeqCst)
     }
 
+    /// Whether the program has it open.
+    fn is_open(&self) -> bool {
+        of(self.fd.load(Ordering::Relaxed)).is_some_and(|known| core::ptr::eq(known, self))
+    }
+
     /// Whether `word` still names this set.
     fn is(&self, word: Word) -> bool {
         word == Word::new(Kind::Epoll, self.index, self.tag.load(Ordering::Relaxed))
@@ -278,7 +284,7 @@ impl EpollSet {
         if self.is_active() {
             return Ok(());
         }
-        let inner = attach::keep(limits::make(sys::epoll_create)?);
+        let inner = spares::set()?;
         let set = self.fd.load(Ordering::Relaxed);
         let events = flag(libc::EPOLLIN);
         let data = own_data() | NUMBER;
@@ -318,7 +324,7 @@ impl EpollSet {
         if inner < 0 {
             return None;
         }
-        let made = attach::keep(limits::make(|| sys::event_counter(0)).ok()?);
+        let made = spares::counter().ok()?;
         let placed = self
             .kick
             .compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire);

@@ -94,6 +94,9 @@ impl EpollSet {
             return None;
         };
         drop(state);
+        if !item.enabled {
+            return None;
+        }
         if item.word.kind() == Kind::Listener
             && let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener())
         {

@@ -4,8 +4,9 @@
 use core::sync::atomic::Ordering;
 use std::fs;
 
-use super::{EpollSet, NUMBER, all, flag, of, own_data, take_over, watching};
-use crate::socket;
+use super::item::Item;
+use super::{EpollSet, NUMBER, State, all, flag, own_data, take_over, watching};
+use crate::socket::{self, status};
 use crate::sys;
 use crate::table::{self, Kind, Word};
 
@@ -27,8 +28,7 @@ pub fn unpack() {
 fn for_each_that_goes(each: impl Fn(&'static EpollSet)) {
     for set in all() {
         let fd = set.fd.load(Ordering::Relaxed);
-        let is_open = of(fd).is_some_and(|known| core::ptr::eq(known, set));
-        if is_open && set.is_active() && !set.shared.load(Ordering::Relaxed) && goes(fd) {
+        if set.is_open() && set.is_active() && !set.shared.load(Ordering::Relaxed) && goes(fd) {
             each(set);
         }
     }
@@ -51,23 +51,43 @@ impl EpollSet {
             control(add, inner, flag(libc::EPOLLIN), own_data() | NUMBER);
         }
         for (number, item) in (0u32..).zip(state.items.iter()) {
-            // Under a number that was closed the kernel can be told of nothing.
-            if !item.alive || item.native || table::get(item.fd) != item.word {
+            if !item.alive || item.native {
                 continue;
             }
+            // Under a number that is closed, or will be by the exec, the kernel can be told of nothing.
+            let Some(known) = Self::number_that_goes(&state, item) else {
+                continue;
+            };
             let events = if item.enabled {
                 item.events
             } else {
                 flag(libc::EPOLLONESHOT)
             };
             control(delete, item.fd, 0, 0);
+            control(delete, known, 0, 0);
             if plainly {
-                control(add, item.fd, events, item.data);
+                control(add, known, events, item.data);
             } else if item.word.kind() != Kind::Virtual {
                 let data = own_data() | u64::from(number) & NUMBER;
                 control(add, item.fd, events, data);
             }
         }
+    }
+}
+
+impl EpollSet {
+    /// The number under which a member is to be found after the exec: its own, or another of the same socket which is no member itself.
+    fn number_that_goes(state: &State, item: &Item) -> Option<i32> {
+        let own = (table::get(item.fd) == item.word).then_some(item.fd);
+        let is_copied =
+            || socket::of_word(item.word).is_some_and(|found| found.has(status::SHARED));
+        if item.word.kind() != Kind::Virtual || !is_copied() || own.is_some_and(goes) {
+            return own;
+        }
+        let fits = |fd, word| {
+            word == item.word && fd != item.fd && state.index.get(fd).is_none() && goes(fd)
+        };
+        table::find_if(fits).or(own)
     }
 }
 

@@ -41,6 +41,11 @@ impl EpollSet {
         if !state.strangers.is_empty() {
             return true;
         }
+        self.finds_ready(state)
+    }
+
+    /// Whether a member that was queued would be told. Those before it that would not leave the queue.
+    pub(super) fn finds_ready(&'static self, state: &mut State) -> bool {
         while let Some(number) = state.ready.front() {
             if state.board.is_some() && !self.refresh(state, number) {
                 state.ready.remove(number);
@@ -82,7 +87,7 @@ impl EpollSet {
                 let listener = item
                     .and_then(|item| socket::of_word(item.word))
                     .and_then(|socket| socket.listener());
-                if listener.is_some_and(Listener::has_pending) {
+                if listener.is_some_and(Listener::has_polled) {
                     state.ready.push(*number);
                 }
             }
@@ -96,6 +101,7 @@ impl EpollSet {
             alive.for_each(|link| link.looks(now));
         }
         if state.board.is_some() {
+            self.take_up(state);
             for index in 0..state.watched.as_slice().len() {
                 if let Some(number) = state.watched.as_slice().get(index) {
                     let _ = self.refresh(state, *number);
@@ -239,16 +245,22 @@ impl EpollSet {
                 item.settle(&look);
                 continue;
             }
+            let (wanted, data, kind) = (item.wanted(&look), item.data, item.word.kind());
+            if state.board.is_some() && !Self::is_first(state, number, &look) {
+                state.ready.push(number);
+                continue;
+            }
             // What is ready by both paths is reported once.
-            let twice = matches!(item.word.kind(), Kind::Listener | Kind::Epoll)
-                && told.iter().any(|event| { event.u64 } == item.data);
+            let twice = matches!(kind, Kind::Listener | Kind::Epoll)
+                && told.iter().any(|event| { event.u64 } == data);
             if !twice {
                 out[count] = libc::epoll_event {
-                    events: item.wanted(&look),
-                    u64: item.data,
+                    events: wanted,
+                    u64: data,
                 };
                 count += 1;
-                if item.word.kind() == Kind::Listener
+                if kind == Kind::Listener
+                    && let Some(item) = state.items.get(number as usize)
                     && let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener())
                 {
                     listener.tell();
@@ -267,6 +279,7 @@ impl EpollSet {
     }
 
     /// A member was told. Whether it is to be told again as long as it shows the same.
+    #[inline(always)]
     fn was_told(&self, state: &mut State, number: u32, look: &Look) -> bool {
         let round = state.round;
         let Some(item) = state.items.get_mut(number as usize) else {

@@ -7,20 +7,48 @@
 use core::sync::atomic::Ordering;
 
 use libc::{EPOLLIN, EPOLLRDNORM};
+use netchannel_abi::program::{self, SocketEntry};
 
 use super::board::{Board, Entry};
+use super::edges::{Look, Seen};
 use super::item::Item;
-use super::{EpollSet, State, all, flag};
-use crate::table::Kind;
-use crate::{attach, bell};
+use super::{EpollSet, Membership, State, all, flag, spares};
+use crate::table::{self, Kind, Word};
+use crate::{attach, bell, socket};
 
 /// Strangers that are told at once.
 const STRANGERS: usize = 64;
 
+/// What tells a socket from others that have its entry before or after it; 0 where none is there.
+fn identity(entry: &SocketEntry) -> u64 {
+    if entry.references.load(Ordering::Acquire) == 0 {
+        return 0;
+    }
+    let state = entry.state.load(Ordering::Acquire);
+    let number = if state == program::State::Virtual as u32 {
+        let slot = u64::from(entry.slot.load(Ordering::Relaxed));
+        u64::from(entry.generation.load(Ordering::Relaxed)) << 32 ^ slot << 8
+    } else {
+        0
+    };
+    number | u64::from(state & 0x7f) | 0x80
+}
+
+/// The same of a member by its word; 0 where that is not to be told.
+pub(super) fn identity_of(word: Word) -> u64 {
+    match word.kind() {
+        Kind::Virtual | Kind::Listener | Kind::Kernel => {
+            socket::own_entry(word.index()).map_or(0, identity)
+        }
+        _ => 0,
+    }
+}
+
 /// Before a fork: parent and child will know the members together.
 pub fn before_fork() {
     for set in all() {
-        if !set.is_active() {
+        // Whoever adds the first virtual member later: both processes must know the inner set.
+        if !set.is_open() || set.activate().is_err() {
             continue;
         }
         let Some(mut state) = set.state.lock() else {
@@ -42,6 +70,7 @@ pub fn before_fork() {
                         item.life = entry.claim().unwrap_or(0);
                         item.change = 1;
                         entry.describe(item.events, item.data, item.enabled);
+                        entry.name(item.word.0, item.fd, identity_of(item.word));
                     }
                 }
             }
@@ -54,6 +83,7 @@ pub fn before_fork() {
 /// In a forked child no other thread holds a set or sleeps in one, and the cells are the parent's.
 pub fn reset_in_child() {
     super::UNUSED.reset();
+    spares::reset_in_child();
     bell::reset_in_child();
     for set in all() {
         set.state.reset();
@@ -99,6 +129,21 @@ impl EpollSet {
 
     /// A number for a new member that no process uses.
     pub(super) fn place_shared(state: &mut State) -> Option<u32> {
+        let found = Self::claim_shared(state).or_else(|| {
+            Self::end_lost(state);
+            Self::claim_shared(state)
+        });
+        if found.is_none() {
+            // No room: this member is known to this process alone.
+            let length = state.board.as_ref().map_or(0, Board::len);
+            while state.items.len() < length {
+                state.items.push(Item::dead());
+            }
+        }
+        found
+    }
+
+    fn claim_shared(state: &mut State) -> Option<u32> {
         let State {
             board, items, hint, ..
         } = state;
@@ -114,10 +159,6 @@ impl EpollSet {
                 }
                 return Some(number);
             }
-        }
-        // No room: this member is known to this process alone.
-        while items.len() < board.len() {
-            items.push(Item::dead());
         }
         None
     }
@@ -154,7 +195,121 @@ impl EpollSet {
             item.enabled = !spent;
             (item.events, item.data, item.change) = (events, data, change);
         }
+        if item.is_edge() {
+            Self::follow_edge(state, number, change);
+        }
         true
+    }
+
+    /// An edge is told to one of the processes that share the set.
+    #[cold]
+    fn follow_edge(state: &mut State, number: u32, change: u32) {
+        let State { board, items, .. } = state;
+        let told = board
+            .as_ref()
+            .and_then(|board| board.entry(number)?.told(change));
+        if let (Some((arrived, ends)), Some(item)) = (told, items.get_mut(number as usize))
+            && item.word.kind() == Kind::Virtual
+        {
+            let look = item.look();
+            if core::mem::take(&mut item.fresh) {
+                item.seen = Seen::start(&look);
+            }
+            item.seen.follow(&look, arrived, ends);
+        }
+    }
+
+    /// Whether this process is the one to tell its program of an edge. The others follow.
+    pub(super) fn is_first(state: &State, number: u32, look: &Look) -> bool {
+        let Some(item) = state.items.get(number as usize) else {
+            return false;
+        };
+        if !item.is_edge() || item.word.kind() != Kind::Virtual {
+            return true;
+        }
+        Self::entry(state, item, number).is_none_or(|entry| {
+            entry.tell(item.change, item.seen.arrived(), look.arrived, look.ends())
+        })
+    }
+
+    /// Members that have ended without a word to the set give their numbers back: what had them was killed, or executed another program.
+    fn end_lost(state: &State) {
+        let Some(board) = &state.board else { return };
+        for number in 0..u32::try_from(board.len()).unwrap_or(0) {
+            let known = state.items.get(number as usize);
+            if known.is_none_or(|item| !item.alive)
+                && let Some(entry) = board.entry(number)
+                && let Some(life) = entry.life()
+                && entry.identity.load(Ordering::Relaxed) != 0
+                && let Some(found) =
+                    socket::own_entry(Word(entry.socket.load(Ordering::Acquire)).index())
+                && identity(found) != entry.identity.load(Ordering::Relaxed)
+            {
+                entry.end(life);
+            }
+        }
+    }
+
+    /// Takes up members that other processes have added, of sockets that this one has too.
+    pub(super) fn take_up(&'static self, state: &mut State) {
+        let Some(board) = &state.board else { return };
+        let added = board.added();
+        if added != state.added {
+            state.added = added;
+            let length = u32::try_from(board.len()).unwrap_or(0);
+            let found: Vec<_> = (0..length)
+                .filter_map(|number| Some((number, Self::stranger(state, number)?)))
+                .collect();
+            for (number, item) in found {
+                self.adopt(state, item, number);
+            }
+        }
+    }
+
+    /// A member on the board that this process does not know, if it has the socket.
+    fn stranger(state: &State, number: u32) -> Option<Item> {
+        let entry = state.board.as_ref()?.entry(number)?;
+        let life = entry.life()?;
+        let known = state.items.get(number as usize);
+        if known.is_some_and(|item| item.alive && item.life == life) {
+            return None;
+        }
+        let word = Word(entry.socket.load(Ordering::Acquire));
+        if word.kind() != Kind::Virtual {
+            return None;
+        }
+        let fd = entry.fd.load(Ordering::Relaxed);
+        let own = (table::get(fd) == word).then_some(fd);
+        let through = own.or_else(|| table::find(word));
+        let change = entry.last_change();
+        let events = entry.events.load(Ordering::Relaxed);
+        Some(Item {
+            through: through?,
+            enabled: !entry.is_spent(change),
+            // Whoever added it has put its anchor into the inner set.
+            registered: true,
+            life,
+            change,
+            ..Item::new(fd, word, events, entry.data.load(Ordering::Relaxed))
+        })
+    }
+
+    fn adopt(&'static self, state: &mut State, item: Item, number: u32) {
+        // What this process had there has ended.
+        self.remove(state, number, false);
+        let Some(socket) = socket::of_word(item.word) else {
+            return;
+        };
+        while state.items.len() <= number as usize {
+            state.items.push(Item::dead());
+        }
+        if let Some(place) = state.items.get_mut(number as usize) {
+            *place = item;
+        }
+        state.index.set(item.fd, number);
+        state.watched.insert(number);
+        state.ready.push(number);
+        socket.with_memberships(|list| list.push(Membership::new(self, number)));
     }
 
     /// Tells the other processes of a change.

@@ -60,7 +60,8 @@ impl EpollSet {
         let mut news = false;
         if let Some(mut state) = self.state.lock() {
             let (told, blind) = Self::rest(&mut state);
-            news = told | self.look_at_queues(&mut state);
+            // Other threads may have queued several since the last look, while nobody slept whom they would have woken.
+            news = told | self.look_at_queues(&mut state) | self.finds_ready(&mut state);
             if core::mem::take(&mut state.left) {
                 limit = CAUTIOUS;
             }

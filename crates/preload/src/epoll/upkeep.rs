@@ -4,12 +4,12 @@
 use core::sync::atomic::Ordering;
 
 use super::item::Item;
-use super::{EpollSet, Membership, NUMBER, State, all, flag, inside, own_data};
+use super::{EpollSet, Membership, NUMBER, State, all, flag, inside, own_data, spares};
 use crate::lane::Lane;
 use crate::link::LinkEnd;
 use crate::socket::Socket;
+use crate::sys;
 use crate::table::{self, Kind};
-use crate::{attach, sys};
 
 pub(super) fn memberships(socket: &Socket) -> Vec<Membership> {
     if !socket.has_memberships() {
@@ -77,12 +77,15 @@ pub fn replaced(fd: i32, socket: &Socket) {
         if socket.word.kind() != Kind::Virtual {
             // A listener is reported by the kernel under our data word, others under the program's.
             let set = set.fd.load(Ordering::Relaxed);
-            let data = if fresh.native {
-                item.data
-            } else {
-                own_data() | u64::from(number) & NUMBER
+            let (events, data) = match (item.enabled, fresh.native) {
+                (true, true) => (item.events, item.data),
+                (enabled, native) => {
+                    let events = if enabled { item.events } else { 0 };
+                    // What the kernel tells unasked of one whose one shot is spent, it tells once, and not to the program.
+                    let once = if native { flag(libc::EPOLLONESHOT) } else { 0 };
+                    (events | once, own_data() | u64::from(number) & NUMBER)
+                }
             };
-            let events = if item.enabled { item.events } else { 0 };
             // Of a socket that was virtual the kernel knows nothing yet.
             let known = sys::epoll_control(set, libc::EPOLL_CTL_MOD, fd, events, data);
             if known == Err(libc::ENOENT) {
@@ -129,14 +132,8 @@ pub fn forget(fd: i32, socket: &Socket) {
     if members.is_empty() {
         return;
     }
-    let mut other = None;
-    if socket.local.descriptors.load(Ordering::Acquire) > 1 {
-        table::for_each(|fd, word| {
-            if word == socket.word {
-                other = Some(fd);
-            }
-        });
-    }
+    let several = socket.local.descriptors.load(Ordering::Acquire) > 1;
+    let other = several.then(|| table::find(socket.word)).flatten();
     for member in members {
         let Some(mut state) = member.set.state.lock() else {
             continue;
@@ -162,9 +159,8 @@ pub fn forget(fd: i32, socket: &Socket) {
                 }
             }
             None => {
-                // A child that closes what it inherited leaves it to its parent.
-                let everywhere = item.adder == attach::process()
-                    || socket.entry.references.load(Ordering::Acquire) <= 1;
+                // Relatives that have the socket go on with it in the set they share.
+                let everywhere = socket.entry.references.load(Ordering::Acquire) <= 1;
                 member.set.remove(&mut state, member.item, everywhere);
                 drop(state);
                 // A wake-up may have gone to the socket that is no more.
@@ -199,6 +195,7 @@ impl EpollSet {
 
 /// A descriptor of the library is about to move: what the sets know by its number is told anew.
 pub fn relocate(from: i32, to: i32) {
+    spares::relocate(from, to);
     for set in all() {
         let order = (Ordering::AcqRel, Ordering::Relaxed);
         let inner = set.inner.load(Ordering::Acquire);

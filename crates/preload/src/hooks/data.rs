@@ -7,7 +7,8 @@ use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, sock
 use super::lane;
 use super::readiness::Timeout;
 use crate::lane::Lane;
-use crate::{beside, clock, epoll, names, options, real, rights, transfer, user};
+use crate::socket::status;
+use crate::{beside, clock, epoll, limits, names, options, real, rights, sys, transfer, user};
 
 macro_rules! through {
     ($fd:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
@@ -130,14 +131,39 @@ fn positioned(offset: i64, count: c_int, flags: c_int) -> Option<c_int> {
     if flags & append == append {
         return None;
     }
-    if offset != -1 || !(0..=1024).contains(&count) || flags & !known != 0 {
+    if offset != -1 || !(0..=1024).contains(&count) || flags & !(known | NO_SIGNAL) != 0 {
         return None;
     }
-    Some(if flags & libc::RWF_NOWAIT != 0 {
-        libc::MSG_DONTWAIT
-    } else {
-        0
-    })
+    let quiet = flags & NO_SIGNAL != 0;
+    if quiet && !knows_no_signal() {
+        return None;
+    }
+    let said = |on: bool, flag: c_int| if on { flag } else { 0 };
+    let waits_not = flags & libc::RWF_NOWAIT != 0;
+    Some(said(waits_not, libc::MSG_DONTWAIT) | said(quiet, libc::MSG_NOSIGNAL))
+}
+
+/// `RWF_NOSIGNAL`, which the libc crate does not name.
+const NO_SIGNAL: c_int = 0x100;
+
+/// Whether the kernel knows `RWF_NOSIGNAL`.
+#[cold]
+fn knows_no_signal() -> bool {
+    let Ok((one, other)) = limits::make(|| sys::socket_pair(libc::SOCK_STREAM)) else {
+        return false;
+    };
+    let mut byte = 0u8;
+    let room = iovec {
+        iov_base: (&raw mut byte).cast(),
+        iov_len: 1,
+    };
+    let flags = NO_SIGNAL | libc::RWF_NOWAIT;
+    // SAFETY: a byte of ours.
+    let known = unsafe { real::preadv2(one, &raw const room, 1, -1, flags) } >= 0
+        || real::errno() == libc::EAGAIN;
+    sys::close(one);
+    sys::close(other);
+    known
 }
 
 hook! {
@@ -289,6 +315,7 @@ hook! {
         };
         // What is wrong with the connection is told before any of its bytes.
         if flags & libc::MSG_ERRQUEUE == 0 {
+            lane.check_peer();
             let error = options::take_error(&lane.socket, fd);
             if error != 0 {
                 return real::fail(error);
@@ -311,6 +338,7 @@ hook! {
                 // The next call is told.
                 if !matches!(error, libc::EAGAIN | libc::EINTR) {
                     lane.socket.entry.error.store(error, Ordering::Relaxed);
+                    lane.socket.mark(status::LEFT_ERROR);
                 }
                 break;
             }

@@ -10,8 +10,8 @@ use crate::poll as polling;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
 use crate::{
-    attach, connection, copying, epoll, fork as forking, gate, limits, listener, owner, real,
-    relocate, sys, user,
+    attach, confinement, connection, copying, epoll, fork as forking, gate, limits, listener,
+    owner, real, relocate, sys, user,
 };
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
@@ -34,18 +34,22 @@ fn close_ours(fd: c_int) -> Option<Result<(), i32>> {
 }
 
 /// The program is about to change a limit. Where it will have no number to spare, what comes to its listeners goes to the kernel's queue
-/// from now on, and what has come is taken while there are numbers for it.
+/// from now on, and what has come is taken while there are numbers for it; and its sockets are made real, for which there may be none
+/// later.
 unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rlimit) {
     let own = process == 0 || u32::try_from(process) == Ok(attach::process());
-    if !own || !limits::is_of_files(resource) || new.is_null() || limits::is_poor() {
+    if !own || new.is_null() {
         return;
     }
     // SAFETY: the program's pointer, read as the kernel does.
     let Ok(limit) = (unsafe { user::read(new) }) else {
         return;
     };
-    if limits::leaves_none(&limit) {
+    confinement::before_limit(resource, &limit);
+    if limits::is_of_files(resource) && !limits::is_poor() && limits::leaves_none(&limit) {
         listener::retire_all();
+        connection::make_real();
+        epoll::prepare();
     }
 }
 
@@ -209,12 +213,8 @@ unsafe fn control(
         libc::F_SETFD if word.kind() == Kind::Fresh => {
             // SAFETY: the program's arguments.
             let result = unsafe { call(fd, command, argument) };
-            if let Some(socket) = socket::of(fd).filter(|_| result == 0) {
-                if argument & sys::int(libc::FD_CLOEXEC) != 0 {
-                    socket.mark(status::CLOSE_ON_EXEC);
-                } else {
-                    socket.unmark(status::CLOSE_ON_EXEC);
-                }
+            if result == 0 {
+                note_close_on_exec(fd, argument & sys::int(libc::FD_CLOEXEC) != 0);
             }
             result
         }
@@ -289,6 +289,18 @@ const UNSHARE: c_int = 2;
 /// `CLOSE_RANGE_CLOEXEC`.
 const ONLY_MARK: c_int = 4;
 
+/// What becomes of the number of a fresh socket at an exec is asked of the socket when it is connected.
+fn note_close_on_exec(fd: c_int, on: bool) {
+    let fresh = socket::of(fd).filter(|socket| socket.word.kind() == Kind::Fresh);
+    match fresh {
+        Some(socket) if on => {
+            socket.mark(status::CLOSE_ON_EXEC);
+        }
+        Some(socket) => socket.unmark(status::CLOSE_ON_EXEC),
+        None => {}
+    }
+}
+
 /// `close_range`.
 ///
 /// # Safety
@@ -302,7 +314,9 @@ unsafe fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         let only_mark = flags & ONLY_MARK != 0;
         // Closing may make descriptors of the library: they are counted afterwards.
         let mut own = within(first, last, |kind| kind != Kind::Internal);
-        if !only_mark {
+        if only_mark {
+            own.iter().for_each(|fd| note_close_on_exec(*fd, true));
+        } else {
             own.drain(..).for_each(|fd| {
                 let _ = close(fd);
             });
@@ -395,6 +409,10 @@ hook! {
         if word == Word::FOREIGN {
             return real::ioctl(fd, request, argument);
         }
+        if matches!(request, libc::FIOCLEX | libc::FIONCLEX) {
+            note_close_on_exec(fd, request == libc::FIOCLEX);
+            return real::ioctl(fd, request, argument);
+        }
         let value: *mut c_int = core::ptr::with_exposed_provenance_mut(argument);
         if request == libc::FIONBIO {
             let on = match user::read(value) {
@@ -438,7 +456,6 @@ hook! {
             libc::TIOCOUTQ | SIOCOUTQNSD => lane.unacknowledged(),
             // Nothing asked for times before it came.
             SIOCGSTAMP | SIOCGSTAMPNS => return real::fail(libc::ENOENT),
-            libc::FIOCLEX | libc::FIONCLEX => return real::ioctl(fd, request, argument),
             SIOCATMARK => u64::from(lane.is_at_mark()),
             _ => return real::ioctl(fd, request, argument),
         };
@@ -453,11 +470,6 @@ hook! {
         let error = real::errno();
         forking::returned(made);
         if made < 0 { real::fail(error) } else { made }
-    }
-
-    fn vfork() -> libc::pid_t {
-        // A child that shares this process's memory would close its parent's sockets.
-        fork()
     }
 
     fn getrlimit(resource: c_int, limit: *mut libc::rlimit) -> c_int {

@@ -55,7 +55,8 @@ hook! {
         }
         let result = real::bind(fd, address, length);
         if let (0, Some(socket)) = (result, socket) {
-            socket.mark(status::BOUND);
+            let named = names::read(address, length).is_some_and(|wanted| wanted.port != 0);
+            socket.mark(if named { status::BOUND | status::PORT_NAMED } else { status::BOUND });
         }
         result
     }
@@ -120,7 +121,6 @@ hook! {
             Kind::Listener => {}
             Kind::Foreign => connection::recognise_listener(fd),
             Kind::Kernel => connection::announce_late(fd),
-            Kind::Virtual => return real::fail(libc::EINVAL),
             _ => {}
         }
         let Some(socket) = socket::of(fd).filter(|s| s.word.kind() == Kind::Listener) else {
@@ -200,7 +200,7 @@ hook! {
             },
             Some(lane) => {
                 // Who ended without a word is found only so.
-                lane.check_peer();
+                lane.look_for_peer();
                 if lane.is_connecting() || lane.is_over() {
                     return real::fail(libc::ENOTCONN);
                 }
@@ -229,7 +229,8 @@ hook! {
             }
             kind => {
                 let result = real::setsockopt(fd, level, name, value, length);
-                if result == 0 && kind == Kind::Listener || !socket.has(status::KERNEL_CONNECTED) {
+                let goes_on = kind == Kind::Listener || !socket.has(status::KERNEL_CONNECTED);
+                if result == 0 && goes_on {
                     options::note(&socket, fd, level, name, value, length);
                 }
                 if kind == Kind::Listener && options::defers_accept(fd) {

@@ -3,6 +3,9 @@
 /// Defines functions under the C library's names. Their bodies may do what the C functions do with
 /// the program's pointers.
 ///
+/// What the library calls by such a name is the function itself. Its exported name would lead to the program where that defines the same
+/// name, as Erlang does `sigaction`, and from there back to here.
+///
 /// Cancellation of a thread unwinds through them. They are `extern "C"` on purpose: panics abort, so
 /// no function here has a landing pad, and unwinding walks over all of them. With `"C-unwind"` those
 /// that call the C library would get one, and the gaps in its table would end the program.
@@ -13,17 +16,28 @@ macro_rules! hook {
             ///
             /// # Safety
             /// As the C function.
-            #[unsafe(no_mangle)]
+            #[inline]
+            #[allow(non_snake_case, reason = "the C library's names")]
             pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
                 // SAFETY: the arguments are what the C function would have been given.
                 unsafe { $body }
             }
+
+            const _: () = {
+                #[unsafe(no_mangle)]
+                unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+                    // SAFETY: the arguments are what the C function would have been given.
+                    unsafe { self::$name($($argument),*) }
+                }
+            };
         )*
     };
 }
 
+mod borrowing;
 mod data;
 mod descriptors;
+mod ending;
 mod lifecycle;
 mod numbers;
 mod privileges;
@@ -45,16 +59,17 @@ use crate::socket::{self, status};
 use crate::table::{self, Kind};
 
 /// The lane behind a descriptor, when it is a connected virtual socket.
-#[inline]
+#[inline(always)]
 pub(crate) fn lane(fd: c_int) -> Option<Lane> {
     let word = table::get(fd);
     match word.kind() {
         Kind::Virtual => {
-            let lane = Lane::of(socket::of_word(word)?, fd)?;
-            if lane.socket.has(status::PENDING) {
-                return connecting(lane);
+            let socket = socket::of_word(word)?;
+            // By number: a lane whose address is taken is kept in memory, and copied on the way of every call.
+            if socket.has(status::PENDING) && !is_connected_yet(fd) {
+                return None;
             }
-            Some(lane)
+            Lane::of(socket, fd)
         }
         Kind::Fresh => {
             becomes_real(fd);
@@ -69,20 +84,22 @@ pub(crate) fn lane(fd: c_int) -> Option<Lane> {
 pub(crate) fn look_at_connect(fd: c_int) {
     let word = table::get(fd);
     if word.kind() == Kind::Virtual
-        && let Some(socket) = socket::of_word(word)
-        && socket.has(status::PENDING)
-        && let Some(lane) = Lane::of(socket, fd)
+        && socket::of_word(word).is_some_and(|socket| socket.has(status::PENDING))
     {
-        let _ = connecting(lane);
+        is_connected_yet(fd);
     }
 }
 
-/// One whose connect is under way; none where the kernel carries it on from now on.
+/// Goes on with a connect that is under way. False where the kernel carries it on from now on.
 #[cold]
-fn connecting(lane: Lane) -> Option<Lane> {
-    lane.progress();
-    carried::carry();
-    (table::get(lane.fd) == lane.socket.word).then_some(lane)
+#[inline(never)]
+fn is_connected_yet(fd: c_int) -> bool {
+    let word = table::get(fd);
+    if let Some(lane) = socket::of_word(word).and_then(|socket| Lane::of(socket, fd)) {
+        lane.progress();
+        carried::carry();
+    }
+    table::get(fd) == word
 }
 
 /// The kernel will be asked about a socket that it does not know yet. Where none can be made it answers for one that it connects to

@@ -8,9 +8,11 @@ use core::ptr::with_exposed_provenance_mut as pointer;
 use libc::{c_int, c_long, c_uint, c_ulong, c_void, sigset_t, socklen_t};
 
 use super::readiness::Timeout;
-use super::{data, descriptors, lifecycle, privileges, processes, readiness, selecting, splicing};
+use super::{
+    data, descriptors, ending, lifecycle, privileges, processes, readiness, selecting, splicing,
+};
 use crate::table::{self, Word};
-use crate::{real, rings, sys, user};
+use crate::{fork, real, rings, sys, user};
 
 /// The arguments after the number. Of an `int` only the lower half counts.
 type Arguments = [usize; 6];
@@ -203,8 +205,13 @@ unsafe fn waits(number: c_long, a: Arguments) -> Option<c_long> {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_select => {
                 let timeout = Timeout::Timeval(pointer(a[4]));
-                let told = selecting::selected(int(a[0]), sets, timeout, core::ptr::null())?;
-                Some(readiness::count(told).into())
+                let told = selecting::selected(int(a[0]), sets, timeout, core::ptr::null());
+                let told = told.map(readiness::count).unwrap_or_else(|| {
+                    let by_kernel = sys::raw(number, [a[0], a[1], a[2], a[3], a[4], 0]);
+                    let told = by_kernel.map_or_else(real::fail, int);
+                    selecting::by_kernel(told, int(a[0]), sets, timeout, core::ptr::null())
+                });
+                Some(told.into())
             }
             libc::SYS_pselect6 => match described(a[5]) {
                 Ok((mask, size)) => with_signals(mask, size, |mask| {
@@ -252,6 +259,22 @@ unsafe fn on_sets(number: c_long, a: Arguments) -> Option<c_long> {
     Some(result)
 }
 
+/// Whether what `clone3` is asked for is as `fork`.
+unsafe fn copies(at: usize) -> bool {
+    // The first and the sixth word of its arguments.
+    // SAFETY: the program's arguments, read as the kernel does.
+    let described = unsafe { user::read::<[u64; 6]>(pointer(at)) };
+    described.is_ok_and(|words| fork::is_fork(words[0] as usize, words[5] as usize))
+}
+
+unsafe fn forked(number: c_long, a: Arguments) -> c_long {
+    // SAFETY: the program's arguments.
+    match unsafe { fork::by_number(number, a) } {
+        Ok(child) => child.cast_signed() as c_long,
+        Err(error) => real::fail(error),
+    }
+}
+
 /// Whether the call may concern us, by its number and the descriptor in its first argument.
 #[inline]
 unsafe fn hooked(number: c_long, a: Arguments) -> Option<c_long> {
@@ -260,6 +283,11 @@ unsafe fn hooked(number: c_long, a: Arguments) -> Option<c_long> {
         match number {
             // Often called, and never ours.
             libc::SYS_futex | libc::SYS_gettid | libc::SYS_getrandom | libc::SYS_openat => None,
+            libc::SYS_clone if fork::is_fork(a[0], a[1]) => Some(forked(number, a)),
+            libc::SYS_clone3 if copies(a[0]) => Some(forked(number, a)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_fork => Some(forked(number, a)),
+            libc::SYS_exit_group => ending::end(int(a[0])),
             libc::SYS_io_uring_setup if rings::refuses() => Some(real::fail(libc::ENOSYS)),
             _ => {
                 let ours = if is_ours(a[0]) {

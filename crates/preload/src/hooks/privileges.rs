@@ -4,17 +4,28 @@
 
 use libc::{c_char, c_int, c_long, c_ulong, c_void, gid_t, size_t, uid_t};
 
+use crate::confinement::{self, Ahead};
 use crate::copying::{never_again, without};
 use crate::users::{self, Change};
 use crate::{real, sys};
 
-/// Operations of `seccomp` that make a filter, and none that only asks.
-const SETS_FILTER: core::ops::RangeInclusive<usize> = 0..=1;
+/// What the calls `seccomp` and `prctl` are about to set, and nothing where they only ask.
+fn ahead(strict: bool, filters: bool, at: usize) -> Option<Ahead> {
+    if filters {
+        Some(Ahead::Filter(core::ptr::with_exposed_provenance(at)))
+    } else {
+        strict.then_some(Ahead::Strict)
+    }
+}
 
-/// What becomes of copy workers when `prctl` is called with an option.
-fn before_control(option: c_int) -> Concern {
+/// What becomes of copy workers when `prctl` is called with an option and arguments.
+fn before_control(option: c_int, a: usize, b: usize) -> Concern {
+    let is = |mode: u32| a == mode as usize;
     match option {
-        libc::PR_SET_SECCOMP => Concern::Filter,
+        libc::PR_SET_SECCOMP => {
+            let modes = (is(libc::SECCOMP_MODE_STRICT), is(libc::SECCOMP_MODE_FILTER));
+            ahead(modes.0, modes.1, b).map_or(Concern::None, Concern::Filter)
+        }
         libc::PR_CAPBSET_DROP | libc::PR_CAP_AMBIENT | libc::PR_SET_SECUREBITS => Concern::Thread,
         _ => Concern::None,
     }
@@ -28,7 +39,15 @@ enum Concern {
     /// It may make the process another user's.
     Users(Change),
     /// From now on a system call may be the end.
-    Filter,
+    Filter(Ahead),
+}
+
+/// # Safety
+/// A filter is where the program says.
+unsafe fn before_filter(ahead: &Ahead) {
+    never_again();
+    // SAFETY: the caller's promise.
+    unsafe { confinement::before(ahead) };
 }
 
 /// Calls by number, as `syscall` makes them.
@@ -36,12 +55,19 @@ pub(super) unsafe fn by_number(number: c_long, a: [usize; 6]) -> Option<c_long> 
     // The kernel takes the lower half.
     let user = |at: usize| a[at] as u32;
     let concern = match number {
-        libc::SYS_seccomp if SETS_FILTER.contains(&a[0]) => Concern::Filter,
+        libc::SYS_seccomp => {
+            let is = |operation: u32| user(0) == operation;
+            let (strict, filters) = (
+                is(libc::SECCOMP_SET_MODE_STRICT),
+                is(libc::SECCOMP_SET_MODE_FILTER),
+            );
+            ahead(strict, filters, a[2]).map_or(Concern::None, Concern::Filter)
+        }
         #[expect(
             clippy::cast_possible_wrap,
             reason = "the kernel takes the lower half, too"
         )]
-        libc::SYS_prctl => before_control(a[0] as u32 as c_int),
+        libc::SYS_prctl => before_control(a[0] as u32 as c_int, a[1], a[2]),
         libc::SYS_setuid => Concern::Users(Change::All(user(0))),
         libc::SYS_setreuid => Concern::Users(Change::Two(user(0), user(1))),
         libc::SYS_setresuid => Concern::Users(Change::Three(user(0), user(1), user(2))),
@@ -60,8 +86,9 @@ pub(super) unsafe fn by_number(number: c_long, a: [usize; 6]) -> Option<c_long> 
         Concern::None => return None,
         Concern::Thread => without(call),
         Concern::Users(change) => users::change(&change, call),
-        Concern::Filter => {
-            never_again();
+        Concern::Filter(ahead) => {
+            // SAFETY: the program's pointer.
+            unsafe { before_filter(&ahead) };
             call()
         }
     };
@@ -127,11 +154,11 @@ hook! {
 
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
         // The C library's has variable arguments, which come in the same places.
-        match before_control(option) {
+        match before_control(option, a as usize, b as usize) {
             Concern::None | Concern::Users(_) => real::prctl(option, a, b, c, d),
             Concern::Thread => without(|| real::prctl(option, a, b, c, d)),
-            Concern::Filter => {
-                never_again();
+            Concern::Filter(ahead) => {
+                before_filter(&ahead);
                 real::prctl(option, a, b, c, d)
             }
         }

@@ -7,8 +7,9 @@ use std::ffi::CString;
 use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::departure::{self, How};
-use crate::image::{self, Entries, Verdict};
-use crate::{limits, real, sys, user};
+use crate::image::{self, Entries};
+use crate::program::{self, Verdict};
+use crate::{attach, lent, limits, real, sys, user};
 
 type Strings = *const *const c_char;
 
@@ -19,7 +20,7 @@ unsafe extern "C" {
 /// The environment for `file`, where the program can begin as far as is known. Else the kernel says
 /// what is wrong: with the file, or with memory that can not be read.
 unsafe fn entries(file: &CStr, arguments: Strings, environment: Strings) -> Option<Entries> {
-    if !image::is_executable(file) {
+    if !program::is_executable(file) {
         return None;
     }
     // SAFETY: the program's lists and strings.
@@ -31,32 +32,58 @@ unsafe fn entries(file: &CStr, arguments: Strings, environment: Strings) -> Opti
     }
 }
 
+/// Whether the program in `file` gets what this one gave it: no socket goes with it, and its environment says what it must. So it is
+/// with the commands of a shell.
+unsafe fn goes_as_it_is(file: *const c_char, environment: Strings) -> bool {
+    // SAFETY: what the program gave.
+    attach::current().is_none() && unsafe { image::says_all(environment) } && !program::breaks(file)
+}
+
+/// Runs `call` while the program's limit is its own, not a raised one.
+fn with_own_limit(call: impl FnOnce() -> c_int) -> c_int {
+    limits::before_fork();
+    let result = call();
+    let error = real::errno();
+    limits::after_fork();
+    real::set_errno(error);
+    result
+}
+
 /// Runs `call`, which does not return when it succeeds, with the environment for the program in
 /// `file`. Where there is no such program the call fails as it would.
 unsafe fn become_program(
-    file: Option<&CStr>,
+    file: *const c_char,
     arguments: Strings,
     environment: Strings,
     call: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
     // SAFETY: what the program gave.
-    let known = file.and_then(|file| unsafe {
-        entries(file, arguments, environment).map(|entries| (image::judge(file), entries))
+    if unsafe { goes_as_it_is(file, environment) } {
+        return with_own_limit(|| call(environment));
+    }
+    // SAFETY: what the program gave.
+    let known = unsafe { text(file) }.and_then(|file| unsafe {
+        let entries = entries(&file, arguments, environment)?;
+        Some((program::judge(&file), entries))
     });
     let Some((verdict, entries)) = known else {
         return call(environment);
     };
-    let departure = departure::prepare(How::Exec, verdict, entries);
-    // The program must not inherit a raised limit.
-    limits::before_fork();
-    let result = call(departure.environment.pointer());
+    let environment = lent::keep(departure::prepare(How::Exec, verdict, entries));
+    let result = with_own_limit(|| call(environment));
     let error = real::errno();
-    limits::after_fork();
-    departure.undo();
+    if let Some(departure) = lent::take_back() {
+        departure.undo();
+    }
     if result < 0 {
         return real::fail(error);
     }
     result
+}
+
+/// Null where there is no such file.
+fn pointer(file: Option<&CStr>) -> *const c_char {
+    file.map_or(null(), CStr::as_ptr)
 }
 
 unsafe fn text(pointer: *const c_char) -> Option<CString> {
@@ -190,24 +217,27 @@ struct Spawn {
 }
 
 /// Spawns the program in `file`, which `call` knows how to start.
-unsafe fn spawn(file: Option<&CStr>, spawn: &Spawn, call: impl FnOnce(Strings) -> c_int) -> c_int {
+unsafe fn spawn(file: *const c_char, spawn: &Spawn, call: impl FnOnce(Strings) -> c_int) -> c_int {
+    // SAFETY: what the program gave.
+    if unsafe { goes_as_it_is(file, spawn.environment) } {
+        return with_own_limit(|| call(spawn.environment));
+    }
     let how = child(spawn.actions);
     // SAFETY: what the program gave.
-    let known = file.and_then(|file| unsafe {
-        Some((file, entries(file, spawn.arguments, spawn.environment)?))
+    let known = unsafe { text(file) }.and_then(|file| unsafe {
+        let entries = entries(&file, spawn.arguments, spawn.environment)?;
+        Some((file, entries))
     });
     let Some((file, entries)) = known else {
         return call(spawn.environment);
     };
-    let verdict = image::judge(file);
+    let verdict = program::judge(&file);
     if verdict != Verdict::Takes && departure::concerns(how) {
         // SAFETY: the program's arguments.
-        return unsafe { spawn_by_shell(file, spawn, entries) };
+        return unsafe { spawn_by_shell(&file, spawn, entries) };
     }
     let departure = departure::prepare(how, verdict, entries);
-    limits::before_fork();
-    let result = call(departure.environment.pointer());
-    limits::after_fork();
+    let result = with_own_limit(|| call(departure.environment.pointer()));
     if result != 0 {
         departure.undo();
     }
@@ -261,7 +291,7 @@ unsafe fn before_shell() {
 
 hook! {
     fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
-        become_program(text(path).as_deref(), arguments, environment, |environment| {
+        become_program(path, arguments, environment, |environment| {
             real::execve(path, arguments, environment)
         })
     }
@@ -271,8 +301,9 @@ hook! {
     }
 
     fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
-        let found = text(file).and_then(|file| image::resolve(&file));
-        become_program(found.as_deref(), arguments, environment, |environment| {
+        let mut room = [0; libc::PATH_MAX as usize];
+        let found = text(file).and_then(|file| program::resolve(&file, &mut room));
+        become_program(pointer(found), arguments, environment, |environment| {
             real::execvpe(file, arguments, environment)
         })
     }
@@ -283,7 +314,7 @@ hook! {
 
     fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
         let file = of_descriptor(fd, c"");
-        become_program(file.as_deref(), arguments, environment, |environment| {
+        become_program(pointer(file.as_deref()), arguments, environment, |environment| {
             real::fexecve(fd, arguments, environment)
         })
     }
@@ -292,7 +323,7 @@ hook! {
         fd: c_int, path: *const c_char, arguments: Strings, environment: Strings, flags: c_int,
     ) -> c_int {
         let file = text(path).and_then(|path| of_descriptor(fd, &path));
-        become_program(file.as_deref(), arguments, environment, |environment| {
+        become_program(pointer(file.as_deref()), arguments, environment, |environment| {
             let (path, list) = (path.expose_provenance(), arguments.expose_provenance());
             let words = [sys::int(fd), path, list, environment.expose_provenance(), sys::int(flags), 0];
             match sys::raw(libc::SYS_execveat, words) {
@@ -307,7 +338,7 @@ hook! {
         attributes: *const posix_spawnattr_t, arguments: Strings, environment: Strings,
     ) -> c_int {
         let what = Spawn { process, actions, attributes, arguments, environment };
-        spawn(text(path).as_deref(), &what, |environment| {
+        spawn(path, &what, |environment| {
             real::posix_spawn(process, path, actions, attributes, arguments, environment)
         })
     }
@@ -316,9 +347,10 @@ hook! {
         process: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t,
         attributes: *const posix_spawnattr_t, arguments: Strings, environment: Strings,
     ) -> c_int {
-        let found = text(file).and_then(|file| image::resolve(&file));
+        let mut room = [0; libc::PATH_MAX as usize];
+        let found = text(file).and_then(|file| program::resolve(&file, &mut room));
         let what = Spawn { process, actions, attributes, arguments, environment };
-        spawn(found.as_deref(), &what, |environment| {
+        spawn(pointer(found), &what, |environment| {
             real::posix_spawnp(process, file, actions, attributes, arguments, environment)
         })
     }

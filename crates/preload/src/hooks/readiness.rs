@@ -130,7 +130,24 @@ unsafe fn copy(entries: &mut Entries, set: *const pollfd, length: nfds_t) -> Opt
         let list = entries.make(length);
         user::put(list.as_mut_ptr().cast(), set.cast(), size_of_val(list)).ok()?;
         let concerned = list.iter().any(|entry| polling::concerns(entry.fd));
+        if list
+            .iter()
+            .any(|entry| entry.events & libc::POLLWRBAND != 0)
+        {
+            make_real(list);
+        }
         concerned.then_some(())
+    }
+}
+
+/// What a fresh socket stands in for shows `POLLWRBAND`, and TCP never does.
+#[cold]
+fn make_real(list: &[pollfd]) {
+    for entry in list {
+        let is_fresh = table::get(entry.fd).kind() == Kind::Fresh;
+        if is_fresh && entry.events & libc::POLLWRBAND != 0 {
+            let _ = connection::before_kernel_use(entry.fd);
+        }
     }
 }
 

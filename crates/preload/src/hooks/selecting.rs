@@ -96,7 +96,7 @@ unsafe fn scatter(entries: &[pollfd], sets: [*mut fd_set; 3]) -> Result<usize, i
 
 /// What the kernel says of a `select` that does not concern the library. It knows the library's own numbers, too, so its table of
 /// descriptors is longer than the program's would be.
-unsafe fn by_kernel(
+pub(super) unsafe fn by_kernel(
     told: c_int,
     most: c_int,
     sets: [*mut fd_set; 3],

@@ -2,24 +2,25 @@
 //!
 //! ```text
 //!  send(MSG_MORE) -> held -> tail -> wake: the reader learns until when at most
-//!  what ends it: a send without, a segment's worth, no room, TCP_CORK off, TCP_NODELAY, urgent data, an end
+//!  what ends it: a send without, a piece's worth, no room, TCP_CORK off, TCP_NODELAY, urgent data, an end
 //!  reader         -> has all before `held`; sleeps until the time has come
 //! ```
 
 use core::sync::atomic::Ordering;
 
+use netchannel_abi::link::side_flags;
 use netchannel_abi::program::RELAY;
-use netchannel_ring::held;
+use netchannel_ring::held::{self, Answer};
 
 use super::send::Going;
 use super::{Lane, Stop, Urgent};
-use crate::options::{self, MAXIMUM_SEGMENT};
+use crate::options;
 use crate::socket::{Socket, status};
 use crate::table::Kind;
 use crate::{clock, lock};
 
-/// As much as is never held back.
-const SEGMENT: u64 = MAXIMUM_SEGMENT.cast_unsigned() as u64;
+/// As much as is never held back: what TCP puts into one piece, half of a window.
+const PIECE: u64 = 32 * 1024;
 
 /// The clock that says when bytes are there in any case.
 fn milliseconds() -> u64 {
@@ -35,7 +36,10 @@ impl Lane {
     #[cold]
     #[inline(never)]
     pub(super) fn seen_of(&self, tail: u64, word: u64) -> u64 {
-        if held::left(word, milliseconds()) == 0 || self.socket.has(status::PEER_GONE) {
+        if held::left(word, milliseconds()) == 0
+            || self.socket.has(status::PEER_GONE)
+            || held::is_answered(word, self.has_sent())
+        {
             return tail;
         }
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
@@ -64,8 +68,41 @@ impl Lane {
         let tail = peer.tail.load(Ordering::Acquire);
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
         let left = i64::try_from(held::left(word, milliseconds())).ok()?;
-        (left > 0 && tail != own && held::before(word, own, tail) != tail)
-            .then_some(left * 1_000_000)
+        let holds = left > 0 && !held::is_answered(word, self.has_sent());
+        (holds && tail != own && held::before(word, own, tail) != tail).then_some(left * 1_000_000)
+    }
+
+    /// How much the peer has of what this side has sent, its end included.
+    fn has_sent(&self) -> u64 {
+        let sent = self.socket.entry.transmit.own.load(Ordering::Relaxed);
+        let end = u64::from(self.socket.has(status::SHUT_WRITE));
+        sent.wrapping_sub(self.holds_back()).wrapping_add(end)
+    }
+
+    /// Whether `word`, by which this side holds bytes back, holds any still.
+    fn is_held(&self, word: u64, now: u64) -> bool {
+        self.socket.has(status::HOLDS)
+            && held::left(word, now) > 0
+            && !held::is_answered(word, self.peer_has_sent())
+    }
+
+    /// How much of what the peer has sent is here. What it holds back is not, whatever this side has sent since: else each side's hold
+    /// would depend on the other's.
+    fn peer_has_sent(&self) -> u64 {
+        let peer = self.peer();
+        // The generation before the words that it guards. Acquire: pairs with the release in `reset_side`.
+        if peer.generation.load(Ordering::Acquire) != self.generation {
+            return 0;
+        }
+        // Acquire: pairs with the release in `send`.
+        let tail = peer.tail.load(Ordering::Acquire);
+        let word = held::look(&peer.held);
+        let end = u64::from(self.peer_flags() & side_flags::FIN != 0);
+        if held::left(word, milliseconds()) == 0 {
+            return tail.wrapping_add(end);
+        }
+        let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
+        held::before(word, own, tail)
     }
 
     /// Whether the daemon's relay is the other end.
@@ -77,10 +114,26 @@ impl Lane {
     pub fn holds_back(&self) -> u64 {
         let entry = self.socket.entry;
         let word = entry.held.load(Ordering::Relaxed);
-        if !self.socket.has(status::HOLDS) || held::left(word, milliseconds()) == 0 {
+        if !self.is_held(word, milliseconds()) {
             return 0;
         }
         held::count(word, entry.transmit.own.load(Ordering::Relaxed))
+    }
+
+    /// Whether so many bytes would be held back.
+    pub(super) fn would_hold(&self, count: u64) -> bool {
+        let word = self.socket.entry.held.load(Ordering::Relaxed);
+        self.is_held(word, milliseconds()) && count < PIECE
+    }
+
+    /// Whether bytes are held back, and the peer has said nothing since.
+    pub(super) fn holds_in_silence(&self) -> bool {
+        let entry = self.socket.entry;
+        let word = entry.held.load(Ordering::Relaxed);
+        let count = held::count(word, entry.transmit.own.load(Ordering::Relaxed));
+        let heard = self.socket.local.heard.load(Ordering::Relaxed);
+        let holds = self.socket.has(status::HOLDS) && held::left(word, milliseconds()) > 0;
+        holds && count > 0 && heard == self.peer_tail()
     }
 
     /// As [`Self::send`], where `more` is to come.
@@ -126,9 +179,15 @@ impl Lane {
             return sent;
         }
         let now = milliseconds();
-        let goes_on = held::left(entry.held.load(Ordering::Relaxed), now) > 0;
+        let goes_on = self.is_held(entry.held.load(Ordering::Relaxed), now);
+        let answer = if corked {
+            Answer::Corked
+        } else {
+            Answer::LetsGo(self.peer_has_sent())
+        };
         if !goes_on {
-            self.hold(held::word(entry.transmit.own.load(Ordering::Relaxed), now));
+            let from = entry.transmit.own.load(Ordering::Relaxed);
+            self.hold(held::word(from, answer, now));
         }
         let going = if goes_on {
             // Whoever sleeps knows until when.
@@ -141,10 +200,10 @@ impl Lane {
         let tail = entry.transmit.own.load(Ordering::Relaxed);
         let count = held::count(entry.held.load(Ordering::Relaxed), tail);
         let fits = sent == Ok(length) && self.is_writable();
-        if !fits || count == 0 || count >= SEGMENT && (!corked || count.is_multiple_of(SEGMENT)) {
+        if !fits || count == 0 || count >= PIECE && (!corked || count.is_multiple_of(PIECE)) {
             self.let_go();
-        } else if count >= SEGMENT {
-            self.hold(held::word(tail - count % SEGMENT, now));
+        } else if count >= PIECE {
+            self.hold(held::word(tail - count % PIECE, answer, now));
             self.announce_data();
         }
         sent
@@ -152,6 +211,8 @@ impl Lane {
 
     fn hold(&self, word: u64) {
         self.socket.mark(status::HOLDS);
+        let heard = &self.socket.local.heard;
+        heard.store(self.peer_tail(), Ordering::Relaxed);
         self.socket.entry.held.store(word, Ordering::Relaxed);
         held::tell(&self.own().held, word);
     }

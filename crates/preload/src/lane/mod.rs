@@ -3,6 +3,7 @@
 
 mod aside;
 mod holding;
+mod lending;
 mod receive;
 mod send;
 mod urgent;
@@ -21,6 +22,7 @@ use crate::link::LinkEnd;
 use crate::socket::{self, Socket, header, status};
 
 pub use holding::tell_corked;
+pub use lending::{Lent, begin_pumping, caught_up, expect_pump, waiting};
 pub use receive::Manner;
 pub use send::Urgent;
 pub use urgent::{flags_at_start, tell_inline};
@@ -198,6 +200,10 @@ impl Lane {
             || flags & side_flags::RESET != 0
             || seen & status::SHUT_WRITE != 0 && (gone || flags & side_flags::FIN != 0)
             || gone && self.ended_by_reset()
+            // What was held back met its end.
+            || seen & status::HOLDS != 0
+                && flags & side_flags::CLOSED != 0
+                && self.holds_in_silence()
     }
 
     /// Bytes that wait to be read.
@@ -292,7 +298,8 @@ impl Lane {
     pub fn ended_by_reset(&self) -> bool {
         let flags = self.peer_flags();
         flags & side_flags::CLOSED == 0
-            && (self.unread_by_peer() > 0
+            // What was held back it never had.
+            && (self.unread_by_peer() > self.holds_back()
                 || flags & side_flags::ABORTS != 0
                 || self.link.role == Role::Client && flags & side_flags::ACCEPTED == 0)
     }

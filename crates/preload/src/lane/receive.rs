@@ -134,8 +134,8 @@ impl Lane {
         let own = self.own();
         let start = receive.own.load(Ordering::Relaxed);
         let mut head = start.wrapping_add(skip);
-        if self.socket.has(status::FAULT) {
-            return Err(Stop::End);
+        if self.socket.has(status::FAULT | status::REFUSED) {
+            return Err(self.void(head));
         }
         let mut view = self.view();
         if skip > 0 && !self.pass_over(&mut view, start, skip) {
@@ -190,7 +190,8 @@ impl Lane {
                     Met::Before(most) => room = room.min(most),
                 }
             }
-            let transfer = |length| Transfer {
+            // By value: what a closure borrows is kept in memory.
+            let transfer = move |length| Transfer {
                 region: &self.link.region,
                 ring: ring.offset,
                 size: ring.size(),
@@ -199,7 +200,7 @@ impl Lane {
                 length,
                 direction: Direction::Out,
             };
-            let publish = |there| {
+            let publish = move |there| {
                 let head = head.wrapping_add(there);
                 receive.own.store(head, Ordering::Relaxed);
                 // Release: pairs with the acquire in `peer_head`.
@@ -355,6 +356,17 @@ impl Lane {
         }
     }
 
+    /// Whatever lies in the ring, nothing is to be read: the peer wrote what it may not, or there never was a connection, or is none any
+    /// more.
+    #[cold]
+    fn void(&self, head: u64) -> Stop {
+        if self.socket.has(status::FAULT) {
+            Stop::End
+        } else {
+            self.nothing(self.peer_flags(), head)
+        }
+    }
+
     /// The connect failed: that is told once, and `then` it is as after a reset.
     #[cold]
     pub(super) fn refused(&self, then: Stop) -> Stop {
@@ -362,6 +374,16 @@ impl Lane {
             0 => then,
             error => Stop::Error(error),
         }
+    }
+
+    /// The error that a call left for the next one.
+    pub(super) fn take_left_error(&self) -> Option<i32> {
+        if !self.socket.has(status::LEFT_ERROR) {
+            return None;
+        }
+        self.socket.unmark(status::LEFT_ERROR);
+        let error = self.socket.entry.error.swap(0, Ordering::AcqRel);
+        (error != 0).then_some(error)
     }
 
     /// No byte is there: wait, or is it the end?
@@ -380,6 +402,18 @@ impl Lane {
                 libc::EPIPE => Stop::End,
                 error => self.reset_seen(error),
             };
+        }
+        if flags & side_flags::FIN == 0
+            && let Some(error) = self.take_left_error()
+        {
+            return Stop::Error(error);
+        }
+        if seen & (status::SHUT_READ | status::PEER_GONE) == status::SHUT_READ
+            && flags & side_flags::FIN == 0
+        {
+            // Who reads no more is told of a reset all the same, and does not wait until it is found.
+            self.look_for_peer();
+            seen = self.socket.entry.status.load(Ordering::Relaxed);
         }
         let gone = seen & status::PEER_GONE != 0 && flags & side_flags::FIN == 0;
         if gone && self.ended_by_reset() && self.socket.mark(status::RESET) == 0 {

@@ -56,6 +56,16 @@ pub(super) enum Going {
     WithAll,
 }
 
+/// Of the socket's own status: what makes a send fail, or wait for its connect.
+const REFUSES: u32 =
+    status::SHUT_WRITE | status::FAULT | status::RESET | status::PENDING | status::LEFT_ERROR;
+/// What has to be looked at before a send.
+const ODD_STATUS: u32 = REFUSES | status::PEER_GONE | status::WRITE_MET_CLOSED;
+/// Of the peer's flags: it does not want bytes any more,
+const UNWANTED: u32 = side_flags::CLOSED | side_flags::SHUT_READ;
+/// and what has to be looked at before a send.
+const ODD_FLAGS: u32 = UNWANTED | side_flags::RESET;
+
 /// Whether a side with these flags neither sends nor reads any more.
 const fn is_shut(flags: u32) -> bool {
     flags & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT
@@ -247,19 +257,21 @@ impl Lane {
         urgent: Urgent,
         going: Going,
     ) -> Result<usize, Stop> {
-        self.check_send()?;
+        // One look at what both sides have said: in most calls nothing stands against sending.
+        let flags = self.peer_flags();
+        let odd = flags & ODD_FLAGS != 0 || self.socket.has(ODD_STATUS);
+        if odd {
+            self.check_send(flags)?;
+        }
         if length == 0 {
             return Ok(0);
         }
-        let flags = self.peer_flags();
-        let wanted = flags & (side_flags::CLOSED | side_flags::SHUT_READ) == 0
-            && !self.socket.has(status::PEER_GONE);
-        if !wanted {
+        if odd
+            && (flags & UNWANTED != 0 || self.socket.has(status::PEER_GONE))
             // SAFETY: the caller's promise.
-            let told = unsafe { self.send_to_nobody(flags, from, length) };
-            if let Some(told) = told {
-                return told;
-            }
+            && let Some(told) = unsafe { self.send_to_nobody(flags, from, length, urgent, going) }
+        {
+            return told;
         }
         let transmit = &self.socket.entry.transmit;
         let own = self.own();
@@ -291,7 +303,8 @@ impl Lane {
             if urgent != Urgent::None {
                 (room, last) = urgent.place(tail, room, total - done);
             }
-            let transfer = |length| Transfer {
+            // By value: what a closure borrows is kept in memory.
+            let transfer = move |length| Transfer {
                 region: &self.link.region,
                 ring: ring.offset,
                 size: ring.size(),
@@ -300,7 +313,7 @@ impl Lane {
                 length,
                 direction: Direction::In,
             };
-            let publish = |there| {
+            let publish = move |there| {
                 let tail = tail.wrapping_add(there);
                 // What is published before it, in strides or parts, does not end there.
                 let marks = urgent != Urgent::None && tail == last;
@@ -352,14 +365,30 @@ impl Lane {
         flags: u32,
         from: *const u8,
         length: usize,
+        urgent: Urgent,
+        going: Going,
     ) -> Option<Result<usize, Stop>> {
+        let is_there = flags & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE);
+        if is_there && !is_shut(flags) {
+            return None;
+        }
         // SAFETY: the caller's promise.
         if unsafe { user::probe(from, length) }.is_err() {
             return Some(Err(Stop::Error(libc::EFAULT)));
         }
-        if flags & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE) {
-            if !is_shut(flags) {
-                return None;
+        let noted = &self.socket.entry.transmit.noted;
+        let held = noted.load(Ordering::Relaxed).saturating_add(length as u64);
+        if going != Going::WithAll && self.would_hold(held) {
+            // They meet nobody yet.
+            noted.store(held, Ordering::Relaxed);
+            return Some(Ok(length));
+        }
+        if is_there {
+            if urgent != Urgent::None {
+                // TCP looks for an urgent byte in what it refuses.
+                let tail = self.socket.entry.transmit.own.load(Ordering::Relaxed);
+                self.mark_urgent(tail.wrapping_add(length as u64));
+                self.signal_urgent();
             }
             // The peer holds the connection still: it learns of the reset from here.
             let own = self.own();
@@ -373,7 +402,11 @@ impl Lane {
                 return Some(Err(Stop::Error(libc::EPIPE)));
             }
         }
-        let noted = &self.socket.entry.transmit.noted;
+        if self.holds_in_silence() {
+            // The end of the peer has let it go, and it has met the reset before.
+            self.socket.mark(status::RESET);
+            return Some(Err(Stop::Error(libc::EPIPE)));
+        }
         noted.store(length as u64, Ordering::Relaxed);
         self.socket.mark(status::WRITE_MET_CLOSED);
         if self.socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0 {
@@ -383,11 +416,14 @@ impl Lane {
         Some(Ok(length))
     }
 
-    #[inline]
-    fn check_send(&self) -> Result<(), Stop> {
-        const REFUSES: u32 = status::SHUT_WRITE | status::FAULT | status::RESET | status::PENDING;
+    /// Whether a send can be, the peer's flags being these.
+    #[cold]
+    fn check_send(&self, flags: u32) -> Result<(), Stop> {
+        if let Some(error) = self.take_left_error() {
+            return Err(Stop::Error(error));
+        }
         let seen = self.socket.entry.status.load(Ordering::Relaxed);
-        let reset = self.peer_flags() & side_flags::RESET != 0
+        let reset = flags & side_flags::RESET != 0
             || seen & status::PEER_GONE != 0 && self.ended_by_reset();
         // A reset that was not told yet is told first, also to who has shut its side.
         let told = status::PENDING | status::REFUSED | status::RESET | status::FAULT;
@@ -410,6 +446,13 @@ impl Lane {
     #[cold]
     fn check_connect(&self) -> Result<(), Stop> {
         let shut = self.socket.has(status::SHUT_WRITE | status::FAULT);
+        if shut && !self.socket.has(status::RESET | status::FAULT) {
+            self.look_for_peer();
+            if self.socket.has(status::PEER_GONE) && self.ended_by_reset() {
+                self.socket.mark(status::RESET);
+                return Err(Stop::Error(self.reset_error()));
+            }
+        }
         match self.progress() {
             _ if shut => Err(Stop::Error(libc::EPIPE)),
             Progress::Waits => Err(Stop::Wait),
@@ -441,7 +484,10 @@ impl Lane {
                 .next_power_of_two()
                 .ilog2()
                 .clamp(FIRST_RING_LOG2, CALM_RING_LOG2)
-        } else if ring.log2 < CALM_RING_LOG2 || self.reader_is_calm(head) {
+        } else if ring.log2 < CALM_RING_LOG2
+            || self.peer_wants_larger(ring)
+            || self.reader_is_calm(head)
+        {
             ring.log2 + 2
         } else {
             return None;
@@ -482,6 +528,12 @@ impl Lane {
                 self.link.release(Geometry::from_word(former));
             }
         }
+    }
+
+    /// Whether the daemon keeps all that fits on its way to a host that is far: only a larger ring lets more be on its way.
+    fn peer_wants_larger(&self, ring: Geometry) -> bool {
+        // Relaxed: the word guards nothing, and what is asked for is bounded by this side.
+        self.peer().wanted_ring.load(Ordering::Relaxed) > ring.log2
     }
 
     /// Whether the reader has not moved since the ring was last full: it needs a larger buffer

@@ -16,7 +16,7 @@ use super::receive::Marks;
 use super::{Lane, Manner, Stop};
 use crate::socket::{Socket, status};
 use crate::table::Kind;
-use crate::{options, signals, sys};
+use crate::{options, sys};
 
 /// What a reader does at the mark of an urgent byte.
 pub(super) enum Met {
@@ -103,17 +103,19 @@ impl Lane {
         self.is_readable() || self.is_before_urgent()
     }
 
-    /// Whether urgent bytes raise a signal that ends a call which sleeps.
-    pub fn may_be_interrupted(&self) -> bool {
-        self.own().flags.load(Ordering::Relaxed) & side_flags::URGENT_SIGNALS != 0
-            && signals::ends_calls(libc::SIGURG)
-    }
-
     /// Whether there is urgent data (`POLLPRI`).
     #[inline]
     pub fn is_urgent(&self) -> bool {
         self.mark()
-            .is_some_and(|mark| mark.has_arrived() && !self.is_taken(&mark))
+            .is_some_and(|mark| (mark.has_arrived() || self.was_refused()) && !self.is_taken(&mark))
+    }
+
+    /// Whether what came last met a socket that has ended both directions, and a reset went back: an urgent byte of it counts as there.
+    #[cold]
+    fn was_refused(&self) -> bool {
+        const BOTH: u32 = status::SHUT_READ | status::SHUT_WRITE;
+        let seen = self.socket.entry.status.load(Ordering::Relaxed);
+        seen & BOTH == BOTH && self.peer_flags() & side_flags::RESET != 0
     }
 
     fn is_taken(&self, mark: &Ahead) -> bool {
@@ -167,7 +169,16 @@ impl Lane {
             let Some(mark) = mark.filter(|_| !self.reads_inline()) else {
                 return Err(Stop::Error(libc::EINVAL));
             };
-            if self.peer_flags() & side_flags::RESET != 0 || self.socket.has(status::RESET) {
+            self.look_for_peer();
+            let flags = self.peer_flags();
+            let reset = flags & side_flags::RESET != 0;
+            let over = reset
+                || self.socket.has(status::RESET)
+                || self.socket.has(status::PEER_GONE) && self.ended_by_reset();
+            // Whose end came before any reset has sent all that is there.
+            let had_end =
+                flags & side_flags::FIN != 0 && !(reset && self.reset_error() != libc::EPIPE);
+            if over && !had_end {
                 return Err(Stop::Error(libc::ENOTCONN));
             }
             if !mark.has_arrived() {
@@ -255,11 +266,9 @@ fn reads_inline(socket: &Socket) -> bool {
 /// What is said of a connection that begins.
 pub fn flags_at_start(socket: &Socket) -> u32 {
     cork_at_start(socket);
-    if reads_inline(socket) {
-        side_flags::URGENT_INLINE
-    } else {
-        0
-    }
+    let aborts = socket.entry.linger.load(Ordering::Relaxed) == 1;
+    let said = |on: bool, flag: u32| if on { flag } else { 0 };
+    said(reads_inline(socket), side_flags::URGENT_INLINE) | said(aborts, side_flags::ABORTS)
 }
 
 /// Tells the peer how the program reads urgent bytes, when it has changed its mind.

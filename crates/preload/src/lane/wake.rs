@@ -114,17 +114,25 @@ impl Lane {
         self.arm(bits::DATA);
     }
 
-    /// Wants the event loop to hear of room, when one holds the socket. True when there is room
-    /// already.
+    /// Wants the event loops that hold the socket to hear of room. True when there is room already.
     pub fn want_space(&self) -> bool {
         self.socket.local.full.fetch_add(1, Ordering::Relaxed);
-        let signal = if self.socket.has(status::ASYNC) {
+        let token = if self.socket.has(status::ASYNC) || self.is_heard_by_token() {
             bits::SPACE
         } else {
             0
         };
-        self.arm(bits::CELL_SPACE | signal);
+        self.arm(bits::CELL_SPACE | token);
         self.is_writable()
+    }
+
+    /// Whether an event loop holds the socket that its cell does not speak for: one of a process that does not keep the link, or a
+    /// second one. While it sleeps, or no longer looks at the socket by itself, only a token reaches it.
+    #[cold]
+    fn is_heard_by_token(&self) -> bool {
+        let in_cell = waiter::cell_of(self.own().waiter.load(Ordering::Relaxed)).is_some();
+        let spoken_for = usize::from(in_cell && self.link.is_own());
+        self.socket.memberships() > spoken_for
     }
 
     /// Runs `change` while nobody else changes who sleeps on the anchor, or takes tokens off it: a

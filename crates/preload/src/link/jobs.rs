@@ -13,6 +13,8 @@ use netchannel_ring::queue::Element;
 use super::{LinkEnd, Loan, Taken, reset_side};
 use crate::{clock, limits, sys};
 
+/// Connections are accepted in the order in which they were announced, this long back at most.
+const MOST_AHEAD: u64 = 10_000 * clock::MICROSECOND;
 /// How often a client looks whether a server that leaves has left: for two seconds.
 const MOST_LOOKS: u32 = 20_000;
 /// How long after its last look a loop is taken to look again soon,
@@ -30,28 +32,27 @@ impl LinkEnd {
         Some((indices, elements))
     }
 
-    /// (client) Whether somebody at the other end will take a connection soon: he loops, or sleeps
-    /// and is hereby claimed, which the caller then must wake with [`Self::announce`].
+    /// (client) Whether somebody sleeps at the other end, who is hereby claimed: the caller must wake him with [`Self::announce`].
     pub fn claim(&self) -> bool {
         let Some((indices, _)) = self.queue(Role::Client) else {
             return false;
         };
-        match indices.asleep.load(Ordering::Acquire) {
-            asleep::LOOPS => {
-                let looked = indices.looked.load(Ordering::Relaxed);
-                clock::now().wrapping_sub(looked) < LOOKS_AGAIN
-            }
-            asleep::SLEEPS => indices
+        let to_wake = (asleep::SLEEPS, asleep::AWAKE);
+        let order = (Ordering::AcqRel, Ordering::Relaxed);
+        indices.asleep.load(Ordering::Acquire) == to_wake.0
+            && indices
                 .asleep
-                .compare_exchange(
-                    asleep::SLEEPS,
-                    asleep::AWAKE,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                )
-                .is_ok(),
-            _ => false,
-        }
+                .compare_exchange(to_wake.0, to_wake.1, order.0, order.1)
+                .is_ok()
+    }
+
+    /// (client) Whether an event loop at the other end takes a connection soon.
+    pub fn has_loop(&self) -> bool {
+        self.queue(Role::Client).is_some_and(|(indices, _)| {
+            let looked = indices.looked.load(Ordering::Relaxed);
+            indices.asleep.load(Ordering::Acquire) == asleep::LOOPS
+                && clock::now().wrapping_sub(looked) < LOOKS_AGAIN
+        })
     }
 
     /// (client) Announces a connection whose slot is filled in, and wakes the server if need be, or
@@ -60,10 +61,13 @@ impl LinkEnd {
         let Some((indices, elements)) = self.queue(Role::Client) else {
             return false;
         };
+        let now = clock::now();
         let nqe = Nqe {
             operation: Job::Connect as u8,
             handle: handle.to_word(),
             data: u64::from(listener),
+            offset: now as u32,
+            length: (now >> 32) as u32,
             ..Nqe::default()
         };
         let Some(mut state) = self.state.lock() else {
@@ -217,8 +221,8 @@ impl LinkEnd {
         }
     }
 
-    /// (server) Takes new connections, calling `each` with the listener and the loan.
-    pub fn take_jobs(&self, mut each: impl FnMut(u32, Loan)) {
+    /// (server) Takes new connections, calling `each` with the listener, the loan, and when it was announced.
+    pub fn take_jobs(&self, mut each: impl FnMut(u32, Loan, u64)) {
         let Some((indices, elements)) = self.queue(Role::Client) else {
             return;
         };
@@ -247,7 +251,7 @@ impl LinkEnd {
             let taken = batch.get(..count).unwrap_or(&[]);
             for (index, nqe) in taken.iter().enumerate() {
                 match self.take_job(nqe) {
-                    Taken::Lent(loan) => each(listener_of(nqe), loan),
+                    Taken::Lent(loan) => each(listener_of(nqe), loan, time_of(nqe)),
                     Taken::Later => return self.starve(taken.get(index..).unwrap_or(&[])),
                     Taken::Broken => return self.fail(),
                 }
@@ -287,7 +291,7 @@ impl LinkEnd {
 
     /// Takes what was kept, in its order. Whether none is left.
     #[cold]
-    fn take_announced(&self, each: &mut impl FnMut(u32, Loan)) -> bool {
+    fn take_announced(&self, each: &mut impl FnMut(u32, Loan, u64)) -> bool {
         loop {
             let Some(state) = self.state.lock() else {
                 return false;
@@ -298,7 +302,7 @@ impl LinkEnd {
             };
             drop(state);
             match self.take_job(&nqe) {
-                Taken::Lent(loan) => each(listener_of(&nqe), loan),
+                Taken::Lent(loan) => each(listener_of(&nqe), loan, time_of(&nqe)),
                 Taken::Later => return false,
                 Taken::Broken => {
                     self.fail();
@@ -320,7 +324,10 @@ impl LinkEnd {
             return Taken::Broken;
         }
         let pair = slot.meta.anchor.load(Ordering::Relaxed);
-        // After its end, what came before it is still to be taken.
+        if let Some(loan) = self.seat(handle, slot, pair) {
+            return Taken::Lent(loan);
+        }
+        // The anchor may lie in the channel. After its end, what came before it is still to be taken.
         let lacking = !self.has_anchor(handle.index, pair) && self.read() == Read::Starved;
         if lacking && !self.has_anchor(handle.index, pair) {
             return Taken::Later;
@@ -424,6 +431,13 @@ enum Read {
     Starved,
     /// It has ended.
     Ended,
+}
+
+/// When it was announced, as its client says: no client gets ahead of others by more than a moment.
+fn time_of(nqe: &Nqe) -> u64 {
+    let now = clock::now();
+    let said = u64::from(nqe.length) << 32 | u64::from(nqe.offset);
+    said.clamp(now.saturating_sub(MOST_AHEAD), now)
 }
 
 fn listener_of(nqe: &Nqe) -> u32 {

@@ -53,6 +53,9 @@ pub struct LinkEnd {
     pub relayed: AtomicBool,
     /// What the word of a port says that belongs to the user of the other end; 0 where that is not known.
     user: AtomicU32,
+    /// (client) Several processes have held the listener while the link was there. Which of them has it nobody knows: it may be one that
+    /// ends.
+    pub shared: AtomicBool,
     /// (server) Its first connection has not come yet.
     pub expecting: AtomicBool,
     /// Sockets of this process that use it.
@@ -211,6 +214,7 @@ impl LinkEnd {
             dead: AtomicBool::new(false),
             relayed: AtomicBool::new(false),
             user: AtomicU32::new(0),
+            shared: AtomicBool::new(false),
             expecting: AtomicBool::new(false),
             live: AtomicUsize::new(0),
             touched: budget::Touched::new(),
@@ -359,6 +363,7 @@ pub fn reset_side(side: &Side, generation: u32, ring: Geometry) {
     side.hints.store(0, Ordering::Relaxed);
     side.urgent.store(0, Ordering::Relaxed);
     side.passed.store(0, Ordering::Relaxed);
+    side.wanted_ring.store(0, Ordering::Relaxed);
     side.waiter.store(0, Ordering::Relaxed);
     side.error.store(0, Ordering::Relaxed);
     side.flags.store(0, Ordering::Relaxed);

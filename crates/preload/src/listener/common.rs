@@ -35,7 +35,8 @@ const TRIES: usize = 100;
 pub(super) struct Common {
     takes: Channel,
     puts: Channel,
-    /// The listener's, which all of them share. Its own index of receiving counts the connections that were ever put in.
+    /// The listener's, which all of them share. Its own indexes count connections: of receiving those that were ever put in, of
+    /// sending those that were taken.
     entry: &'static SocketEntry,
 }
 
@@ -58,8 +59,14 @@ impl Common {
         self.entry.receive.own.load(Ordering::Relaxed)
     }
 
-    /// Whether a connection waits in it. Asks the kernel.
+    /// Whether a connection waits in it. Asks the kernel only where as many were not taken as were put in: one counts before it puts
+    /// and after it has taken, so that equal counts say that it is empty. Who is killed between leaves them unequal.
     pub fn any(&self) -> bool {
+        // Acquire: pairs with the release in `put`; what was taken first, so that no connection hides the next one.
+        let taken = self.entry.transmit.own.load(Ordering::Acquire);
+        if self.entry.receive.own.load(Ordering::Acquire) == taken {
+            return false;
+        }
         let mut set = [libc::pollfd {
             fd: self.number(),
             events: libc::POLLIN,
@@ -75,6 +82,7 @@ impl Common {
             loan,
             named,
             ring,
+            ..
         } = pending;
         let memory = link.memory();
         if memory < 0 {
@@ -104,9 +112,9 @@ impl Common {
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
-        // Before it can be taken: who takes it sees that it came.
+        // Before it can be taken: who takes it sees that it came. Release: pairs with the acquire in `any`.
         let arrived = &self.entry.receive.own;
-        arrived.fetch_add(1, Ordering::Relaxed);
+        arrived.fetch_add(1, Ordering::Release);
         let send = |fd| sys::send_message(fd, &bytes, &[memory, loan.anchor], libc::MSG_DONTWAIT);
         let sent = self.puts.with(send).is_some_and(|sent| sent.is_ok());
         if !sent {
@@ -127,6 +135,10 @@ impl Common {
             let receive = |fd| sys::alone(fd, || limits::receive_message(fd, &mut bytes, &mut fds));
             match self.takes.with(receive) {
                 Some(Ok((length, count))) => {
+                    if length > 0 {
+                        // Release: pairs with the acquire in `any`.
+                        self.entry.transmit.own.fetch_add(1, Ordering::Release);
+                    }
                     let fds = fds.get(..count).unwrap_or(&[]);
                     match bytes.get(..length).filter(|got| got.len() == BYTES) {
                         None => fds.iter().for_each(|fd| sys::close(*fd)),
@@ -188,6 +200,7 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
         loan,
         named,
         ring,
+        announced: 0,
     })
 }
 
@@ -280,10 +293,16 @@ impl Listener {
         true
     }
 
-    /// Whether no relative has the listener too.
+    /// Whether no relative has the listener too, with a queue for all.
     pub(super) fn is_alone(&self) -> bool {
         let has = |common: &Common| common.entry.references.load(Ordering::Acquire);
-        self.common().map_or(0, has) <= 1
+        let common = self.common().filter(|common| common.number() >= 0);
+        common.map_or(0, has) <= 1
+    }
+
+    /// Whether anybody else may accept from it: a relative, or another program.
+    pub(super) fn has_other_holders(&self) -> bool {
+        !self.is_alone() || names::is_shared(&self.address, self.number())
     }
 
     /// This process goes, or becomes another user's: what waits in the queue is taken to its own list.

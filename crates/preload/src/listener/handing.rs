@@ -10,23 +10,26 @@ use super::links::REGISTRY;
 use super::renewal::announce_retired;
 use super::{Listener, Pending, poll_jobs, server_links};
 use crate::link::LinkEnd;
-use crate::{attach, bell, clock, sys};
+use crate::{attach, bell, clock, confinement, sys};
 
 impl Listener {
     /// This process closes the listener. `last` when no other process holds it: then what waits is
     /// reset, as TCP does; otherwise it is handed to the others.
     pub fn close(&'static self, last: bool) {
+        self.open.store(false, Ordering::Release);
         if last {
             // What is on its way is reset here and now, not when its client looks for a server.
             while self.take_offers() {}
-            poll_jobs();
-        } else {
-            clear_links(
-                |link| self.has_number(link.listener),
-                || self.hand_on_all(false),
-            );
         }
-        self.open.store(false, Ordering::Release);
+        // Before anything is reset: that makes room in the backlog, for which others wait. They come to another link, and are told.
+        clear_links(
+            |link| self.has_number(link.listener),
+            || {
+                if !last {
+                    self.hand_on_all(false);
+                }
+            },
+        );
         if let Some(mut registry) = REGISTRY.lock() {
             registry
                 .listeners
@@ -43,7 +46,11 @@ impl Listener {
         for link in links.iter().filter(|link| self.has_number(link.listener)) {
             link.fail();
         }
-        self.unlisten();
+        if last {
+            self.unlisten();
+        } else {
+            attach::tell(Operation::Unlisten, self.named());
+        }
         self.offers().inspect(|channel| channel.end());
         self.leave_common();
         self.bell.silence();
@@ -51,10 +58,14 @@ impl Listener {
 
     /// Tells the daemon that this process has its part in the listener no longer.
     fn unlisten(&self) {
+        let mut none = [-1; sys::MOST];
+        let _ = attach::request(Operation::Unlisten, self.named(), &[], &mut none);
+    }
+
+    fn named(&self) -> [u64; 14] {
         let mut words = [0; 14];
         words[0] = u64::from(self.number());
-        let mut none = [-1; sys::MOST];
-        let _ = attach::request(Operation::Unlisten, words, &[], &mut none);
+        words
     }
 
     /// Other programs come to the kernel's queue from now on. What is on its way here is taken off its channels, and accepted as ever;
@@ -155,8 +166,8 @@ pub fn reset(pending: &Pending) {
 /// This process has accepted a connection and may now be busy for long: what else has come is
 /// handed to the other holders of the listener.
 pub fn withdraw(listener: &'static Listener) {
-    if bell::anybody_sleeps() {
-        // Other threads of this process accept.
+    if bell::anybody_sleeps() || !listener.has_other_holders() {
+        // Other threads of this process accept, or nobody else does.
         return;
     }
     let links = server_links();
@@ -197,6 +208,23 @@ pub fn hand_on_everything() {
     if any {
         // To all who have the listener, this process too: with its relatives it has no queue any more.
         end_links(true, |_| true);
+    }
+}
+
+/// The process ends in good order: what it has not accepted is for the others who have its listeners.
+pub fn hand_on_at_exit() {
+    if attach::current().is_none() || confinement::is_filtered() {
+        return;
+    }
+    let any = REGISTRY.lock().is_some_and(|registry| {
+        let come = !registry.servers.is_empty();
+        let listeners = registry.listeners.iter().copied();
+        let mut waiting = listeners.filter(|listener| come || listener.pending.any());
+        waiting.any(Listener::has_other_holders)
+    });
+    // A child that has its parent's memory, as between vfork and exec, touches nothing of it.
+    if any && sys::process() == attach::process() {
+        end_links(false, |_| false);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The links and listeners of this process: which there are, and what all of them are asked at once.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use netchannel_abi::link::Role;
 use netchannel_abi::message::Operation;
@@ -35,10 +35,11 @@ pub fn poll_jobs() {
         if !link.is_alive() || !link.has_jobs() {
             continue;
         }
-        link.take_jobs(|number, loan| {
-            let Some(pending) = Pending::new(link, loan) else {
+        link.take_jobs(|number, loan, announced| {
+            let Some(mut pending) = Pending::new(link, loan) else {
                 return;
             };
+            pending.announced = announced;
             match registry
                 .listeners
                 .iter()
@@ -112,51 +113,81 @@ pub fn server_links() -> Vec<&'static LinkEnd> {
 
 /// More links than this to one listener are not made: beyond them the kernel spreads the load.
 const MOST_LINKS: usize = 16;
+/// Nor more than this for each process that has it: some have none, as one may take two offers.
+const LINKS_FOR_EACH: usize = 4;
 
 /// A link to a program that holds the listener, made by the daemon if need be, and whether its
-/// other end was claimed. Where several processes hold it, only one that will accept soon is taken.
+/// other end was claimed. Of links that several processes may have, only one is taken whose process will accept soon.
 ///
 /// # Errors
 /// The daemon's refusal; `EAGAIN` when all who could accept are busy.
 pub fn client_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
-    if let Ok(link) = known_link(target)? {
-        return Ok((link, target.shared));
+    if let Ok(found) = known_link(target)? {
+        return Ok(found);
     }
     // Threads that connect at once for the first time shall share one link. A signal handler that
     // interrupted the making of a link makes one of its own.
     let _making = MAKING.lock();
     let known = match known_link(target)? {
-        Ok(link) => return Ok((link, target.shared)),
+        Ok(found) => return Ok(found),
         Err(known) => known,
     };
     forget_ended_links();
-    if known >= MOST_LINKS {
+    if known >= MOST_LINKS.min(LINKS_FOR_EACH * target.holders.max(1)) {
         return Err(libc::EAGAIN);
     }
     make_link(target)
 }
 
+/// Counts looks for a link that must be claimed.
+static TURN: AtomicUsize = AtomicUsize::new(0);
+
 /// Held by the thread that makes a link.
 static MAKING: Lock<()> = Lock::new(());
 
-/// A link that fits and whose other end lives, or how many fit but are busy.
-fn known_link(target: &Target) -> Result<Result<&'static LinkEnd, usize>, i32> {
+/// A link that fits and whose other end lives, and whether that was claimed; or how many fit but are busy.
+fn known_link(target: &Target) -> Result<Result<(&'static LinkEnd, bool), usize>, i32> {
     loop {
-        let mut known = 0;
-        let found = {
-            let registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
-            registry.clients.iter().copied().find(|link| {
-                let fits = link.listener == target.link() && link.is_own() && link.is_alive();
-                known += usize::from(fits);
-                fits && (!target.shared || link.claim())
-            })
+        let registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
+        // Several that could be claimed take turns.
+        let turn = match registry.clients.len() {
+            most @ 2.. if target.shared => TURN.fetch_add(1, Ordering::Relaxed) % most,
+            _ => 0,
         };
-        match found {
-            Some(link) if link.check() => return Ok(Ok(link)),
-            Some(_) => {}
-            None => return Ok(Err(known)),
+        let (later, first) = registry.clients.split_at_checked(turn).unwrap_or_default();
+        let clients = first.iter().chain(later).copied();
+        let fits = clients
+            .filter(|link| link.listener == target.link() && link.is_own() && link.is_alive());
+        if target.shared {
+            let shared = |link: &'static LinkEnd| link.shared.store(true, Ordering::Relaxed);
+            fits.clone().for_each(shared);
+        }
+        let is_shared = |link: &'static LinkEnd| link.shared.load(Ordering::Relaxed);
+        let Some((link, claimed)) =
+            choose(fits.clone(), is_shared, LinkEnd::claim, LinkEnd::has_loop)
+        else {
+            return Ok(Err(fits.count()));
+        };
+        drop(registry);
+        if link.check() {
+            return Ok(Ok((link, claimed)));
         }
     }
+}
+
+/// One that only one process can have, or else one that several may have and that can be claimed; and whether it was. As over TCP
+/// those who sleep go before those who are at work.
+fn choose<'a, L>(
+    mut links: impl Iterator<Item = &'a L> + Clone,
+    is_shared: impl Fn(&'a L) -> bool,
+    claim: impl Fn(&'a L) -> bool,
+    has_loop: impl Fn(&'a L) -> bool,
+) -> Option<(&'a L, bool)> {
+    let own = links.clone().find(|link| !is_shared(link));
+    let found = |link| (link, true);
+    own.map(|link| (link, false))
+        .or_else(|| links.clone().find(|link| claim(link)).map(found))
+        .or_else(|| links.find(|link| has_loop(link)).map(found))
 }
 
 fn make_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
@@ -171,6 +202,7 @@ fn make_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
     let (link, of) = (answer.words[0], target.link());
     let link = LinkEnd::adopt(Role::Client, link, of, sizes, 0, fds).ok_or(libc::EPROTO)?;
     link.is_from(false, answer.words[4]);
+    link.shared.store(target.shared, Ordering::Relaxed);
     let mut registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
     registry.clients.retain(|link| link.is_alive());
     registry.clients.push(link);
@@ -278,5 +310,27 @@ pub fn relocate(from: i32, to: i32) {
         listener.bell.relocate(from, to);
         listener.pending.relocate(from, to);
         listener.relocate_common(from, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::choose;
+
+    #[test]
+    fn a_link_that_several_processes_may_have_is_claimed() {
+        // Whether several may have it, whether its process can be claimed, and whether it loops.
+        let (own, busy) = ((false, false, false), (true, false, false));
+        let (idle, looping) = ((true, true, false), (true, false, true));
+        let chosen = |links: &[(bool, bool, bool)]| {
+            choose(links.iter(), |link| link.0, |link| link.1, |link| link.2)
+                .map(|(link, claimed)| (*link, claimed))
+        };
+        assert_eq!(chosen(&[busy, looping]), Some((looping, true)));
+        assert_eq!(chosen(&[looping, idle]), Some((idle, true)));
+        assert_eq!(chosen(&[own]), Some((own, false)));
+        assert_eq!(chosen(&[busy, idle, own]), Some((own, false)));
+        assert_eq!(chosen(&[busy, idle]), Some((idle, true)));
+        assert_eq!(chosen(&[busy]), None);
     }
 }

@@ -27,7 +27,7 @@ use links::REGISTRY;
 use waiting::Waiting;
 
 pub use common::before_fork;
-pub use handing::{hand_on_everything, hand_over, reset, retire_all, withdraw};
+pub use handing::{hand_on_at_exit, hand_on_everything, hand_over, reset, retire_all, withdraw};
 use links::are_starved;
 pub use links::{
     client_link, end_client_links, forsake_links, listen_for_jobs, loops, numbers, own_link,
@@ -46,6 +46,8 @@ pub struct Pending {
     pub named: Named,
     /// The ring that came with it from a relative, a [`Geometry`](netchannel_abi::link::Geometry) word; 0 for none.
     pub ring: u64,
+    /// When its client announced it, in the clock's units; 0 for long ago.
+    pub announced: u64,
 }
 
 /// The addresses of a connection as the client named them.
@@ -71,6 +73,7 @@ impl Pending {
             loan,
             named,
             ring: 0,
+            announced: 0,
         })
     }
 }
@@ -89,8 +92,10 @@ pub struct Listener {
     backlog: AtomicI32,
     /// Where it listens.
     pub address: Address,
+    /// The kernel's name for its socket: under its descriptor there may be another one by the time that a daemon is told of it.
+    cookie: u64,
     /// Not closed by this process.
-    pub open: AtomicBool,
+    open: AtomicBool,
     /// Accepted so far, to give the kernel's queue its turn.
     pub turns: AtomicU64,
     /// So many accepts more look at the kernel's queue first, unless one finds it empty: what came before others knew of the listener
@@ -126,7 +131,8 @@ impl Listener {
         attach::ensure()?;
         let address = names::of_kernel(fd, false)?;
         // Another user may have made it: then the socket proves it.
-        let announce = |shown| Self::announce(fd, &address, backlog, shown);
+        let cookie = sys::cookie(fd).ok()?;
+        let announce = |shown| Self::announce(fd, &address, cookie, backlog, shown);
         let (number, channel) = announce(false).or_else(|| announce(true))?;
         let made: &'static Self = Box::leak(Box::new(Self {
             number: AtomicU32::new(number),
@@ -134,6 +140,7 @@ impl Listener {
             channel: Lock::new(leaked(channel)),
             backlog: AtomicI32::new(backlog),
             address,
+            cookie,
             open: AtomicBool::new(true),
             turns: AtomicU64::new(0),
             old: AtomicU32::new(MOST_OLD),
@@ -156,17 +163,23 @@ impl Listener {
     /// The program changed the backlog.
     pub fn change_backlog(&self, fd: i32, backlog: i32) {
         self.backlog.store(backlog, Ordering::Relaxed);
-        if let Some((_, channel)) = Self::announce(fd, &self.address, backlog, false) {
+        if let Some((_, channel)) = Self::announce(fd, &self.address, self.cookie, backlog, false) {
             sys::close(channel);
         }
     }
 
     /// Tells the daemon of a listener: its number, and the accept channel. Another user may have made it, where the socket itself
     /// is shown.
-    fn announce(fd: i32, address: &Address, backlog: i32, shown: bool) -> Option<(u32, i32)> {
+    fn announce(
+        fd: i32,
+        address: &Address,
+        cookie: u64,
+        backlog: i32,
+        shown: bool,
+    ) -> Option<(u32, i32)> {
         let mut words = [0; 14];
         words[..3].copy_from_slice(&address.to_words());
-        words[3] = sys::cookie(fd).ok()?;
+        words[3] = cookie;
         // To the kernel a negative one is the largest.
         words[4] = u64::try_from(backlog).unwrap_or(u64::MAX);
         let on = |level, name, flag| match sys::option(fd, level, name) {
@@ -210,6 +223,11 @@ impl Listener {
         if !self.pending.any() {
             poll_jobs();
         }
+        self.has_polled()
+    }
+
+    /// As [`Self::has_pending`], where the links were looked at just before.
+    pub fn has_polled(&self) -> bool {
         self.share_unless_accepting();
         self.has_taken()
     }

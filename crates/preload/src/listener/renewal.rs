@@ -11,7 +11,10 @@ impl Listener {
     /// Nobody is at the other end of the accept channel any more, which would be told for ever.
     pub(super) fn lose_channel(&self) {
         self.end_channel();
-        daemon_is_gone();
+        // That of a listener that is being closed the daemon ends.
+        if self.open.load(Ordering::Acquire) {
+            daemon_is_gone();
+        }
     }
 
     pub(super) fn end_channel(&self) {
@@ -26,7 +29,8 @@ impl Listener {
     /// Tells another daemon of the listener at `fd`. True when that was done.
     fn announce_again(&self, fd: i32) -> bool {
         let backlog = self.backlog.load(Ordering::Relaxed);
-        let Some((number, offers)) = Self::announce(fd, &self.address, backlog, true) else {
+        let Some((number, offers)) = Self::announce(fd, &self.address, self.cookie, backlog, true)
+        else {
             return false;
         };
         let former = self.number();

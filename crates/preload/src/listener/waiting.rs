@@ -37,8 +37,14 @@ impl Waiting {
         Some(result)
     }
 
+    /// Behind those that were announced before. Over several links they come in any order.
     pub fn push_back(&self, pending: Pending) {
-        let _ = self.change(|queue| queue.push_back(pending));
+        let _ = self.change(|queue| {
+            let before = queue
+                .iter()
+                .rposition(|one| one.announced <= pending.announced);
+            queue.insert(before.map_or(0, |before| before + 1), pending);
+        });
     }
 
     pub fn push_front(&self, pending: Pending) {

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use libc::{c_int, c_void, socklen_t};
-use netchannel_abi::address::INET6;
+use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::link::{Role, side_flags};
 
 use super::{flag, get_raw, with_scratch};
@@ -36,9 +36,12 @@ pub unsafe fn get(
         })
     };
     // SAFETY: the caller's pointer.
-    let Ok(asked) = (unsafe { names::room(length) }) else {
+    let asked = match unsafe { names::room(length) } {
+        Ok(asked) => asked,
+        // To IPv6 it is a large one.
+        Err(libc::EINVAL) if level == libc::IPPROTO_IPV6 => buffer.len(),
         // Which of several things is told the kernel knows.
-        return as_kernel()?;
+        Err(_) => return as_kernel()?,
     };
     let room = asked.min(buffer.len());
     let known = match flag(socket, level, name) {
@@ -94,7 +97,7 @@ fn is_connected(socket: &Socket) -> bool {
 }
 
 /// What loopback TCP would say of its segments.
-pub const MAXIMUM_SEGMENT: i32 = 65483;
+const MAXIMUM_SEGMENT: i32 = 65483;
 
 /// The fields of `tcp_info` that a program may look at, as a loopback connection has them.
 fn describe_connection(info: &mut [u8; 512]) {
@@ -188,7 +191,9 @@ fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Opti
         }
         (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU) => {
             let ask = |towards| sys::option(towards, level, name).ok();
-            names::towards(&socket.entry.peer.load(), ask).flatten()
+            let peer = socket.entry.peer.load();
+            let known = peer != Address::default();
+            known.then(|| names::towards(&peer, ask).flatten())?
         }
         _ => None,
     }

@@ -15,7 +15,7 @@ use crate::table::Kind;
 use crate::{beside, class, limits, real, sys, user};
 
 use answers::{ESTABLISHED, state};
-pub use answers::{MAXIMUM_SEGMENT, get, take_error};
+pub use answers::{get, take_error};
 
 /// One option as the program set it.
 #[derive(Clone, Copy)]
@@ -161,8 +161,8 @@ const fn is_inherited(record: &Record) -> bool {
     )
 }
 
-/// Options that are all zero by default, and that TCP hands on from a listener.
-const HANDED_ON: [(c_int, c_int); 11] = [
+/// Options that TCP hands on from a listener.
+const HANDED_ON: [(c_int, c_int); 23] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_DONTROUTE),
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
@@ -173,15 +173,34 @@ const HANDED_ON: [(c_int, c_int); 11] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::IPPROTO_TCP, libc::TCP_CORK),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+    (libc::IPPROTO_TCP, libc::TCP_SYNCNT),
+    (libc::IPPROTO_IP, libc::IP_TTL),
     (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IP, libc::IP_FREEBIND),
+    (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
+    (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
+    (libc::IPPROTO_IP, libc::IP_PKTINFO),
+    (libc::IPPROTO_IP, libc::IP_RECVTOS),
+    (libc::IPPROTO_IP, libc::IP_RECVERR),
+    (libc::IPPROTO_IP, libc::IP_MINTTL),
 ];
 
 /// Notes of a listener that came from another image or process what that one has set.
 pub fn note_received(socket: &Socket, fd: c_int) {
+    let Ok(domain) = sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) else {
+        return;
+    };
+    let Ok(fresh) = limits::stream_socket(domain) else {
+        return;
+    };
     for (level, name) in HANDED_ON {
-        let mut value = [0; 16];
+        let (mut value, mut usual) = ([0; 16], [0; 16]);
         let length = get_raw(fd, level, name, &mut value).unwrap_or(0);
-        if value == [0; 16] {
+        let _ = get_raw(fresh, level, name, &mut usual);
+        if value == usual {
             continue;
         }
         if let Some(bit) = flag_bit(level, name) {
@@ -197,6 +216,7 @@ pub fn note_received(socket: &Socket, fd: c_int) {
         apply(socket, fd, &record);
         remember(socket, record);
     }
+    sys::close(fresh);
 }
 
 /// Notes of a listener at `fd` what the kernel has decided, and hands on: one that is bound to an IPv6 address takes nothing of IPv4.
@@ -289,8 +309,15 @@ pub unsafe fn set(
     }
     // SAFETY: the caller's promise.
     let Ok(record) = (unsafe { read(level, name, value, length) }) else {
-        // Which of several things is told the kernel knows.
-        return as_kernel()?.map(drop);
+        // Which of several things is told the kernel knows. To IPv6 no value is 0.
+        as_kernel()??;
+        let none = Record {
+            level,
+            name,
+            length: 4,
+            value: [0; MOST_BYTES],
+        };
+        return remember(socket, none).ok_or(libc::EAGAIN);
     };
     if size >= 4
         && let Some(bit) = flag_bit(level, name)
@@ -454,6 +481,16 @@ pub fn is_on(socket: &Socket, level: c_int, name: c_int) -> bool {
     flag(socket, level, name) == Some(1)
 }
 
+/// Whether the program has said that an IPv6 socket is to have nothing to do with IPv4.
+pub fn is_to_be_only_v6(socket: &Socket) -> bool {
+    let said = |record: &Record| {
+        (record.level, record.name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
+            && as_int(record) != 0
+    };
+    let any = socket.with_options(|records| records.iter().any(said));
+    any == Some(true)
+}
+
 /// Whether an IPv6 socket of the kernel has nothing to do with IPv4.
 pub fn is_only_v6(fd: c_int) -> bool {
     sys::option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).is_ok_and(|on| on != 0)
@@ -502,7 +539,8 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
             ]);
             let on = as_int(record) != 0;
             let word = if on {
-                u32::try_from(seconds).unwrap_or(0).saturating_add(1)
+                // What is negative is very long.
+                seconds.cast_unsigned().saturating_add(1)
             } else {
                 0
             };

@@ -124,6 +124,7 @@ pub fn poll(
                 kernel,
             } = made;
             let mut call = Call {
+                slept: false,
                 set,
                 watches,
                 kernel,
@@ -168,6 +169,8 @@ const IDLE: i64 = 10_000_000;
 
 /// One call and what it works on.
 struct Call<'a> {
+    /// It has slept: what is closed by now was open when it began.
+    slept: bool,
     set: &'a mut [pollfd],
     watches: &'a mut [Watch],
     kernel: &'a mut [pollfd],
@@ -186,6 +189,7 @@ fn poll_few<const MOST: usize>(
     let mut kernel = [UNUSED; MOST];
     let length = set.len();
     let mut call = Call {
+        slept: false,
         set,
         watches: &mut watches[..length],
         kernel: &mut kernel[..length],
@@ -193,6 +197,14 @@ fn poll_few<const MOST: usize>(
         manner,
     };
     call.run(timeout, mask)
+}
+
+/// The answer of a call. Where it is that nothing is ready, a signal that only the mask kept away ends it.
+fn told(count: usize, mask: *const libc::sigset_t) -> Result<usize, i32> {
+    if count == 0 && !mask.is_null() {
+        sys::poll(&mut [], 0, mask)?;
+    }
+    Ok(count)
 }
 
 impl Call<'_> {
@@ -210,7 +222,7 @@ impl Call<'_> {
                 count = self.look()?;
             }
             if count > 0 || timeout == 0 {
-                return Ok(count);
+                return told(count, mask);
             }
             if start == 0 && timeout > 0 {
                 start = clock::nanoseconds();
@@ -221,9 +233,10 @@ impl Call<'_> {
             let left = epoll::remaining(timeout, start);
             if left == 0 {
                 self.take_offers();
-                return self.look();
+                return told(self.look()?, mask);
             }
             self.sleep(left, mask)?;
+            self.slept = true;
             while REPLACING.load(Ordering::Acquire) > 0 {
                 sys::yield_now();
             }
@@ -327,6 +340,10 @@ impl Call<'_> {
                 }
                 _ => entry.revents |= counting.of(seen.revents, entry.events),
             }
+            if self.slept && counting == Counting::Select && entry.revents & libc::POLLNVAL != 0 {
+                // To a select that has waited it is ready for everything.
+                entry.revents = entry.events;
+            }
             count += usize::from(entry.revents != 0);
         }
         Ok(count)
@@ -363,7 +380,7 @@ impl Call<'_> {
             }
         }
         // Listeners need more descriptors than the program named.
-        let extra = wake_descriptors(watches);
+        let extra = wake_descriptors(set, watches);
         let mut longer = Vec::new();
         if !extra.is_empty() {
             longer.extend_from_slice(self.kernel);
@@ -413,10 +430,11 @@ thread_local! {
     static LAST_ASKED: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
 }
 
-/// Where virtual connections announce themselves.
-fn wake_descriptors(watches: &[Watch]) -> Vec<i32> {
+/// Where virtual connections announce themselves to who asks for them: to others one that waits would be told again and again.
+fn wake_descriptors(set: &[pollfd], watches: &[Watch]) -> Vec<i32> {
     let mut list = Vec::new();
-    for watch in watches {
+    let asks = |entry: &pollfd| entry.events & (POLLIN | libc::POLLRDNORM) != 0;
+    for (_, watch) in set.iter().zip(watches).filter(|(entry, _)| asks(entry)) {
         if let Watch::Listener(socket, _) = watch
             && let Some(listener) = socket.listener()
         {

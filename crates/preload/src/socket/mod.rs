@@ -62,6 +62,14 @@ pub mod status {
     pub const PEEK_OFFSET: u32 = 1 << 18;
     /// Bytes that are sent may be held back, or are: `TCP_CORK` is on, or some were sent with `MSG_MORE`.
     pub const HOLDS: u32 = 1 << 19;
+    /// `shutdown` met a connect that had failed and was not told: it can be neither used nor connected anew.
+    pub const DISCONNECTING: u32 = 1 << 20;
+    /// A call that has received something left an error for the next one.
+    pub const LEFT_ERROR: u32 = 1 << 21;
+    /// The program bound it to a port that it named.
+    pub const PORT_NAMED: u32 = 1 << 22;
+    /// A pump serves it for one of its processes.
+    pub const PUMPED: u32 = 1 << 23;
 }
 
 /// What this process alone keeps of a socket. All zero is a valid empty one.
@@ -92,6 +100,8 @@ pub struct Local {
     pub full: AtomicU32,
     /// Counts wake-ups of this process that bring no bytes.
     pub news: AtomicU32,
+    /// What had arrived when bytes were last held back.
+    pub heard: AtomicU64,
     /// When the kernel was last asked whether the peer lives.
     pub checked: AtomicU64,
     /// Family of a fresh socket.
@@ -310,6 +320,7 @@ impl Socket {
     pub fn renew(&self) {
         let kept = status::NONBLOCKING
             | status::BOUND
+            | status::PORT_NAMED
             | status::SHARED
             | status::ASYNC
             | status::PEEK_OFFSET;
@@ -346,12 +357,17 @@ impl Socket {
         Some(with(&mut *lazy(&self.local.memberships)?.lock()?))
     }
 
-    /// Whether any option was set or any epoll set joined, without making the lists.
+    /// Whether any epoll set was joined, without making the list.
     pub fn has_memberships(&self) -> bool {
+        self.memberships() > 0
+    }
+
+    /// How many places in epoll sets the socket has, without making the list.
+    pub fn memberships(&self) -> usize {
         // SAFETY: lists are leaked boxes, reused with the entry.
         unsafe { self.local.memberships.load(Ordering::Acquire).as_ref() }
             .and_then(Lock::lock)
-            .is_some_and(|list| !list.is_empty())
+            .map_or(0, |list| list.len())
     }
 
     /// Whether any option was recorded.

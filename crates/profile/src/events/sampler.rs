@@ -2,7 +2,6 @@
 
 use super::kernel::{Event, Ring};
 use super::record::{Record, read_all};
-use crate::error::Error;
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU,
     PERF_SAMPLE_TID, PERF_SAMPLE_TIME, PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE, perf_event_attr,
@@ -35,6 +34,16 @@ impl Clock {
             Self::Cpu => "cpu-clock",
         }
     }
+
+    /// So many samples in a second slow nobody down by more than a percent or so. A counter's interrupt takes some microseconds; one of
+    /// the kernel's clock is a timer, which takes up to 40 in a virtual machine.
+    #[must_use]
+    pub fn usual_frequency(self) -> u64 {
+        match self {
+            Self::Cycles => 999,
+            Self::Cpu => 199,
+        }
+    }
 }
 
 /// Whose samples are taken.
@@ -56,15 +65,17 @@ pub struct Sampler {
     pending: Vec<Record>,
     bytes: Vec<u8>,
     clock: Clock,
+    frequency: u64,
     sees_kernel: bool,
 }
 
 impl Sampler {
-    /// Opens the events: cycles where there are, else the kernel's clock; the kernel's chains where that is allowed.
+    /// Opens the events: cycles where there are, else the kernel's clock; the kernel's chains where that is allowed. Without a frequency
+    /// it is the clock's usual one.
     ///
     /// # Errors
-    /// What is not allowed, or not there.
-    pub fn start(target: Target, frequency: u64, processors: &[u32]) -> Result<Self, Error> {
+    /// The refusal of the kernel that the user can mend, where there are several.
+    pub fn start(target: Target, frequency: Option<u64>, processors: &[u32]) -> io::Result<Self> {
         let mut tries = Vec::new();
         for sees_kernel in [true, false] {
             for clock in [Clock::Cycles, Clock::Cpu] {
@@ -79,27 +90,26 @@ impl Sampler {
                 pending: Vec::new(),
                 bytes: Vec::new(),
                 clock,
+                frequency: frequency.unwrap_or_else(|| clock.usual_frequency()),
                 sees_kernel,
             };
-            match sampler.open(target, frequency, processors) {
+            match sampler.open(target, processors) {
                 Ok(()) => return Ok(sampler),
                 Err(error) => match error.raw_os_error() {
                     // No such counter here: the other clock may be.
                     Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::EINVAL) => {
                         refused.get_or_insert(error);
                     }
-                    Some(libc::ESRCH) => return Err(Error::refused(error, target)),
                     // Not allowed is what the user can mend, so it is what is told.
                     Some(libc::EACCES | libc::EPERM) => refused = Some(error),
-                    _ => return Err(Error::Events(error)),
+                    _ => return Err(error),
                 },
             }
         }
-        let error = refused.unwrap_or_else(|| io::Error::from_raw_os_error(libc::ENOENT));
-        Err(Error::refused(error, target))
+        Err(refused.unwrap_or_else(|| io::Error::from_raw_os_error(libc::ENOENT)))
     }
 
-    fn open(&mut self, target: Target, frequency: u64, processors: &[u32]) -> io::Result<()> {
+    fn open(&mut self, target: Target, processors: &[u32]) -> io::Result<()> {
         if matches!(target, Target::Process(_)) {
             // Each thread takes a descriptor for each processor. Nothing is started that would have the limit, too.
             let most = getrlimit(Resource::Nofile).maximum;
@@ -110,7 +120,7 @@ impl Sampler {
             // Where it stays as it is, opening says so.
             let _ = setrlimit(Resource::Nofile, limit);
         }
-        let attributes = self.attributes(target, frequency);
+        let attributes = self.attributes(target);
         let mut opened = HashSet::new();
         let mut firsts = HashMap::new();
         // A thread that is made while the others are opened has no event yet: look until there is none.
@@ -159,7 +169,7 @@ impl Sampler {
         Ok(())
     }
 
-    fn attributes(&self, target: Target, frequency: u64) -> perf_event_attr {
+    fn attributes(&self, target: Target) -> perf_event_attr {
         let mut attributes = perf_event_attr {
             size: u32::try_from(size_of::<perf_event_attr>()).unwrap_or(0),
             sample_type: u64::from(
@@ -173,12 +183,12 @@ impl Sampler {
                 attributes.type_ = PERF_TYPE_HARDWARE;
                 attributes.config = u64::from(PERF_COUNT_HW_CPU_CYCLES);
                 attributes.set_freq(1);
-                attributes.sample_freq = frequency;
+                attributes.sample_freq = self.frequency;
             }
             Clock::Cpu => {
                 attributes.type_ = PERF_TYPE_SOFTWARE;
                 attributes.config = u64::from(PERF_COUNT_SW_CPU_CLOCK);
-                attributes.sample_period = 1_000_000_000 / frequency.max(1);
+                attributes.sample_period = 1_000_000_000 / self.frequency.max(1);
             }
         }
         attributes.set_use_clockid(1);
@@ -201,6 +211,12 @@ impl Sampler {
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// Samples of a busy processor in a second.
+    #[must_use]
+    pub fn frequency(&self) -> u64 {
+        self.frequency
     }
 
     /// Whether the kernel's part is seen.

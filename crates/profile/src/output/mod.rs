@@ -1,6 +1,7 @@
 //! A profile as a table, as folded chains, as a picture; the difference of two.
 
 mod bars;
+mod cost;
 mod diff;
 mod flame;
 mod folded;

@@ -1,6 +1,7 @@
 //! A profile as a table.
 
-use crate::report::{Counts, Report, percent};
+use super::cost;
+use crate::report::{ByChain, Counts, Report, percent};
 use netchannel_taxonomy::{Category, Side};
 use std::fmt::{self, Write};
 
@@ -65,13 +66,18 @@ fn head(report: &Report, text: &mut String) -> fmt::Result {
         "Linux {}, {} processors",
         report.kernel, report.processors
     )?;
+    if let Some(work) = report.work {
+        writeln!(text, "{} ({})", cost::done(work), work.source.text())?;
+    }
     writeln!(text)
 }
 
 fn categories(report: &Report, text: &mut String) -> fmt::Result {
     let has_spread = !report.spread.is_empty();
     let spread = if has_spread { "   lowest-highest" } else { "" };
-    writeln!(text, "  {:<13}{:>7}{spread}", "category", "%")?;
+    write!(text, "  {:<13}{:>7}{spread}", "category", "%")?;
+    cost::heading(report, text)?;
+    writeln!(text)?;
     for category in Category::BUSY {
         // The study's eight are always shown: that there is none is news, too.
         let is_of_the_study = category <= Category::Other;
@@ -89,7 +95,14 @@ fn categories(report: &Report, text: &mut String) -> fmt::Result {
             let (low, high) = report.spread.get(&category).copied().unwrap_or_default();
             write!(text, "{:>17}", format!("{low:.1}-{high:.1}"))?;
         }
+        cost::of(report, counts.get(category), text)?;
         writeln!(text, "   {}", explained(category))?;
+    }
+    if report.work.is_some() {
+        let indent = if has_spread { 17 } else { 0 };
+        write!(text, "  {:<13}{:>7}{:indent$}", "all", "100.0", "")?;
+        cost::of(report, report.categories.total(), text)?;
+        writeln!(text)?;
     }
     writeln!(text)
 }
@@ -151,6 +164,19 @@ fn sides(report: &Report, text: &mut String) -> fmt::Result {
         if let Some(counts) = report.sides.get(&side) {
             row(text, side.name(), counts, whole, &columns)?;
         }
+    }
+    let mut by_chain = ByChain::default();
+    report
+        .programs
+        .iter()
+        .for_each(|program| by_chain.merge(program.by_chain));
+    if by_chain.told > 0 {
+        let ByChain { told, wrong } = by_chain;
+        writeln!(
+            text,
+            "  by processor; of {told} samples whose chain tells a side, {:.1} % tell the other one",
+            percent(wrong, told)
+        )?;
     }
     writeln!(text)
 }
@@ -251,6 +277,7 @@ pub fn unclassified(report: &Report) -> Result<String, fmt::Error> {
 mod tests {
     use super::*;
     use crate::report::{Missing, Program, Thread};
+    use crate::work::{Source, Work};
 
     fn report() -> Report {
         let mut report = Report {
@@ -291,6 +318,30 @@ mod tests {
             assert!(text.contains(part), "{part:?} in\n{text}");
         }
         assert!(!text.contains("wake-up"));
+    }
+
+    #[test]
+    fn what_was_done_has_its_cost() {
+        let mut report = report();
+        report.work = Work::of(2_000_000_000, 0, Source::Told);
+        let text = table(&report).unwrap();
+        for part in [
+            "2.00 GB (as the command told)",
+            "category           %    ms/GB\n",
+            "  copy            60.0     30.0   bytes",
+            "  all            100.0     50.0\n",
+        ] {
+            assert!(text.contains(part), "{part:?} in\n{text}");
+        }
+        report.work = Work::of(2_000_000_000, 1000, Source::Said);
+        let text = table(&report).unwrap();
+        assert!(
+            text.contains("  all            100.0     50.0   100.00\n"),
+            "{text}"
+        );
+        report.spread.insert(Category::Copy, (50.0, 70.0));
+        let text = table(&report).unwrap();
+        assert!(text.contains("    ms/GB    us/op\n"), "{text}");
     }
 
     #[test]

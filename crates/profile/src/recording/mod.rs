@@ -9,11 +9,11 @@ pub use kernel_symbols::KernelSymbols;
 pub use modules::{Module, Modules};
 pub use user_symbols::{Line, UserSymbols};
 
-use crate::events::{Record, Sample, What};
+use crate::events::{Map, Record, Sample, What};
 use netchannel_taxonomy::Side;
 use perf_event_open_sys::bindings::{PERF_CONTEXT_KERNEL, PERF_CONTEXT_USER};
 use processes::Processes;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// Addresses from here on are the kernel's marks of where the next ones lie.
@@ -80,6 +80,8 @@ pub struct Recording {
     processes: Processes,
     modules: Modules,
     pinned: Pinned,
+    /// The processes that are recorded; none: all.
+    only: Option<HashSet<u32>>,
     frames: Vec<Frame>,
     /// The numbers of the kernel's functions among the frames, by their place among the symbols: most frames are of those.
     of_kernel: Vec<Option<u32>>,
@@ -100,6 +102,7 @@ impl Recording {
             processes: Processes::default(),
             modules: Modules::default(),
             pinned,
+            only: None,
             frames: Vec::new(),
             of_kernel: Vec::new(),
             numbers: HashMap::new(),
@@ -111,8 +114,36 @@ impl Recording {
         }
     }
 
+    /// Records only this process, and what it starts from now on.
+    pub fn only(&mut self, pid: u32) {
+        self.only = Some(HashSet::from([pid]));
+    }
+
+    /// Whether a record is of a process that is recorded.
+    fn is_wanted(&mut self, what: &What) -> bool {
+        let Some(only) = &mut self.only else {
+            return true;
+        };
+        match what {
+            What::Sample(Sample { pid, .. })
+            | What::Map(Map { pid, .. })
+            | What::Name { pid, .. } => only.contains(pid),
+            What::Fork { pid, parent, .. } => {
+                let is_of_one = only.contains(parent);
+                if is_of_one {
+                    only.insert(*pid);
+                }
+                is_of_one
+            }
+            What::Lost(_) => true,
+        }
+    }
+
     /// Takes what the next record tells.
     pub fn on_record(&mut self, record: Record) {
+        if !self.is_wanted(&record.what) {
+            return;
+        }
         match record.what {
             What::Sample(sample) => self.on_sample(&sample),
             What::Map(map) => self.processes.on_map(&map, &mut self.modules),
@@ -253,4 +284,41 @@ impl Recording {
 /// The place of the last of so many.
 fn last(count: usize) -> u32 {
     u32::try_from(count.saturating_sub(1)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_all_that_is_sampled_only_one_family_is_recorded() {
+        let mut recording = Recording::new(Rc::default(), Pinned::default());
+        // Numbers that no process has.
+        recording.only(4_000_001);
+        let fork = |pid, parent| What::Fork {
+            pid,
+            tid: pid,
+            parent,
+        };
+        let sample = |pid| {
+            What::Sample(Sample {
+                pid,
+                tid: pid,
+                ..Sample::default()
+            })
+        };
+        let family = [
+            sample(4_000_001),
+            fork(4_000_002, 4_000_001),
+            fork(4_000_003, 4_000_002),
+            sample(4_000_003),
+        ];
+        let others = [fork(4_000_009, 4_000_008), sample(4_000_009), sample(0)];
+        for what in family.into_iter().chain(others) {
+            recording.on_record(Record { time: 0, what });
+        }
+        let threads = recording.threads();
+        let sampled: Vec<u32> = threads.iter().map(|thread| thread.pid).collect();
+        assert_eq!(sampled, [4_000_001, 4_000_003]);
+    }
 }

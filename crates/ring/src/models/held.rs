@@ -24,6 +24,12 @@ impl Shared {
         }
     }
 
+    /// The sender holds back, from the time `now` on, what it puts from `from` to `tail`.
+    fn hold(&self, from: u64, now: u64, tail: u64) {
+        held::tell(&self.held, held::word(from, held::Answer::Corked, now));
+        self.tail.store(tail, Ordering::Release);
+    }
+
     fn announce(&self) -> u32 {
         u32::from(announce_data(&self.word).is_some_and(|wake| wake.token))
     }
@@ -36,8 +42,7 @@ fn nothing_is_seen_that_is_held_back() {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let sender = thread::spawn(move || {
-            held::tell(&theirs.held, held::word(0, 1));
-            theirs.tail.store(1, Ordering::Release);
+            theirs.hold(0, 1, 1);
             theirs.tail.store(2, Ordering::Release);
         });
         assert_eq!(shared.look().0, 0);
@@ -53,11 +58,9 @@ fn what_was_let_go_stays_seen() {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let sender = thread::spawn(move || {
-            held::tell(&theirs.held, held::word(0, 1));
-            theirs.tail.store(2, Ordering::Release);
+            theirs.hold(0, 1, 2);
             held::let_go(&theirs.held);
-            held::tell(&theirs.held, held::word(2, 2));
-            theirs.tail.store(3, Ordering::Release);
+            theirs.hold(2, 2, 3);
         });
         let mut last = 0;
         for _ in 0..2 {
@@ -77,8 +80,7 @@ fn who_sleeps_knows_of_the_time_or_is_woken() {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let sender = thread::spawn(move || {
-            held::tell(&theirs.held, held::word(0, 1));
-            theirs.tail.store(1, Ordering::Release);
+            theirs.hold(0, 1, 1);
             let first = theirs.announce();
             theirs.tail.store(2, Ordering::Release);
             held::let_go(&theirs.held);

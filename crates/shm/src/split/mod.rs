@@ -299,6 +299,12 @@ impl Pool {
         self.dismissals.fetch_sub(1, Ordering::SeqCst);
     }
 
+    /// Whether helpers are not wanted now.
+    #[must_use]
+    pub fn is_dismissed(&self) -> bool {
+        self.dismissals.load(Ordering::SeqCst) > 0
+    }
+
     /// Whether an address lies on the stack of a helper.
     #[must_use]
     pub fn has_stack(&self, address: usize) -> bool {

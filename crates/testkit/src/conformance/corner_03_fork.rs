@@ -26,6 +26,8 @@ cases! {
         corner_03_forks_while_threads_open_and_close,
         corner_03_child_writes_what_nobody_reads,
         corner_03_parent_goes_on_writing_after_fork,
+        corner_03_set_gets_a_member_after_fork,
+        corner_03_clone_by_number,
     ];
 }
 
@@ -326,4 +328,57 @@ fn corner_03_parent_goes_on_writing_after_fork(family: Family) {
     }
     child.join();
     expect_alive(client, server);
+}
+
+/// What one process adds, the other is told of, and may change.
+fn corner_03_set_gets_a_member_after_fork(family: Family) {
+    let (client, server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    let (looked, added, seen) = (Baton::new(), Baton::new(), Baton::new());
+    let told = [sys::Told {
+        data: 7,
+        events: sys::IN,
+    }];
+    let child = fork_child(|| {
+        assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+        looked.pass();
+        added.take();
+        assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap(), told);
+        sys::epoll_control(set, libc::EPOLL_CTL_MOD, server, 0, 7).unwrap();
+        seen.pass();
+    });
+    looked.take();
+    send_all(client, b"before");
+    await_events(server, libc::POLLIN);
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, sys::IN, 7).unwrap();
+    added.pass();
+    seen.take();
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+    child.join();
+}
+
+/// Children that a program makes by the system call itself.
+fn corner_03_clone_by_number(family: Family) {
+    let (client, server) = pair(family);
+    for round in 0..3 {
+        // SAFETY: as fork: memory and descriptors are the child's own.
+        let made = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+        assert!(made >= 0, "clone: {:?}", sys::last_errno());
+        if made == 0 {
+            expect_bytes(server, b"question");
+            send_all(server, b"answer");
+            if round > 0 {
+                sys::close(server).unwrap();
+                sys::close(client).unwrap();
+            }
+            sys::exit_now(0);
+        }
+        send_all(client, b"question");
+        expect_bytes(client, b"answer");
+        child_of_id(libc::pid_t::try_from(made).unwrap()).join();
+        expect_quiet(client, libc::POLLIN | libc::POLLRDHUP);
+        expect_alive(client, server);
+    }
+    sys::close(server).unwrap();
+    expect_end(client);
 }

@@ -20,6 +20,7 @@ cases! {
         corner_04_queue_keeps_its_order,
         corner_04_queue_edge_is_told_to_all_and_once,
         corner_04_queue_one_shot_of_a_shared_listener_sleeps,
+        corner_04_queue_spent_one_shot_of_a_listener_that_is_shut,
         corner_04_queue_last_holder_goes,
         corner_04_queue_child_answers_much,
     ];
@@ -355,6 +356,18 @@ fn corner_04_queue_one_shot_of_a_shared_listener_sleeps(family: Family) {
     childs.pass();
     child.join();
     client.end();
+}
+
+fn corner_04_queue_spent_one_shot_of_a_listener_that_is_shut(family: Family) {
+    let (listening, address) = listener(family);
+    let set = set_with(listening, sys::IN | libc::EPOLLONESHOT.cast_unsigned());
+    let client = connect_to(address);
+    assert_eq!(told(set, 1000), 1);
+    sys::shutdown(listening, libc::SHUT_RDWR).unwrap();
+    await_events(client, libc::POLLERR);
+    assert_eq!(told(set, 20), 0);
+    sys::epoll_control(set, libc::EPOLL_CTL_MOD, listening, sys::IN, 8).unwrap();
+    assert_eq!(told(set, 1000), 1);
 }
 
 fn corner_04_queue_last_holder_goes(family: Family) {

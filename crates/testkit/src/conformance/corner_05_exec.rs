@@ -24,6 +24,8 @@ cases! {
         corner_05_exec_nonblocking_flag_survives,
         corner_05_exec_shell_reads_the_socket,
         corner_05_exec_set_with_members,
+        corner_05_exec_set_with_a_member_by_another_number,
+        corner_05_exec_listener_with_times,
     ];
 }
 
@@ -305,4 +307,34 @@ fn corner_05_exec_set_with_members(family: Family) {
     sys::close(client).unwrap();
     child.join();
     sys::close(other).unwrap();
+}
+
+/// The number under which a member was added is closed by the exec, and another one of the same socket is not.
+fn corner_05_exec_set_with_a_member_by_another_number(family: Family) {
+    let (client, server) = pair(family);
+    let child = fork_child(|| {
+        sys::close(client).unwrap();
+        let set = sys::epoll_create().unwrap();
+        sys::fcntl(set, libc::F_SETFD, 0).unwrap();
+        let copy = sys::dup(server).unwrap();
+        sys::fcntl(server, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, sys::IN, 8).unwrap();
+        let numbers = [set, copy].map(|number| number.to_string());
+        exec_helper(&["set-knows-a-copy", &numbers[0], &numbers[1]], true);
+    });
+    sys::close(server).unwrap();
+    expect_bytes(client, b"begun");
+    send_all(client, b"news");
+    child.join();
+}
+
+fn corner_05_exec_listener_with_times(family: Family) {
+    let (listening, address) = listener(family);
+    for (name, value) in [(libc::TCP_KEEPIDLE, 77), (libc::TCP_KEEPCNT, 3)] {
+        set_int(listening, libc::IPPROTO_TCP, name, value);
+    }
+    let child = exec_child(&["accept-keeps-idle"], listening, &[], true);
+    let client = connect_to(address);
+    child.join();
+    sys::close(client).unwrap();
 }

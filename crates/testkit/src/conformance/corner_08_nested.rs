@@ -9,6 +9,7 @@ cases! {
     families: [
         corner_08_nested_set_tells,
         corner_08_nested_three_deep,
+        corner_08_nested_five_deep,
         corner_08_nested_edge_triggered,
         corner_08_nested_sleeper_is_woken,
         corner_08_poll_on_a_set,
@@ -60,6 +61,21 @@ fn corner_08_nested_three_deep(family: Family) {
     assert_eq!(data_of(&sys::epoll_wait(sets[0], 4, 0).unwrap()), [10]);
     expect_bytes(client, b"x");
     assert_eq!(sys::epoll_wait(sets[2], 4, 0), Ok(Vec::new()));
+}
+
+/// As deep as the kernel allows.
+fn corner_08_nested_five_deep(family: Family) {
+    let (client, server) = pair(family);
+    let mut outermost = client;
+    for depth in 0..5 {
+        let set = sys::epoll_create().unwrap();
+        add(set, outermost, IN, depth);
+        outermost = set;
+    }
+    send_all(server, b"x");
+    let told = sys::epoll_wait(outermost, 4, 10_000).unwrap();
+    assert_eq!(data_of(&told), [4]);
+    expect_bytes(client, b"x");
 }
 
 fn corner_08_nested_edge_triggered(family: Family) {

@@ -1,5 +1,7 @@
 //! Corner 9: edge-triggered and one-shot notification, and events of numbers that were closed.
 
+use std::sync::{Arc, Mutex, mpsc};
+
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, ET, IN, ONESHOT, OUT, RDHUP, Told};
 
@@ -13,6 +15,8 @@ cases! {
         corner_09_edge_add_when_ready_tells,
         corner_09_edge_mod_rearms,
         corner_09_edge_out_told_once_and_again_after_full,
+        corner_09_edge_out_of_what_a_child_inherited,
+        corner_09_edge_out_in_two_sets,
         corner_09_edge_in_and_out_together,
         corner_09_edge_listener,
         corner_09_edge_drain_loop_large_stream,
@@ -21,6 +25,7 @@ cases! {
         corner_09_oneshot_rearm_while_ready,
         corner_09_oneshot_silent_even_for_hangup,
         corner_09_oneshot_data_between_event_and_rearm,
+        corner_09_oneshot_rearmed_by_other_threads,
         corner_09_stale_event_after_close,
         corner_09_stale_event_after_close_and_reuse,
         corner_09_closed_number_reused_and_added_again,
@@ -146,6 +151,38 @@ fn fill_from(socket: Descriptor, offset: usize) -> usize {
         total += size;
     }
     total
+}
+
+fn corner_09_edge_out_of_what_a_child_inherited(family: Family) {
+    let (client, server) = small_pair(family);
+    fork_child(|| {
+        let set = set_with(client, OUT | ET);
+        expect_told(set, OUT);
+        let mut sent = 0;
+        for _ in 0..3 {
+            // Who has slept while there was room is still told of room that comes.
+            expect_silence(set);
+            let filled = fill_from(client, sent);
+            expect_pattern(server, sent, filled);
+            sent += filled;
+            expect_told(set, OUT);
+        }
+    })
+    .join();
+}
+
+fn corner_09_edge_out_in_two_sets(family: Family) {
+    let (client, server) = small_pair(family);
+    let sets = [set_with(client, OUT | ET), set_with(client, OUT | ET)];
+    for set in sets {
+        expect_told(set, OUT);
+        expect_silence(set);
+    }
+    let filled = fill_from(client, 0);
+    expect_pattern(server, 0, filled);
+    for set in sets {
+        expect_told(set, OUT);
+    }
 }
 
 fn corner_09_edge_in_and_out_together(family: Family) {
@@ -288,6 +325,70 @@ fn corner_09_oneshot_data_between_event_and_rearm(family: Family) {
         expect_bytes(client, b"y");
         sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ET | ONESHOT, 1).unwrap();
     }
+}
+
+/// One thread waits, others read a piece of what each event tells of and arm the member again.
+fn corner_09_oneshot_rearmed_by_other_threads(family: Family) {
+    const PAIRS: usize = 8;
+    const ROUNDS: usize = 300;
+    const BYTES: usize = 2000;
+    let set = sys::epoll_create().unwrap();
+    let pairs: Vec<_> = (0..PAIRS).map(|_| pair(family)).collect();
+    let (told, tasks) = mpsc::channel();
+    let tasks = Arc::new(Mutex::new(tasks));
+    let (read, rounds) = mpsc::channel();
+    for (number, (client, _)) in pairs.iter().enumerate() {
+        sys::epoll_control(
+            set,
+            libc::EPOLL_CTL_ADD,
+            *client,
+            IN | ONESHOT,
+            number as u64,
+        )
+        .unwrap();
+    }
+    let clients: Arc<[Descriptor]> = pairs.iter().map(|(client, _)| *client).collect();
+    let workers: Vec<_> = (0..3)
+        .map(|_| {
+            let (tasks, read, clients) = (tasks.clone(), read.clone(), clients.clone());
+            std::thread::spawn(move || {
+                loop {
+                    let task = tasks.lock().unwrap().recv();
+                    let Ok(number) = task else { return };
+                    let client = clients[usize::try_from(number).unwrap()];
+                    let mut piece = [0; BYTES / 4];
+                    let size = sys::recv(client, &mut piece, 0).unwrap();
+                    read.send(size).unwrap();
+                    sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ONESHOT, number)
+                        .unwrap();
+                }
+            })
+        })
+        .collect();
+    let waiter = std::thread::spawn(move || {
+        loop {
+            for event in sys::epoll_wait(set, 4, -1).unwrap() {
+                if event.data == u64::MAX {
+                    return;
+                }
+                told.send(event.data).unwrap();
+            }
+        }
+    });
+    for round in 0..ROUNDS {
+        for (_, server) in &pairs {
+            send_pattern(*server, round * BYTES, BYTES);
+        }
+        let mut left = PAIRS * BYTES;
+        while left > 0 {
+            left -= rounds.recv().unwrap();
+        }
+    }
+    let (end, other) = pair(family);
+    send_all(other, b"x");
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, end, IN, u64::MAX).unwrap();
+    join_thread(waiter);
+    workers.into_iter().for_each(join_thread);
 }
 
 fn corner_09_stale_event_after_close(family: Family) {

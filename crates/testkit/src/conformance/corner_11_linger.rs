@@ -33,6 +33,9 @@ cases! {
         corner_11_close_with_full_buffers_delivers,
         corner_11_abort_and_segfault_deliver,
         corner_11_close_thousand_connections_in_turn,
+        corner_11_linger_refused_has_no_effect,
+        corner_11_kill_with_inherited_linger_resets,
+        corner_11_linger_negative_resets_nothing,
     ];
 }
 
@@ -401,4 +404,38 @@ fn corner_11_close_thousand_connections_in_turn(family: Family) {
         after <= before + 16,
         "descriptors leak: {before} became {after}"
     );
+}
+
+fn corner_11_linger_refused_has_no_effect(family: Family) {
+    let (listening, address) = listener(family);
+    // Half of a `struct linger`.
+    let refused = sys::set_option(listening, libc::SOL_SOCKET, libc::SO_LINGER, 1_i32);
+    assert_eq!(refused, Err(Errno(libc::EINVAL)));
+    let client = connect_to(address);
+    sys::close(sys::accept(listening).unwrap()).unwrap();
+    expect_end(client);
+}
+
+fn corner_11_kill_with_inherited_linger_resets(family: Family) {
+    let (listening, address) = listener(family);
+    set_linger(listening, 0);
+    let accepted = Baton::new();
+    let child = fork_child(|| {
+        let _connection = sys::accept(listening).unwrap();
+        accepted.pass();
+        Baton::new().take();
+    });
+    let client = connect_to(address);
+    accepted.take();
+    child.kill();
+    await_events(client, libc::POLLERR);
+    let received = sys::recv(client, &mut [0_u8; 4], 0);
+    assert_eq!(received, Err(Errno(libc::ECONNRESET)));
+}
+
+fn corner_11_linger_negative_resets_nothing(family: Family) {
+    let (client, server) = pair(family);
+    set_linger(server, -1);
+    sys::close(server).unwrap();
+    expect_end(client);
 }

@@ -20,6 +20,8 @@ cases! {
         corner_12_dissolve_of_what_is_not_connected,
         corner_12_dissolve_many_times,
         corner_12_dissolve_leaves_an_error,
+        corner_12_dissolve_beyond_a_lower_limit,
+        corner_12_dissolve_drops_what_came,
     ];
 }
 
@@ -50,6 +52,29 @@ fn again(family: Family, socket: Descriptor) -> Descriptor {
     sys::close(listening).unwrap();
     expect_alive(socket, server);
     server
+}
+
+fn corner_12_dissolve_drops_what_came(family: Family) {
+    let (client, server) = pair(family);
+    send_and_wait(server, client, b"never read");
+    let child = fork_child(|| {
+        assert_eq!(nowhere(client), Ok(()));
+        let received = sys::recv(client, &mut [0_u8; 8], libc::MSG_DONTWAIT);
+        assert_eq!(received, Err(RESET));
+    });
+    child.join();
+}
+
+/// Its number stays its own where the limit lies below it.
+fn corner_12_dissolve_beyond_a_lower_limit(family: Family) {
+    let (client, _server) = pair(family);
+    let limit = sys::descriptor_limit().unwrap();
+    sys::set_descriptor_limit(3).unwrap();
+    let dissolved = nowhere(client);
+    sys::set_descriptor_limit(limit.rlim_cur).unwrap();
+    assert_eq!(dissolved, Ok(()));
+    let _ = socket_error(client);
+    assert_eq!(sys::getpeername(client), Err(NOT));
 }
 
 fn corner_12_dissolve_resets_the_peer(family: Family) {

@@ -12,6 +12,8 @@ use crate::registry::cases;
 
 cases! {
     families: [
+        corner_14_no_value_is_zero_to_ipv6,
+        corner_14_negative_room_is_large_to_ipv6,
         corner_14_arguments_receive_with_a_bad_name,
         corner_14_arguments_receive_leaves_names_alone,
         corner_14_arguments_send_to_a_bad_name,
@@ -332,4 +334,40 @@ fn corner_14_arguments_receive_many_with_a_bad_time(family: Family) {
     assert!((5..10).contains(&long.tv_sec), "{} s", long.tv_sec);
     expect_bytes(client, b"def");
     expect_alive(client, server);
+}
+
+/// The kernel reads no value of an option of IPv6 as 0, and of others as a fault.
+fn corner_14_no_value_is_zero_to_ipv6(family: Family) {
+    let (level, name, outcome) = match family {
+        Family::V4 => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, -1),
+        Family::V6 => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, 0),
+    };
+    let (client, _server) = pair(family);
+    for socket in [tcp(family), client] {
+        let usual = sys::option_int(socket, level, name).unwrap();
+        assert_eq!(usual, 1);
+        // SAFETY: the kernel says what it is to read nothing.
+        let said = unsafe { libc::setsockopt(socket, level, name, std::ptr::null(), 4) };
+        assert_eq!(said, outcome);
+        let left = if said == 0 { 0 } else { usual };
+        assert_eq!(sys::option_int(socket, level, name), Ok(left));
+    }
+}
+
+fn corner_14_negative_room_is_large_to_ipv6(family: Family) {
+    let (level, name, outcome) = match family {
+        Family::V4 => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, -1),
+        Family::V6 => (libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM, 0),
+    };
+    let (client, _server) = pair(family);
+    let mut value = [0_u8; 256];
+    let mut length = socklen_t::MAX;
+    let at = value.as_mut_ptr().cast();
+    // SAFETY: room for more than the option has.
+    let said = unsafe { libc::getsockopt(client, level, name, at, &raw mut length) };
+    assert_eq!(said, outcome);
+    if said == 0 {
+        let number = c_int::from_ne_bytes([value[0], value[1], value[2], value[3]]);
+        assert_eq!((number, length), (libc::AF_INET6, 4));
+    }
 }

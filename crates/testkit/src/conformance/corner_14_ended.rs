@@ -17,6 +17,10 @@ cases! {
         corner_14_ended_bind,
         corner_14_ended_bind_before_the_end,
         corner_14_ended_connect_again,
+        corner_14_ended_bind_after_a_bind_to_any_port,
+        corner_14_ended_shut_before_it_was_told,
+        corner_14_ended_recvmmsg_leaves_an_error,
+        corner_14_ended_reset_after_shutdown_of_reading,
         corner_14_ended_unacknowledged_bytes,
     ];
 }
@@ -165,8 +169,98 @@ fn corner_14_ended_bind(family: Family) {
     }
 }
 
+fn free_port(family: Family) -> u16 {
+    let other = tcp(family);
+    sys::bind(other, family.loopback(0)).unwrap();
+    let port = sys::getsockname(other).unwrap().port();
+    sys::close(other).unwrap();
+    port
+}
+
+fn corner_14_ended_bind_after_a_bind_to_any_port(family: Family) {
+    let (listening, address) = listener(family);
+    for named in [false, true] {
+        let client = tcp(family);
+        let port = if named { free_port(family) } else { 0 };
+        sys::bind(client, family.loopback(port)).unwrap();
+        sys::connect(client, address).unwrap();
+        close_with_reset(sys::accept(listening).unwrap());
+        eventually("over", || sys::getpeername(client).is_err());
+        let bound = sys::bind(client, family.loopback(0));
+        // A port that was named stays its own.
+        assert_eq!(bound, if named { Err(INVALID) } else { Ok(()) });
+        assert_eq!(sys::bind(client, family.loopback(0)), Err(INVALID));
+    }
+}
+
+/// A connect that failed before the program asked for its outcome, and a shutdown: TCP does nothing with such a socket.
+fn corner_14_ended_shut_before_it_was_told(family: Family) {
+    let (listening, address) = listener(family);
+    let client = tcp_nonblocking(family);
+    let begun = sys::connect(client, address);
+    assert_eq!(begun, Err(Errno(libc::EINPROGRESS)));
+    await_events(client, libc::POLLOUT);
+    close_with_reset(sys::accept(listening).unwrap());
+    await_events(client, libc::POLLERR);
+    assert_eq!(sys::send(client, b"x", QUIET), Err(RESET));
+    let shut = sys::shutdown(client, libc::SHUT_RDWR);
+    assert_eq!(shut, Err(Errno(libc::ENOTCONN)));
+    let fast = QUIET | libc::MSG_FASTOPEN;
+    assert_eq!(sys::send(client, b"x", fast), Err(INVALID));
+    assert_eq!(sys::connect(client, address), Err(INVALID));
+    // One whose connect was told is connected, whatever came of it.
+    let client = connect_to(address);
+    close_with_reset(sys::accept(listening).unwrap());
+    await_events(client, libc::POLLERR);
+    assert_eq!(sys::send(client, b"x", QUIET), Err(RESET));
+    let told = sys::send(client, b"x", fast);
+    assert_eq!(told, Err(Errno(libc::EISCONN)));
+}
+
+/// What a call that has received something could not tell any more, the next one tells.
+fn corner_14_ended_recvmmsg_leaves_an_error(family: Family) {
+    for reads in [false, true] {
+        let (client, server) = pair(family);
+        send_and_wait(server, client, b"x");
+        let mut byte = [0_u8; 1];
+        let mut good = sys::entry_mut(&mut byte);
+        let (mut first, mut second) = (sys::empty_message(), sys::empty_message());
+        (first.msg_iov, first.msg_iovlen) = (&raw mut good, 1);
+        (second.msg_iov, second.msg_iovlen) = (&raw mut good, 5000);
+        let mut messages = [first, second].map(|msg_hdr| libc::mmsghdr {
+            msg_hdr,
+            msg_len: 0,
+        });
+        // SAFETY: two messages, of which the second has more parts than the kernel reads.
+        let got =
+            unsafe { libc::recvmmsg(client, messages.as_mut_ptr(), 2, 0, std::ptr::null_mut()) };
+        assert_eq!(got, 1);
+        assert_eq!(poll_one(client, 0, 0), libc::POLLERR);
+        let told = if reads {
+            sys::recv(client, &mut [0], libc::MSG_DONTWAIT)
+        } else {
+            sys::send(client, b"x", 0)
+        };
+        assert_eq!(told, Err(Errno(libc::EMSGSIZE)));
+        expect_alive(client, server);
+    }
+}
+
+fn corner_14_ended_reset_after_shutdown_of_reading(family: Family) {
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    sys::shutdown(client, libc::SHUT_RD).unwrap();
+    assert_eq!(sys::recv(client, &mut [0], 0), Ok(0));
+    // It waits in the queue of a listener that is gone.
+    sys::close(listening).unwrap();
+    await_events(client, libc::POLLERR);
+    assert_eq!(sys::recv(client, &mut [0], 0), Err(RESET));
+    assert_eq!(sys::recv(client, &mut [0], 0), Ok(0));
+}
+
 fn corner_14_ended_bind_before_the_end(family: Family) {
     let (client, server) = pair(family);
+    set_int(client, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
     assert_eq!(sys::bind(client, family.loopback(0)), Err(INVALID));
     assert_eq!(sys::bind(server, family.any(0)), Err(INVALID));
     let other = match family {

@@ -18,6 +18,7 @@ cases! {
         corner_14_sendto_ignores_the_address,
         corner_14_preadv2_pwritev2,
         corner_14_pread_pwrite_lseek_fail,
+        corner_14_preadv2_without_a_signal,
     ];
 }
 
@@ -192,5 +193,17 @@ fn corner_14_pread_pwrite_lseek_fail(family: Family) {
     assert_eq!(
         sys::lseek(client, 0, libc::SEEK_CUR),
         Err(Errno(libc::ESPIPE))
+    );
+}
+
+/// `RWF_NOSIGNAL`, which kernels before 6.18 do not know.
+fn corner_14_preadv2_without_a_signal(family: Family) {
+    const NO_SIGNAL: libc::c_int = 0x100;
+    let (client, server) = pair(family);
+    send_and_wait(server, client, b"abc");
+    let answer = sys::preadv2(client, &mut [&mut [0_u8; 8]], NO_SIGNAL);
+    assert!(
+        answer == Ok(3) || answer == Err(Errno(libc::EOPNOTSUPP)),
+        "{answer:?}"
     );
 }

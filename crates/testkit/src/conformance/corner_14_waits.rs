@@ -20,6 +20,7 @@ cases! {
         corner_14_waits_tell_what_is_left,
         corner_14_waits_clear_what_is_not_ready,
         corner_14_waits_for_events_nowhere,
+        corner_14_waits_for_nothing_of_a_listener,
     ];
 }
 
@@ -335,4 +336,28 @@ fn corner_14_waits_for_events_nowhere(family: Family) {
     // It was not taken.
     assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
     assert_eq!(wait(null_mut(), 0), Ok(0));
+}
+
+/// A connection that waits is no reason to look again and again for who did not ask for it.
+fn corner_14_waits_for_nothing_of_a_listener(family: Family) {
+    let (listening, address) = listener(family);
+    let _client = connect_to(address);
+    let done = Baton::new();
+    let relative = fork_child(|| done.take());
+    let spent = || {
+        let mut time = timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: room for a time.
+        let got = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+        assert_eq!(got, 0);
+        time.tv_sec * 1000 + time.tv_nsec / 1_000_000
+    };
+    let before = spent();
+    assert_eq!(poll_one(listening, 0, 300), 0);
+    let milliseconds = spent() - before;
+    assert!(milliseconds < 100, "{milliseconds} ms of work");
+    done.pass();
+    relative.join();
 }

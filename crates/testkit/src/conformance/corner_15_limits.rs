@@ -14,6 +14,8 @@ cases! {
         corner_15_close_range_over_everything,
         corner_15_close_range_closes_connections,
         corner_15_close_range_cloexec,
+        corner_15_cloexec_before_connect,
+        corner_15_waiting_for_a_listener_takes_no_number,
         corner_15_closefrom,
         corner_15_close_all_in_a_loop_as_daemons_do,
         corner_15_close_all_in_forked_child,
@@ -153,6 +155,40 @@ fn corner_15_close_range_cloexec(family: Family) {
     });
     child.join();
     expect_alive(client, server);
+}
+
+fn corner_15_cloexec_before_connect(family: Family) {
+    let (_listening, address) = listener(family);
+    for by_range in [true, false] {
+        let client = tcp(family);
+        if by_range {
+            let number = client.cast_unsigned();
+            sys::close_range(number, number, 4).unwrap();
+        } else {
+            sys::ioctl_none(client, libc::FIOCLEX).unwrap();
+        }
+        sys::connect(client, address).unwrap();
+        assert_eq!(sys::fcntl(client, libc::F_GETFD, 0), Ok(libc::FD_CLOEXEC));
+    }
+}
+
+fn corner_15_waiting_for_a_listener_takes_no_number(family: Family) {
+    let (listening, _) = listener(family);
+    fork_child(|| {
+        let limit = libc::rlimit {
+            rlim_cur: 32,
+            rlim_max: 32,
+        };
+        // SAFETY: a local; only this process is concerned.
+        let lowered = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+        assert_eq!(lowered, 0);
+        let free = sys::dup(listening).unwrap();
+        sys::close(free).unwrap();
+        assert_eq!(poll_one(listening, 0, 20), 0);
+        assert_eq!(poll_one(listening, libc::POLLIN, 20), 0);
+        assert_eq!(sys::dup(listening), Ok(free));
+    })
+    .join();
 }
 
 fn corner_15_closefrom(family: Family) {

@@ -16,6 +16,7 @@ cases! {
         dual_stack_v6only_and_v4_on_one_port,
         dual_stack_bind_conflict,
         dual_stack_connect_to_mapped_address,
+        dual_stack_v6only_names_nobody_of_v4,
         dual_stack_bind_mapped_address,
         dual_stack_v6only_round_trip,
         dual_stack_v4_options_on_mapped,
@@ -155,6 +156,26 @@ fn dual_stack_connect_to_mapped_address() {
     assert_eq!(peer, Family::V4.loopback(own.port()));
     assert_eq!(sys::getpeername(client), Ok(mapped(address.port())));
     expect_alive(client, server);
+}
+
+/// A socket of IPv6 alone neither connects to a mapped address nor takes one.
+fn dual_stack_v6only_names_nobody_of_v4() {
+    let (listening, address) = listener(Family::V4);
+    let only = || {
+        let socket = tcp(Family::V6);
+        set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1);
+        socket
+    };
+    let socket = only();
+    let connected = sys::connect(socket, mapped(address.port()));
+    assert_eq!(connected, Err(Errno(libc::ENETUNREACH)));
+    assert_eq!(sys::bind(only(), mapped(0)), Err(Errno(libc::EINVAL)));
+    expect_quiet(listening, libc::POLLIN);
+    // Without the option it does.
+    set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0);
+    assert_eq!(sys::connect(socket, mapped(address.port())), Ok(()));
+    let accepted = sys::accept(listening).expect("accept");
+    expect_alive(socket, accepted);
 }
 
 fn dual_stack_bind_mapped_address() {

@@ -16,6 +16,9 @@ cases! {
         fresh_fork_then_parent_connects,
         fresh_fork_then_child_connects,
         fresh_fork_then_child_listens,
+        fresh_used_beyond_a_lower_limit,
+        fresh_used_beyond_a_lower_hard_limit,
+        fresh_shows_no_band,
     ];
 }
 
@@ -68,6 +71,40 @@ fn fresh_connects_with_no_number_left(family: Family) {
     for filler in fillers {
         sys::close(filler).unwrap();
     }
+}
+
+/// Their numbers stay theirs where the limit lies below them.
+fn fresh_used_beyond_a_lower_limit(family: Family) {
+    let (_listening, address) = listener(family);
+    let (never, connects) = (tcp(family), tcp(family));
+    let before = sys::descriptor_limit().unwrap();
+    sys::set_descriptor_limit(3).unwrap();
+    let received = sys::recv(never, &mut [0; 1], 0);
+    let connected = sys::connect(connects, address);
+    sys::set_descriptor_limit(before.rlim_cur).unwrap();
+    assert_eq!(received, Err(Errno(libc::ENOTCONN)));
+    assert_eq!(connected, Ok(()));
+}
+
+fn fresh_used_beyond_a_lower_hard_limit(family: Family) {
+    let (listening, address) = listener(family);
+    let (never, connects) = (tcp(family), tcp(family));
+    let limit = libc::rlimit {
+        rlim_cur: 3,
+        rlim_max: 3,
+    };
+    // SAFETY: a local of the right type.
+    let lowered = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(lowered, 0);
+    let received = sys::recv(never, &mut [0; 1], 0);
+    assert_eq!(received, Err(Errno(libc::ENOTCONN)));
+    assert_eq!(sys::connect(connects, address), Ok(()));
+    assert_eq!(sys::accept(listening), Err(Errno(libc::EMFILE)));
+}
+
+fn fresh_shows_no_band(family: Family) {
+    let asked = libc::POLLIN | libc::POLLWRBAND;
+    assert_eq!(poll_one(tcp(family), asked, 0), libc::POLLHUP);
 }
 
 fn fresh_shutdown_acts_on_no_other(family: Family) {

@@ -29,8 +29,14 @@ cases! {
         held_until_shutdown,
         held_until_close,
         held_until_exit,
+        held_over_exec,
+        held_over_exec_without_library,
         held_until_urgent,
-        held_less_than_a_segment,
+        held_until_the_peer_sends,
+        held_until_the_peer_ends,
+        held_by_a_cork_whatever_the_peer_sends,
+        held_by_both,
+        held_less_than_a_piece,
         held_until_there_is_no_room,
         held_by_a_cork_of_the_listener,
         held_by_a_cork_before_connect,
@@ -39,6 +45,8 @@ cases! {
         held_by_a_cork_from_a_file,
         held_is_not_acknowledged,
         held_behind_bytes_that_are_there,
+        held_to_a_closed_peer,
+        held_to_who_reads_no_more,
     ];
 }
 
@@ -355,6 +363,32 @@ fn held_until_exit(family: Family) {
     assert_eq!(receive_to_end(server).len() % 4, 0);
 }
 
+/// Another program goes on with a socket that is corked and holds something back.
+fn expect_time_over_exec(family: Family, library: bool) {
+    let (client, server) = pair(family);
+    let child = fork_child(|| {
+        sys::close(server).unwrap();
+        cork(client, 1);
+        assert_eq!(sys::send(client, b"held", 0), Ok(4));
+        exec_helper(&["echo", &client.to_string()], library);
+    });
+    sys::close(client).unwrap();
+    expect_read(server, b"held");
+    send_all(server, b"echoed");
+    expect_bytes(server, b"echoed");
+    sys::shutdown(server, libc::SHUT_WR).unwrap();
+    expect_end(server);
+    child.join();
+}
+
+fn held_over_exec(family: Family) {
+    expect_time_over_exec(family, true);
+}
+
+fn held_over_exec_without_library(family: Family) {
+    expect_time_over_exec(family, false);
+}
+
 fn held_until_urgent(family: Family) {
     let (client, server, _held) = corked(family);
     send_urgent(client, b"!");
@@ -366,7 +400,66 @@ fn held_until_urgent(family: Family) {
     held.expect_only(server, 0);
 }
 
-fn held_less_than_a_segment(family: Family) {
+/// What comes from the peer lets go what `MSG_MORE` held back.
+fn held_until_the_peer_sends(family: Family) {
+    let (client, server) = pair(family);
+    let held = hold(client, b"held");
+    held.expect_nothing(server);
+    // Of other bytes TCP does so only where they acknowledge something.
+    send_urgent(server, b"!");
+    await_events(server, libc::POLLIN);
+    assert!(held.0.elapsed() < SOON, "it was let go");
+    expect_read(server, b"held");
+    // What is held back after it waits anew.
+    let held = hold(client, b"third");
+    held.expect_nothing(server);
+    send_all(client, b"!");
+    expect_read(server, b"third!");
+}
+
+fn held_until_the_peer_ends(family: Family) {
+    let (client, server) = pair(family);
+    let held = hold(client, b"held");
+    held.expect_nothing(server);
+    sys::shutdown(server, libc::SHUT_WR).unwrap();
+    await_events(server, libc::POLLIN);
+    assert!(held.0.elapsed() < SOON, "it was let go");
+    expect_read(server, b"held");
+}
+
+/// `SHUT_RD` is no end of what comes: it is read all the same.
+fn held_to_who_reads_no_more(family: Family) {
+    let (client, server) = pair(family);
+    sys::shutdown(server, libc::SHUT_RD).unwrap();
+    hold(client, b"held ");
+    send_all(client, b"back");
+    eventually("all is there", || {
+        sys::ioctl_int(server, libc::FIONREAD, 0) == Ok(9)
+    });
+    expect_read(server, b"held back");
+}
+
+fn held_by_a_cork_whatever_the_peer_sends(family: Family) {
+    let (client, server, held) = corked(family);
+    send_all(server, b"answer");
+    expect_read(client, b"answer");
+    held.expect_nothing(server);
+    cork(client, 0);
+    expect_read(server, b"held");
+}
+
+fn held_by_both(family: Family) {
+    let (client, server) = pair(family);
+    let first = hold(client, b"one");
+    let second = hold(server, b"two");
+    first.expect_nothing(server);
+    second.expect_nothing(client);
+    send_all(client, b"!");
+    expect_read(server, b"one!");
+    expect_read(client, b"two");
+}
+
+fn held_less_than_a_piece(family: Family) {
     const SIZE: usize = 70_000;
     let (client, server) = pair(family);
     cork(client, 1);
@@ -379,7 +472,12 @@ fn held_less_than_a_segment(family: Family) {
     }
     cork(client, 0);
     expect_pattern(server, 0, SIZE);
-    // More than that is not held back.
+    // Half of a window and more is not held back.
+    let (client, server) = pair(family);
+    assert_eq!(sys::send(client, &pattern(0, 40_000), MORE), Ok(40_000));
+    let held = Held::now();
+    expect_pattern(server, 0, 30_000);
+    assert!(held.0.elapsed() < SOON);
     let (client, server) = pair(family);
     assert_eq!(sys::send(client, &pattern(0, SIZE), MORE), Ok(SIZE));
     expect_pattern(server, 0, 65_000);
@@ -486,4 +584,16 @@ fn held_behind_bytes_that_are_there(family: Family) {
     held.expect_nothing(server);
     expect_read(server, b"held");
     held.expect_time();
+}
+
+/// What is held back meets nobody yet; what lets it go does.
+fn held_to_a_closed_peer(family: Family) {
+    let (client, server) = pair(family);
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    let quietly = |flags| sys::send(client, b"lost", flags | libc::MSG_NOSIGNAL);
+    assert_eq!(quietly(MORE), Ok(4));
+    assert_eq!(quietly(0), Ok(4));
+    await_events(client, libc::POLLHUP);
+    assert_eq!(quietly(0), Err(Errno(libc::EPIPE)));
 }

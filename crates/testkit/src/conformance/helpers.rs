@@ -49,6 +49,25 @@ pub fn run(arguments: &[String]) {
             let answer = sys::fcntl(number(1), libc::F_GETFD, 0);
             assert_eq!(answer, Err(Errno(libc::EBADF)), "closed by exec");
         }
+        // Of a member of a set that came along only another number is left.
+        "set-knows-a-copy" => {
+            send_all(number(2), b"begun");
+            let told = sys::epoll_wait(number(1), 8, 10_000).expect("epoll_wait");
+            assert_eq!((told.len(), told[0].data), (1, 8));
+            expect_bytes(number(2), b"news");
+            assert!(
+                sys::epoll_wait(number(1), 8, 0)
+                    .expect("epoll_wait")
+                    .is_empty()
+            );
+        }
+        // What was set of a listener before is handed on.
+        "accept-keeps-idle" => {
+            let made = sys::accept(number(1)).expect("accept");
+            for (name, value) in [(libc::TCP_KEEPIDLE, 77), (libc::TCP_KEEPCNT, 3)] {
+                assert_eq!(sys::option_int(made, libc::IPPROTO_TCP, name), Ok(value));
+            }
+        }
         // Members of a set that came along, a listener as 7 and a connection as 8, are there.
         "set-goes-on" => set_goes_on(number(1), number(2), number(3)),
         // Waits in epoll for data and echoes.

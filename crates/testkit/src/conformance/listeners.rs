@@ -15,6 +15,7 @@ cases! {
         listeners_pending_in_order,
         listeners_dup_keeps_listening,
         listeners_close_and_listen_again_same_port,
+        listeners_listen_again_while_another_thread_closes,
         listeners_listen_again_changes_backlog,
         listeners_many_at_once,
         listeners_hundred_pending,
@@ -141,7 +142,7 @@ fn listeners_dup_keeps_listening(family: Family) {
 }
 
 fn listeners_close_and_listen_again_same_port(family: Family) {
-    let (listening, address) = listener(family);
+    let (listening, address) = listener_on_own_port(family);
     let mut listening = listening;
     for _ in 0..10 {
         let client = connect_to(address);
@@ -156,6 +157,31 @@ fn listeners_close_and_listen_again_same_port(family: Family) {
         set_int(listening, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
         sys::bind(listening, address).unwrap();
         sys::listen(listening, 16).unwrap();
+    }
+}
+
+fn listeners_listen_again_while_another_thread_closes(family: Family) {
+    let (mut listening, address) = listener_on_own_port(family);
+    set_int(listening, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+    for _ in 0..50 {
+        let client = connect_to(address);
+        await_events(listening, libc::POLLIN);
+        let server = sys::accept(listening).unwrap();
+        expect_alive(client, server);
+        sys::close(client).unwrap();
+        expect_end(server);
+        sys::close(server).unwrap();
+        let (closer, _) = start_thread(move || sys::close(listening).unwrap());
+        listening = tcp(family);
+        set_int(listening, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+        // Its port is free as soon as the former one is closed.
+        while sys::bind(listening, address) == Err(Errno(libc::EADDRINUSE)) {}
+        sys::listen(listening, 16).unwrap();
+        let first = connect_to(address);
+        join_thread(closer);
+        sys::close(first).unwrap();
+        await_events(listening, libc::POLLIN);
+        sys::close(sys::accept(listening).unwrap()).unwrap();
     }
 }
 

@@ -10,6 +10,7 @@ cases! {
         room_numbers_are_the_lowest,
         room_numbers_are_the_lowest_after_lowering,
         room_accept_with_none_left_and_nothing_waiting,
+        room_accept_of_a_connection,
         room_lowered_while_connections_wait,
         room_wake_up_with_none_left,
         room_server_of_few,
@@ -85,6 +86,15 @@ fn room_accept_with_none_left_and_nothing_waiting(family: Family) {
     close_all(fillers);
     assert_eq!(sys::accept(listening), Err(Errno(libc::EAGAIN)));
     expect_alive(first, accepted);
+}
+
+fn room_accept_of_a_connection(family: Family) {
+    let (client, _server) = pair(family);
+    assert_eq!(sys::accept(client), Err(Errno(libc::EINVAL)));
+    sys::set_descriptor_limit(64).unwrap();
+    let fillers = fill_up(client);
+    assert_eq!(sys::accept(client), Err(Errno(libc::EMFILE)));
+    close_all(fillers);
 }
 
 fn room_lowered_while_connections_wait(family: Family) {

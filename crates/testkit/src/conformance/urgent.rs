@@ -36,6 +36,7 @@ cases! {
         urgent_before_the_end,
         urgent_before_a_reset,
         urgent_after_shutdown_of_reading,
+        urgent_after_shutdown_of_both,
     ];
 }
 
@@ -536,4 +537,19 @@ fn urgent_after_shutdown_of_reading(family: Family) {
     expect_taken(client, b'!');
     expect_read(client, b"a", 0);
     expect_read(client, b"", 0);
+}
+
+/// What comes for a socket that has ended both directions meets a reset, and an urgent byte of it is seen all the same.
+fn urgent_after_shutdown_of_both(family: Family) {
+    let (client, server) = pair(family);
+    sys::shutdown(client, libc::SHUT_RDWR).unwrap();
+    await_events(server, libc::POLLRDHUP);
+    send_urgent(server, b"!");
+    await_events(client, libc::POLLHUP);
+    assert_eq!(
+        poll_one(client, libc::POLLPRI, 0) & libc::POLLPRI,
+        libc::POLLPRI
+    );
+    let taken = sys::recv(client, &mut [0], libc::MSG_OOB);
+    assert_eq!(taken, Err(Errno(libc::ENOTCONN)));
 }

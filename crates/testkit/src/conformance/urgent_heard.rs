@@ -25,6 +25,7 @@ cases! {
         urgent_signals_by_ioctl,
         urgent_signals_owner_from_before_connect,
         urgent_signal_interrupts_recv,
+        urgent_signal_of_an_owner_named_meanwhile,
         urgent_signal_restarts_recv,
         urgent_is_of_the_socket_not_of_the_process,
         urgent_for_a_socket_that_was_passed,
@@ -349,6 +350,21 @@ fn urgent_signal_interrupts_recv(family: Family) {
     send_urgent(server, b"!");
     assert_eq!(join_thread(reader), Err(Errno(libc::EINTR)));
     expect_taken(client, b'!');
+}
+
+fn urgent_signal_of_an_owner_named_meanwhile(family: Family) {
+    sys::handle_signal(libc::SIGURG, count, 0).unwrap();
+    for tv_sec in [0, 10] {
+        let (client, server) = pair(family);
+        let limit = libc::timeval { tv_sec, tv_usec: 0 };
+        sys::set_option(client, libc::SOL_SOCKET, libc::SO_RCVTIMEO, limit).unwrap();
+        let (reader, task) = start_thread(move || sys::recv(client, &mut [0_u8; 8], 0));
+        await_asleep(task);
+        signal_thread_of(client, task);
+        send_urgent(server, b"!");
+        assert_eq!(join_thread(reader), Err(Errno(libc::EINTR)));
+        expect_taken(client, b'!');
+    }
 }
 
 fn urgent_signal_restarts_recv(family: Family) {

@@ -77,6 +77,17 @@ pub fn listener_with(family: Family, backlog: libc::c_int) -> (Descriptor, Socke
     (socket, sys::getsockname(socket).expect("getsockname"))
 }
 
+/// A listener on a port that nobody is given who asks for any: it stays free between a close and the next bind.
+#[must_use]
+pub fn listener_on_own_port(family: Family) -> (Descriptor, SocketAddr) {
+    let socket = tcp_for(Side::Server, family);
+    let first = 10_000 + u16::try_from(std::process::id() * 8 % 20_000).expect("below 20,000");
+    let bound = |&port: &u16| sys::bind(socket, family.loopback(port)).is_ok();
+    (first..).take(1000).find(bound).expect("a free port");
+    sys::listen(socket, 128).expect("listen");
+    (socket, sys::getsockname(socket).expect("getsockname"))
+}
+
 /// A socket connected to a listener.
 #[must_use]
 pub fn connect_to(address: SocketAddr) -> Descriptor {

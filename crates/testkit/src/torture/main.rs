@@ -11,6 +11,7 @@ mod faults;
 mod flow;
 mod hostile;
 mod killer;
+mod limits;
 mod readiness;
 mod refusals;
 mod script;
@@ -40,6 +41,9 @@ const USAGE: &str = "usage:
   torture faults [OPTIONS] [--netchannel PROGRAM] [--only NAME]
                      bytes between two hosts while channels are killed, a cable is out, a daemon dies; what
                      daemons can not take; over kernel TCP without a program. Rounds are clients to kill
+  torture limits [OPTIONS] [--rounds N] [--only SERVER/CLIENT]
+                     servers and clients with 64, 300, 1024 numbers for descriptors, by the soft and hard limit (300) or the soft
+                     one (soft-300), or with the caller's (own). Rounds are connections of each pair (default 5000)
   torture users [OPTIONS] [--netchannel PROGRAM] [--only PART]
                      as root: three users under root's daemon, one of them hostile
 options:
@@ -189,6 +193,7 @@ fn main() {
     match command.as_str() {
         "between" => std::process::exit(between::run(&options, &modes, &families)),
         "faults" => std::process::exit(faults::run(&options)),
+        "limits" => std::process::exit(limits::run(&options)),
         "users" => std::process::exit(users::run(&options)),
         "users-hostile" => return users::hostile::run(&options),
         "witness" => return witness::run(&witness, &options),
@@ -210,6 +215,8 @@ fn main() {
         }
         "killer" => killer::run(&options),
         "hostile" => hostile::run(&options),
+        "limits-serve" => limits::serve(&options),
+        "limits-drive" => limits::drive(&options),
         "users-serve" => without_watchdog(|| users::serve(&options)),
         "users-drive" => without_watchdog(|| users::drive(&options)),
         "users-visit" => without_watchdog(|| users::visit(&options)),
@@ -218,7 +225,7 @@ fn main() {
             let sum = ends::drive(options.address, &options, modes[0], duration);
             println!("PASS {}, seed {}, {sum}", modes[0].name(), options.seed);
         }
-        _ => usage("say bytes, killer, hostile, between, faults or users"),
+        _ => usage("say bytes, killer, hostile, between, faults, limits or users"),
     }
 }
 

@@ -26,6 +26,7 @@ use crate::{memory, packet};
 use netchannel_abi::class;
 use netchannel_abi::directory;
 use netchannel_abi::link::{Role, side_flags};
+use netchannel_driver::Channel;
 use netchannel_scheduler::{ChannelId, Class};
 use netchannel_wire::Address;
 use rustix::io::Errno;
@@ -184,6 +185,15 @@ impl World {
 
     /// Makes a channel between them.
     fn join(&mut self, id: ChannelId) -> (LineId, Class) {
+        self.join_as(id, |channel| channel)
+    }
+
+    /// The same, with something before the channel at either end.
+    fn join_as(
+        &mut self,
+        id: ChannelId,
+        before: impl Fn(Box<dyn Channel>) -> Box<dyn Channel>,
+    ) -> (LineId, Class) {
         let at = ([127, 0, 0, 1], 0).into();
         let (one, other) = netchannel_driver::contract::pair(&netchannel_driver::Tcp, at);
         self.lines += 1;
@@ -193,7 +203,7 @@ impl World {
                 peer: Arc::clone(&self.peers[which]),
                 line,
                 id,
-                channel,
+                channel: before(channel),
                 rest: Vec::new(),
             });
         }

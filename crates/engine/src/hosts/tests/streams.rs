@@ -2,6 +2,10 @@
 
 use super::*;
 use crate::relay::tests::pattern;
+use netchannel_driver::{Dequeued, Options, Room, Run, Status};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
 
 fn both_ways(channels: &[ChannelId], megabytes: usize) {
     let mut world = World::new(channels);
@@ -86,4 +90,65 @@ fn a_buffer_takes_what_tcp_would_before_anybody_reads() {
     assert_eq!(write(&mut client, &[9; 100_000]), 100_000);
     world.wait(|_| (server.frontier() == Ok(100_000)).then_some(()));
     assert_eq!(read(&mut server).len(), 100_000);
+}
+
+/// A channel whose round trip takes that long, as far as it says.
+struct Far(Box<dyn Channel>, Duration);
+
+impl Channel for Far {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.descriptor()
+    }
+
+    fn enqueue(&mut self, runs: &[Run<'_>]) -> io::Result<usize> {
+        self.0.enqueue(runs)
+    }
+
+    fn dequeue(&mut self, rooms: &[Room<'_>]) -> io::Result<Dequeued> {
+        self.0.dequeue(rooms)
+    }
+
+    fn status(&mut self) -> Status {
+        Status {
+            round_trip: self.1,
+            least_round_trip: self.1,
+            ..self.0.status()
+        }
+    }
+
+    fn tune(&mut self, options: &Options) {
+        self.0.tune(options);
+    }
+
+    fn shut_down(&mut self) {
+        self.0.shut_down();
+    }
+}
+
+/// The ring that a program is to write into, after a stream to a peer that is so far.
+fn wanted_ring(round_trip: Duration) -> u32 {
+    let mut world = World::new(&[]);
+    world.join_as(id(Class::Throughput, 0), |channel| {
+        Box::new(Far(channel, round_trip))
+    });
+    let (mut client, mut server) = world.connect();
+    let block = vec![5; 1_000_000];
+    let wanted = |lane: &Lane| {
+        let (_, peer) = lane.sides().unwrap();
+        peer.wanted_ring.load(Ordering::Relaxed)
+    };
+    // The first of a stream may go before anything is known of the channel.
+    for _ in 0..50 {
+        world.carry(&mut client, &mut server, &block);
+        if wanted(&client) > 0 {
+            break;
+        }
+    }
+    wanted(&client)
+}
+
+#[test]
+fn a_far_peer_makes_the_ring_of_a_stream_larger() {
+    assert!(wanted_ring(Duration::from_millis(2)) > 17);
+    assert_eq!(wanted_ring(Duration::from_micros(100)), 0);
 }

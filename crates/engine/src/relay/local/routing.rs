@@ -183,7 +183,11 @@ impl Local {
         if !end.announce(handle, wanted.listener, addresses, claimed) {
             lane.withdraw();
             self.clear_place((key, handle.index));
-            return self.fail(ticket, Errno::AGAIN);
+            if end.is_alive() {
+                return self.fail(ticket, Errno::AGAIN);
+            }
+            // Its program has left it: there may be another way, and it is known then whether anybody listens.
+            return self.route(ticket);
         }
         self.change(ticket, (key, handle.index), |incoming, _| {
             establish(&incoming);

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::board::{Board, END};
+use super::filling;
 use super::form::Kind;
 use super::look::{Looker, result_text};
 use super::memory::{Memory, fill, first};
@@ -43,6 +44,9 @@ pub struct Actor {
     path: &'static Path,
     index: usize,
 }
+
+/// Where this is in the environment, one end of many connections has no library.
+pub const ONE_END: &str = "TORTURE_CALLS_ONE_END";
 
 /// The words that lead a new program to its part.
 pub const COMMAND: &str = "calls-actor";
@@ -133,7 +137,7 @@ impl Actor {
         let other = usize::try_from(value).unwrap_or(0).min(MOST_ACTORS - 1);
         let second = step.arguments.get(1).map_or(0, first);
         match step.form.name {
-            "fork" => self.fork(other),
+            "fork" => self.fork(other, command),
             "thread" => self.thread(other),
             "exec" => self.exec(command),
             // SAFETY: ends the process.
@@ -166,6 +170,20 @@ impl Actor {
             }
             "action" => action(i32::try_from(value).unwrap_or(0), second),
             "numbers" => numbers(),
+            "fill" | "drain" => {
+                let maker = Maker {
+                    board: self.board,
+                    actor: self.index,
+                    memory,
+                };
+                let socket = maker.descriptor(value);
+                if step.form.name == "fill" {
+                    filling::fill_up(self.board, socket, second, step.number)
+                } else {
+                    let third = step.arguments.get(2).map_or(0, first);
+                    filling::drain(self.board, socket, second, third != 0)
+                }
+            }
             "file" => {
                 let size = usize::try_from(value).unwrap_or(0).min(1 << 20);
                 let mut bytes = vec![0; size];
@@ -188,7 +206,7 @@ impl Actor {
         }
     }
 
-    fn fork(self, child: usize) -> String {
+    fn fork(self, child: usize, command: u32) -> String {
         if self.board.who(child).is_some() {
             return "there is one".to_owned();
         }
@@ -199,11 +217,14 @@ impl Actor {
                 for signal in COUNTED {
                     count_of(signal, |count| count.swap(0, Ordering::Relaxed));
                 }
-                Self {
+                let child = Self {
                     index: child,
                     ..self
+                };
+                if self.parts(command) {
+                    child.execute(0, false);
                 }
-                .go_on(0)
+                child.go_on(0)
             }
             -1 => result_text(-1, errno()),
             _ => self.met(child),
@@ -236,8 +257,19 @@ impl Actor {
         "does not come".to_owned()
     }
 
+    /// Whether a child that is made by a step is to go on without a library: where that is asked for, those that are made before all else.
+    fn parts(self, command: u32) -> bool {
+        let mut before = self.program.steps.iter().take(command as usize);
+        std::env::var_os(ONE_END).is_some() && before.all(|step| step.form.name == "fork")
+    }
+
     fn exec(self, command: u32) -> String {
         self.board.note(command as usize - 1, "another program");
+        self.execute(command, true)
+    }
+
+    /// Another program goes on as this actor, behind a command that is done.
+    fn execute(self, command: u32, library: bool) -> String {
         let words = [
             "torture".to_owned(),
             COMMAND.to_owned(),
@@ -245,6 +277,10 @@ impl Actor {
             self.index.to_string(),
             command.to_string(),
         ];
+        if !library {
+            // SAFETY: a child that was just forked has one thread.
+            unsafe { std::env::remove_var("LD_PRELOAD") };
+        }
         let words: Vec<_> = words
             .into_iter()
             .filter_map(|word| CString::new(word).ok())

@@ -6,11 +6,12 @@
 //!  addresses  what `getsockname` said of each variable
 //!  text       the program
 //!  log        what each step observed
+//!  totals     how much each step sent, and how much of it was read
 //! ```
 
 use std::ffi::CString;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::program::{MOST_ACTORS, MOST_STEPS};
@@ -25,7 +26,8 @@ const AT_VARIABLES: usize = MAILBOX * (MOST_ACTORS + 1);
 const AT_ADDRESSES: usize = AT_VARIABLES + MOST_ACTORS * VARIABLES * 4;
 const AT_TEXT: usize = AT_ADDRESSES + VARIABLES * ADDRESS;
 const AT_LOG: usize = AT_TEXT + TEXT;
-const SIZE: usize = AT_LOG + (MOST_STEPS + 2) * NOTE;
+const AT_TOTALS: usize = AT_LOG + (MOST_STEPS + 2) * NOTE;
+const SIZE: usize = AT_TOTALS + (MOST_STEPS + 2) * 16;
 
 /// The command that ends an actor.
 pub const END: u32 = u32::MAX;
@@ -113,6 +115,16 @@ impl Board {
                 .0
                 .add(AT_VARIABLES + (process * VARIABLES + number) * 4)
                 .cast()
+        }
+    }
+
+    /// How much a step has sent, and how much of that was read.
+    pub fn totals(self, step: i64) -> (&'static AtomicU64, &'static AtomicU64) {
+        let step = usize::try_from(step).unwrap_or(0).min(MOST_STEPS + 1);
+        // SAFETY: within the mapping, aligned, and only used as atomics.
+        unsafe {
+            let at = self.0.add(AT_TOTALS + step * 16).cast::<AtomicU64>();
+            (&*at, &*at.add(1))
         }
     }
 

@@ -29,6 +29,7 @@ options:
                        both      both ends under NetChannel
                        relay     the same, through the daemon's relay
                        restart   the same, with a daemon that is killed and started again now and then
+                       one-end   children that are made before all else go without the library
                        kernel    kernel TCP once more: what the judge itself can not hold steady
   --fresh            each program is executed anew, and not a child of one that ran others
   --netchannel PROG  the program under test (default: the one beside this program, or NETCHANNEL_PROGRAM)
@@ -66,7 +67,7 @@ struct Options {
     json: bool,
 }
 
-const WAYS: [&str; 4] = ["both", "relay", "restart", "kernel"];
+const WAYS: [&str; 5] = ["both", "relay", "restart", "one-end", "kernel"];
 
 fn parse(words: &[String]) -> Result<Options, String> {
     let mut options = Options {
@@ -315,10 +316,16 @@ impl Run<'_> {
     fn pair(&self) -> Result<Pair, String> {
         let failed = |error: std::io::Error| error.to_string();
         let way = self.options.way.as_str();
+        let mut kernel = Command::new(&self.this);
+        let mut other = command(&self.this, &self.transport);
+        if way == "one-end" {
+            for command in [&mut kernel, &mut other] {
+                command.env(super::act::ONE_END, "1");
+            }
+        }
         Ok(Pair {
-            kernel: Runner::start(Command::new(&self.this), "kernel TCP").map_err(failed)?,
-            other: Runner::start(command(&self.this, &self.transport), "NetChannel")
-                .map_err(failed)?,
+            kernel: Runner::start(kernel, "kernel TCP").map_err(failed)?,
+            other: Runner::start(other, "NetChannel").map_err(failed)?,
             manner: Manner {
                 patience: Duration::from_millis(30),
                 settling: Duration::from_micros(if way == "relay" { 2000 } else { 0 }),

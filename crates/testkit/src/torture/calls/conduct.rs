@@ -199,6 +199,7 @@ impl Case {
         };
         let start = Instant::now();
         let mut asleep: Option<(u64, Instant)> = None;
+        let mut first: Option<(u64, Instant)> = None;
         loop {
             if self.board.wait_until_done(actor, command(place), SLICE) {
                 self.waits[actor] = None;
@@ -222,7 +223,8 @@ impl Case {
                         _ => Instant::now(),
                     };
                     asleep = Some((count, since));
-                    if since.elapsed() >= patience {
+                    let (before, began) = *first.get_or_insert((count, Instant::now()));
+                    if since.elapsed() >= patience || only_looks(count - before, began, patience) {
                         self.waited[place] |= is_new;
                         self.waits[actor] = Some(place);
                         return;
@@ -319,6 +321,13 @@ impl Case {
             }
         }
     }
+}
+
+/// Whether a thread that went to sleep so many times more since then waits, and looks again now and then.
+fn only_looks(times: u64, since: Instant, patience: Duration) -> bool {
+    const OFTEN: u128 = 2;
+    let elapsed = since.elapsed();
+    elapsed >= patience * 4 && u128::from(times) <= elapsed.as_millis() * OFTEN
 }
 
 /// Waits a little for processes to end by themselves, ends them, and reaps whom one can reap.

@@ -255,6 +255,7 @@ impl Draw<'_> {
                 0,
                 quiet | i64::from(libc::MSG_PEEK),
                 i64::from(libc::MSG_WAITALL),
+                i64::from(libc::MSG_WAITALL | libc::MSG_PEEK),
                 urgent,
                 urgent | i64::from(libc::MSG_PEEK),
             ];
@@ -484,7 +485,9 @@ impl Draw<'_> {
             "send" | "sendto" | "write" | "writev" | "sendmsg" | "sendmmsg" | "pwritev2" => {
                 self.model.sent(place, size)
             }
-            "recv" | "recvfrom" | "read" | "readv" | "recvmsg" | "recvmmsg" | "preadv2" => {
+            "recv" | "recvfrom" | "read" | "readv" | "recvmsg" | "recvmmsg" | "preadv2"
+                if !self.form.peeks(arguments) =>
+            {
                 self.model.received(place, size)
             }
             "fcntl" if arguments[1][0] == i64::from(libc::F_SETFL) => {

@@ -81,6 +81,15 @@ pub struct Form {
     pub library: bool,
 }
 
+impl Form {
+    /// Whether what a call with these arguments receives stays where it is.
+    pub fn peeks(&self, arguments: &[Vec<i64>]) -> bool {
+        let flags = Kind::Flags(words::RECEIVE_FLAGS);
+        let mut pairs = self.arguments.iter().zip(arguments);
+        pairs.any(|(kind, argument)| *kind == flags && argument[0] & i64::from(libc::MSG_PEEK) != 0)
+    }
+}
+
 use Kind::*;
 
 macro_rules! forms {
@@ -174,6 +183,8 @@ pub const DEEDS: &[Form] = &[
     deed("action", &[One(words::SIGNALS), One(words::ACTIONS)]),
     deed("numbers", &[]),
     deed("file", &[Size]),
+    deed("fill", &[Fd, Number(&[0, 1, 2, 3])]),
+    deed("drain", &[Fd, Number(&[0]), Number(&[0, 1])]),
 ];
 
 const fn deed(name: &'static str, arguments: &'static [Kind]) -> Form {

@@ -77,7 +77,7 @@ const WEIGHTS: &[(&str, usize)] = &[
 /// Writes one program.
 pub struct Generator {
     pub model: Model,
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
 }
 
 /// The program of a seed and a number.
@@ -112,11 +112,15 @@ impl Generator {
             self.any();
         }
         if self.model.percent(60) {
-            for actor in 0..self.model.actors.len() {
-                if self.model.actors[actor].alive {
-                    self.add("numbers", actor, Vec::new());
-                }
+            let actors =
+                (0..self.model.actors.len()).filter(|actor| self.model.actors[*actor].alive);
+            let alive: Vec<usize> = actors.collect();
+            for actor in alive {
+                self.add("numbers", actor, Vec::new());
             }
+        }
+        if self.model.percent(10) {
+            self.fill_and_drain();
         }
     }
 
@@ -216,7 +220,7 @@ impl Generator {
         self.model.sockets.len() - 1
     }
 
-    fn listener(&mut self, actor: usize, family: i64) -> usize {
+    pub(super) fn listener(&mut self, actor: usize, family: i64) -> usize {
         let flags = self.model.one(&[0, 0, libc::SOCK_NONBLOCK]);
         let socket = self.socket(actor, family, flags);
         let variable = self.model.sockets[socket].variable;
@@ -479,12 +483,11 @@ impl Generator {
                     self.add("getsockname", actor, vec![vec![target], vec![0]]);
                 }
             }
-            "sendmsg" => {
-                // A socket that was sent away is somebody else's too; whoever receives it has it as the second variable.
-            }
+            // Whoever receives a socket that was sent away has it as the second variable.
             "recvmsg" => self.model.others.push((number + SECOND, bit)),
             _ => {}
         }
+        self.read_again(actor, target);
     }
 
     pub(super) fn deed(&mut self, name: &str, actor: usize, arguments: &[Argument]) {

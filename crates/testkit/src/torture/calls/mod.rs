@@ -14,6 +14,7 @@ mod compare;
 mod conduct;
 mod coverage;
 mod draw;
+mod filling;
 mod form;
 mod generate;
 mod judge;

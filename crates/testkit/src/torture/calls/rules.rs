@@ -1,5 +1,5 @@
 //! Differences that are known. Those that are kept name the line of section 8 of SPECIFICATION.md that says so; those that are
-//! open are mistakes that were found and not mended yet: each goes from here with its mending.
+//! open are mistakes that were found and not mended yet: each goes from here with its mending. There is none at present.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,7 +27,7 @@ pub struct Rule {
     calls: &'static [&'static str],
     /// A word of the step.
     here: &'static str,
-    /// A word of a step before it, or of itself.
+    /// A word of a step before it, or of itself; of several steps, with `&`.
     before: &'static str,
     /// How the answer over kernel TCP begins, and the other one.
     kernel: &'static str,
@@ -75,6 +75,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.6", Rest, &["close", "dup2", "dup3"], ["", "SO_LINGER", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_INFO", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_MAXSEG", "", "", ""]),
+    rule("8.8", Once, &["getsockopt"], ["IP_MTU", "SO_DONTROUTE|IP_TOS|SO_MARK", "-1 ENOTCONN", "0"]),
     rule("8.8", Once, &["getsockopt"], ["TCP_WINDOW_CLAMP", "", "0", "0"]),
     rule("8.9", Once, &["getsockopt"], ["SO_SNDBUF", "", "0", "0"]),
     rule("8.9", Once, &["getsockopt"], ["SO_RCVBUF", "", "0", "0"]),
@@ -83,38 +84,60 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, SENDING, ["", "{7,|, 7)|20000|40000|100000|400000", "n", "waited|-1 EAGAIN"]),
     rule("8.9", Once, LOOKS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Once, SETS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
+    rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n"]),
+    rule("8.10", Rest, &[], ["", "IP_MINTTL", "", ""]),
     rule("8.10", Once, SETS, ["", "EPOLLET", "0", "n"]),
+    // The acknowledgement of its end wakes who watches a socket.
+    rule("8.10", Once, SETS, ["", "EPOLLET&shutdown", "n", "0|waited"]),
     rule("8.10", Once, &["getsockopt"], ["TCP_QUICKACK", "", "0", "0"]),
-    // What the peer sends lets go what is held back.
-    rule("8.10", Rest, RECEIVING, ["", "MSG_MORE", "", "-1 EAGAIN"]),
-    rule("8.10", Rest, LOOKS, ["", "MSG_MORE", "", "0"]),
-    rule("8.10", Rest, SETS, ["", "MSG_MORE", "", "0"]),
-    rule("8.10", Rest, &["ioctl"], ["FIONREAD", "MSG_MORE", "0", "0"]),
-    rule("8.10", Rest, RECEIVING, ["", "SPLICE_F_MORE", "", "-1 EAGAIN"]),
-    rule("8.10", Rest, LOOKS, ["", "SPLICE_F_MORE", "", "0"]),
-    rule("8.10", Rest, SETS, ["", "SPLICE_F_MORE", "", "0"]),
+    // What is there at once is read at once, into whatever place.
+    rule("8.10", Rest, RECEIVING, ["readonly|bad|null|edge", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "-1 EAGAIN|waited", "-1 EFAULT"]),
+    // Of several bytes that are held back, or by both, some come a little later.
+    rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "waited"]),
+    rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "n"]),
+    // What Nagle's algorithm held back meets a socket that reads no more.
+    rule("8.10", Rest, SENDING, ["", "SHUT_RDWR|SHUT_RD", "-1 ECONNRESET", "-1 EPIPE"]),
+    // A delayed acknowledgement ends the one wait of who has room for nothing.
+    rule("8.10", Once, RECEIVING, ["good, 0,", "shutdown", "0", "waited"]),
+    rule("8.10", Once, RECEIVING, ["good, 0,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0"]),
+    rule("8.10", Rest, SENDING, ["", "SHUT_RD", "0", "-1 EPIPE"]),
+    rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n"]),
+    rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
+    rule("8.10", Rest, &["shutdown"], ["", "SHUT_RD", "-1 ENOTCONN", "0"]),
+    rule("8.13", Once, &["getsockopt", "setsockopt", "bind"], ["", "setrlimit", "", "-1 EMFILE"]),
+    rule("8.13", Once, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
+    // The end of a process is seen a moment later.
+    rule("8.18", Once, SETS, ["", "close_range|exec|exit|end(", "n", "n|0"]),
+    rule("8.18", Once, LOOKS, ["", "close_range|exec|exit|end(", "n", "n|0"]),
+    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0|-1 ECONNRESET", "-1 EAGAIN"]),
+    rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(", "-1 EPIPE|-1 ECONNRESET", "n|-1 ECONNRESET"]),
+    rule("8.27", Rest, SENDING, ["", "unspec&fork", "-1 EPIPE", "-1 ECONNRESET"]),
     rule("8.27", Rest, RECEIVING, ["", "unspec", "-1 ENOTCONN", "0"]),
+    rule("8.27", Rest, LOOKS, ["", "unspec", "n", "n"]),
+    rule("8.27", Rest, SETS, ["", "unspec", "n", "n"]),
+    rule("8.27", Once, &["ioctl"], ["TIOCOUTQ", "unspec", "0 int", "0 int"]),
     rule("8.27", Once, &["getsockname"], ["", "unspec", "0 name", "0 name"]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
+    rule("8.30", Once, &["sendfile"], ["", "listen&fork", "-1 EPIPE", "-1 EINVAL"]),
+    rule("8.32", Once, &["numbers"], ["", "setrlimit|thread", "open", "open"]),
+    rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
+    rule("8.33", Rest, SETS, ["", "EPOLLET&exec", "waited|0", "n"]),
+    rule("8.34", Rest, LOOKS, ["", "close", "waited", "waited"]),
+    rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
 ];
 
 /// Open: what is wrong.
+pub const OPEN: &[Rule] = &[];
+
+/// What no program can count on, or the judge can not hold steady.
 #[rustfmt::skip]
-pub const OPEN: &[Rule] = &[
-    rule("open: options that only a socket of the kernel's knows, where it finds no number", Once, &["getsockopt", "setsockopt"], ["", "setrlimit", "", "-1 EMFILE"]),
-    rule("the library's own numbers lie beyond the limit", Once, &["numbers"], ["", "setrlimit", "open", "open"]),
-    rule("open: recvmmsg tells an error that waits before bytes", Rest, &["recvmmsg"], ["", "", "-1 ECONNRESET", ""]),
-    rule("what holds the number of a waiting accept can be seen", Once, &["numbers"], ["", "thread", "open", "open"]),
-    rule("open: an end without a word is seen a moment later by a set that tells of room", Once, SETS, ["", "close_range|exit|end(", "n", "n"]),
-    rule("open: an end without a word is seen a moment later", Once, &["getpeername"], ["", "exec|exit|end(|close_range", "-1 ENOTCONN", "0"]),
-    rule("open: bind after the end of a connection", Rest, &["bind"], ["", "", "0|-1 EADDRINUSE", "-1 EINVAL"]),
-    rule("open: control data after the end of sending", Once, SENDING, ["", "", "-1 EPIPE", "-1 EINVAL"]),
-    rule("open: what is written to a process that has just ended without a word counts as unread by it", Rest, SENDING, ["", "exec|exit|end(|close_range", "-1 EPIPE", "-1 ECONNRESET"]),
-    rule("open: an urgent byte that came after the end of both directions", Once, RECEIVING, ["MSG_OOB", "shutdown", "-1 ENOTCONN", "-1 EINVAL"]),
-    rule("open: select while another thread closes what it waits for", Once, &["select", "pselect"], ["", "close", "waited", "waited -1 EBADF"]),
-    rule("open: MSG_FASTOPEN after a reset", Once, SENDING, ["MSG_FASTOPEN", "", "-1 EISCONN|-1 ECONNABORTED", "-1"]),
+const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, &[], ["", "", "-1 errno 512", ""]),
-    rule("which member is told first is no promise", Once, &["epoll_wait", "epoll_pwait", "epoll_pwait2"], ["{1,|{2,", "", "n", "n"]),
+    rule("the kernel shows an errno of its own", Rest, LOOKS, ["", "recvmmsg", "n", ""]),
+    // A reader that waits may be woken by the first part of a large send: TCP promises no more.
+    rule("who waits takes what is there first of a large send", Rest, RECEIVING, ["", "8192|20000|40000|100000|400000", "waited n", "waited n"]),
+    rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread", "waited interrupted", "waited interrupted"]),
+    rule("which member is told first is no promise", Rest, SETS, ["{1,|{2,", "", "n", "n"]),
 ];
 
 /// The rule that knows a difference.
@@ -144,12 +167,15 @@ pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule>
     } else {
         OPEN
     };
-    KEPT.iter().chain(open).find(|rule| {
+    KEPT.iter().chain(UNSTEADY).chain(open).find(|rule| {
         (rule.calls.is_empty() || rule.calls.contains(&step.form.name))
             && rule.here.split('|').any(|word| text.contains(word))
             && begins(&difference.kernel, rule.kernel)
             && begins(&difference.other, rule.other)
-            && rule.before.split('|').any(said)
+            && rule
+                .before
+                .split('|')
+                .any(|words| words.split('&').all(said))
     })
 }
 

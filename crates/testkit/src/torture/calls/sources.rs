@@ -200,4 +200,14 @@ impl Generator {
             }
         };
     }
+
+    /// What was only peeked at is there still.
+    pub(super) fn read_again(&mut self, actor: usize, target: i64) {
+        let last = self.steps.last();
+        if last.is_some_and(|step| step.form.peeks(&step.arguments)) && self.model.percent(40) {
+            let quiet = i64::from(libc::MSG_DONTWAIT);
+            let arguments = [target, 0, 1000, quiet].map(|value| vec![value]);
+            self.add("recv", actor, arguments.to_vec());
+        }
+    }
 }

@@ -204,7 +204,7 @@ fn meet(server: &Server, socket: Descriptor) {
     let hello = (got == Ok(HELLO)).then(|| server.secret.read(&bytes));
     let Some(hello) = hello.flatten() else {
         if !board.is_ending() {
-            judge_intruder(&board, peer);
+            judge_intruder(&board, peer, got);
         }
         let _ = sys::close(socket);
         return;
@@ -236,7 +236,7 @@ fn meet(server: &Server, socket: Descriptor) {
 }
 
 /// A connection that no honest program made may show an address of this host only, and a port that is its user's.
-fn judge_intruder(board: &Board, peer: Option<SocketAddr>) {
+fn judge_intruder(board: &Board, peer: Option<SocketAddr>, said: sys::Outcome<usize>) {
     board.count(Counter::Intruders, 1);
     let Some(peer) = peer else { return };
     let own = match peer.ip() {
@@ -245,7 +245,7 @@ fn judge_intruder(board: &Board, peer: Option<SocketAddr>) {
     };
     assert!(
         own && board.is_granted(peer.port()),
-        "a connection of the hostile user claims to come from {peer}, which is not its own"
+        "a connection of the hostile user, which said {said:?}, claims to come from {peer}, which is not its own"
     );
 }
 

@@ -1,0 +1,47 @@
+//! `vfork`.
+
+use super::descriptors;
+use crate::lent;
+
+/// Takes the place of the C function of this name. A child that shares the memory of a process with sockets would close its parent's:
+/// it is an ordinary one then.
+///
+/// # Safety
+/// As the C function.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> libc::pid_t {
+    // The child runs on the same stack, and returns first: where to is kept in a register.
+    core::arch::naked_asm!(
+        "sub rsp, 8",
+        "call {before}",
+        "add rsp, 8",
+        "test al, al",
+        "jz {fork}",
+        "pop rdi",
+        "mov eax, {number}",
+        "syscall",
+        "push rdi",
+        "mov edi, eax",
+        "sub rsp, 8",
+        "call {after}",
+        "add rsp, 8",
+        "ret",
+        before = sym lent::before,
+        after = sym lent::after,
+        fork = sym descriptors::fork,
+        number = const libc::SYS_vfork,
+    )
+}
+
+/// Takes the place of the C function of this name.
+///
+/// # Safety
+/// As the C function.
+#[cfg(not(target_arch = "x86_64"))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> libc::pid_t {
+    // SAFETY: as the C function. The child is an ordinary one.
+    unsafe { descriptors::fork() }
+}

@@ -1,0 +1,36 @@
+//! The end of the process.
+
+use libc::c_int;
+
+use crate::{listener, sys};
+
+/// Ends the process. Others who have its listeners accept what it did not.
+///
+/// # Safety
+/// As `_exit`.
+pub(super) unsafe fn end(status: c_int) -> ! {
+    listener::hand_on_at_exit();
+    loop {
+        // SAFETY: no pointers; what the end of the process means is the caller's.
+        let _ = unsafe { sys::raw(libc::SYS_exit_group, [sys::int(status), 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// The program has come to its end by `exit`, and called what it registered.
+extern "C" fn finish() {
+    listener::hand_on_at_exit();
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static FINISH: extern "C" fn() = finish;
+
+hook! {
+    fn _exit(status: c_int) {
+        end(status);
+    }
+
+    fn _Exit(status: c_int) {
+        end(status);
+    }
+}

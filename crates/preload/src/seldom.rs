@@ -1,0 +1,75 @@
+//! Functions of the C library that are called seldom, mostly by the standard library. The dynamic linker looks up every function that a
+//! library names before the program begins; these are looked up when they are first called. Each has a definition of that name within the
+//! library, not seen outside, which goes on to what the dynamic linker would have found: the first in the program's order.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// What was found of one of them, and its name behind that.
+#[repr(C)]
+struct Entry {
+    found: AtomicPtr<libc::c_void>,
+    name: [libc::c_char; 0],
+}
+
+unsafe extern "C" fn find(entry: &Entry) -> *mut libc::c_void {
+    // SAFETY: the name ends with a zero byte.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, entry.name.as_ptr()) };
+    // Relaxed: who reads it needs nothing but the address.
+    entry.found.store(found, Ordering::Relaxed);
+    found
+}
+
+/// Defines the functions. No argument of theirs is a floating-point number.
+macro_rules! seldom {
+    ($($name:literal)*) => {
+        core::arch::global_asm!(
+            $(
+                concat!(".globl ", $name),
+                concat!(".hidden ", $name),
+                concat!(".type ", $name, ", @function"),
+                concat!($name, ":"),
+                "mov r11, qword ptr [rip + 7f]",
+                "test r11, r11",
+                "jz 8f",
+                "jmp r11",
+                "8: lea r11, [rip + 7f]",
+                "jmp netchannel_find",
+                ".pushsection .data.netchannel_seldom,\"aw\",@progbits",
+                ".p2align 3",
+                "7: .quad 0",
+                concat!(".asciz \"", $name, "\""),
+                ".popsection",
+            )*
+            // Finds the entry's function, with the arguments kept, and goes on to it.
+            "netchannel_find:",
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "push rcx",
+            "push r8",
+            "push r9",
+            "push rax",
+            "mov rdi, r11",
+            "call {find}",
+            "mov r11, rax",
+            "pop rax",
+            "pop r9",
+            "pop r8",
+            "pop rcx",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "jmp r11",
+            find = sym find,
+        );
+    };
+}
+
+seldom! {
+    "__cxa_thread_atexit_impl" "__xpg_strerror_r" "abort" "access" "calloc" "closedir" "dirfd" "dl_iterate_phdr"
+    "fflush" "fgetxattr" "fileno" "free" "fstat" "fstat64" "fstatfs" "ftruncate" "getcwd" "getegid" "geteuid"
+    "gettid" "lseek" "lseek64" "madvise" "malloc" "memfd_create" "mmap" "mmap64" "mremap" "munmap" "open" "open64"
+    "opendir" "pread64" "pthread_key_create" "pthread_key_delete" "pthread_setspecific" "pthread_sigmask" "raise"
+    "readdir64" "readlink" "realloc" "realpath" "setenv" "setvbuf" "sigaddset" "sigismember" "stat64" "statx"
+    "sysconf" "unsetenv"
+}

@@ -1,0 +1,154 @@
+//! Corner 7, sets that processes share over a fork: members that only some of them have still, and edges.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, ET, IN};
+
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_07_shared_member_closed_by_who_added_it,
+        corner_07_shared_member_changed_by_who_has_it_still,
+        corner_07_shared_members_come_and_go,
+        corner_07_shared_listener_closed_by_who_added_it,
+        corner_07_shared_edge_is_told_once,
+    ];
+}
+
+fn set_of(member: Descriptor, events: u32) -> Descriptor {
+    let set = sys::epoll_create().unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, member, events, 7).unwrap();
+    set
+}
+
+fn told(set: Descriptor, timeout: libc::c_int) -> usize {
+    sys::epoll_wait(set, 4, timeout).unwrap().len()
+}
+
+fn corner_07_shared_member_closed_by_who_added_it(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_of(server, IN);
+    let (mine, childs) = (Baton::new(), Baton::new());
+    let child = fork_child(|| {
+        sys::close(client).unwrap();
+        childs.take();
+        for text in [b"one", b"two"] {
+            assert_eq!(told(set, 10_000), 1);
+            expect_bytes(server, text);
+            assert_eq!(told(set, 0), 0);
+            mine.pass();
+        }
+        assert_eq!(told(set, 10_000), 1);
+        expect_end(server);
+    });
+    sys::close(server).unwrap();
+    childs.pass();
+    for text in [b"one", b"two"] {
+        send_all(client, text);
+        mine.take();
+    }
+    sys::close(client).unwrap();
+    child.join();
+    assert_eq!(told(set, 0), 0);
+}
+
+fn corner_07_shared_member_changed_by_who_has_it_still(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_of(server, 0);
+    let childs = Baton::new();
+    let child = fork_child(|| {
+        childs.take();
+        sys::epoll_control(set, libc::EPOLL_CTL_MOD, server, IN, 8).unwrap();
+        assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap()[0].data, 8);
+        sys::epoll_control(set, libc::EPOLL_CTL_DEL, server, 0, 0).unwrap();
+        assert_eq!(told(set, 0), 0);
+    });
+    sys::close(server).unwrap();
+    send_all(client, b"x");
+    childs.pass();
+    child.join();
+}
+
+/// More than a set has room for what is known to all who share it.
+fn corner_07_shared_members_come_and_go(family: Family) {
+    let (listening, address) = listener(family);
+    let set = set_of(listening, 0);
+    let childs = Baton::new();
+    let child = fork_child(|| childs.take());
+    for _ in 0..3 {
+        let all: Vec<_> = (0..8)
+            .map(|_| {
+                let client = connect_to(address);
+                let server = sys::accept(listening).unwrap();
+                sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, IN, 9).unwrap();
+                (client, server)
+            })
+            .collect();
+        // It ends without a word of what it has.
+        fork_child(|| sys::exit_now(0)).join();
+        let holds = Baton::new();
+        let holder = fork_child(|| holds.take());
+        all.iter()
+            .for_each(|(_, server)| sys::close(*server).unwrap());
+        holder.kill();
+        for (client, _) in all {
+            expect_end(client);
+            sys::close(client).unwrap();
+        }
+    }
+    let client = connect_to(address);
+    let server = sys::accept(listening).unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, IN, 9).unwrap();
+    send_all(client, b"x");
+    assert_eq!(told(set, 10_000), 1);
+    childs.pass();
+    child.join();
+}
+
+fn corner_07_shared_listener_closed_by_who_added_it(family: Family) {
+    let (listening, address) = listener(family);
+    let set = set_of(listening, IN);
+    let childs = Baton::new();
+    let child = fork_child(|| {
+        childs.take();
+        for _ in 0..2 {
+            assert_eq!(told(set, 10_000), 1);
+            let server = sys::accept(listening).unwrap();
+            send_all(server, b"taken");
+            sys::close(server).unwrap();
+        }
+    });
+    sys::close(listening).unwrap();
+    childs.pass();
+    for _ in 0..2 {
+        let client = connect_to(address);
+        expect_bytes(client, b"taken");
+        sys::close(client).unwrap();
+    }
+    child.join();
+}
+
+fn corner_07_shared_edge_is_told_once(family: Family) {
+    let (client, server) = pair(family);
+    let set = set_of(server, IN | ET);
+    let (mine, childs) = (Baton::new(), Baton::new());
+    let child = fork_child(|| {
+        for _ in 0..3 {
+            childs.take();
+            assert_eq!(told(set, 0), 0, "the parent was told");
+            mine.pass();
+        }
+    });
+    for step in 0..3 {
+        match step {
+            0 => send_all(client, b"one"),
+            1 => send_all(client, b"two"),
+            _ => sys::shutdown(client, libc::SHUT_WR).unwrap(),
+        }
+        assert_eq!(told(set, 10_000), 1);
+        childs.pass();
+        mine.take();
+    }
+    child.join();
+    expect_bytes(server, b"onetwo");
+}
