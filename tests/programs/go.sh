@@ -26,3 +26,12 @@ scenario() {
 GOFLAGS='' GO111MODULE=off GOCACHE=${GOCACHE:-$TMP/go-cache} CGO_ENABLED=0 GOTOOLCHAIN=local \
     go build -o "$TMP/echo" "$HERE/helpers/echo.go"
 EXPECT_VIRTUAL=no compare_modes scenario
+
+# With cgo it is dynamic: the library loads, and Go's system calls pass it by.
+if [ "$NETCHANNEL_PROGRAM" = none ]; then exit 0; fi
+GOFLAGS='' GO111MODULE=off GOCACHE=${GOCACHE:-$TMP/go-cache} CGO_ENABLED=1 GOTOOLCHAIN=local \
+    go build -o "$TMP/dynamic" "$HERE/helpers/echo.go" || { left_out "Go with cgo: no C compiler"; exit 0; }
+start_daemon
+"$NETCHANNEL_PROGRAM" run --socket "$SOCKET" -- "$TMP/dynamic" 2>"$TMP/dynamic.log" || true
+stop_daemon
+grep -q "is a Go program" "$TMP/dynamic.log" || fail "nothing is said of a dynamic Go program"

@@ -30,6 +30,12 @@ pub enum Case {
     Isolation8,
     /// Connection set-up.
     Connections,
+    /// Connection set-up: a parent has the listener too.
+    FamilyParent,
+    /// Connection set-up: a child alone has the listener.
+    FamilyChild,
+    /// Connection set-up: eight processes accept.
+    FamilyEight,
     /// Redis, SET of 4 KiB.
     RedisSet,
     /// Redis, GET of 4 KiB.
@@ -79,6 +85,9 @@ impl Case {
             Case::Isolation1 => "isolation, 1 L-app",
             Case::Isolation8 => "isolation, 8 L-apps",
             Case::Connections => "connections",
+            Case::FamilyParent => "parent and child",
+            Case::FamilyChild => "child alone",
+            Case::FamilyEight => "8 server processes",
             Case::RedisSet => "redis set",
             Case::RedisGet => "redis get",
             Case::HttpKeepAlive => "http keep-alive",
@@ -109,6 +118,13 @@ impl Case {
             Case::Isolation1 => "1 L-app (ping-pong, 4 KiB) beside 8 T-apps (streams)",
             Case::Isolation8 => "8 L-apps (ping-pong, 4 KiB) beside 8 T-apps (streams)",
             Case::Connections => "Connect, 64 bytes each way, close (8 clients)",
+            Case::FamilyParent => {
+                "Connect, 64 bytes each way, close: 1 child accepts, its parent has the listener"
+            }
+            Case::FamilyChild => {
+                "Connect, 64 bytes each way, close: 1 child alone has the listener"
+            }
+            Case::FamilyEight => "Connect, 64 bytes each way, close: 8 processes accept",
             Case::RedisSet => "Redis SET, 4 KiB values, 50 connections",
             Case::RedisGet => "Redis GET, 4 KiB values, 50 connections",
             Case::HttpKeepAlive => "nginx, 1 KiB file, 50 connections, keep-alive",
@@ -141,7 +157,9 @@ impl Case {
             | Case::Channels8 => "Gbit/s",
             Case::Messages64 => "messages/s",
             Case::Pingpong | Case::Pingpong4k => "round trips/s",
-            Case::Connections => "connections/s",
+            Case::Connections | Case::FamilyParent | Case::FamilyChild | Case::FamilyEight => {
+                "connections/s"
+            }
             Case::RedisSet | Case::RedisGet | Case::HttpKeepAlive | Case::HttpClose => "requests/s",
             Case::CallsPoll | Case::CallsRead | Case::CallsWrite => "calls/s",
             Case::CallsOpen => "pairs/s",
@@ -161,7 +179,9 @@ impl Case {
         match self {
             Case::Pingpong | Case::Pingpong4k => Some("one way (round trip / 2)"),
             Case::Isolation1 | Case::Isolation8 => Some("the L-apps', one way"),
-            Case::Connections => Some("whole cycle"),
+            Case::Connections | Case::FamilyParent | Case::FamilyChild | Case::FamilyEight => {
+                Some("whole cycle")
+            }
             Case::RedisSet | Case::RedisGet | Case::HttpKeepAlive | Case::HttpClose => {
                 Some("request")
             }
@@ -177,7 +197,7 @@ impl Case {
     /// What must be known to judge the figures.
     pub fn note(self) -> Option<&'static str> {
         match self {
-            Case::Connections => Some(
+            Case::Connections | Case::FamilyParent | Case::FamilyChild | Case::FamilyEight => Some(
                 "each client has a destination address of its own, so that TCP does not run out of \
                  ports in TIME_WAIT",
             ),

@@ -22,6 +22,9 @@ pub enum Experiment {
     Pingpong,
     /// 8 client processes, 1 server: connect, 64 bytes each way, close
     Connections,
+    /// The same with servers of several processes: a parent that has the listener beside one that accepts, one that accepts alone, 8
+    /// that accept
+    Families,
     /// redis-server and redis-benchmark, 4 KiB values, 50 connections
     Redis,
     /// nginx and wrk, 50 connections, keep-alive and close
@@ -32,10 +35,11 @@ pub enum Experiment {
 
 impl Experiment {
     /// All of them, in the order they are run and shown.
-    pub const ALL: [Experiment; 6] = [
+    pub const ALL: [Experiment; 7] = [
         Experiment::Stream,
         Experiment::Pingpong,
         Experiment::Connections,
+        Experiment::Families,
         Experiment::Redis,
         Experiment::Http,
         Experiment::Calls,
@@ -47,6 +51,7 @@ impl Experiment {
             Experiment::Stream => "stream",
             Experiment::Pingpong => "pingpong",
             Experiment::Connections => "connections",
+            Experiment::Families => "families",
             Experiment::Redis => "redis",
             Experiment::Http => "http",
             Experiment::Calls => "calls",
@@ -59,6 +64,7 @@ impl Experiment {
             Experiment::Stream => &[Case::Stream],
             Experiment::Pingpong => &[Case::Pingpong],
             Experiment::Connections => &[Case::Connections],
+            Experiment::Families => &[Case::FamilyParent, Case::FamilyChild, Case::FamilyEight],
             Experiment::Redis => &[Case::RedisSet, Case::RedisGet],
             Experiment::Http => &[Case::HttpKeepAlive, Case::HttpClose],
             Experiment::Calls => &[

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 const MOST_INTERPRETERS: usize = 4;
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
+/// Kinds of program headers: the dynamic linker's path, and notes, among which Go's linker leaves one of its own.
+const INTERPRETER: u32 = 3;
+const NOTES: u32 = 4;
 
 /// Why the library can not be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub enum Obstacle {
     OtherMachine,
     /// Its dynamic linker is not glibc's, and would fail over a library made for that.
     OtherLinker,
+    /// Go's runtime makes its own system calls, whatever is loaded beside it.
+    Go,
 }
 
 impl fmt::Display for Obstacle {
@@ -37,6 +42,7 @@ impl fmt::Display for Obstacle {
                 "is made for another processor or word size, so the library cannot load into it"
             }
             Self::OtherLinker => "is not linked with glibc, so the library cannot load into it",
+            Self::Go => "is a Go program, whose system calls pass the library by",
         })
     }
 }
@@ -123,20 +129,36 @@ fn elf_obstacle(file: &File, head: &[u8]) -> Option<Obstacle> {
     }
     let start = word(head, 32)?;
     let (size, count) = (half(head, 54)?, half(head, 56)?);
+    let (mut linker, mut is_go) = (None, false);
     for index in 0..u64::from(count) {
         let mut header = [0_u8; 40];
         let offset = index.checked_mul(u64::from(size))?.checked_add(start)?;
         file.read_exact_at(&mut header, offset).ok()?;
-        // PT_INTERP names the dynamic linker.
-        if header.get(..4)? == 3_u32.to_le_bytes() {
-            let length = usize::try_from(word(&header, 32)?).ok()?.min(4096);
-            let mut linker = vec![0; length];
-            file.read_exact_at(&mut linker, word(&header, 8)?).ok()?;
-            let foreign = linker.windows(4).any(|part| part == b"musl");
-            return foreign.then_some(Obstacle::OtherLinker);
+        match header.get(..4)?.try_into().map(u32::from_le_bytes) {
+            Ok(INTERPRETER) => linker = Some(content(file, &header)?),
+            Ok(NOTES) => {
+                is_go |= content(file, &header)?
+                    .windows(4)
+                    .any(|name| name == b"Go\0\0")
+            }
+            _ => {}
         }
     }
-    Some(Obstacle::Static)
+    match linker {
+        None => Some(Obstacle::Static),
+        Some(linker) if linker.windows(4).any(|part| part == b"musl") => {
+            Some(Obstacle::OtherLinker)
+        }
+        Some(_) => is_go.then_some(Obstacle::Go),
+    }
+}
+
+/// What a program header stands for, as far as it is looked at.
+fn content(file: &File, header: &[u8]) -> Option<Vec<u8>> {
+    let length = usize::try_from(word(header, 32)?).ok()?.min(4096);
+    let mut content = vec![0; length];
+    file.read_exact_at(&mut content, word(header, 8)?).ok()?;
+    Some(content)
 }
 
 fn half(bytes: &[u8], at: usize) -> Option<u16> {
@@ -171,6 +193,21 @@ mod tests {
         bytes
     }
 
+    /// A dynamically linked one with a second program header: the note of Go's linker.
+    fn go(linker: &[u8]) -> Vec<u8> {
+        let note = b"\x04\0\0\0\x53\0\0\0\x04\0\0\0Go\0\0";
+        let mut second = vec![0; 56];
+        second[0] = 4;
+        second[8..16].copy_from_slice(&(176 + linker.len() as u64).to_le_bytes());
+        second[32..40].copy_from_slice(&(note.len() as u64).to_le_bytes());
+        let mut bytes = elf(3, linker);
+        bytes[56..58].copy_from_slice(&2_u16.to_le_bytes());
+        bytes[72..80].copy_from_slice(&176_u64.to_le_bytes());
+        bytes.splice(120..120, second);
+        bytes.extend_from_slice(note);
+        bytes
+    }
+
     fn judged(bytes: &[u8]) -> Option<Obstacle> {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("program");
@@ -185,6 +222,7 @@ mod tests {
         assert_eq!(judged(&elf(1, b"")), Some(Obstacle::Static));
         let musl = elf(3, b"/lib/ld-musl-x86_64.so.1\0");
         assert_eq!(judged(&musl), Some(Obstacle::OtherLinker));
+        assert_eq!(judged(&go(glibc)), Some(Obstacle::Go));
         let mut narrow = elf(3, glibc);
         narrow[4] = 1;
         assert_eq!(judged(&narrow), Some(Obstacle::OtherMachine));

@@ -14,8 +14,8 @@ use netchannel_trust::{Distrust, Standing, peer, place};
 use crate::lock::Lock;
 use crate::table::{self, Kind, Word};
 use crate::{
-    clock, complaint, former_ports, holders, image, lent, limits, mappings, ports, renewal, socket,
-    sys, users,
+    clock, complaint, confinement, former_ports, holders, image, lent, limits, mappings, ports,
+    renewal, socket, sys, users,
 };
 
 /// What the daemon gave this program.
@@ -111,6 +111,9 @@ pub fn ensure() -> Option<&'static Attachment> {
         return None;
     }
     let _guard = TALK.lock()?;
+    if confinement::began_confined() {
+        return None;
+    }
     if current().is_none() && clock::now() >= RETRY_AT.load(Ordering::Relaxed) && !connect() {
         RETRY_AT.store(
             clock::now().saturating_add(clock::SECOND),

@@ -58,6 +58,16 @@ pub fn has_ring() {
     }
 }
 
+/// The program began under a filter of system calls.
+pub fn is_confined() {
+    if !SAID.swap(true, Ordering::Relaxed) {
+        say(
+            "netchannel: this program began under a filter of system calls that does not allow what NetChannel needs; \
+             running over kernel TCP\n",
+        );
+    }
+}
+
 fn say(sentence: &str) {
     let then = ERRORS.each_ref().map(|word| word.load(Ordering::Relaxed));
     if errors() != Some(then) {

@@ -60,11 +60,29 @@ pub fn pingpong(ends: &Ends<'_>, transport: Transport, case: Case) -> Figures {
     )])
 }
 
+/// Servers of several processes, one kind after the other.
+pub fn families(ends: &Ends<'_>, transport: Transport) -> Figures {
+    let kinds = [
+        (Case::FamilyParent, "family-parent"),
+        (Case::FamilyChild, "family-child"),
+        (Case::FamilyEight, "family-eight"),
+    ];
+    let mut figures = Vec::new();
+    for (case, workload) in kinds {
+        figures.extend(set_up(ends, transport, case, workload)?);
+    }
+    Ok(figures)
+}
+
 /// Cycles per second of all clients together.
 pub fn connections(ends: &Ends<'_>, transport: Transport) -> Figures {
+    set_up(ends, transport, Case::Connections, "connections")
+}
+
+fn set_up(ends: &Ends<'_>, transport: Transport, case: Case, workload: &'static str) -> Figures {
     let group = Group {
         clients: CLIENTS,
-        ..Group::new("connections")
+        ..Group::new(workload)
     };
     let mut programs = Programs::start(ends, transport, &[group])?;
     let outcomes = programs.drive()?.concat();
@@ -78,7 +96,7 @@ pub fn connections(ends: &Ends<'_>, transport: Transport) -> Figures {
         .map(|one| to_float(one.count) / one.seconds)
         .sum();
     Ok(vec![(
-        Case::Connections,
+        case,
         Measurement::new(count, count / rate, Some(latency), cpu),
     )])
 }

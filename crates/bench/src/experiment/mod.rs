@@ -27,6 +27,7 @@ pub fn run(experiment: Experiment, ends: &Ends<'_>, transport: Transport) -> Fig
         Experiment::Stream => builtin::stream(ends, transport, Case::Stream),
         Experiment::Pingpong => builtin::pingpong(ends, transport, Case::Pingpong),
         Experiment::Connections => builtin::connections(ends, transport),
+        Experiment::Families => builtin::families(ends, transport),
         Experiment::Redis => redis::run(ends, transport),
         Experiment::Http => http::run(ends, transport),
         Experiment::Calls => calls::run(ends, transport),

@@ -15,6 +15,7 @@
 pub mod address;
 mod calls;
 mod connections;
+mod families;
 mod payload;
 mod pingpong;
 mod stream;
@@ -23,6 +24,7 @@ mod system;
 pub use connections::CLIENTS;
 
 use address::{Address, AddressError};
+use families::Family;
 use hdrhistogram::Histogram;
 use payload::CALL;
 use serde::{Deserialize, Serialize};
@@ -91,6 +93,10 @@ fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
                 ("stream", _) => stream::serve(&address, connections),
                 ("pingpong", size) => pingpong::serve(&address, size, connections),
                 ("connections", None) => connections::serve(&address),
+                (workload, None) => match Family::of(workload) {
+                    Some(family) => families::serve(&address, family),
+                    None => Err(WorkerError::Usage),
+                },
                 _ => Err(WorkerError::Usage),
             }
         }
@@ -108,7 +114,9 @@ fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
                     stream::drive(&addresses, duration, size)?
                 }
                 (("pingpong", size), []) => pingpong::drive(address, size, duration)?,
-                (("connections", None), [index]) => {
+                ((workload, None), [index])
+                    if workload == "connections" || Family::of(workload).is_some() =>
+                {
                     let index = index.parse().ok().filter(|index| *index < CLIENTS);
                     connections::drive(address, duration, index.ok_or(WorkerError::Usage)?)?
                 }

@@ -180,3 +180,27 @@ pub fn fork_once() -> io::Result<()> {
     }
     Ok(())
 }
+
+/// Makes a child that does this until it fails or its parent ends, and then says why and ends.
+pub fn fork_to(work: impl FnOnce() -> io::Error) -> io::Result<()> {
+    // SAFETY: this program has one thread, so the child can do what its parent could.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // SAFETY: no pointers.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            eprintln!("{}", work());
+            // SAFETY: ends the child, without what is run at the end of a program.
+            unsafe { libc::_exit(1) }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sleeps until the program is killed.
+pub fn pause() -> ! {
+    loop {
+        // SAFETY: no pointers.
+        unsafe { libc::pause() };
+    }
+}

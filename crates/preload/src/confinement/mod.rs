@@ -4,12 +4,17 @@
 //!  prctl, seccomp --> the filter is run on the calls that connections need --> all allowed: nothing changes
 //!                                                                         \--> else the process has kernel TCP from before the filter on
 //!  setrlimit of no descriptor --> the same: later no pump could be had
+//!  a filter at the start      --> a child makes the calls --> it ends well: nothing changes
+//!                                                         \--> else the process has kernel TCP
 //! ```
 //!
 //! Connections that there are go on through a pump, made before the filter is there; on them the program's own calls are all that is
-//! made. A filter that comes with an exec is not known.
+//! made.
 
 mod filter;
+mod probe;
+
+pub use probe::began_confined;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 

@@ -13,6 +13,7 @@ cases! {
         corner_16_confined_child_hands_back_on_a_busy_machine,
         corner_16_confined_child_leaves_bytes_to_its_parent,
         corner_16_confined_with_limits_of_nothing,
+        corner_16_confined_from_its_start,
     ];
 }
 
@@ -52,10 +53,20 @@ const fn instruction(code: u16, when_true: u8, when_false: u8, k: u32) -> libc::
 fn confine() {
     let mut filter = vec![instruction(LOAD, 0, 0, 0)];
     for number in ALLOWED {
-        filter.push(instruction(EQUAL, 0, 1, u32::try_from(*number).unwrap()));
-        filter.push(instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW));
+        filter.extend(answer_to(*number, libc::SECCOMP_RET_ALLOW));
     }
     filter.push(instruction(RETURN, 0, 0, KILL));
+    set_filter(filter);
+}
+
+fn answer_to(number: libc::c_long, answer: u32) -> [libc::sock_filter; 2] {
+    [
+        instruction(EQUAL, 0, 1, u32::try_from(number).unwrap()),
+        instruction(RETURN, 0, 0, answer),
+    ]
+}
+
+fn set_filter(mut filter: Vec<libc::sock_filter>) {
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).unwrap(),
         filter: filter.as_mut_ptr(),
@@ -214,4 +225,25 @@ fn corner_16_confined_with_limits_of_nothing(family: Family) {
     expect_bytes(client, b"answer");
     child.join();
     expect_alive(client, server);
+}
+
+/// The next image knows nothing of the filter but that it is there; it makes a connection of its own, and needs none of these calls.
+fn corner_16_confined_from_its_start(family: Family) {
+    const MESSAGES: [libc::c_long; 2] = [libc::SYS_sendmsg, libc::SYS_recvmsg];
+    let (listening, address) = listener(family);
+    let address = address.to_string();
+    let child = fork_child(|| {
+        sys::close(listening).unwrap();
+        let mut filter = vec![instruction(LOAD, 0, 0, 0)];
+        for number in MESSAGES {
+            filter.extend(answer_to(number, KILL));
+        }
+        filter.push(instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW));
+        set_filter(filter);
+        exec_helper(&["connect-say", address.as_str(), "still here"], true);
+    });
+    let server = sys::accept(listening).unwrap();
+    expect_bytes(server, b"still here");
+    sys::close(server).unwrap();
+    child.join();
 }

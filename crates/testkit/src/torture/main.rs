@@ -7,11 +7,13 @@ mod between;
 mod blocking;
 mod calls;
 mod ends;
+mod endure;
 mod faults;
 mod flow;
 mod hostile;
 mod killer;
 mod limits;
+mod outages;
 mod readiness;
 mod refusals;
 mod script;
@@ -41,6 +43,9 @@ const USAGE: &str = "usage:
   torture faults [OPTIONS] [--netchannel PROGRAM] [--only NAME]
                      bytes between two hosts while channels are killed, a cable is out, a daemon dies; what
                      daemons can not take; over kernel TCP without a program. Rounds are clients to kill
+  torture hosts  [OPTIONS] [--netchannel PROGRAM] [--only NAME] [--rounds N]
+                     what is wrong between hosts (cable, loss, address), under programs over kernel TCP and over NetChannel
+                     at the same time: what the second kind meets must be no worse. Rounds are seeds of each (default 1)
   torture limits [OPTIONS] [--rounds N] [--only SERVER/CLIENT]
                      servers and clients with 64, 300, 1024 numbers for descriptors, by the soft and hard limit (300) or the soft
                      one (soft-300), or with the caller's (own). Rounds are connections of each pair (default 5000)
@@ -193,6 +198,7 @@ fn main() {
     match command.as_str() {
         "between" => std::process::exit(between::run(&options, &modes, &families)),
         "faults" => std::process::exit(faults::run(&options)),
+        "hosts" => std::process::exit(outages::run(&options)),
         "limits" => std::process::exit(limits::run(&options)),
         "users" => std::process::exit(users::run(&options)),
         "users-hostile" => return users::hostile::run(&options),
@@ -225,7 +231,7 @@ fn main() {
             let sum = ends::drive(options.address, &options, modes[0], duration);
             println!("PASS {}, seed {}, {sum}", modes[0].name(), options.seed);
         }
-        _ => usage("say bytes, killer, hostile, between, faults, limits or users"),
+        _ => usage("say bytes, killer, hostile, between, faults, hosts, limits or users"),
     }
 }
 

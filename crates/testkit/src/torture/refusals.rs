@@ -191,7 +191,7 @@ fn many(
 }
 
 /// Connections with the other host that a daemon has.
-fn left(hosts: &mut TwoHosts, options: &Options, which: Which) -> usize {
+pub fn left(hosts: &mut TwoHosts, options: &Options, which: Which) -> usize {
     let (Some(program), Some(daemon)) = (&options.netchannel, hosts.daemon(which)) else {
         return 0;
     };
@@ -219,7 +219,7 @@ fn left(hosts: &mut TwoHosts, options: &Options, which: Which) -> usize {
 }
 
 /// Runs `ip` on a host.
-fn run(hosts: &TwoHosts, which: Which, words: &[&str]) -> Result<(), String> {
+pub fn run(hosts: &TwoHosts, which: Which, words: &[&str]) -> Result<(), String> {
     let status = hosts.host(which).command("ip").args(words).status();
     match status {
         Ok(status) if status.success() => Ok(()),

@@ -29,6 +29,7 @@ pub fn run(name: &str, options: &Options) {
         "hold" => hold(address),
         "pour" => pour(address),
         "call" => call(address),
+        "endure" => crate::endure::run(options),
         other => panic!("no witness is named {other}"),
     }
 }
@@ -241,7 +242,8 @@ fn call(address: SocketAddr) {
     say(&format!("gone {}", echo(stream)));
 }
 
-fn name(error: &std::io::Error) -> String {
+/// The name of an error that connections end with.
+pub fn name(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionReset => "ECONNRESET".to_owned(),
         ErrorKind::TimedOut => "ETIMEDOUT".to_owned(),

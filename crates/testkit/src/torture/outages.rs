@@ -1,0 +1,232 @@
+//! What goes wrong between two hosts, beside kernel TCP: programs over it and over NetChannel ask for echoes at the same time, over
+//! the same cable, and what the second kind meets must be no worse.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netchannel_testkit::runner::Over;
+use netchannel_testkit::support::Random;
+use netchannel_testkit::two_hosts::{TwoHosts, Which};
+
+use crate::Options;
+use crate::between::{Program, make_hosts, this};
+use crate::endure::Met;
+use crate::faults::{any_of_b, expect, ready, wait_until_virtual};
+use crate::refusals::{left, run as ip};
+
+/// How much longer a pause may be than over kernel TCP.
+const LONGER: Duration = Duration::from_secs(1);
+/// Before the fault, and after it.
+const QUIET: Duration = Duration::from_secs(1);
+const AFTER: Duration = Duration::from_secs(2);
+/// TCP doubles its pauses: after half a minute without answers it may try again only half a minute later.
+const LATEST: Duration = Duration::from_secs(120);
+/// By then no connection is left.
+const CLEARED: Duration = Duration::from_secs(10);
+/// Bytes of a packet: an XDP program takes no larger ones than a page.
+const PACKET: u16 = 1500;
+const SMALL_PACKET: u16 = 576;
+
+/// What is wrong.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    /// The device of host b is down.
+    Cable,
+    /// This part of all packets to host b is lost.
+    Loss(f64),
+    /// Host b has lost its address.
+    Address,
+    /// Packets become small, and large again.
+    SmallPackets,
+}
+
+/// Each with its name and how long it lasts, in milliseconds.
+const OUTAGES: [(&str, Fault, u64); 9] = [
+    ("cable_1_s", Fault::Cable, 1_000),
+    ("cable_5_s", Fault::Cable, 5_000),
+    ("cable_30_s", Fault::Cable, 30_000),
+    ("silence_1_s", Fault::Loss(1.0), 1_000),
+    ("silence_10_s", Fault::Loss(1.0), 10_000),
+    ("address_5_s", Fault::Address, 5_000),
+    ("loss_5_percent", Fault::Loss(0.05), 5_000),
+    ("loss_30_percent", Fault::Loss(0.3), 5_000),
+    ("small_packets", Fault::SmallPackets, 3_000),
+];
+
+/// Runs those whose names are given, or all, `--rounds` times with other seeds; the exit status.
+pub fn run(options: &Options) -> i32 {
+    let mut failures = 0;
+    for (name, fault, milliseconds) in OUTAGES {
+        if !name.contains(&options.only) {
+            continue;
+        }
+        let mut hosts = match make_hosts(options) {
+            Ok(hosts) => hosts,
+            Err(status) => return status,
+        };
+        if let Err(error) = hosts.hosts().packets(PACKET, 64) {
+            eprintln!("{error}");
+            return 1;
+        }
+        for round in 0..options.rounds.unwrap_or(1) {
+            let options = &Options {
+                seed: options.seed.wrapping_add(round),
+                ..options.clone()
+            };
+            // Not at the same moment of a retransmission's pause each time.
+            let shift = Random::new(options.seed).below(250) as u64;
+            let lasting = Duration::from_millis(milliseconds + shift);
+            match compare(&mut hosts, options, fault, lasting) {
+                Ok(text) => println!("{name}, seed {}: {text}", options.seed),
+                Err(text) => {
+                    failures += 1;
+                    let seed = options.seed;
+                    println!("FAIL {name}, seed {seed}: {text}\n{}", hosts.logs());
+                }
+            }
+        }
+    }
+    i32::from(failures > 0)
+}
+
+/// Both kinds of programs under one fault.
+fn compare(
+    hosts: &mut TwoHosts,
+    options: &Options,
+    fault: Fault,
+    lasting: Duration,
+) -> Result<String, String> {
+    let mut kinds = vec![Over::Kernel];
+    if options.netchannel.is_some() {
+        wait_until_virtual(hosts)?;
+        kinds.push(Over::NetChannel);
+    }
+    let started = kinds
+        .iter()
+        .map(|over| start(hosts, options, *over, QUIET + lasting + AFTER));
+    let mut pairs = started.collect::<Result<Vec<_>, String>>()?;
+    thread::sleep(QUIET);
+    let restore = inflict(hosts, fault)?;
+    thread::sleep(lasting);
+    restore(hosts)?;
+    let latest = Instant::now() + LATEST;
+    let ended = pairs
+        .iter_mut()
+        .map(|(_, client)| client.end(latest).and_then(|text| read(&text)));
+    let met = ended.collect::<Result<Vec<_>, String>>()?;
+    drop(pairs);
+    let said = met.iter().map(|met| say(met)).collect::<Vec<_>>();
+    if let [kernel, ours] = &met[..] {
+        for (kind, kernel, ours) in [
+            ("standing", &kernel[0], &ours[0]),
+            ("new", &kernel[1], &ours[1]),
+        ] {
+            no_worse(kernel, ours)
+                .map_err(|text| format!("{kind}: {text} ({})", said.join(", NetChannel ")))?;
+        }
+        nothing_left(hosts, options)?;
+    }
+    Ok(format!("kernel TCP {}", said.join(", NetChannel ")))
+}
+
+/// A server on host b and the client that asks it.
+fn start(
+    hosts: &TwoHosts,
+    options: &Options,
+    over: Over,
+    duration: Duration,
+) -> Result<(Program, Program), String> {
+    let program = |which, what: &str, address: &str| {
+        let mut command = hosts.command(&this(), which, over);
+        command.args(["witness", what, "--address", address]);
+        command.args(["--seed", &options.seed.to_string()]);
+        command.args(["--milliseconds", &duration.as_millis().to_string()]);
+        Program::start(command)
+    };
+    let mut server = program(Which::B, "serve-many", &any_of_b(hosts));
+    let address = ready(&mut server)?;
+    // The other host hears of it in a moment.
+    thread::sleep(Duration::from_millis(300));
+    let mut client = program(Which::A, "endure", &address);
+    expect(&mut client, &["connected"])?;
+    Ok((server, client))
+}
+
+/// How what is wrong is put right again.
+type Restore = Box<dyn FnOnce(&TwoHosts) -> Result<(), String>>;
+
+fn inflict(hosts: &TwoHosts, fault: Fault) -> Result<Restore, String> {
+    let text = |error: netchannel_namespaces::Error| error.to_string();
+    Ok(match fault {
+        Fault::Cable => {
+            hosts.hosts().cable(false).map_err(text)?;
+            Box::new(move |hosts| hosts.hosts().cable(true).map_err(text))
+        }
+        Fault::Loss(part) => {
+            let loss = hosts
+                .hosts()
+                .lose(part)
+                .map_err(|error| error.to_string())?;
+            Box::new(move |_| {
+                drop(loss);
+                Ok(())
+            })
+        }
+        Fault::Address => {
+            let address = format!("{}/16", hosts.hosts().b.v4(0));
+            ip(hosts, Which::B, &["addr", "del", &address, "dev", "veth0"])?;
+            Box::new(move |hosts| ip(hosts, Which::B, &["addr", "add", &address, "dev", "veth0"]))
+        }
+        Fault::SmallPackets => {
+            hosts.hosts().packets(SMALL_PACKET, 64).map_err(text)?;
+            Box::new(move |hosts| hosts.hosts().packets(PACKET, 64).map_err(text))
+        }
+    })
+}
+
+fn read(text: &str) -> Result<[Met; 2], String> {
+    let of = |kind: &str| {
+        let mut lines = text.lines();
+        let line = lines.find_map(|line| line.strip_prefix(kind));
+        line.ok_or_else(|| format!("it says {text:?}"))?.parse()
+    };
+    Ok([of("standing ")?, of("new ")?])
+}
+
+fn say([standing, new]: &[Met; 2]) -> String {
+    let kind = |met: &Met| {
+        let errors: Vec<&str> = met.errors.iter().map(String::as_str).collect();
+        let seconds = met.pause.as_secs_f64();
+        format!("{seconds:.2} s {} {}", met.rounds, errors.join(","))
+    };
+    format!("standing {}new {}", kind(standing), kind(new).trim_end())
+}
+
+/// Whether what ours met is no worse than what the kernel's did.
+fn no_worse(kernel: &Met, ours: &Met) -> Result<(), String> {
+    if let Some(error) = ours.errors.difference(&kernel.errors).next() {
+        return Err(format!("{error}, not so over kernel TCP"));
+    }
+    // Where the kernel's gave up, its pause says nothing.
+    if kernel.errors.is_empty() && ours.pause > kernel.pause + LONGER {
+        return Err(format!("a pause of {:?}", ours.pause));
+    }
+    if ours.rounds == 0 && kernel.rounds > 0 {
+        return Err("no echo came".to_owned());
+    }
+    Ok(())
+}
+
+fn nothing_left(hosts: &mut TwoHosts, options: &Options) -> Result<(), String> {
+    let start = Instant::now();
+    loop {
+        let left = [Which::A, Which::B].map(|which| left(hosts, options, which));
+        if left == [0, 0] {
+            return Ok(());
+        }
+        if start.elapsed() > CLEARED {
+            return Err(format!("{left:?} connections are left"));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
