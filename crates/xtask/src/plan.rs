@@ -111,6 +111,12 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
             "torture",
             &["faults", "--seed", "20265"],
         ),
+        two_hosts(
+            workspace,
+            "outages",
+            "torture",
+            &["hosts", "--seed", "20266", "--only", "_1_s"],
+        ),
         users(workspace),
         calls(workspace),
         two_hosts(

@@ -10,6 +10,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use super::congestion;
 use crate::Options;
 
+/// `TCP_RTO_MAX_MS` of linux/tcp.h, which libc does not have: the longest time between two retransmissions, for TCP two minutes and
+/// doubled each time. From Linux 6.15 on.
+const RETRANSMISSION_MOST_MS: libc::c_int = 44;
+
 /// A socket for an address of this family.
 pub fn open(for_address: &SocketAddr) -> Result<OwnedFd, Errno> {
     let family = match for_address {
@@ -72,7 +76,15 @@ fn unanswered_limit(socket: &OwnedFd, limit: Duration) -> Result<(), Errno> {
     sockopt::set_tcp_keepidle(socket, third)?;
     sockopt::set_tcp_keepintvl(socket, third)?;
     sockopt::set_tcp_keepcnt(socket, 3)?;
-    sockopt::set_socket_keepalive(socket, true)
+    sockopt::set_socket_keepalive(socket, true)?;
+    // After a silence the first packet that comes through is a second away at most. Only with a limit of time: without one the kernel
+    // counts retransmissions, and gives up after so many.
+    set(
+        socket.as_fd(),
+        (libc::IPPROTO_TCP, RETRANSMISSION_MOST_MS),
+        1000,
+    );
+    Ok(())
 }
 
 fn set(socket: BorrowedFd<'_>, (level, name): (i32, i32), value: u32) {

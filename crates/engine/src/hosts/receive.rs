@@ -191,6 +191,7 @@ impl Worker {
         let most_ring = route.seen.most_ring();
         let length = u32::try_from(total).unwrap_or(u32::MAX);
         let end = sequence.wrapping_add(u64::from(length));
+        state.look_before_arrival(now);
         state.make_room(end, most_ring, now);
         let shown = state.observer.on_received(length, now);
         if let Some(class) = state.observed(shown) {

@@ -442,6 +442,14 @@ impl State {
         }
     }
 
+    /// Bytes are about to arrive: whether the program wants none any more counts from when it said so, not from when it is heard.
+    pub fn look_before_arrival(&mut self, now: u64) {
+        let flags = self.lane.as_ref().map_or(0, Lane::peer_flags);
+        if flags & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
+            self.look(now);
+        }
+    }
+
     /// Looks how far the program has read.
     pub fn look_at_reading(&mut self, now: u64) {
         let Some(lane) = &mut self.lane else { return };

@@ -137,6 +137,23 @@ fn bytes_for_a_program_that_has_closed_reset_the_sender() {
 }
 
 #[test]
+fn bytes_for_a_program_that_shut_both_directions_reset_the_sender_whenever_its_daemon_hears_of_that()
+ {
+    let mut world = World::new(&[L, T]);
+    let (mut client, mut server) = world.connect();
+    world.carry(&mut client, &mut server, b"question");
+    world.carry(&mut server, &mut client, b"answer");
+    // The daemon is not told: it may be behind with what its programs say.
+    let (own, _) = server.sides().unwrap();
+    own.flags.fetch_or(side_flags::BOTH_SHUT, Ordering::Release);
+    write(&mut client, b"too late");
+    world.wait(|_| (client.peer_flags() & side_flags::RESET != 0).then_some(()));
+    client.close(false);
+    server.close(false);
+    world.wait(|world| (world.connections() == 0).then_some(()));
+}
+
+#[test]
 fn a_token_that_goes_with_an_anchor_leaves_nobody_asleep() {
     let mut world = World::new(&[L]);
     let (ending, other_end) = world.connect();
