@@ -115,7 +115,7 @@ fn compare(
         .map(|(_, client)| client.end(latest).and_then(|text| read(&text)));
     let met = ended.collect::<Result<Vec<_>, String>>()?;
     drop(pairs);
-    let said = met.iter().map(|met| say(met)).collect::<Vec<_>>();
+    let said: Vec<String> = met.iter().map(say).collect();
     if let [kernel, ours] = &met[..] {
         // Which of two pauses chance makes the longer one says nothing.
         let random = matches!(fault, Fault::Loss(part) if part < 1.0);
