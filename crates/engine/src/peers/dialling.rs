@@ -132,6 +132,7 @@ impl Peers {
             return;
         };
         peer.counters.dialled += 1;
+        let deadline = now + peer.patience(&self.settings.times);
         let options = self.options(class, Some(to.ip()));
         let dialled = self.identity().map_err(std::io::Error::from);
         let dialled = dialled.and_then(|identity| {
@@ -143,7 +144,6 @@ impl Peers {
                 class,
                 number: seat,
             };
-            let deadline = now + self.times().dial;
             Ok(self.table.insert(half_open, origin, to, deadline)?)
         });
         match dialled {

@@ -11,6 +11,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// While connections wait for a peer that was lost: the longest pause between attempts, and the longest attempt. A question of TCP that
+/// is lost is asked again after a second, so that one comes through within about a second of the end of the trouble.
+const AWAITED_PAUSE: Duration = Duration::from_secs(1);
+const AWAITED_DIAL: Duration = Duration::from_secs(2);
+
 /// A channel that is up.
 #[derive(Clone, Copy, Debug)]
 pub struct Up {
@@ -284,6 +289,23 @@ impl Peer {
         }
     }
 
+    /// Least and longest pause between two attempts.
+    fn pauses(&self, times: &Times) -> (Duration, Duration) {
+        let most = match self.down_since {
+            Some(_) => times.retry_most.min(AWAITED_PAUSE),
+            None => times.retry_most,
+        };
+        (times.retry_least.min(most), most)
+    }
+
+    /// How long an attempt may take until its transport stands.
+    pub fn patience(&self, times: &Times) -> Duration {
+        match self.down_since {
+            Some(_) => times.dial.min(AWAITED_DIAL),
+            None => times.dial,
+        }
+    }
+
     /// An attempt to make a channel failed.
     pub fn dial_failed(
         &mut self,
@@ -293,7 +315,7 @@ impl Peer {
         chance: u32,
     ) {
         self.counters.failed += 1;
-        let bounds = (times.retry_least, times.retry_most);
+        let bounds = self.pauses(times);
         let is_up = self.is_up();
         if let Some(seat) = self.seat(class, number) {
             seat.dial = None;
@@ -310,7 +332,7 @@ impl Peer {
     /// A channel has left its seat. One that was up for long is made again at once.
     pub fn vacate(&mut self, up: &Up, now: Instant, times: &Times, chance: u32) {
         let steady = now.saturating_duration_since(up.since) >= steady(times);
-        let bounds = (times.retry_least, times.retry_most);
+        let bounds = self.pauses(times);
         if let Some(seat) = self.seat(up.line.class, up.line.number) {
             seat.up = None;
             if steady {
