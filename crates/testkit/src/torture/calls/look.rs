@@ -9,6 +9,7 @@ use netchannel_testkit::sys::Errno;
 
 use super::board::Board;
 use super::memory::{Buffer, UNTOUCHED, digest};
+use super::network::Network;
 use super::prepare::{Answer, Prepared, left};
 use super::program::{SECOND, Step};
 use super::words::Shape;
@@ -192,19 +193,22 @@ impl Looker<'_> {
     }
 }
 
-/// Whoever connects to "any" means this host.
+/// Whoever connects to "any" means the host of who listens.
 ///
 /// # Safety
 /// `at` is room for an address.
 unsafe fn reachable(at: *mut u8) {
+    let own = Network::get().own;
     // SAFETY: as promised; 28 bytes.
     unsafe {
         let family = i32::from(at.cast::<u16>().read_unaligned());
         if family == libc::AF_INET && at.add(4).cast::<u32>().read_unaligned() == 0 {
-            at.add(4).cast::<[u8; 4]>().write_unaligned([127, 0, 0, 1]);
+            at.add(4).cast::<[u8; 4]>().write_unaligned(own.v4.octets());
         }
         if family == libc::AF_INET6 && at.add(8).cast::<u128>().read_unaligned() == 0 {
-            at.add(23).write(1);
+            at.add(8)
+                .cast::<[u8; 16]>()
+                .write_unaligned(own.v6.octets());
         }
     }
 }

@@ -9,6 +9,9 @@ use super::program::{Program, Step};
 /// Whether what is open is told like anything new.
 pub static OPEN_TOO: AtomicBool = AtomicBool::new(false);
 
+/// Whether acknowledgements may be put off, so that what Nagle's algorithm holds back over kernel TCP comes later.
+pub static PUT_OFF: AtomicBool = AtomicBool::new(false);
+
 /// What a known difference means for the rest of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
