@@ -56,13 +56,16 @@ const CONTROL: usize = 256;
 impl Maker<'_> {
     /// The number behind a variable.
     pub fn descriptor(&self, value: i64) -> i32 {
-        let number = literal_of(value).and_then(|number| i32::try_from(number).ok());
-        number.unwrap_or_else(|| {
-            let variable = usize::try_from(value).unwrap_or(0);
-            self.board
-                .variable(self.actor, variable)
-                .load(Ordering::Relaxed)
-        })
+        // The highest number of all is -1.
+        literal_of(value).map_or_else(
+            || {
+                let variable = usize::try_from(value).unwrap_or(0);
+                self.board
+                    .variable(self.actor, variable)
+                    .load(Ordering::Relaxed)
+            },
+            |number| number as i32,
+        )
     }
 
     /// All of a step's arguments.
