@@ -18,6 +18,7 @@ use super::judge::Pair;
 use super::place::Place;
 use super::program::Program;
 use super::report::{Finding, Report};
+use super::rules;
 use super::runner::Runner;
 use super::shrink::Shrinker;
 
@@ -121,7 +122,7 @@ fn parse(words: &[String]) -> Result<Options, String> {
             "--stop" => options.stop = small(number(value()?)?)?,
             "--no-shrink" => options.shrink = false,
             "--keep" => options.keep = Some(PathBuf::from(value()?)),
-            "--open" => super::rules::OPEN_TOO.store(true, Ordering::Relaxed),
+            "--open" => rules::OPEN_TOO.store(true, Ordering::Relaxed),
             "--coverage" => options.coverage = true,
             "--json" => options.json = true,
             _ => return Err(format!("{word} is not understood")),
@@ -194,6 +195,8 @@ fn judge(options: &Options) -> Result<i32, String> {
     } else {
         &[]
     };
+    let through = matches!(options.way.as_str(), "relay" | "hosts");
+    rules::THROUGH_DAEMONS.store(through, Ordering::Relaxed);
     let place = match Place::make(netchannel, words, options.way == "hosts") {
         Ok(place) => place,
         Err(Absent::NotHere(text)) => {

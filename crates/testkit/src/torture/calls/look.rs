@@ -137,8 +137,9 @@ impl Looker<'_> {
 
     fn name(&self, at: usize, length: i32, text: &mut String) {
         let _ = write!(text, " name={}/{length}", address(at));
-        // Where others connect to.
-        if self.step.form.name == "getsockname" && self.result == 0 && length >= 16 {
+        // Where others connect to: not where there was no room for it.
+        let is_told = self.result == 0 && length >= 16 && left::<u16>(at) != 0;
+        if self.step.form.name == "getsockname" && is_told {
             let variable = self
                 .step
                 .arguments
