@@ -3,7 +3,7 @@
 use crate::{ADDRESSES, Error, Host};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::Stdio;
@@ -118,6 +118,48 @@ pub fn congestion_control(host: &Host, name: &str) -> Result<(), Error> {
         );
     }
     ip(host, &text)
+}
+
+/// What a host receives it acknowledges at once, from itself and over the cable.
+pub fn acknowledge_at_once(host: &Host) -> Result<(), Error> {
+    let (v4, network) = (host.v4(0), Ipv4Addr::new(10, 77, 0, 0));
+    let mut text = String::new();
+    let own = (0..ADDRESSES).map(|index| host.v4(index));
+    let own = own.map(|address| (address.to_string(), DEVICE, address));
+    let loopback = ["127.0.0.0/8", "127.0.0.1"].map(|name| (name.to_owned(), "lo"));
+    let loopback = loopback.map(|(name, device)| (name, device, Ipv4Addr::LOCALHOST));
+    for (name, device, source) in loopback.into_iter().chain(own) {
+        let _ = writeln!(
+            text,
+            "route change local {name} dev {device} table local proto kernel scope host src {source} quickack 1"
+        );
+    }
+    let _ = writeln!(
+        text,
+        "route replace {network}/16 dev {DEVICE} proto kernel scope link src {v4} quickack 1"
+    );
+    if has_ipv6(host) {
+        // Those of the kernel's own can not be changed.
+        let own = (0..ADDRESSES).map(|index| (host.v6(index), DEVICE));
+        for (address, device) in own.chain([(Ipv6Addr::LOCALHOST, "lo")]) {
+            let _ = writeln!(text, "route del local {address} dev {device} table local");
+            let _ = writeln!(
+                text,
+                "route add local {address} dev {device} table local metric 1 quickack 1"
+            );
+        }
+        let _ = writeln!(
+            text,
+            "route replace fd77::/16 dev {DEVICE} proto kernel metric 256 quickack 1"
+        );
+    }
+    ip(host, &text)
+}
+
+/// What is for addresses that no host has goes over the cable, and comes to nothing there.
+pub fn lead_nowhere(host: &Host, other: &Host) -> Result<(), Error> {
+    let via = other.v4(0);
+    ip(host, &format!("route add default via {via} dev {DEVICE}\n"))
 }
 
 /// A second cable between two hosts, of a network of its own.

@@ -133,6 +133,24 @@ impl Hosts {
         device::congestion_control(&self.b, name)
     }
 
+    /// No acknowledgement is put off any more, within a host or between the two: what Nagle's algorithm holds back goes on at once.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn acknowledge_at_once(&self) -> Result<(), Error> {
+        device::acknowledge_at_once(&self.a)?;
+        device::acknowledge_at_once(&self.b)
+    }
+
+    /// Who connects to an address that neither host has waits, as for a host that does not answer.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn lead_nowhere(&self) -> Result<(), Error> {
+        device::lead_nowhere(&self.a, &self.b)?;
+        device::lead_nowhere(&self.b, &self.a)
+    }
+
     /// Loses this part, from 0 to 1, of the packets that `b` receives, as long as the answer lives. Meanwhile segments are cut
     /// before they are sent, so that each packet is one, and the packets must not be larger than a page.
     ///

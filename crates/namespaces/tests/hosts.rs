@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         println!("skipped: hosts: {error}");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 11] = [
         ("hosts_reach_each_other", hosts_reach_each_other),
         ("loopback_is_each_hosts_own", loopback_is_each_hosts_own),
         ("programs_start_in_a_host", programs_start_in_a_host),
@@ -43,6 +43,10 @@ fn main() -> ExitCode {
         (
             "a_pulled_cable_stops_and_resumes",
             a_pulled_cable_stops_and_resumes,
+        ),
+        (
+            "acknowledgements_are_not_put_off",
+            acknowledgements_are_not_put_off,
         ),
         ("offloads_can_be_set", offloads_can_be_set),
         ("packets_are_lost", packets_are_lost),
@@ -285,6 +289,31 @@ fn congestion_control_of(stream: &TcpStream) -> String {
     assert_eq!(result, 0);
     let name = name.split(|byte| *byte == 0).next().unwrap();
     String::from_utf8(name.to_vec()).unwrap()
+}
+
+/// Two small pieces, an answer: Nagle's algorithm holds the second one back until the first is acknowledged, 40 ms later as a rule.
+fn acknowledgements_are_not_put_off() {
+    let hosts = Hosts::make().unwrap();
+    hosts.acknowledge_at_once().unwrap();
+    hosts.lead_nowhere().unwrap();
+    let of_b: [IpAddr; 2] = [hosts.b.address(), hosts.b.v6(0).into()];
+    for address in of_b {
+        let (mut client, mut server) = connect(&hosts, address);
+        client.set_nodelay(false).unwrap();
+        let mut quick = 0;
+        for _ in 0..10 {
+            let start = Instant::now();
+            for byte in [1, 2] {
+                client.write_all(&[byte]).unwrap();
+            }
+            let mut both = [0; 2];
+            server.read_exact(&mut both).unwrap();
+            server.write_all(&[3]).unwrap();
+            client.read_exact(&mut both[..1]).unwrap();
+            quick += u32::from(start.elapsed() < Duration::from_millis(30));
+        }
+        assert!(quick >= 8, "{address}: {quick} of 10 at once");
+    }
 }
 
 fn a_pulled_cable_stops_and_resumes() {

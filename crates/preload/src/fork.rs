@@ -104,6 +104,7 @@ fn prepare_child() {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
     }
     // From now on others know that several processes have the listeners: what came before is here.
+    listener::get_up();
     listener::poll_jobs();
     for_each_socket(listener::before_fork);
 }

@@ -161,7 +161,11 @@ pub enum Which {
     B = 1,
 }
 
-fn daemons(
+/// A daemon on each of two hosts, which know of each other.
+///
+/// # Errors
+/// If they can not be started.
+pub fn daemons(
     program: &Path,
     hosts: &Hosts,
     configuration: &Configuration<'_>,

@@ -137,10 +137,7 @@ fn plant(workspace: &Workspace, folder: &Path, options: &Options) -> Result<Opti
         let Some(said) = judge(&torture, &planted, options.seed, first, cases)? else {
             return Ok(None);
         };
-        let number = said
-            .strip_prefix("case ")
-            .and_then(|rest| rest.split(':').next()?.parse::<u64>().ok());
-        let Some(number) = number else {
+        let Some(number) = number_of(&said) else {
             return Ok(Some(said));
         };
         if judge(&torture, &sound, options.seed, number, 1)?.is_none() {
@@ -149,6 +146,12 @@ fn plant(workspace: &Workspace, folder: &Path, options: &Options) -> Result<Opti
         first = number + 1;
     }
     Ok(None)
+}
+
+/// The number of a case in what the judge says of it.
+fn number_of(said: &str) -> Option<u64> {
+    let rest = said.strip_prefix("case ")?;
+    rest.split(':').next()?.parse().ok()
 }
 
 /// What the judge says first of some cases of a program, if anything.
@@ -170,7 +173,9 @@ fn judge(
         .output()
         .context("can not start torture")?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = said.lines().find(|line| line.starts_with("case "));
+    // Several are judged at a time, and a later one may be through first.
+    let lines = said.lines().filter(|line| line.starts_with("case "));
+    let line = lines.min_by_key(|line| number_of(line));
     match output.status.code() {
         Some(0) => Ok(None),
         Some(1) => Ok(Some(line.unwrap_or("something was left").to_owned())),

@@ -145,12 +145,14 @@ fn set_asynchronous(fd: c_int, on: bool) {
     }
 }
 
-/// The descriptors of some kinds in a range, in order.
-fn within(first: c_uint, last: c_uint, wanted: impl Fn(Kind) -> bool) -> Vec<c_int> {
+/// Numbers of a range that the library knows, in order: its own, or the program's. What it keeps for a call that sleeps on a closed
+/// number is its own.
+fn within(first: c_uint, last: c_uint, own: bool) -> Vec<c_int> {
     let mut found = Vec::new();
     table::for_each(|fd, word| {
         let inside = c_uint::try_from(fd).is_ok_and(|number| (first..=last).contains(&number));
-        if inside && wanted(word.kind()) {
+        let is_kept = || socket::of_word(word).is_some_and(|socket| socket.is_kept(fd));
+        if inside && own == (word.kind() == Kind::Internal || is_kept()) {
             found.push(fd);
         }
     });
@@ -313,7 +315,7 @@ unsafe fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         }
         let only_mark = flags & ONLY_MARK != 0;
         // Closing may make descriptors of the library: they are counted afterwards.
-        let mut own = within(first, last, |kind| kind != Kind::Internal);
+        let mut own = within(first, last, false);
         if only_mark {
             own.iter().for_each(|fd| note_close_on_exec(*fd, true));
         } else {
@@ -323,7 +325,7 @@ unsafe fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         }
         // Between the library's own descriptors, the kernel does it.
         let mut start = first;
-        for fd in within(first, last, |kind| kind == Kind::Internal) {
+        for fd in within(first, last, true) {
             let number = c_uint::try_from(fd).unwrap_or(start);
             if number > start && real::close_range(start, number - 1, flags) < 0 {
                 return -1;

@@ -10,7 +10,7 @@ use super::{Listener, Pending};
 use crate::link::LinkEnd;
 use crate::lock::Lock;
 use crate::names::Target;
-use crate::{attach, foreign, sys};
+use crate::{attach, bell, foreign, sys};
 
 /// Links and listeners of this process.
 pub(super) struct Registry {
@@ -87,6 +87,22 @@ pub fn loops() {
     for link in &registry.servers {
         if link.is_alive() {
             link.awake(true);
+        }
+    }
+}
+
+/// Before a fork: a thread that has slept for connections, in a call that is over, has left its links as those of one who sleeps. That
+/// harmed nobody while this process was the only one to accept.
+pub fn get_up() {
+    if bell::anybody_sleeps() {
+        return;
+    }
+    let Some(registry) = REGISTRY.lock() else {
+        return;
+    };
+    for link in &registry.servers {
+        if link.is_alive() {
+            link.is_up();
         }
     }
 }

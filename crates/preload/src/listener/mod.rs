@@ -30,8 +30,8 @@ pub use common::before_fork;
 pub use handing::{hand_on_at_exit, hand_on_everything, hand_over, reset, retire_all, withdraw};
 use links::are_starved;
 pub use links::{
-    client_link, end_client_links, forsake_links, listen_for_jobs, loops, numbers, own_link,
-    poll_jobs, read_channels, relocate, reset_in_child, server_links,
+    client_link, end_client_links, forsake_links, get_up, listen_for_jobs, loops, numbers,
+    own_link, poll_jobs, read_channels, relocate, reset_in_child, server_links,
 };
 pub use renewal::announce_again;
 

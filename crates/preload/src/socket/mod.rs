@@ -293,6 +293,12 @@ impl Socket {
         table::get(fd) == self.word
     }
 
+    /// Whether this number is not the program's, but kept for a call that sleeps on one that was closed.
+    pub fn is_kept(&self, fd: i32) -> bool {
+        // Acquire: pairs with the release of who keeps it.
+        fd >= 0 && self.local.orphan.load(Ordering::Acquire) == fd + 1
+    }
+
     /// Whether any of these status bits is set.
     #[inline]
     pub fn has(&self, bits: u32) -> bool {

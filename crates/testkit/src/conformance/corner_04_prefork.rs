@@ -3,6 +3,7 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::helpers::{interrupt, interrupting};
 use crate::registry::cases;
 
 cases! {
@@ -15,6 +16,7 @@ cases! {
         corner_04_prefork_worker_killed,
         corner_04_prefork_worker_killed_while_accepting,
         corner_04_prefork_parent_closes_listener,
+        corner_04_prefork_parent_has_waited,
         corner_04_threads_accept_from_one_listener,
         corner_04_reuseport_group_of_two_processes,
         corner_04_reuseport_member_leaves,
@@ -298,4 +300,20 @@ fn corner_04_reuseport_member_leaves(family: Family) {
         sys::connect(tcp(family), address),
         Err(Errno(libc::ECONNREFUSED))
     );
+}
+
+/// A parent whose accept was interrupted sleeps no more: what comes after it has forked is for its child, who does.
+fn corner_04_prefork_parent_has_waited(family: Family) {
+    interrupting();
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    let served = sys::accept(listening).unwrap();
+    let (thread, task) = start_thread(move || sys::accept(listening));
+    assert_eq!(interrupt(thread, task), Err(Errno(libc::EINTR)));
+    let worker = fork_child(|| answer(sys::accept(listening).unwrap()));
+    assert_eq!(total(&ask(address, 1)), 1);
+    worker.join();
+    for socket in [client, served, listening] {
+        sys::close(socket).unwrap();
+    }
 }

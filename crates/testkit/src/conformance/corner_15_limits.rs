@@ -14,6 +14,7 @@ cases! {
         corner_15_close_range_over_everything,
         corner_15_close_range_closes_connections,
         corner_15_close_range_cloexec,
+        corner_15_close_range_under_who_sleeps,
         corner_15_cloexec_before_connect,
         corner_15_waiting_for_a_listener_takes_no_number,
         corner_15_closefrom,
@@ -143,6 +144,26 @@ fn corner_15_close_range_closes_connections(family: Family) {
     });
     assert_eq!(receive_to_end(client), b"bye");
     child.join();
+}
+
+/// The call that sleeps has the connection until it returns, whoever closes all numbers twice.
+fn corner_15_close_range_under_who_sleeps(family: Family) {
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    let (thread, task) = start_thread(move || {
+        let mut buffer = [0; 8];
+        let size = sys::recv(client, &mut buffer, 0)?;
+        Ok::<_, Errno>(buffer[..size].to_vec())
+    });
+    await_asleep(task);
+    let first = libc::c_uint::try_from(client).unwrap();
+    for _ in 0..2 {
+        sys::close_range(first, libc::c_uint::MAX, 0).unwrap();
+    }
+    let served = sys::accept(listening).unwrap();
+    send_all(served, b"x");
+    assert_eq!(join_thread(thread), Ok(b"x".to_vec()));
+    expect_end(served);
 }
 
 fn corner_15_close_range_cloexec(family: Family) {

@@ -8,6 +8,7 @@ use std::ffi::CString;
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use super::board::{Board, END};
 use super::filling;
@@ -248,13 +249,12 @@ impl Actor {
 
     /// Waits until a new actor has said who it is.
     fn met(self, other: usize) -> String {
-        for _ in 0..20_000 {
-            if self.board.who(other).is_some() {
-                return "made".to_owned();
-            }
-            std::thread::sleep(std::time::Duration::from_micros(100));
+        let mut looks = 0..200;
+        if looks.any(|_| self.board.wait_for(other, Duration::from_millis(10))) {
+            "made".to_owned()
+        } else {
+            "does not come".to_owned()
         }
-        "does not come".to_owned()
     }
 
     /// Whether a child that is made by a step is to go on without a library: where that is asked for, those that are made before all else.

@@ -152,6 +152,7 @@ impl Board {
         // Pairs with the load in `who`.
         self.word(actor, Word::Process)
             .store(process.cast_unsigned(), Ordering::Release);
+        wake(self.word(actor, Word::Process));
     }
 
     /// Process and thread of an actor that has come to be.
@@ -160,6 +161,14 @@ impl Board {
         let process = self.word(actor, Word::Process).load(Ordering::Acquire);
         let thread = self.word(actor, Word::Thread).load(Ordering::Relaxed);
         (process != 0).then_some((process.cast_signed(), thread.cast_signed()))
+    }
+
+    /// Waits for so long that an actor comes to be.
+    pub fn wait_for(self, actor: usize, limit: Duration) -> bool {
+        if self.who(actor).is_none() {
+            sleep(self.word(actor, Word::Process), 0, limit);
+        }
+        self.who(actor).is_some()
     }
 
     /// Room for an address that belongs to a variable, and its length before it.

@@ -7,15 +7,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use netchannel_testkit::runner::{PrivateDaemon, Transport, command, find_netchannel};
+use netchannel_testkit::runner::find_netchannel;
+use netchannel_testkit::two_hosts::Absent;
 
 use super::compare::{Difference, signature};
 use super::conduct::Manner;
 use super::coverage::Coverage;
 use super::generate;
 use super::judge::Pair;
+use super::place::Place;
 use super::program::Program;
 use super::report::{Finding, Report};
+use super::rules;
 use super::runner::Runner;
 use super::shrink::Shrinker;
 
@@ -30,10 +33,11 @@ options:
                        relay     the same, through the daemon's relay
                        restart   the same, with a daemon that is killed and started again now and then
                        one-end   children that are made before all else go without the library
+                       hosts     children that are made before all else live on another host
                        kernel    kernel TCP once more: what the judge itself can not hold steady
   --fresh            each program is executed anew, and not a child of one that ran others
   --netchannel PROG  the program under test (default: the one beside this program, or NETCHANNEL_PROGRAM)
-  --jobs N           pairs of runners at a time (default: one per processor)
+  --jobs N           pairs of runners at a time (default: three per processor)
   --replay FILE      one program, as a finding shows it, instead of drawn ones
   --show N           print the program of a number, and end
   --stop N           end after so many findings that are not alike
@@ -67,7 +71,18 @@ struct Options {
     json: bool,
 }
 
-const WAYS: [&str; 5] = ["both", "relay", "restart", "one-end", "kernel"];
+/// How long a call must sleep until it is taken for one that waits: longer than the times that programs give.
+const PATIENCE: Duration = Duration::from_millis(30);
+/// The same where only another step can end it.
+const HASTE: Duration = Duration::from_millis(3);
+/// How long what goes through daemons may be on its way.
+const SETTLING: Duration = Duration::from_millis(2);
+/// One program in so many is run without haste.
+const PATIENTLY: u64 = 16;
+/// Pairs of runners for each processor: mostly they wait.
+const PAIRS: usize = 3;
+
+const WAYS: [&str; 6] = ["both", "relay", "restart", "one-end", "hosts", "kernel"];
 
 fn parse(words: &[String]) -> Result<Options, String> {
     let mut options = Options {
@@ -77,7 +92,7 @@ fn parse(words: &[String]) -> Result<Options, String> {
         way: "both".to_owned(),
         fresh: false,
         netchannel: None,
-        jobs: std::thread::available_parallelism().map_or(1, usize::from),
+        jobs: PAIRS * std::thread::available_parallelism().map_or(1, usize::from),
         replay: None,
         show: None,
         stop: usize::MAX,
@@ -107,7 +122,7 @@ fn parse(words: &[String]) -> Result<Options, String> {
             "--stop" => options.stop = small(number(value()?)?)?,
             "--no-shrink" => options.shrink = false,
             "--keep" => options.keep = Some(PathBuf::from(value()?)),
-            "--open" => super::rules::OPEN_TOO.store(true, Ordering::Relaxed),
+            "--open" => rules::OPEN_TOO.store(true, Ordering::Relaxed),
             "--coverage" => options.coverage = true,
             "--json" => options.json = true,
             _ => return Err(format!("{word} is not understood")),
@@ -137,7 +152,10 @@ pub fn run(words: &[String]) -> i32 {
         }
     };
     if let Some(number) = options.show {
-        print!("{}", generate::program(options.seed, number));
+        print!(
+            "{}",
+            generate::program(options.seed, number, options.way == "hosts")
+        );
         return 0;
     }
     match judge(&options) {
@@ -152,50 +170,51 @@ pub fn run(words: &[String]) -> i32 {
 /// What all workers of a run share.
 struct Run<'a> {
     options: &'a Options,
+    place: &'a Place,
     next: AtomicU64,
     over: AtomicBool,
     report: Mutex<Report>,
-    transport: Transport,
     this: PathBuf,
 }
 
 fn judge(options: &Options) -> Result<i32, String> {
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
-    let mut daemon = None;
-    let transport = if options.way == "kernel" {
-        Transport::Kernel
-    } else {
-        let Some(program) = options
+    let mut netchannel = None;
+    if options.way != "kernel" {
+        netchannel = options
             .netchannel
             .clone()
-            .or_else(|| find_netchannel(&this))
-        else {
+            .or_else(|| find_netchannel(&this));
+        if netchannel.is_none() {
             println!("skipped: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
             return Ok(netchannel_testkit::support::SKIPPED);
-        };
-        let words: &[&str] = if options.way == "relay" {
-            &["--relay"]
-        } else {
-            &[]
-        };
-        let started =
-            PrivateDaemon::start_with(&program, words).map_err(|error| error.to_string())?;
-        let socket = started.socket();
-        // It opens what it needs for itself in its first moments.
-        std::thread::sleep(Duration::from_millis(300));
-        daemon = Some(started);
-        Transport::NetChannel { program, socket }
+        }
+    }
+    let words: &[&str] = if options.way == "relay" {
+        &["--relay"]
+    } else {
+        &[]
     };
+    let through = matches!(options.way.as_str(), "relay" | "hosts");
+    rules::THROUGH_DAEMONS.store(through, Ordering::Relaxed);
+    let place = match Place::make(netchannel, words, options.way == "hosts") {
+        Ok(place) => place,
+        Err(Absent::NotHere(text)) => {
+            println!("skipped: {text}");
+            return Ok(netchannel_testkit::support::SKIPPED);
+        }
+        Err(Absent::Failed(text)) => return Err(text),
+    };
+    let start = Instant::now();
+    let before = place.descriptors();
     let run = Run {
         options,
+        place: &place,
         next: AtomicU64::new(0),
         over: AtomicBool::new(false),
         report: Mutex::new(Report::default()),
-        transport,
         this,
     };
-    let start = Instant::now();
-    let before = daemon.as_ref().map_or(0, PrivateDaemon::descriptors);
     if let Some(path) = &options.replay {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("{}: {error}", path.display()))?;
@@ -205,12 +224,10 @@ fn judge(options: &Options) -> Result<i32, String> {
     if options.way != "kernel" {
         be_virtual(&run)?;
     }
-    work(&run, &mut daemon)?;
+    work(&run)?;
     let mut report = run.report.into_inner().map_err(|error| error.to_string())?;
     report.elapsed = start.elapsed();
-    if let Some(daemon) = &mut daemon {
-        report.daemon = left_over(daemon, before, options.way == "restart");
-    }
+    report.daemon = place.left_over(before, options.way == "restart");
     report.print(options.json, options.coverage, options.seed);
     if let Some(folder) = &options.keep {
         report
@@ -222,64 +239,42 @@ fn judge(options: &Options) -> Result<i32, String> {
 
 /// A connection of the program under test must be a virtual one, or nothing would be judged: its port is then outside the kernel's range.
 fn be_virtual(run: &Run<'_>) -> Result<(), String> {
-    let text = "1 @0 socket(AF_INET, SOCK_STREAM, 0)\n2 @0 listen(v1, 5)\n3 @0 getsockname(v1, right)\n\
-                4 @0 socket(AF_INET, SOCK_STREAM, 0)\n5 @0 connect(v4, {of,v1,4,0})\n6 @0 getsockname(v4, right)";
-    let mut pair = run.pair()?;
-    let seen = pair.other.run(&Program::read(text)?, pair.manner)?;
-    let port = seen
-        .last()
-        .and_then(|line| line.split("port(").nth(1))
-        .and_then(|rest| rest.split(')').next());
-    let port: u32 = port
-        .and_then(|port| port.parse().ok())
-        .ok_or_else(|| format!("no connection: {seen:?}"))?;
-    let range =
-        std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let mut range = range
-        .split_whitespace()
-        .filter_map(|word| word.parse::<u32>().ok());
-    match (range.next(), range.next()) {
-        (Some(low), Some(high)) if (low..=high).contains(&port) => Err(format!(
-            "connections are not virtual (port {port}): there is nothing to judge"
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// What a daemon has kept of programs that are gone.
-///
-/// What an image left for the next one stays for five minutes where that one had no number to fetch it by: at most three descriptors for each.
-fn left_over(daemon: &mut PrivateDaemon, before: usize, restarted: bool) -> Option<String> {
-    if !daemon.is_running() {
-        return Some(format!("the daemon has ended:\n{}", daemon.log()));
-    }
-    let start = Instant::now();
-    while daemon.descriptors() > before && start.elapsed() < Duration::from_secs(5) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let now = daemon.descriptors();
-    let deposits = match daemon.deposits() {
-        Ok(count) => usize::try_from(count).unwrap_or(usize::MAX),
-        Err(error) => return Some(error),
+    let (before, client) = if run.options.way == "hosts" {
+        ("1 @0 fork(1)\n", 1)
+    } else {
+        ("", 0)
     };
-    let left = deposits.saturating_mul(3);
-    if now > before && now <= before + left {
-        eprintln!(
-            "kept by open: {} descriptors of what nobody could fetch",
-            now - before
-        );
-        return None;
+    let text = format!(
+        "{before}2 @0 socket(AF_INET, SOCK_STREAM, 0)\n3 @0 listen(v2, 5)\n4 @0 getsockname(v2, right)\n\
+         5 @{client} socket(AF_INET, SOCK_STREAM, 0)\n6 @{client} connect(v5, {{of,v2,4,0}})\n7 @{client} getsockname(v5, right)"
+    );
+    let program = Program::read(&text)?;
+    let mut pair = run.pair()?;
+    let start = Instant::now();
+    loop {
+        let seen = pair.other.run(&program, pair.manner)?;
+        let port = seen
+            .last()
+            .and_then(|line| line.split("port(").nth(1))
+            .and_then(|rest| rest.split(')').next());
+        let port: u32 = port
+            .and_then(|port| port.parse().ok())
+            .ok_or_else(|| format!("no connection: {seen:?}"))?;
+        match run.place.kernel_ports() {
+            Some((low, high)) if (low..=high).contains(&port) => {
+                // Two daemons may not have met yet.
+                if start.elapsed() > Duration::from_secs(10) {
+                    return Err(format!(
+                        "connections are not virtual (port {port}): there is nothing to judge"
+                    ));
+                }
+            }
+            _ => return Ok(()),
+        }
     }
-    (now > before && !restarted).then(|| {
-        format!(
-            "the daemon keeps {} descriptors of programs that are gone, of:\n{}",
-            now - before,
-            daemon.descriptor_names().join("\n")
-        )
-    })
 }
 
-fn work(run: &Run<'_>, daemon: &mut Option<PrivateDaemon>) -> Result<(), String> {
+fn work(run: &Run<'_>) -> Result<(), String> {
     let failure = Mutex::new(None);
     let restarts = run.options.way == "restart";
     std::thread::scope(|scope| {
@@ -293,13 +288,9 @@ fn work(run: &Run<'_>, daemon: &mut Option<PrivateDaemon>) -> Result<(), String>
                 }
             });
         }
-        if let Some(daemon) = daemon.as_mut().filter(|_| restarts) {
-            while !is_over(run) {
-                std::thread::sleep(Duration::from_millis(700));
-                daemon.kill();
-                std::thread::sleep(Duration::from_millis(50));
-                let _ = daemon.start_again();
-            }
+        while restarts && !is_over(run) {
+            std::thread::sleep(Duration::from_millis(700));
+            run.place.restart();
         }
     });
     match failure.into_inner() {
@@ -316,19 +307,24 @@ impl Run<'_> {
     fn pair(&self) -> Result<Pair, String> {
         let failed = |error: std::io::Error| error.to_string();
         let way = self.options.way.as_str();
-        let mut kernel = Command::new(&self.this);
-        let mut other = command(&self.this, &self.transport);
-        if way == "one-end" {
-            for command in [&mut kernel, &mut other] {
-                command.env(super::act::ONE_END, "1");
+        let start = |[near, far]: [Option<Command>; 2], what| {
+            let mut near = near.ok_or_else(|| "there is no host".to_owned())?;
+            if way == "one-end" {
+                near.env(super::act::ONE_END, "1");
             }
-        }
+            Runner::start(near, far, what).map_err(failed)
+        };
         Ok(Pair {
-            kernel: Runner::start(kernel, "kernel TCP").map_err(failed)?,
-            other: Runner::start(other, "NetChannel").map_err(failed)?,
+            kernel: start(self.place.over_kernel(&self.this), "kernel TCP")?,
+            other: start(self.place.over_other(&self.this), "NetChannel")?,
             manner: Manner {
-                patience: Duration::from_millis(30),
-                settling: Duration::from_micros(if way == "relay" { 2000 } else { 0 }),
+                patience: PATIENCE,
+                haste: HASTE,
+                settling: if matches!(way, "relay" | "hosts") {
+                    SETTLING
+                } else {
+                    Duration::ZERO
+                },
                 fresh: self.options.fresh,
             },
         })
@@ -344,7 +340,12 @@ fn worker(run: &Run<'_>) -> Result<(), String> {
             break;
         }
         let number = run.options.first + index;
-        let program = generate::program(run.options.seed, number);
+        let program = generate::program(run.options.seed, number, run.options.way == "hosts");
+        pair.manner.haste = if number.is_multiple_of(PATIENTLY) {
+            PATIENCE
+        } else {
+            HASTE
+        };
         match pair.judge(&program) {
             Ok((comparison, seen)) => {
                 coverage.add(&program, &seen);

@@ -59,6 +59,8 @@ pub struct Comparison {
     pub judged: usize,
     /// Steps in which runs over kernel TCP differ.
     pub unsteady: usize,
+    /// Whether it took more than one run of each.
+    pub again: bool,
 }
 
 /// Compares all runs over kernel TCP with all others, step by step.
@@ -68,6 +70,7 @@ pub fn compare(program: &Program, kernel: &[Seen], others: &[Seen]) -> Compariso
         excused: Vec::new(),
         judged: 0,
         unsteady: 0,
+        again: kernel.len() > 1,
     };
     let at = |runs: &[Seen], place: usize| -> BTreeSet<String> {
         runs.iter()

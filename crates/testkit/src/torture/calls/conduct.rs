@@ -1,17 +1,27 @@
 //! Conducts one case: makes its first actor, lets one act at a time, sees who waits and who dies, and ends them all.
 
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::act::{Actor, INTERRUPT};
 use super::board::{Board, END};
-use super::program::{MOST_ACTORS, Program};
+use super::far::request;
+use super::memory::first;
+use super::network::Network;
+use super::program::{MOST_ACTORS, Program, Step};
+use super::waits;
+use super::watch::{State, Watch, state};
 
 /// How a case is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manner {
     /// How long a call must sleep until it is taken for one that waits.
     pub patience: Duration,
+    /// The same of a call that only waits for what others do. Where this is shorter, who has not been woken when a step is done is
+    /// not waited for.
+    pub haste: Duration,
     /// How long what is on its way may take after each step.
     pub settling: Duration,
     /// Whether the first actor is a program of its own, and no child of one that ran cases before.
@@ -27,21 +37,16 @@ pub fn board_path(process: u32) -> PathBuf {
 pub struct Conductor {
     board: Board,
     path: PathBuf,
-}
-
-/// How a thread is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// It sleeps; how often it has gone to sleep.
-    Asleep(u64),
-    Busy,
-    /// With the status that `wait` would tell.
-    Dead(i32),
+    /// Actors that the other host's runner was asked for.
+    asked: AtomicU32,
 }
 
 /// Of a call that does not return whatever is done.
 const STUCK: Duration = Duration::from_secs(3);
+/// Between two looks at who has not done yet.
 const SLICE: Duration = Duration::from_millis(2);
+/// Before the first of them.
+const MOMENT: Duration = Duration::from_micros(300);
 
 impl Conductor {
     pub fn new() -> std::io::Result<Self> {
@@ -51,6 +56,7 @@ impl Conductor {
         Ok(Self {
             board: Board::map(&path, true)?,
             path,
+            asked: AtomicU32::new(0),
         })
     }
 
@@ -67,10 +73,24 @@ impl Conductor {
             waits: [None; MOST_ACTORS],
             waited: vec![false; program.steps.len()],
             dead: [false; MOST_ACTORS],
+            watches: [const { None }; MOST_ACTORS],
+            patience: waits::patience(program, manner),
         };
         let came = root > 0 && case.appears(root);
+        // Who is made before all else lives on the other host.
+        let before = program.steps.iter();
+        let before = before.take_while(|step| step.form.name == "fork").count();
+        let far = if Network::get().is_between() {
+            before
+        } else {
+            0
+        };
         if came {
             for (place, step) in program.steps.iter().enumerate() {
+                if place < far {
+                    self.make_far(&case, place, step, manner);
+                    continue;
+                }
                 case.step(place, step.actor);
                 if step.form.name == "end" {
                     case.mourn(
@@ -102,45 +122,71 @@ impl Conductor {
         }
     }
 
+    /// Has an actor made on the other host.
+    fn make_far(&self, case: &Case, place: usize, step: &Step, manner: Manner) {
+        let actor = step.arguments.first().map_or(0, first);
+        let actor = usize::try_from(actor).unwrap_or(0).min(MOST_ACTORS - 1);
+        if self.board.who(actor).is_some() {
+            return case.board.note(place, "there is one");
+        }
+        self.board.introduce(actor, step.actor, true);
+        let count = self.asked.fetch_add(1, Ordering::Relaxed);
+        let asked = request(count, actor, manner.fresh);
+        self.board.command(MOST_ACTORS, asked);
+        let start = Instant::now();
+        while !self.board.wait_for(actor, SLICE) && start.elapsed() < STUCK {}
+        let came = self.board.who(actor).is_some();
+        self.board
+            .note(place, if came { "made" } else { "does not come" });
+    }
+
     fn begin(&self, program: &'static Program, manner: Manner) -> i32 {
         // SAFETY: this process has one thread; the child acts and never returns.
         let child = unsafe { libc::fork() };
         if child != 0 {
             return child;
         }
-        // SAFETY: a child of its own: it leaves the runner's descriptors, and ends with the runner.
-        unsafe {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
-            libc::dup2(null, 0);
-            libc::dup2(null, 1);
-            libc::dup2(null, 2);
-            for other in 3..16 {
-                libc::close(other);
-            }
-        }
+        leave_the_runner();
         if manner.fresh {
-            let words = [
-                "torture",
-                super::act::COMMAND,
-                &self.path.display().to_string(),
-                "0",
-                "0",
-            ];
-            let words: Vec<_> = words
-                .iter()
-                .filter_map(|word| std::ffi::CString::new(*word).ok())
-                .collect();
-            let mut pointers: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
-            pointers.push(std::ptr::null());
-            // SAFETY: a path and words that end with a null.
-            unsafe {
-                libc::execv(c"/proc/self/exe".as_ptr(), pointers.as_ptr());
-                libc::_exit(1)
-            }
+            begin_anew(&self.path, 0);
         }
         let path: &'static Path = Box::leak(self.path.clone().into_boxed_path());
         Actor::first(self.board, program, path).work(0)
+    }
+}
+
+/// A child leaves the runner's descriptors, and ends with the runner.
+pub fn leave_the_runner() {
+    // SAFETY: takes integers and a path.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+        libc::dup2(null, 0);
+        libc::dup2(null, 1);
+        libc::dup2(null, 2);
+        for other in 3..16 {
+            libc::close(other);
+        }
+    }
+}
+
+/// A child executes this program as an actor.
+pub fn begin_anew(path: &Path, actor: usize) -> ! {
+    let words = [
+        "torture".to_owned(),
+        super::act::COMMAND.to_owned(),
+        path.display().to_string(),
+        actor.to_string(),
+        "0".to_owned(),
+    ];
+    let words = words.into_iter().map(CString::new);
+    let words: Vec<_> = words.filter_map(Result::ok).collect();
+    let mut pointers: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    // SAFETY: a path and words that end with a null.
+    unsafe {
+        libc::execv(c"/proc/self/exe".as_ptr(), pointers.as_ptr());
+        libc::_exit(1)
     }
 }
 
@@ -153,10 +199,13 @@ impl Drop for Conductor {
 struct Case {
     board: Board,
     manner: Manner,
-    /// The step in which an actor waits.
-    waits: [Option<usize>; MOST_ACTORS],
+    /// The step in which an actor waits, and how often it had gone to sleep by then.
+    waits: [Option<(usize, u64)>; MOST_ACTORS],
     waited: Vec<bool>,
     dead: [bool; MOST_ACTORS],
+    watches: [Option<Watch>; MOST_ACTORS],
+    /// For each step.
+    patience: Vec<Duration>,
 }
 
 fn command(place: usize) -> u32 {
@@ -167,13 +216,21 @@ impl Case {
     /// Waits until the first actor is there.
     fn appears(&self, process: i32) -> bool {
         let start = Instant::now();
-        while self.board.who(0).is_none() {
-            if start.elapsed() > STUCK * 3 || matches!(state(process, process), State::Dead(_)) {
+        while !self.board.wait_for(0, SLICE) {
+            if start.elapsed() > STUCK * 3 || matches!(state(process), State::Dead(_)) {
                 return false;
             }
-            std::thread::sleep(Duration::from_micros(50));
         }
         true
+    }
+
+    /// How an actor that has come is at this moment.
+    fn state(&mut self, actor: usize, who: (i32, i32)) -> State {
+        let watch = &mut self.watches[actor];
+        if !watch.as_ref().is_some_and(|watch| watch.is_of(who)) {
+            *watch = Some(Watch::new(who.0, who.1));
+        }
+        watch.as_ref().map_or(State::Dead(0), Watch::state)
     }
 
     fn step(&mut self, place: usize, actor: usize) {
@@ -185,7 +242,7 @@ impl Case {
             return self.board.note(place, "nobody");
         }
         self.board.command(actor, command(place));
-        self.attend(actor, place, self.manner.patience, true);
+        self.attend(actor, place, self.patience[place], true);
         if !self.manner.settling.is_zero() {
             std::thread::sleep(self.manner.settling);
         }
@@ -194,18 +251,21 @@ impl Case {
 
     /// Waits for the end of a step, or until its actor waits.
     fn attend(&mut self, actor: usize, place: usize, patience: Duration, is_new: bool) {
-        let Some((process, thread)) = self.board.who(actor) else {
-            return;
-        };
         let start = Instant::now();
         let mut asleep: Option<(u64, Instant)> = None;
         let mut first: Option<(u64, Instant)> = None;
+        let mut slice = MOMENT;
         loop {
-            if self.board.wait_until_done(actor, command(place), SLICE) {
+            if self.board.wait_until_done(actor, command(place), slice) {
                 self.waits[actor] = None;
                 return;
             }
-            match state(process, thread) {
+            // Who executes another program meanwhile signs anew.
+            let Some(who) = self.board.who(actor) else {
+                return;
+            };
+            slice = SLICE;
+            match self.state(actor, who) {
                 State::Dead(status) => {
                     // What it did last may have been done all the same.
                     if !self.board.has_begun(actor, command(place)) {
@@ -226,15 +286,16 @@ impl Case {
                     let (before, began) = *first.get_or_insert((count, Instant::now()));
                     if since.elapsed() >= patience || only_looks(count - before, began, patience) {
                         self.waited[place] |= is_new;
-                        self.waits[actor] = Some(place);
+                        self.waits[actor] = Some((place, count));
                         return;
                     }
+                    slice = slice.min(patience.saturating_sub(since.elapsed()));
                 }
                 _ => asleep = None,
             }
             if start.elapsed() > STUCK {
                 self.board.note(place, "goes on for ever");
-                self.waits[actor] = Some(place);
+                self.waits[actor] = Some((place, 0));
                 return;
             }
         }
@@ -243,24 +304,17 @@ impl Case {
     /// After a step: who was woken by it goes on until he has done or waits again.
     fn others_settle(&mut self, but: usize) {
         for actor in 0..MOST_ACTORS {
-            let Some(place) = self.waits[actor].filter(|_| actor != but) else {
+            let Some((place, times)) = self.waits[actor].filter(|_| actor != but) else {
                 continue;
             };
-            if self.dead[actor] {
+            let Some(who) = self.board.who(actor).filter(|_| !self.dead[actor]) else {
                 continue;
-            }
+            };
             // Whoever wakes a thread has made it ready to run before its own call returns.
-            self.attend(actor, place, Duration::from_millis(1), false);
-        }
-        // A process that another one ended.
-        for actor in 0..MOST_ACTORS {
-            let Some((process, thread)) = self.board.who(actor).filter(|_| !self.dead[actor])
-            else {
-                continue;
-            };
-            let ended = self.waits[actor].is_none()
-                && !std::path::Path::new(&format!("/proc/{process}/task/{thread}")).exists();
-            self.dead[actor] = ended;
+            let sleeps_on = self.state(actor, who) == State::Asleep(times);
+            if !sleeps_on || self.manner.haste == self.manner.patience {
+                self.attend(actor, place, Duration::from_millis(1), false);
+            }
         }
     }
 
@@ -273,14 +327,14 @@ impl Case {
             return;
         };
         let start = Instant::now();
-        while !matches!(state(process, process), State::Dead(_)) && start.elapsed() < STUCK {
+        while !matches!(state(process), State::Dead(_)) && start.elapsed() < STUCK {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
 
     /// Ends the call in which an actor waits.
     fn interrupt(&mut self, actor: usize) {
-        let Some(place) = self.waits[actor] else {
+        let Some((place, _)) = self.waits[actor] else {
             return;
         };
         let Some((process, thread)) = self.board.who(actor) else {
@@ -298,7 +352,7 @@ impl Case {
                 let text = self.board.noted(place);
                 return self.board.note(place, &format!("interrupted {text}"));
             }
-            if matches!(state(process, thread), State::Dead(_)) {
+            if matches!(self.state(actor, (process, thread)), State::Dead(_)) {
                 self.dead[actor] = true;
                 self.waits[actor] = None;
                 return;
@@ -339,8 +393,8 @@ fn reap(processes: &[i32]) {
             // SAFETY: only own children are waited for; others are looked at.
             unsafe {
                 libc::waitpid(*process, std::ptr::null_mut(), libc::WNOHANG);
-                let lives = libc::kill(*process, 0) == 0
-                    && !matches!(state(*process, *process), State::Dead(_));
+                let lives =
+                    libc::kill(*process, 0) == 0 && !matches!(state(*process), State::Dead(_));
                 if lives && start.elapsed() > Duration::from_millis(500) {
                     libc::kill(*process, libc::SIGKILL);
                 }
@@ -355,32 +409,4 @@ fn reap(processes: &[i32]) {
     // Those that have become ours when their parents ended.
     // SAFETY: no pointer.
     while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
-}
-
-/// Looks at a thread.
-fn state(process: i32, thread: i32) -> State {
-    let folder = format!("/proc/{process}/task/{thread}");
-    let Ok(text) = std::fs::read_to_string(format!("{folder}/stat")) else {
-        return State::Dead(0);
-    };
-    let Some((_, rest)) = text.rsplit_once(") ") else {
-        return State::Busy;
-    };
-    let words: Vec<&str> = rest.split(' ').collect();
-    match words.first().copied() {
-        Some("Z" | "X") => State::Dead(
-            words
-                .get(49)
-                .and_then(|word| word.trim().parse().ok())
-                .unwrap_or(0),
-        ),
-        Some("S") => {
-            let status = std::fs::read_to_string(format!("{folder}/status")).unwrap_or_default();
-            let line = status
-                .lines()
-                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-            State::Asleep(line.and_then(|line| line.trim().parse().ok()).unwrap_or(0))
-        }
-        _ => State::Busy,
-    }
 }

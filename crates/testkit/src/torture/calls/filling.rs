@@ -153,7 +153,7 @@ pub fn drain(board: Board, socket: i32, step: i64, repeats: bool) -> String {
 impl Generator {
     /// A connection of its own, filled and emptied a few times, and who watches for room.
     pub(super) fn fill_and_drain(&mut self) {
-        let (server, client) = (self.model.actor(), self.model.actor());
+        let (server, client) = self.two_ends();
         let family = self.model.one(&[4, 6]);
         let (sent, read) = self.plain_connection(server, client, family);
         let ((writer, from), (reader, to)) = if self.model.percent(50) {

@@ -78,30 +78,36 @@ const WEIGHTS: &[(&str, usize)] = &[
 pub struct Generator {
     pub model: Model,
     pub(super) steps: Vec<Step>,
+    /// Processes that live on another host than the others: a bit each.
+    pub(super) far: u32,
 }
 
-/// The program of a seed and a number.
-pub fn program(seed: u64, number: u64) -> Program {
+/// The program of a seed and a number; for two hosts it begins with who lives on the other one.
+pub fn program(seed: u64, number: u64, between: bool) -> Program {
     let mixed =
         seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93);
     let mut generator = Generator {
         model: Model::new(Random::new(mixed)),
         steps: Vec::new(),
+        far: 0,
     };
-    generator.write();
+    generator.write(between);
     Program {
         steps: generator.steps,
     }
 }
 
 impl Generator {
-    fn write(&mut self) {
-        if self.model.percent(60) {
+    fn write(&mut self, between: bool) {
+        if self.model.percent(60) || between {
             self.deed("fork", 0, &[vec![1]]);
             if self.model.percent(20) {
                 let parent = self.model.random.below(2);
                 self.deed("fork", parent, &[vec![2]]);
             }
+        }
+        if between {
+            self.far = (1_u32 << self.model.actors.len()) - 2;
         }
         let connections = self.model.one(&[0, 1, 1, 1, 1, 2, 2]);
         for _ in 0..connections {
@@ -143,8 +149,7 @@ impl Generator {
 
     /// A listener and a connection to it, sometimes with a step of anything between.
     fn connection(&mut self) {
-        let server = self.model.actor();
-        let client = self.model.actor();
+        let (server, client) = self.two_ends();
         let family = self.model.one(&[4, 4, 4, 6, 6]);
         let listener = self.listener(server, family);
         let inherited = self

@@ -64,8 +64,10 @@ impl Pair {
         program: &Program,
         times: usize,
     ) -> Result<(Comparison, Vec<Seen>), String> {
+        let patience = self.manner.patience * 4;
         let patient = Manner {
-            patience: self.manner.patience * 4,
+            patience,
+            haste: patience,
             settling: self.manner.settling * 4,
             ..self.manner
         };

@@ -9,6 +9,7 @@ use netchannel_testkit::sys::Errno;
 
 use super::board::Board;
 use super::memory::{Buffer, UNTOUCHED, digest};
+use super::network::Network;
 use super::prepare::{Answer, Prepared, left};
 use super::program::{SECOND, Step};
 use super::words::Shape;
@@ -136,8 +137,9 @@ impl Looker<'_> {
 
     fn name(&self, at: usize, length: i32, text: &mut String) {
         let _ = write!(text, " name={}/{length}", address(at));
-        // Where others connect to.
-        if self.step.form.name == "getsockname" && self.result == 0 && length >= 16 {
+        // Where others connect to: not where there was no room for it.
+        let is_told = self.result == 0 && length >= 16 && left::<u16>(at) != 0;
+        if self.step.form.name == "getsockname" && is_told {
             let variable = self
                 .step
                 .arguments
@@ -192,19 +194,22 @@ impl Looker<'_> {
     }
 }
 
-/// Whoever connects to "any" means this host.
+/// Whoever connects to "any" means the host of who listens.
 ///
 /// # Safety
 /// `at` is room for an address.
 unsafe fn reachable(at: *mut u8) {
+    let own = Network::get().own;
     // SAFETY: as promised; 28 bytes.
     unsafe {
         let family = i32::from(at.cast::<u16>().read_unaligned());
         if family == libc::AF_INET && at.add(4).cast::<u32>().read_unaligned() == 0 {
-            at.add(4).cast::<[u8; 4]>().write_unaligned([127, 0, 0, 1]);
+            at.add(4).cast::<[u8; 4]>().write_unaligned(own.v4.octets());
         }
         if family == libc::AF_INET6 && at.add(8).cast::<u128>().read_unaligned() == 0 {
-            at.add(23).write(1);
+            at.add(8)
+                .cast::<[u8; 16]>()
+                .write_unaligned(own.v6.octets());
         }
     }
 }

@@ -143,10 +143,16 @@ impl Buffer {
 /// The bytes that a step sends, from an offset on: each place and step has its own.
 pub fn fill(bytes: &mut [u8], step: i64, offset: usize) {
     let seed = step.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        let place = (offset + index) as u64;
-        let mixed = (place / 8 + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ seed;
-        *byte = (mixed ^ (mixed >> 29)).to_le_bytes()[(place % 8) as usize];
+    let eight = |place: usize| {
+        let mixed = (place as u64 / 8 + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ seed;
+        (mixed ^ (mixed >> 29)).to_le_bytes()
+    };
+    let begun = offset % 8;
+    let (head, rest) = bytes.split_at_mut(bytes.len().min((8 - begun) % 8));
+    head.copy_from_slice(&eight(offset)[begun % 8..begun + head.len()]);
+    let start = offset + head.len();
+    for (index, part) in rest.chunks_mut(8).enumerate() {
+        part.copy_from_slice(&eight(start + index * 8)[..part.len()]);
     }
 }
 
@@ -233,4 +239,25 @@ pub fn first(argument: &Argument) -> i64 {
 /// A further number of an argument.
 pub fn at(argument: &Argument, place: usize) -> i64 {
     argument.get(place).copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fill;
+
+    #[test]
+    fn bytes_are_the_same_from_wherever_one_begins() {
+        let mut all = [0; 100];
+        fill(&mut all, 7, 0);
+        for start in 0..40 {
+            for end in start..100 {
+                let mut part = vec![0; end - start];
+                fill(&mut part, 7, start);
+                assert_eq!(part, all[start..end], "{start}..{end}");
+            }
+        }
+        let mut other = [0; 100];
+        fill(&mut other, 8, 0);
+        assert!(all != other && all[..8] != all[8..16]);
+    }
 }

@@ -14,6 +14,8 @@ mod compare;
 mod conduct;
 mod coverage;
 mod draw;
+mod ends;
+mod far;
 mod filling;
 mod form;
 mod generate;
@@ -21,6 +23,8 @@ mod judge;
 mod look;
 mod memory;
 mod model;
+mod network;
+mod place;
 mod prepare;
 mod program;
 mod report;
@@ -28,7 +32,9 @@ mod rules;
 mod runner;
 mod shrink;
 mod sources;
+mod waits;
 mod waking;
+mod watch;
 mod words;
 
 /// Runs the judge, or what it starts of itself. `None` if the word is none of its.
@@ -43,6 +49,7 @@ pub fn run(word: &str, rest: &[String]) -> Option<i32> {
             }
         },
         act::COMMAND => act::go_on(rest),
+        far::COMMAND => far::run(rest),
         _ => return None,
     })
 }

@@ -5,12 +5,14 @@
     reason = "arguments of calls are words, whatever C takes them for"
 )]
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr::{with_exposed_provenance as pointer, with_exposed_provenance_mut as pointer_mut};
 use std::sync::atomic::Ordering;
 
 use super::board::Board;
 use super::form::{Kind, LIMIT_VALUES};
 use super::memory::{Buffer, Memory, at, first, vector};
+use super::network::{Addresses, Network};
 use super::program::{Argument, Step, literal_of};
 use super::words::{OPTIONS, Shape};
 
@@ -54,13 +56,16 @@ const CONTROL: usize = 256;
 impl Maker<'_> {
     /// The number behind a variable.
     pub fn descriptor(&self, value: i64) -> i32 {
-        let number = literal_of(value).and_then(|number| i32::try_from(number).ok());
-        number.unwrap_or_else(|| {
-            let variable = usize::try_from(value).unwrap_or(0);
-            self.board
-                .variable(self.actor, variable)
-                .load(Ordering::Relaxed)
-        })
+        // The highest number of all is -1.
+        literal_of(value).map_or_else(
+            || {
+                let variable = usize::try_from(value).unwrap_or(0);
+                self.board
+                    .variable(self.actor, variable)
+                    .load(Ordering::Relaxed)
+            },
+            |number| number as i32,
+        )
     }
 
     /// All of a step's arguments.
@@ -313,24 +318,27 @@ impl Maker<'_> {
             (length > 0).then_some((bytes, length.min(124)))
         };
         let port = of.map_or(1, |(bytes, _)| u16::from_be_bytes([bytes[2], bytes[3]]));
-        let local = |host: [u8; 4], port: u16| {
+        let network = Network::get();
+        let at_host = |host: Addresses, port: u16| {
             if six {
-                six_of(host == [0; 4], port)
+                six_of(host.v6, port)
             } else {
-                four(host, port)
+                four(host.v4, port)
             }
         };
+        let its_host = of.map_or(network.own, |(bytes, _)| network.host_of(host(&bytes)));
         let (bytes, length) = match first(argument) {
-            0 => of.unwrap_or_else(|| local([127, 0, 0, 1], 1)),
-            1 => local([127, 0, 0, 1], 0),
-            2 => local([0; 4], 0),
+            0 => of.unwrap_or_else(|| at_host(network.own, 1)),
+            1 => at_host(network.own, 0),
+            2 if six => six_of(Ipv6Addr::UNSPECIFIED, 0),
+            2 => four(Ipv4Addr::UNSPECIFIED, 0),
             5 => ([1; 124], 110),
             6 => ([0; 124], 16),
-            8 => mapped(port),
-            9 => four([127, 0, 0, 2], 0),
-            10 => four([192, 0, 2, 1], 0),
-            11 => local([127, 0, 0, 1], port),
-            _ => local([127, 0, 0, 1], 1),
+            8 => six_of(its_host.v4.to_ipv6_mapped(), port),
+            9 => four(network.own.second, 0),
+            10 => four(Ipv4Addr::new(192, 0, 2, 1), 0),
+            11 => at_host(its_host, port),
+            _ => at_host(network.other, 1),
         };
         let room = self.memory.room(128);
         // SAFETY: room for 128 bytes.
@@ -499,26 +507,31 @@ fn push_time(maker: &mut Maker<'_>, word: i64, second: i64, made: &mut Prepared)
     made.words.push(at);
 }
 
-fn four(host: [u8; 4], port: u16) -> ([u8; 124], usize) {
+fn four(host: Ipv4Addr, port: u16) -> ([u8; 124], usize) {
     let mut bytes = [0; 124];
     bytes[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
     bytes[2..4].copy_from_slice(&port.to_be_bytes());
-    bytes[4..8].copy_from_slice(&host);
+    bytes[4..8].copy_from_slice(&host.octets());
     (bytes, 16)
 }
 
-fn six_of(any: bool, port: u16) -> ([u8; 124], usize) {
+fn six_of(host: Ipv6Addr, port: u16) -> ([u8; 124], usize) {
     let mut bytes = [0; 124];
     bytes[..2].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
     bytes[2..4].copy_from_slice(&port.to_be_bytes());
-    bytes[23] = u8::from(!any);
+    bytes[8..24].copy_from_slice(&host.octets());
     (bytes, 28)
 }
 
-fn mapped(port: u16) -> ([u8; 124], usize) {
-    let (mut bytes, length) = six_of(true, port);
-    bytes[18..24].copy_from_slice(&[0xff, 0xff, 127, 0, 0, 1]);
-    (bytes, length)
+/// The host of an address.
+fn host(bytes: &[u8; 124]) -> IpAddr {
+    let family = i32::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
+    if family == libc::AF_INET6 {
+        let host: [u8; 16] = bytes[8..24].try_into().unwrap_or_default();
+        Ipv6Addr::from(host).to_canonical()
+    } else {
+        Ipv4Addr::new(bytes[4], bytes[5], bytes[6], bytes[7]).into()
+    }
 }
 
 /// A value that a call left somewhere.

@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn what_is_printed_can_be_read_again() {
         for number in 0..500 {
-            let drawn = program(7, number);
+            let drawn = program(7, number, number % 2 == 1);
             let read = Program::read(&drawn.to_string()).expect("it is understood");
             assert!(read == drawn, "{drawn}");
         }
@@ -283,8 +283,9 @@ mod tests {
 
     #[test]
     fn a_case_is_its_seed_and_number() {
-        assert!(program(7, 3) == program(7, 3));
-        assert!(program(7, 3) != program(7, 4));
-        assert!(program(7, 3) != program(8, 3));
+        assert!(program(7, 3, false) == program(7, 3, false));
+        assert!(program(7, 3, false) != program(7, 4, false));
+        assert!(program(7, 3, false) != program(8, 3, false));
+        assert!(program(7, 3, true) != program(7, 4, true));
     }
 }

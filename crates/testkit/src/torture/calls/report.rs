@@ -30,6 +30,8 @@ pub struct Report {
     steps: u64,
     judged: u64,
     unsteady: u64,
+    /// Programs that were run more than once.
+    again: u64,
     excused: Excuses,
     findings: Vec<Finding>,
     /// How often each signature was seen; a finding may still be on its way.
@@ -50,6 +52,7 @@ impl Report {
         self.steps += program.steps.len() as u64;
         self.judged += comparison.judged as u64;
         self.unsteady += comparison.unsteady as u64;
+        self.again += u64::from(comparison.again);
         for rule in &comparison.excused {
             *self.excused.entry(rule.line).or_default() += 1;
         }
@@ -123,12 +126,13 @@ impl Report {
             println!("kept by {line}: {times} times");
         }
         println!(
-            "{} calls: {} cases, seed {seed}, {} steps, {} compared, {} not steady over kernel TCP, {} differences, {:.1} s",
+            "{} calls: {} cases, seed {seed}, {} steps, {} compared, {} not steady over kernel TCP, {} programs run again, {} differences, {:.1} s",
             if self.is_clean() { "PASS" } else { "FAIL" },
             self.cases,
             self.steps,
             self.judged,
             self.unsteady,
+            self.again,
             self.findings.len(),
             self.elapsed.as_secs_f64()
         );
@@ -210,11 +214,12 @@ impl Report {
             .map(|line| quoted(line))
             .collect();
         format!(
-            "{{\"seed\":{seed},\"cases\":{},\"steps\":{},\"compared\":{},\"unsteady\":{},\"seconds\":{:.1},\"clean\":{},\"kept\":{{{}}},\"lost\":[{}],\"seldom\":[{}],\"coverage\":{},\"differences\":[{}]}}",
+            "{{\"seed\":{seed},\"cases\":{},\"steps\":{},\"compared\":{},\"unsteady\":{},\"again\":{},\"seconds\":{:.1},\"clean\":{},\"kept\":{{{}}},\"lost\":[{}],\"seldom\":[{}],\"coverage\":{},\"differences\":[{}]}}",
             self.cases,
             self.steps,
             self.judged,
             self.unsteady,
+            self.again,
             self.elapsed.as_secs_f64(),
             self.is_clean(),
             kept.join(","),

@@ -9,6 +9,12 @@ use super::program::{Program, Step};
 /// Whether what is open is told like anything new.
 pub static OPEN_TOO: AtomicBool = AtomicBool::new(false);
 
+/// Whether acknowledgements may be put off, so that what Nagle's algorithm holds back over kernel TCP comes later.
+pub static PUT_OFF: AtomicBool = AtomicBool::new(false);
+
+/// Whether what is judged goes through daemons: between two hosts, or by the relay.
+pub static THROUGH_DAEMONS: AtomicBool = AtomicBool::new(false);
+
 /// What a known difference means for the rest of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
@@ -85,6 +91,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Once, LOOKS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Once, SETS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n"]),
+    // Some of a large send is on its way before TCP learns that the other end reads no more.
+    rule("8.26", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n", "-1 EPIPE"]),
     rule("8.10", Rest, &[], ["", "IP_MINTTL", "", ""]),
     rule("8.10", Once, SETS, ["", "EPOLLET", "0", "n"]),
     // The acknowledgement of its end wakes who watches a socket.
@@ -124,6 +132,16 @@ pub const KEPT: &[Rule] = &[
     rule("8.33", Rest, SETS, ["", "EPOLLET&exec", "waited|0", "n"]),
     rule("8.34", Rest, LOOKS, ["", "close", "waited", "waited"]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
+];
+
+/// The same, through daemons: there `MSG_MORE` and `TCP_CORK` hold nothing back, and what is on its way needs some time.
+#[rustfmt::skip]
+const THROUGH: &[Rule] = &[
+    rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "0", "-1 ECONNRESET"]),
+    rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited interrupted|0", "waited n|n"]),
+    rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int"]),
+    rule("who waits takes what is there first of a send", Rest, RECEIVING, ["", "", "waited n", "waited n"]),
+    rule("a reset is not known before it has come", Rest, &["sendmmsg"], ["", "", "n", "n"]),
 ];
 
 /// Open: what is wrong.
@@ -167,7 +185,13 @@ pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule>
     } else {
         OPEN
     };
-    KEPT.iter().chain(UNSTEADY).chain(open).find(|rule| {
+    let through: &[Rule] = if THROUGH_DAEMONS.load(Ordering::Relaxed) {
+        THROUGH
+    } else {
+        &[]
+    };
+    let mut known = KEPT.iter().chain(UNSTEADY).chain(open).chain(through);
+    known.find(|rule| {
         (rule.calls.is_empty() || rule.calls.contains(&step.form.name))
             && rule.here.split('|').any(|word| text.contains(word))
             && begins(&difference.kernel, rule.kernel)

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  judge --- manner, program ---> runner (`torture calls-run`) --- fork ---> actors
-//!        <--- a line per step ---
+//!        <--- a line per step ---           |
+//!                                               the same board: where there are two hosts, `torture calls-far` makes those of the other one
 //! ```
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -29,11 +30,13 @@ pub fn run() -> std::io::Result<()> {
             .split_whitespace()
             .map(|word| word.parse::<u64>().unwrap_or(0));
         let mut next = || numbers.next().unwrap_or(0);
-        let (size, patience, settling, fresh) = (next(), next(), next(), next());
+        let (size, patience, haste) = (next(), next(), next());
+        let (settling, fresh) = (next(), next());
         let mut text = vec![0; usize::try_from(size).unwrap_or(0)];
         input.read_exact(&mut text)?;
         let manner = Manner {
             patience: Duration::from_millis(patience),
+            haste: Duration::from_millis(haste),
             settling: Duration::from_micros(settling),
             fresh: fresh == 1,
         };
@@ -55,14 +58,20 @@ pub fn run() -> std::io::Result<()> {
 /// A runner that lives.
 pub struct Runner {
     child: Child,
+    /// Of the other host, where there is one.
+    far: Option<Child>,
     input: ChildStdin,
     answers: Receiver<Vec<String>>,
     what: &'static str,
 }
 
 impl Runner {
-    /// Starts one by a command that leads to this program.
-    pub fn start(mut command: Command, what: &'static str) -> std::io::Result<Self> {
+    /// Starts one by a command that leads to this program, and by another one what makes its actors on the other host.
+    pub fn start(
+        mut command: Command,
+        far: Option<Command>,
+        what: &'static str,
+    ) -> std::io::Result<Self> {
         command
             .arg(COMMAND)
             .stdin(Stdio::piped())
@@ -80,8 +89,13 @@ impl Runner {
                 }
             }
         });
+        let far = far.map(|mut command| {
+            command.arg(super::far::COMMAND).arg(board_path(child.id()));
+            command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()
+        });
         Ok(Self {
             child,
+            far: far.transpose()?,
             input,
             answers,
             what,
@@ -93,9 +107,10 @@ impl Runner {
         let text = program.to_string();
         let fresh = u8::from(manner.fresh);
         let head = format!(
-            "{} {} {} {fresh}\n",
+            "{} {} {} {} {fresh}\n",
             text.len(),
             manner.patience.as_millis(),
+            manner.haste.as_millis(),
             manner.settling.as_micros()
         );
         let sent = self
@@ -113,8 +128,10 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        for child in [&mut self.child].into_iter().chain(&mut self.far) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
         // It had no time to do so itself.
         let _ = std::fs::remove_file(board_path(self.child.id()));
     }

@@ -1,0 +1,202 @@
+//! Where the runners live: a network of their own in which no acknowledgement is put off, and the daemon of the program under test.
+//!
+//! What TCP holds back until an acknowledgement comes, which may take 40 ms, is a matter of time and no promise. Where each one comes
+//! at once, kernel TCP delivers at once, as NetChannel does, and what is compared needs no excuse.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use netchannel_namespaces::{Configuration, Cores, Error, Hosts, gain_rights};
+use netchannel_testkit::runner::{PrivateDaemon, Transport, command};
+use netchannel_testkit::two_hosts::{Absent, daemons};
+
+use super::network::{self, Addresses, Network};
+use super::rules;
+
+/// A network, and who serves in it. Ends with the value.
+pub struct Place {
+    // First: they end while their hosts are there. Of both hosts, where programs run between them.
+    daemons: Mutex<Vec<PrivateDaemon>>,
+    netchannel: Option<PathBuf>,
+    hosts: Option<Hosts>,
+    between: bool,
+    /// The kernel begins to note when packets come some time after the first socket has asked for it: this one has asked before all.
+    _noting: UdpSocket,
+}
+
+impl Place {
+    /// Makes it, with a daemon of a program if one is given, which takes more words; for programs that run between two hosts, with
+    /// two of them. To be called while the process has one thread only.
+    pub fn make(
+        netchannel: Option<PathBuf>,
+        words: &[&str],
+        between: bool,
+    ) -> Result<Self, Absent> {
+        let hosts = match network() {
+            Ok(hosts) => Some(hosts),
+            Err(error @ (Error::NotAllowed(_) | Error::NoIproute)) if !between => {
+                eprintln!("acknowledgements are put off: {error}");
+                rules::PUT_OFF.store(true, Ordering::Relaxed);
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let daemons = match (&netchannel, &hosts) {
+            (None, _) => Vec::new(),
+            (Some(program), Some(hosts)) if between => {
+                let configuration = Configuration {
+                    channels: Some(1),
+                    ..Configuration::default()
+                };
+                daemons(program, hosts, &configuration)?.into()
+            }
+            (Some(program), hosts) => {
+                let host = hosts.as_ref().map(|hosts| &hosts.a);
+                let words = words.iter().map(Into::into).collect();
+                vec![PrivateDaemon::start_on(program, host, |_| Ok(words))?]
+            }
+        };
+        let noting = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let on = 1;
+        netchannel_testkit::sys::set_option(
+            noting.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMP,
+            on,
+        )
+        .map_err(|error| Absent::Failed(format!("{error:?}")))?;
+        // They open what they need for themselves in their first moments.
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(Self {
+            daemons: Mutex::new(daemons),
+            netchannel,
+            hosts,
+            between,
+            _noting: noting,
+        })
+    }
+
+    /// A program over kernel TCP, and the same on the other host, where there is one.
+    pub fn over_kernel(&self, program: &Path) -> [Option<Command>; 2] {
+        [0, 1].map(|which| self.enter(which, Command::new(program)))
+    }
+
+    /// The same over what is judged.
+    pub fn over_other(&self, program: &Path) -> [Option<Command>; 2] {
+        [0, 1].map(|which| {
+            let daemons = self.daemons();
+            let daemon = daemons.get(which).or_else(|| daemons.first());
+            let transport = match (&self.netchannel, daemon) {
+                (Some(program), Some(daemon)) => Transport::NetChannel {
+                    program: program.clone(),
+                    socket: daemon.socket(),
+                },
+                _ => Transport::Kernel,
+            };
+            self.enter(which, command(program, &transport))
+        })
+    }
+
+    fn enter(&self, which: usize, mut command: Command) -> Option<Command> {
+        if which > 0 && !self.between {
+            return None;
+        }
+        if let Some(hosts) = &self.hosts {
+            let (host, other) = match which {
+                0 => (&hosts.a, &hosts.b),
+                _ => (&hosts.b, &hosts.a),
+            };
+            host.enter(&mut command);
+            if self.between {
+                let network = Network {
+                    own: Addresses::of(host),
+                    other: Addresses::of(other),
+                };
+                command.env(network::VARIABLE, network.text());
+            }
+        }
+        Some(command)
+    }
+
+    fn daemons(&self) -> MutexGuard<'_, Vec<PrivateDaemon>> {
+        self.daemons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many descriptors the daemons have.
+    pub fn descriptors(&self) -> usize {
+        self.daemons().iter().map(PrivateDaemon::descriptors).sum()
+    }
+
+    /// Kills a daemon, and starts it again a little later.
+    pub fn restart(&self) {
+        if let Some(daemon) = self.daemons().first_mut() {
+            daemon.kill();
+            std::thread::sleep(Duration::from_millis(50));
+            let _ = daemon.start_again();
+        }
+    }
+
+    /// The ports that the kernel gives by itself.
+    pub fn kernel_ports(&self) -> Option<(u32, u32)> {
+        let name = "ipv4/ip_local_port_range";
+        let text = match &self.hosts {
+            Some(hosts) => hosts.a.setting(name),
+            None => std::fs::read_to_string(format!("/proc/sys/net/{name}")),
+        };
+        let text = text.ok()?;
+        let mut range = text.split_whitespace().map(str::parse);
+        Some((range.next()?.ok()?, range.next()?.ok()?))
+    }
+
+    /// What the daemons have kept of programs that are gone, if they had so many descriptors before.
+    ///
+    /// What an image left for the next one stays for five minutes where that one had no number to fetch it by: at most three descriptors for each.
+    pub fn left_over(&self, before: usize, restarted: bool) -> Option<String> {
+        let ended = |daemon: &mut PrivateDaemon| {
+            (!daemon.is_running()).then(|| format!("a daemon has ended:\n{}", daemon.log()))
+        };
+        if let Some(text) = self.daemons().iter_mut().find_map(ended) {
+            return Some(text);
+        }
+        let start = Instant::now();
+        while self.descriptors() > before && start.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let now = self.descriptors();
+        let daemons = self.daemons();
+        let deposits = daemons.iter().map(PrivateDaemon::deposits);
+        let deposits = match deposits.sum::<Result<u64, String>>() {
+            Ok(count) => usize::try_from(count).unwrap_or(usize::MAX),
+            Err(error) => return Some(error),
+        };
+        let left = deposits.saturating_mul(3);
+        if now > before && now <= before + left {
+            eprintln!(
+                "kept by open: {} descriptors of what nobody could fetch",
+                now - before
+            );
+            return None;
+        }
+        let names = daemons.iter().map(PrivateDaemon::descriptor_names);
+        (now > before && !restarted).then(|| {
+            format!(
+                "the daemon keeps {} descriptors of programs that are gone, of:\n{}",
+                now - before,
+                names.flatten().collect::<Vec<_>>().join("\n")
+            )
+        })
+    }
+}
+
+fn network() -> Result<Hosts, Error> {
+    gain_rights()?;
+    let hosts = Hosts::make_with(Cores::Shared)?;
+    hosts.acknowledge_at_once()?;
+    hosts.lead_nowhere()?;
+    Ok(hosts)
+}

@@ -1,0 +1,89 @@
+//! How long each step of a program may sleep until it is taken for one that waits: not long where nothing but another step can end it.
+
+use std::time::Duration;
+
+use super::conduct::Manner;
+use super::form::Kind;
+use super::memory::first;
+use super::program::{Program, Step};
+
+/// Calls that sleep for what others do, and for nothing that the library asks of the daemon.
+const FOR_OTHERS: &[&str] = &[
+    "accept",
+    "accept4",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait",
+    "poll",
+    "ppoll",
+    "preadv2",
+    "pselect",
+    "pwritev2",
+    "read",
+    "readv",
+    "recv",
+    "recvfrom",
+    "recvmmsg",
+    "recvmsg",
+    "select",
+    "send",
+    "sendfile",
+    "sendmmsg",
+    "sendmsg",
+    "sendto",
+    "splice",
+    "write",
+    "writev",
+];
+
+/// For each step.
+pub fn patience(program: &Program, manner: Manner) -> Vec<Duration> {
+    let mut limited = false;
+    let steps = program.steps.iter().map(|step| {
+        limited |= step.form.name == "setsockopt" && {
+            let text = step.to_string();
+            text.contains("SO_RCVTIMEO") || text.contains("SO_SNDTIMEO")
+        };
+        let for_others = FOR_OTHERS.contains(&step.form.name) && !limited && !has_time(step);
+        if for_others {
+            manner.haste
+        } else {
+            manner.patience
+        }
+    });
+    steps.collect()
+}
+
+/// Whether a call is told when to wait no longer.
+fn has_time(step: &Step) -> bool {
+    let mut arguments = step.form.arguments.iter().zip(&step.arguments);
+    arguments.any(|(kind, argument)| match kind {
+        Kind::Milliseconds => first(argument) > 0,
+        // Neither for ever nor not at all.
+        Kind::Timeval | Kind::Timespec => !matches!(first(argument), 0 | 1),
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Manner, Program, patience};
+
+    #[test]
+    fn who_waits_for_a_time_is_given_it() {
+        let text = "1 @0 recv(v1, good, 10, 0)\n2 @0 poll({v1,POLLIN}, 10)\n3 @0 poll({v1,POLLIN}, -1)\n\
+                    4 @0 connect(v1, {of,v1,4,0})\n5 @0 setsockopt(v1, SO_RCVTIMEO, {time,0,10000,0})\n6 @0 recv(v1, good, 10, 0)";
+        let program = Program::read(text).unwrap();
+        let manner = Manner {
+            patience: Duration::from_millis(30),
+            haste: Duration::from_millis(3),
+            settling: Duration::ZERO,
+            fresh: false,
+        };
+        let milliseconds = patience(&program, manner);
+        let milliseconds: Vec<_> = milliseconds.iter().map(Duration::as_millis).collect();
+        assert_eq!(milliseconds, [3, 30, 3, 30, 30, 30]);
+    }
+}
