@@ -160,6 +160,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.27", Once, &["ioctl"], ["TIOCOUTQ", "unspec", "0 int", "0 int"]),
     rule("8.27", Once, &["getsockname"], ["", "unspec", "0 name", "0 name"]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
+    // To the kernel it is the packets that have times, some moments after the first socket of the whole system has asked for them.
+    rule("8.29", Once, &["recvmsg"], ["", "setsockopt*SO_TIMESTAMP", "n", "n"]),
     rule("8.30", Once, &["sendfile"], ["", "listen&fork", "-1 EPIPE", "-1 EINVAL"]),
     rule("8.32", Once, &["numbers"], ["", "setrlimit|thread", "open", "open"]),
     // The library's own take numbers that lie within a limit which was lowered before.
@@ -186,6 +188,9 @@ const LATE: &[Rule] = &[
 const THROUGH: &[Rule] = &[
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "0", "-1 ECONNRESET"]),
     rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited interrupted|0", "waited n|n"]),
+    rule("8.10", Rest, &["getpeername"], ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "0 name", "-1 ENOTCONN"]),
+    // An urgent byte for who has ended both directions is not seen.
+    rule("8.10", Rest, RECEIVING, ["", "SHUT_RDWR&MSG_OOB", "-1 ENOTCONN", ""]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int"]),
     rule("who waits takes what is there first of a send", Rest, RECEIVING, ["", "", "waited n", "waited n"]),
     rule("a reset is not known before it has come", Rest, &["sendmmsg"], ["", "", "n", "n"]),
