@@ -95,7 +95,7 @@ pub enum Source {
 ///
 /// # Errors
 /// As `sendfile`.
-pub fn source(fd: c_int, positioned: bool) -> Result<Source, c_int> {
+pub fn source(fd: c_int, positioned: bool, nothing: bool) -> Result<Source, c_int> {
     if access(fd)? == libc::O_WRONLY {
         return Err(libc::EBADF);
     }
@@ -114,6 +114,8 @@ pub fn source(fd: c_int, positioned: bool) -> Result<Source, c_int> {
         // What the kernel has made for a call of its own, such as an eventfd.
         0 if positioned => Err(libc::ESPIPE),
         libc::S_IFCHR if about.st_rdev == libc::makedev(1, 5) => Ok(Source::Endless),
+        // Only what is to be read from is looked at more closely.
+        _ if nothing => Ok(Source::Endless),
         _ => Err(libc::EINVAL),
     }
 }
@@ -265,7 +267,13 @@ pub fn from_socket(
         }
         let most = buffer.len().min(total + CERTAIN);
         let got = match take(lane, &mut buffer[total..most], total == 0) {
-            Err(_) if total > 0 => break,
+            Err(error) if total > 0 => {
+                if error != libc::EAGAIN && !lane.socket.has(status::FAULT) {
+                    // The next call tells it.
+                    lane.socket.unmark(status::RESET);
+                }
+                break;
+            }
             got => got?,
         };
         if got == 0 {

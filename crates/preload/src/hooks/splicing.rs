@@ -67,7 +67,7 @@ hook! {
                 Err(error) => return real::fail(error),
             }
         };
-        let source = match splicing::source(from, !offset.is_null()) {
+        let source = match splicing::source(from, !offset.is_null(), count == 0) {
             Ok(source) => source,
             Err(error) => return real::fail(error),
         };

@@ -156,19 +156,6 @@ impl LinkEnd {
         }
     }
 
-    /// (server) Nobody sleeps here any more: who connects shall not take this process for one that is about to accept.
-    pub fn is_up(&self) {
-        if let Some((indices, _)) = self.queue(Role::Client) {
-            // Who has taken the sleep away rings, and the byte says that this end is to look.
-            let _ = indices.asleep.compare_exchange(
-                asleep::SLEEPS,
-                asleep::AWAKE,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            );
-        }
-    }
-
     /// (server) An event loop looks at it `now`.
     pub fn looks(&self, now: u64) {
         if let Some((indices, _)) = self.queue(Role::Client)

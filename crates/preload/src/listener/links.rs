@@ -91,8 +91,8 @@ pub fn loops() {
     }
 }
 
-/// Before a fork: a thread that has slept for connections, in a call that is over, has left its links as those of one who sleeps. That
-/// harmed nobody while this process was the only one to accept.
+/// Before a fork: a thread that has slept or looked for connections, in a call that is over, has left its links as those of one who
+/// sleeps or loops. That harmed nobody while this process was the only one to accept. Who loops says so again when he looks.
 pub fn get_up() {
     if bell::anybody_sleeps() {
         return;
@@ -102,7 +102,7 @@ pub fn get_up() {
     };
     for link in &registry.servers {
         if link.is_alive() {
-            link.is_up();
+            link.awake(false);
         }
     }
 }

@@ -2,6 +2,7 @@
 //! into a kernel socket.
 
 mod answers;
+mod kept;
 
 use core::sync::atomic::Ordering;
 
@@ -58,14 +59,14 @@ pub fn replay(socket: &Socket, fd: c_int) {
         record.value[0] = 1;
         let _ = set_raw(fd, &record);
     }
-    if !socket.has_options() {
-        return;
+    kept::replay(socket, fd);
+    if socket.has_options() {
+        socket.with_options(|records| {
+            for record in records.iter() {
+                let _ = set_raw(fd, record);
+            }
+        });
     }
-    socket.with_options(|records| {
-        for record in records.iter() {
-            let _ = set_raw(fd, record);
-        }
-    });
 }
 
 fn set_raw(fd: c_int, record: &Record) -> Result<(), c_int> {

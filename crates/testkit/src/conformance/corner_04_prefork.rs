@@ -302,17 +302,30 @@ fn corner_04_reuseport_member_leaves(family: Family) {
     );
 }
 
-/// A parent whose accept was interrupted sleeps no more: what comes after it has forked is for its child, who does.
+/// A parent whose accept or poll was interrupted sleeps no more: what comes after it has forked is for its child, who does.
 fn corner_04_prefork_parent_has_waited(family: Family) {
     interrupting();
     let (listening, address) = listener(family);
     let client = connect_to(address);
     let served = sys::accept(listening).unwrap();
-    let (thread, task) = start_thread(move || sys::accept(listening));
-    assert_eq!(interrupt(thread, task), Err(Errno(libc::EINTR)));
-    let worker = fork_child(|| answer(sys::accept(listening).unwrap()));
-    assert_eq!(total(&ask(address, 1)), 1);
-    worker.join();
+    for polls in [false, true] {
+        let (thread, task) = start_thread(move || {
+            let mut entry = [libc::pollfd {
+                fd: listening,
+                events: libc::POLLIN,
+                revents: 0,
+            }];
+            if polls {
+                sys::poll(&mut entry, -1).map(drop)
+            } else {
+                sys::accept(listening).map(drop)
+            }
+        });
+        assert_eq!(interrupt(thread, task), Err(Errno(libc::EINTR)));
+        let worker = fork_child(|| answer(sys::accept(listening).unwrap()));
+        assert_eq!(total(&ask(address, 1)), 1);
+        worker.join();
+    }
     for socket in [client, served, listening] {
         sys::close(socket).unwrap();
     }

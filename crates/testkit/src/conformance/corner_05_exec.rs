@@ -26,6 +26,7 @@ cases! {
         corner_05_exec_set_with_members,
         corner_05_exec_set_with_a_member_by_another_number,
         corner_05_exec_listener_with_times,
+        corner_05_exec_connection_with_options,
     ];
 }
 
@@ -337,4 +338,24 @@ fn corner_05_exec_listener_with_times(family: Family) {
     let client = connect_to(address);
     child.join();
     sys::close(client).unwrap();
+}
+
+fn corner_05_exec_connection_with_options(family: Family) {
+    let (listening, address) = listener(family);
+    let set_times = |socket| {
+        sys::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, [9_i64, 0]).unwrap();
+        sys::set_option(socket, libc::SOL_SOCKET, libc::SO_LINGER, [1, 7]).unwrap();
+        sys::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 5).unwrap();
+    };
+    // Of its own, and from its listener.
+    let client = connect_to(address);
+    set_times(client);
+    set_times(listening);
+    let accepted = sys::accept(listening).unwrap();
+    let later = connect_to(address);
+    let inherited = sys::accept(listening).unwrap();
+    exec_child(&["expect-options"], client, &[], true).join();
+    exec_child(&["expect-options"], inherited, &[], true).join();
+    expect_alive(later, inherited);
+    sys::close(accepted).unwrap();
 }

@@ -12,6 +12,7 @@ cases! {
     families: [
         corner_14_splicing_sendfile_from_what_is_no_file,
         corner_14_splicing_sendfile_lengths,
+        corner_14_splicing_leaves_a_reset_for_the_next_call,
         corner_14_splicing_sendfile_of_endless_zeros,
         corner_14_splicing_with_what_is_no_pipe,
         corner_14_splicing_at_a_position,
@@ -91,6 +92,28 @@ fn corner_14_splicing_sendfile_lengths(family: Family) {
     expect_bytes(server, b"456456789");
     sys::shutdown(client, libc::SHUT_WR).unwrap();
     assert_eq!(sys::sendfile(client, file, None, 0), Ok(0));
+    // Of nothing it is not asked what it is.
+    for (from, expected) in [
+        (sys::epoll_create().unwrap(), Ok(0)),
+        (open(c"/tmp", libc::O_RDONLY), Ok(0)),
+        (server, Err(INVALID)),
+    ] {
+        assert_eq!(sys::sendfile(client, from, None, 0), expected, "{from}");
+    }
+}
+
+fn corner_14_splicing_leaves_a_reset_for_the_next_call(family: Family) {
+    let (client, server) = pair(family);
+    send_all(client, b"x");
+    send_all(server, b"unread");
+    await_events(client, libc::POLLIN);
+    await_events(server, libc::POLLIN);
+    sys::close(client).unwrap();
+    await_events(server, libc::POLLHUP);
+    let [_reader, writer] = sys::pipe(0).unwrap();
+    assert_eq!(sys::splice(server, writer, 100, 0), Ok(1));
+    let sent = sys::send(server, b"y", libc::MSG_NOSIGNAL);
+    assert_eq!(sent, Err(Errno(libc::ECONNRESET)));
 }
 
 fn corner_14_splicing_sendfile_of_endless_zeros(family: Family) {

@@ -49,6 +49,15 @@ pub fn run(arguments: &[String]) {
             let answer = sys::fcntl(number(1), libc::F_GETFD, 0);
             assert_eq!(answer, Err(Errno(libc::EBADF)), "closed by exec");
         }
+        // What was set of a connection before is told.
+        "expect-options" => {
+            let told = sys::option::<[i64; 2]>(number(1), libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+            assert_eq!(told, Ok([9, 0]));
+            let told = sys::option::<[i32; 2]>(number(1), libc::SOL_SOCKET, libc::SO_LINGER);
+            assert_eq!(told, Ok([1, 7]));
+            let told = sys::option_int(number(1), libc::SOL_SOCKET, libc::SO_RCVLOWAT);
+            assert_eq!(told, Ok(5));
+        }
         // Of a member of a set that came along only another number is left.
         "set-knows-a-copy" => {
             send_all(number(2), b"begun");

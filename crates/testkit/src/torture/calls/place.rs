@@ -3,8 +3,6 @@
 //! What TCP holds back until an acknowledgement comes, which may take 40 ms, is a matter of time and no promise. Where each one comes
 //! at once, kernel TCP delivers at once, as NetChannel does, and what is compared needs no excuse.
 
-use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -25,8 +23,6 @@ pub struct Place {
     netchannel: Option<PathBuf>,
     hosts: Option<Hosts>,
     between: bool,
-    /// The kernel begins to note when packets come some time after the first socket has asked for it: this one has asked before all.
-    _noting: UdpSocket,
 }
 
 impl Place {
@@ -61,15 +57,6 @@ impl Place {
                 vec![PrivateDaemon::start_on(program, host, |_| Ok(words))?]
             }
         };
-        let noting = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let on = 1;
-        netchannel_testkit::sys::set_option(
-            noting.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_TIMESTAMP,
-            on,
-        )
-        .map_err(|error| Absent::Failed(format!("{error:?}")))?;
         // They open what they need for themselves in their first moments.
         std::thread::sleep(Duration::from_millis(300));
         Ok(Self {
@@ -77,7 +64,6 @@ impl Place {
             netchannel,
             hosts,
             between,
-            _noting: noting,
         })
     }
 

@@ -33,7 +33,7 @@ pub struct Rule {
     calls: &'static [&'static str],
     /// A word of the step.
     here: &'static str,
-    /// A word of a step before it, or of itself; of several steps, with `&`.
+    /// A word of a step before it, or of itself; several of one step, with `*`, or of several steps, with `&`.
     before: &'static str,
     /// How the answer over kernel TCP begins, and the other one.
     kernel: &'static str,
@@ -48,6 +48,45 @@ const RECEIVING: &[&str] = &[
 ];
 
 const SETS: &[&str] = &["epoll_wait", "epoll_pwait", "epoll_pwait2"];
+/// What sees how much waits, or how much more there is room for.
+const BUFFERED: &[&str] = &[
+    "send",
+    "sendto",
+    "write",
+    "writev",
+    "sendmsg",
+    "sendmmsg",
+    "pwritev2",
+    "sendfile",
+    "splice",
+    "recv",
+    "recvfrom",
+    "read",
+    "readv",
+    "recvmsg",
+    "recvmmsg",
+    "preadv2",
+    "poll",
+    "ppoll",
+    "select",
+    "pselect",
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "ioctl",
+    "fill",
+    "drain",
+];
+const MAKING: &[&str] = &[
+    "socket",
+    "accept",
+    "accept4",
+    "dup",
+    "fcntl",
+    "epoll_create",
+    "epoll_create1",
+    "file",
+];
 const LOOKS: &[&str] = &["poll", "ppoll", "select", "pselect"];
 
 const fn rule(
@@ -77,16 +116,16 @@ pub const KEPT: &[Rule] = &[
     rule("2.5", Rest, SENDING, ["", "", "-1 EFAULT", ""]),
     rule("2.5", Rest, RECEIVING, ["edge", "", "", ""]),
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
-    rule("8.3", Rest, &[], ["", "TCP_DEFER_ACCEPT", "", ""]),
-    rule("8.6", Rest, &["close", "dup2", "dup3"], ["", "SO_LINGER", "", ""]),
+    rule("8.3", Rest, BUFFERED, ["", "setsockopt*TCP_DEFER_ACCEPT", "", ""]),
+    rule("8.3", Rest, &["accept", "accept4"], ["", "setsockopt*TCP_DEFER_ACCEPT", "", ""]),
+    rule("8.6", Rest, &["close", "dup2", "dup3"], ["", "setsockopt*SO_LINGER", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_INFO", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_MAXSEG", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["IP_MTU", "SO_DONTROUTE|IP_TOS|SO_MARK", "-1 ENOTCONN", "0"]),
     rule("8.8", Once, &["getsockopt"], ["TCP_WINDOW_CLAMP", "", "0", "0"]),
     rule("8.9", Once, &["getsockopt"], ["SO_SNDBUF", "", "0", "0"]),
     rule("8.9", Once, &["getsockopt"], ["SO_RCVBUF", "", "0", "0"]),
-    rule("8.9", Rest, &[], ["", "SO_RCVBUF", "", ""]),
-    rule("8.9", Rest, &[], ["", "SO_SNDBUF", "", ""]),
+    rule("8.9", Rest, BUFFERED, ["", "setsockopt*SO_RCVBUF|setsockopt*SO_SNDBUF", "", ""]),
     rule("8.9", Rest, SENDING, ["", "{7,|, 7)|20000|40000|100000|400000", "n", "waited|-1 EAGAIN"]),
     rule("8.9", Once, LOOKS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Once, SETS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
@@ -103,15 +142,10 @@ pub const KEPT: &[Rule] = &[
     // Of several bytes that are held back, or by both, some come a little later.
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "waited"]),
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "n"]),
-    // What Nagle's algorithm held back meets a socket that reads no more.
-    rule("8.10", Rest, SENDING, ["", "SHUT_RDWR|SHUT_RD", "-1 ECONNRESET", "-1 EPIPE"]),
-    // A delayed acknowledgement ends the one wait of who has room for nothing.
-    rule("8.10", Once, RECEIVING, ["good, 0,", "shutdown", "0", "waited"]),
     rule("8.10", Once, RECEIVING, ["good, 0,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0"]),
-    rule("8.10", Rest, SENDING, ["", "SHUT_RD", "0", "-1 EPIPE"]),
     rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n"]),
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
-    rule("8.10", Rest, &["shutdown"], ["", "SHUT_RD", "-1 ENOTCONN", "0"]),
+    rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE|SHUT_RD&SPLICE_F_MORE|SHUT_RD&TCP_CORK", "-1 ENOTCONN", ""]),
     rule("8.13", Once, &["getsockopt", "setsockopt", "bind"], ["", "setrlimit", "", "-1 EMFILE"]),
     rule("8.13", Once, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
     // The end of a process is seen a moment later.
@@ -126,12 +160,27 @@ pub const KEPT: &[Rule] = &[
     rule("8.27", Once, &["ioctl"], ["TIOCOUTQ", "unspec", "0 int", "0 int"]),
     rule("8.27", Once, &["getsockname"], ["", "unspec", "0 name", "0 name"]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
+    // To the kernel it is the packets that have times, some moments after the first socket of the whole system has asked for them.
+    rule("8.29", Once, &["recvmsg"], ["", "setsockopt*SO_TIMESTAMP", "n", "n"]),
     rule("8.30", Once, &["sendfile"], ["", "listen&fork", "-1 EPIPE", "-1 EINVAL"]),
     rule("8.32", Once, &["numbers"], ["", "setrlimit|thread", "open", "open"]),
+    // The library's own take numbers that lie within a limit which was lowered before.
+    rule("8.32", Rest, MAKING, ["", "setrlimit&exec|setrlimit&fork", "n", "n"]),
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
     rule("8.33", Rest, SETS, ["", "EPOLLET&exec", "waited|0", "n"]),
-    rule("8.34", Rest, LOOKS, ["", "close", "waited", "waited"]),
+    rule("8.34", Rest, LOOKS, ["", "close|dup2|dup3", "waited", "waited"]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
+];
+
+/// The same, where acknowledgements may be put off.
+#[rustfmt::skip]
+const LATE: &[Rule] = &[
+    // What Nagle's algorithm held back meets a socket that reads no more.
+    rule("8.10", Rest, SENDING, ["", "SHUT_RDWR|SHUT_RD", "-1 ECONNRESET", "-1 EPIPE"]),
+    // A delayed acknowledgement ends the one wait of who has room for nothing.
+    rule("8.10", Once, RECEIVING, ["good, 0,", "shutdown", "0", "waited"]),
+    rule("8.10", Rest, SENDING, ["", "SHUT_RD", "0", "-1 EPIPE"]),
+    rule("8.10", Rest, &["shutdown"], ["", "SHUT_RD", "-1 ENOTCONN", "0"]),
 ];
 
 /// The same, through daemons: there `MSG_MORE` and `TCP_CORK` hold nothing back, and what is on its way needs some time.
@@ -139,6 +188,9 @@ pub const KEPT: &[Rule] = &[
 const THROUGH: &[Rule] = &[
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "0", "-1 ECONNRESET"]),
     rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited interrupted|0", "waited n|n"]),
+    rule("8.10", Rest, &["getpeername"], ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "0 name", "-1 ENOTCONN"]),
+    // An urgent byte for who has ended both directions is not seen.
+    rule("8.10", Rest, RECEIVING, ["", "SHUT_RDWR&MSG_OOB", "-1 ENOTCONN", ""]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int"]),
     rule("who waits takes what is there first of a send", Rest, RECEIVING, ["", "", "waited n", "waited n"]),
     rule("a reset is not known before it has come", Rest, &["sendmmsg"], ["", "", "n", "n"]),
@@ -171,13 +223,21 @@ pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule>
     };
     let said = |word: &str| {
         let mut steps = program.steps[..end].iter();
-        steps.any(|step: &Step| step.to_string().contains(word))
+        steps.any(|step: &Step| {
+            let text = step.to_string();
+            word.split('*').all(|part| text.contains(part))
+        })
     };
     // Not for sets of epoll, whose members may have been told already.
     let looks = matches!(step.form.name, "poll" | "ppoll" | "select" | "pselect");
     let receives = RECEIVING.contains(&step.form.name) || looks;
     let bytes = receives && arrives_earlier(difference);
-    if bytes || text.contains("FIONREAD") && more_is_there(difference) {
+    let late = PUT_OFF.load(Ordering::Relaxed);
+    let is_held = late
+        || ["MSG_MORE", "SPLICE_F_MORE", "TCP_CORK"]
+            .into_iter()
+            .any(said);
+    if is_held && (bytes || text.contains("FIONREAD") && more_is_there(difference)) {
         return Some(&NAGLE);
     }
     let open: &[Rule] = if OPEN_TOO.load(Ordering::Relaxed) {
@@ -190,7 +250,9 @@ pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule>
     } else {
         &[]
     };
-    let mut known = KEPT.iter().chain(UNSTEADY).chain(open).chain(through);
+    let late: &[Rule] = if late { LATE } else { &[] };
+    let kept = KEPT.iter().chain(UNSTEADY).chain(open);
+    let mut known = kept.chain(through).chain(late);
     known.find(|rule| {
         (rule.calls.is_empty() || rule.calls.contains(&step.form.name))
             && rule.here.split('|').any(|word| text.contains(word))
