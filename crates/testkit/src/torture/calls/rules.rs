@@ -118,11 +118,9 @@ pub const KEPT: &[Rule] = &[
     rule("8.27", Once, &["ioctl"], ["TIOCOUTQ", "unspec", "0 int", "0 int"]),
     rule("8.27", Once, &["getsockname"], ["", "unspec", "0 name", "0 name"]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
-    rule("8.30", Once, &["sendfile"], ["", "listen&fork", "-1 EPIPE", "-1 EINVAL"]),
     rule("8.32", Once, &["numbers"], ["", "setrlimit|thread", "open", "open"]),
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
     rule("8.33", Rest, SETS, ["", "EPOLLET&exec", "waited|0", "n"]),
-    rule("8.34", Rest, LOOKS, ["", "close", "waited", "waited"]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
 ];
 
