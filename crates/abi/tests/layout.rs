@@ -176,6 +176,7 @@ fn structures() -> Vec<Structure> {
                 pump,
                 waits_for_pump,
                 caught_up,
+                deferral,
                 transmit,
                 receive
             }

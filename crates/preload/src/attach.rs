@@ -14,8 +14,8 @@ use netchannel_trust::{Distrust, Standing, peer, place};
 use crate::lock::Lock;
 use crate::table::{self, Kind, Word};
 use crate::{
-    clock, complaint, confinement, former_ports, holders, image, lent, limits, mappings, ports,
-    renewal, socket, sys, users,
+    ballast, clock, complaint, confinement, former_ports, holders, image, lent, limits, mappings,
+    ports, renewal, socket, sys, users,
 };
 
 /// What the daemon gave this program.
@@ -307,6 +307,7 @@ fn connect() -> bool {
     ATTACHMENT.store(Box::into_raw(Box::new(made)), Ordering::Release);
     users::attached();
     holders::initialise();
+    ballast::take();
     true
 }
 

@@ -20,6 +20,7 @@
 
 mod accepting;
 mod attach;
+mod ballast;
 mod bell;
 mod beside;
 mod cancel;

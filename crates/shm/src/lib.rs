@@ -11,6 +11,7 @@
 
 pub mod copy;
 pub mod outside;
+mod parts;
 pub mod region;
 pub mod run;
 pub mod shared;

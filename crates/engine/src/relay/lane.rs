@@ -184,10 +184,12 @@ impl Lane {
         error == Some(Errno::PIPE.raw_os_error().unsigned_abs())
     }
 
-    /// (client) Whether no program has accepted it, and one may. What was closed was accepted before, or never will be.
+    /// (client) Whether no program has accepted it, and one may. What was closed was accepted before, or never will be. What waits for its
+    /// client takes no place of the backlog.
     #[must_use]
     pub fn waits_for_accept(&self) -> bool {
-        self.peer_flags() & (side_flags::ACCEPTED | side_flags::CLOSED) == 0
+        let not = side_flags::ACCEPTED | side_flags::CLOSED | side_flags::DEFERRED;
+        self.peer_flags() & not == 0
     }
 
     /// Runs for spans of what the program wrote.

@@ -16,7 +16,9 @@ use crate::listener::{self, Listener, Named, Pending};
 use crate::place::{self, Place};
 use crate::socket::{self, Socket, header, status};
 use crate::table::{self, Kind};
-use crate::{attach, epoll, former_ports, limits, names, options, renewal, rings, sys, withdrawal};
+use crate::{
+    attach, ballast, epoll, former_ports, limits, names, options, renewal, rings, sys, withdrawal,
+};
 
 /// Makes a socket of a connection that waited. `Err` gives the errno of a failed accept, or 0 when
 /// the connection was unusable and the next one should be tried. `place` is the number that is held for it.
@@ -154,8 +156,17 @@ pub fn note_kernel_accept(fd: i32, nonblocking: bool) {
 
 /// After a successful `listen` of the kernel: the listener is open to our programs too.
 pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
-    if !limits::is_poor() {
+    if limits::is_poor() || ballast::is_short() {
+        socket.inspect(|socket| stays_kernels(socket, Reason::Quota));
+    } else {
         open_to_programs(fd, socket, backlog);
+    }
+}
+
+/// Notes why a listener is the kernel's alone. It may be tried again.
+fn stays_kernels(socket: &Socket, why: Reason) {
+    if socket.entry.reason.load(Ordering::Relaxed) == 0 {
+        socket.falls_back(why);
     }
 }
 
@@ -167,6 +178,8 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
         return;
     }
     let Some(listener) = Listener::register(fd, backlog) else {
+        let refused = attach::current().map_or(Reason::NoDaemon, |_| Reason::Quota);
+        socket.inspect(|socket| stays_kernels(socket, refused));
         return;
     };
     let known = socket.is_some();
@@ -187,10 +200,12 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
         .entry
         .listener
         .store(listener.number(), Ordering::Relaxed);
+    socket.entry.reason.store(0, Ordering::Relaxed);
     socket.entry.local.store(&listener.address);
     socket.entry.descriptor.store(fd, Ordering::Relaxed);
     let turned = turn_into(fd, &socket, Kind::Listener, State::Listener);
     options::note_listening(&turned, fd);
+    listener.set_deferral(turned.entry, options::deferral(fd));
     epoll::replaced(fd, &turned);
 }
 
@@ -238,7 +253,6 @@ pub fn announce_late(fd: i32) {
     if renewal::may_try()
         && let Some(socket) = socket::of(fd)
         && is_listening(fd)
-        && !options::defers_accept(fd)
     {
         listen(fd, Some(socket), LARGEST_BACKLOG);
     }

@@ -17,7 +17,9 @@ use crate::link::{LinkEnd, Loan, reset_side};
 use crate::names::Target;
 use crate::socket::{Socket, header, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, limits, listener, names, options, owner, ports, renewal, rings, sys};
+use crate::{
+    attach, ballast, epoll, limits, listener, names, options, owner, ports, renewal, rings, sys,
+};
 
 /// What became of a connect.
 pub enum Connected {
@@ -108,7 +110,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
     if let Some(why) = rings::excludes() {
         return Err(why.into());
     }
-    if limits::is_poor() {
+    if limits::is_poor() || ballast::is_short() {
         return Err(Reason::Quota.into());
     }
     let family = socket.local.family.load(Ordering::Relaxed);

@@ -11,8 +11,8 @@ use crate::poll as polling;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
 use crate::{
-    attach, confinement, connection, copying, epoll, fork as forking, gate, limits, listener,
-    owner, real, relocate, sys, user,
+    attach, ballast, confinement, connection, copying, epoll, fork as forking, gate, limits,
+    listener, owner, real, relocate, sys, user,
 };
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
@@ -67,6 +67,8 @@ unsafe fn changing(
         let result = work();
         if !new.is_null() && limits::is_of_files(resource) {
             limits::look();
+        } else if !new.is_null() && attach::current().is_some() {
+            ballast::take();
         }
         result
     })

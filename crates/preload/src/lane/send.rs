@@ -367,6 +367,19 @@ impl Lane {
             tail = tail.wrapping_add(copied);
             done += copied;
             if copied < step {
+                // SAFETY: the caller's promise.
+                let apart = (copied == 0).then(|| unsafe {
+                    let from = from.wrapping_add(done as usize);
+                    self.send_apart(ring, tail, from, step)
+                });
+                if let Some(apart) = apart.flatten() {
+                    if apart > 0 {
+                        publish(apart);
+                    }
+                    tail = tail.wrapping_add(apart);
+                    done += apart;
+                    continue;
+                }
                 return if done > 0 {
                     Ok(done as usize)
                 } else {
@@ -382,6 +395,30 @@ impl Lane {
         } else {
             Ok(done as usize)
         }
+    }
+
+    /// Nothing could be copied to a ring. Where this process has not mapped it, that is made up for, or else the bytes get there by a
+    /// call: `None` where there is nothing to make up for, or that failed, too.
+    ///
+    /// # Safety
+    /// As [`Self::send`].
+    #[cold]
+    unsafe fn send_apart(
+        &self,
+        ring: Geometry,
+        tail: u64,
+        from: *const u8,
+        length: u64,
+    ) -> Option<u64> {
+        if self.link.has(ring) {
+            return None;
+        }
+        if self.link.reach(ring) {
+            return Some(0);
+        }
+        // SAFETY: the caller's promise.
+        let written = unsafe { self.link.write_apart(ring, tail, from, length) };
+        written.filter(|count| *count > 0)
     }
 
     /// TCP takes the first bytes that nobody wants, and learns so from the reset that they meet. `None` where they are wanted.

@@ -9,6 +9,7 @@ mod budget;
 mod ending;
 mod jobs;
 mod pool;
+mod reach;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::collections::VecDeque;
@@ -184,7 +185,7 @@ impl LinkEnd {
             return None;
         };
         let identity = identity(sizes, memory)?;
-        let region = ending::map(memory, layout.size())?;
+        let region = ending::map(memory, &layout)?;
         let header: &Header = region.at(0)?;
         if header.magic.load(Ordering::Relaxed) != netchannel_abi::link::MAGIC
             || header.layout_hash.load(Ordering::Relaxed) != netchannel_abi::LAYOUT_HASH
@@ -291,7 +292,8 @@ impl LinkEnd {
         if index >= self.layout.slots {
             return None;
         }
-        self.region.at(self.layout.slot(index))
+        let place = self.layout.slot(index);
+        self.region.at(place).or_else(|| self.slot_to_map(place))
     }
 
     /// This end's words of a slot, and the other's.

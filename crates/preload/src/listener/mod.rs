@@ -2,9 +2,11 @@
 //! links or in offers of the daemon.
 
 mod common;
+mod deferred;
 mod handing;
 mod links;
 mod renewal;
+mod verdict;
 mod waiting;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -20,9 +22,10 @@ use crate::channel::Channel;
 use crate::epoll::EpollSet;
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
-use crate::{attach, foreign, limits, names, sys};
+use crate::{attach, ballast, foreign, limits, names, sys};
 
 use common::Common;
+use deferred::Deferred;
 use links::REGISTRY;
 use waiting::Waiting;
 
@@ -48,6 +51,8 @@ pub struct Pending {
     pub ring: u64,
     /// When its client announced it, in the clock's units; 0 for long ago.
     pub announced: u64,
+    /// When it came to a listener that defers, in nanoseconds; 0 to any other.
+    pub since: u64,
 }
 
 /// The addresses of a connection as the client named them.
@@ -73,6 +78,7 @@ impl Pending {
             loan,
             named,
             ring: 0,
+            since: 0,
             announced: 0,
         })
     }
@@ -123,6 +129,8 @@ pub struct Listener {
     pending: Waiting,
     /// The queue that relatives have with this process; null before the first fork.
     common: AtomicPtr<Common>,
+    /// What lies aside until its client says something; null where `TCP_DEFER_ACCEPT` was never asked for.
+    deferred: AtomicPtr<Deferred>,
 }
 
 impl Listener {
@@ -155,6 +163,7 @@ impl Listener {
             retires: AtomicBool::new(false),
             pending: Waiting::new(),
             common: AtomicPtr::new(core::ptr::null_mut()),
+            deferred: AtomicPtr::new(core::ptr::null_mut()),
         }));
         REGISTRY.lock()?.listeners.push(made);
         Some(made)
@@ -210,10 +219,12 @@ impl Listener {
 
     /// A connection that waits, if one does.
     pub fn take(&self) -> Option<Pending> {
+        self.look_at_deferred();
         self.take_common()
             .or_else(|| self.pending.pop())
             .or_else(|| {
                 poll_jobs();
+                self.look_at_deferred();
                 self.pending.pop()
             })
     }
@@ -241,6 +252,7 @@ impl Listener {
     }
 
     fn has_taken(&self) -> bool {
+        self.look_at_deferred();
         self.pending.any() || self.is_starved() || self.common().is_some_and(Common::any)
     }
 
@@ -255,9 +267,25 @@ impl Listener {
         self.pending.push_front(pending);
     }
 
+    /// A connection has come: the program's at once, unless it is to wait for what its client says.
+    fn arrive(&self, pending: Pending) {
+        match self.deferring() {
+            None => self.push(pending),
+            Some(deferred) => {
+                deferred.lay_down(pending);
+                self.wake();
+            }
+        }
+    }
+
     fn push(&self, pending: Pending) {
         self.pending.push_back(pending);
         self.arrived.fetch_add(1, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Whoever waits for connections looks.
+    fn wake(&self) {
         self.bell.ring();
         if let Some(watchers) = self.watchers.lock() {
             watchers.iter().for_each(|set| set.has_connection());
@@ -407,6 +435,10 @@ impl Listener {
             registry.servers.push(link);
         }
         crate::epoll::add_link(link);
+        if ballast::is_short() {
+            // It was the last one for which there was memory: others come by the kernel.
+            self.retires.store(true, Ordering::Relaxed);
+        }
         self.bell.ring_all();
         true
     }
@@ -440,13 +472,14 @@ impl Listener {
             anchor: attach::keep(anchor),
             nonblocking,
         };
-        self.push(Pending::new(link, loan)?);
+        self.arrive(Pending::new(link, loan)?);
         Some(())
     }
 
     /// Descriptors to sleep on besides the TCP listener itself.
     pub fn wake_descriptors(&self) -> Vec<i32> {
         let mut list = vec![self.channel(), self.queue()];
+        list.extend(self.deferred_descriptors());
         if let Some(registry) = REGISTRY.lock() {
             list.extend(
                 registry

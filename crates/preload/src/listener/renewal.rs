@@ -67,7 +67,9 @@ pub fn announce_again() {
 
 /// Before an exec: listeners that have retired are announced once more, for what waits in them to be left for the next image.
 pub(super) fn announce_retired() {
-    announce(|listener| listener.channel() < 0 && listener.pending.any());
+    announce(|listener| {
+        listener.channel() < 0 && (listener.pending.any() || listener.has_deferred())
+    });
 }
 
 fn announce(which: impl Fn(&Listener) -> bool) {
