@@ -57,7 +57,6 @@ pub const LAYOUT_HASH: u64 = {
         core::mem::offset_of!(program::SocketEntry, hints) as u64,
         core::mem::offset_of!(program::SocketEntry, urgent_sent) as u64,
         core::mem::offset_of!(program::SocketEntry, caught_up) as u64,
-        core::mem::offset_of!(program::SocketEntry, deferral) as u64,
         core::mem::size_of::<program::Header>() as u64,
         core::mem::offset_of!(program::Header, holders) as u64,
         core::mem::size_of::<program::Holder>() as u64,

@@ -157,8 +157,6 @@ pub mod side_flags {
     pub const URGENT_INLINE: u32 = 1024;
     /// Somebody is signalled when urgent bytes come: they bring an urgent token, for which the kernel does so.
     pub const URGENT_SIGNALS: u32 = 2048;
-    /// (s) only: its listener waits for what the client says (`TCP_DEFER_ACCEPT`); as over TCP it takes no place of the backlog so far.
-    pub const DEFERRED: u32 = 4096;
     /// It neither sends nor reads any more: what is sent to it meets a reset.
     pub const BOTH_SHUT: u32 = FIN | SHUT_READ;
 }

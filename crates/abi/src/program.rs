@@ -175,8 +175,6 @@ pub struct SocketEntry {
     pub waits_for_pump: AtomicU32,
     /// and up to which of them it has.
     pub caught_up: AtomicU32,
-    /// Of a listener: `TCP_DEFER_ACCEPT` as the kernel has rounded it, in seconds; 0 where every connection is accepted at once.
-    pub deferral: AtomicU32,
     /// Sending.
     pub transmit: Direction,
     /// Receiving.

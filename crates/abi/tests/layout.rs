@@ -176,7 +176,6 @@ fn structures() -> Vec<Structure> {
                 pump,
                 waits_for_pump,
                 caught_up,
-                deferral,
                 transmit,
                 receive
             }

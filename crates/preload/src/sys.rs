@@ -92,29 +92,6 @@ pub fn event_counter(flags: c_int) -> Sys<c_int> {
     unsafe { raw(libc::SYS_eventfd2, [0, flags, 0, 0, 0, 0]) }.map(descriptor)
 }
 
-/// A new timer of the monotonic clock that does not ring yet, closed on exec.
-pub fn timer() -> Sys<c_int> {
-    let flags = int(libc::TFD_NONBLOCK | libc::TFD_CLOEXEC);
-    let clock = int(libc::CLOCK_MONOTONIC);
-    // SAFETY: no pointers.
-    unsafe { raw(libc::SYS_timerfd_create, [clock, flags, 0, 0, 0, 0]) }.map(descriptor)
-}
-
-/// Has a timer ring once, when the monotonic clock is at so many nanoseconds.
-pub fn set_timer(fd: c_int, nanoseconds: u64) -> Sys<()> {
-    let time = |nanoseconds: u64| libc::timespec {
-        tv_sec: i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(i64::MAX),
-        tv_nsec: i64::try_from(nanoseconds % 1_000_000_000).unwrap_or(0),
-    };
-    let wanted = libc::itimerspec {
-        it_interval: time(0),
-        it_value: time(nanoseconds.max(1)),
-    };
-    let (flags, place) = (int(libc::TFD_TIMER_ABSTIME), (&raw const wanted).addr());
-    // SAFETY: the time is a local.
-    unsafe { raw(libc::SYS_timerfd_settime, [int(fd), flags, place, 0, 0, 0]) }.map(|_| ())
-}
-
 /// A new pair of anchors, each with the mark by which whoever gets one knows it.
 pub fn anchor_pair() -> Sys<(c_int, c_int)> {
     let pair = socket_pair(libc::SOCK_STREAM)?;

@@ -184,12 +184,10 @@ impl Lane {
         error == Some(Errno::PIPE.raw_os_error().unsigned_abs())
     }
 
-    /// (client) Whether no program has accepted it, and one may. What was closed was accepted before, or never will be. What waits for its
-    /// client takes no place of the backlog.
+    /// (client) Whether no program has accepted it, and one may. What was closed was accepted before, or never will be.
     #[must_use]
     pub fn waits_for_accept(&self) -> bool {
-        let not = side_flags::ACCEPTED | side_flags::CLOSED | side_flags::DEFERRED;
-        self.peer_flags() & not == 0
+        self.peer_flags() & (side_flags::ACCEPTED | side_flags::CLOSED) == 0
     }
 
     /// Runs for spans of what the program wrote.

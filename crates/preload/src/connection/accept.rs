@@ -205,7 +205,6 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     socket.entry.descriptor.store(fd, Ordering::Relaxed);
     let turned = turn_into(fd, &socket, Kind::Listener, State::Listener);
     options::note_listening(&turned, fd);
-    listener.set_deferral(turned.entry, options::deferral(fd));
     epoll::replaced(fd, &turned);
 }
 
@@ -253,6 +252,7 @@ pub fn announce_late(fd: i32) {
     if renewal::may_try()
         && let Some(socket) = socket::of(fd)
         && is_listening(fd)
+        && !options::defers_accept(fd)
     {
         listen(fd, Some(socket), LARGEST_BACKLOG);
     }

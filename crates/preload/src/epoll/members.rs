@@ -264,10 +264,6 @@ impl EpollSet {
                     let exclusive = item.events & flag(EPOLLEXCLUSIVE);
                     self.add_channel(listener.channel(), exclusive);
                     self.add_queue(listener.queue(), exclusive);
-                    let deferred = listener.deferred_descriptors();
-                    deferred
-                        .into_iter()
-                        .for_each(|fd| self.add_queue(fd, exclusive));
                     listener.watch(self);
                 }
                 for link in listener::server_links() {
@@ -356,8 +352,6 @@ impl EpollSet {
                     if everywhere {
                         self.remove_channel(listener.channel());
                         self.remove_channel(listener.queue());
-                        let deferred = listener.deferred_descriptors();
-                        deferred.into_iter().for_each(|fd| self.remove_channel(fd));
                     }
                 }
             }

@@ -77,7 +77,7 @@ hook! {
         if let (0, Some(socket)) = (result, socket) {
             if let Some(listener) = socket.listener() {
                 listener.change_backlog(fd, backlog);
-            } else if socket.word.kind() == Kind::Kernel {
+            } else if socket.word.kind() == Kind::Kernel && !options::defers_accept(fd) {
                 connection::listen(fd, Some(socket), backlog);
             }
         }
@@ -237,11 +237,8 @@ hook! {
                 if result == 0 && goes_on {
                     options::note(&socket, fd, level, name, value, length);
                 }
-                if result == 0
-                    && (level, name) == (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)
-                    && let Some(listener) = socket.listener().filter(|_| kind == Kind::Listener)
-                {
-                    listener.set_deferral(socket.entry, options::deferral(fd));
+                if kind == Kind::Listener && options::defers_accept(fd) {
+                    connection::unlisten(fd);
                 }
                 result
             }

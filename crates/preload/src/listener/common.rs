@@ -8,7 +8,6 @@
 //! ```
 //!
 //! A look by poll, select or epoll takes nothing that way. What waits there is lost with the last of them only, as over TCP.
-//! A second such pair is for what nobody may accept yet (`deferred`).
 
 use core::sync::atomic::Ordering;
 
@@ -29,8 +28,6 @@ const BYTES: usize = WORDS * size_of::<u64>();
 const LEAST_APART_LOG2: u32 = 18;
 /// An event loop that has accepted accepts again within this time, in the clock's units.
 const SOON: u64 = 1000 * clock::MICROSECOND;
-/// So many of those that lie aside are left to relatives at once by a process that accepts: there may be many, which say nothing.
-const MOST_GIVEN: usize = 16;
 /// How often a process that finds another one taking tries again.
 const TRIES: usize = 100;
 
@@ -38,21 +35,18 @@ const TRIES: usize = 100;
 pub(super) struct Common {
     takes: Channel,
     puts: Channel,
-    /// The listener's, which all of them share. Its own indexes count connections that may be accepted: of receiving those that were
-    /// ever put in, of sending those that were taken.
+    /// The listener's, which all of them share. Its own indexes count connections: of receiving those that were ever put in, of
+    /// sending those that were taken.
     entry: &'static SocketEntry,
-    /// Whether its connections are counted there.
-    counts: bool,
 }
 
 impl Common {
-    pub(super) fn make(entry: &'static SocketEntry, counts: bool) -> Option<&'static Self> {
+    fn make(entry: &'static SocketEntry) -> Option<&'static Self> {
         let (takes, puts) = limits::make(|| sys::socket_pair(libc::SOCK_SEQPACKET)).ok()?;
         Some(Box::leak(Box::new(Self {
             takes: Channel::new(takes),
             puts: Channel::new(puts),
             entry,
-            counts,
         })))
     }
 
@@ -70,7 +64,7 @@ impl Common {
     pub fn any(&self) -> bool {
         // Acquire: pairs with the release in `put`; what was taken first, so that no connection hides the next one.
         let taken = self.entry.transmit.own.load(Ordering::Acquire);
-        if self.counts && self.entry.receive.own.load(Ordering::Acquire) == taken {
+        if self.entry.receive.own.load(Ordering::Acquire) == taken {
             return false;
         }
         let mut set = [libc::pollfd {
@@ -81,29 +75,13 @@ impl Common {
         sys::poll(&mut set, 0, core::ptr::null()) == Ok(1)
     }
 
-    pub(super) fn leave(&self) {
-        self.takes.end();
-        self.puts.end();
-    }
-
-    pub(super) fn relocate(&self, from: i32, to: i32) {
-        self.takes.relocate(from, to);
-        self.puts.relocate(from, to);
-    }
-
-    pub(super) fn reset_in_child(&self) {
-        self.takes.reset_in_child();
-        self.puts.reset_in_child();
-    }
-
     /// False where it has no room.
-    pub(super) fn put(&self, pending: &Pending) -> bool {
+    fn put(&self, pending: &Pending) -> bool {
         let Pending {
             link,
             loan,
             named,
             ring,
-            since,
             ..
         } = pending;
         let memory = link.memory();
@@ -128,7 +106,7 @@ impl Common {
             peer[1],
             peer[2],
             named.owner,
-            *since,
+            0,
         ];
         let mut bytes = [0; BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -136,12 +114,11 @@ impl Common {
         }
         // Before it can be taken: who takes it sees that it came. Release: pairs with the acquire in `any`.
         let arrived = &self.entry.receive.own;
-        let counted = u64::from(self.counts);
-        arrived.fetch_add(counted, Ordering::Release);
+        arrived.fetch_add(1, Ordering::Release);
         let send = |fd| sys::send_message(fd, &bytes, &[memory, loan.anchor], libc::MSG_DONTWAIT);
         let sent = self.puts.with(send).is_some_and(|sent| sent.is_ok());
         if !sent {
-            arrived.fetch_sub(counted, Ordering::Relaxed);
+            arrived.fetch_sub(1, Ordering::Relaxed);
             link.take_back(loan.handle);
         }
         sent
@@ -149,7 +126,7 @@ impl Common {
 
     /// # Errors
     /// `EMFILE` where one waits and there are no numbers for its descriptors.
-    pub(super) fn take(&self) -> Result<Option<Pending>, i32> {
+    fn take(&self) -> Result<Option<Pending>, i32> {
         for _ in 0..TRIES {
             if !self.any() {
                 return Ok(None);
@@ -158,7 +135,7 @@ impl Common {
             let receive = |fd| sys::alone(fd, || limits::receive_message(fd, &mut bytes, &mut fds));
             match self.takes.with(receive) {
                 Some(Ok((length, count))) => {
-                    if length > 0 && self.counts {
+                    if length > 0 {
                         // Release: pairs with the acquire in `any`.
                         self.entry.transmit.own.fetch_add(1, Ordering::Release);
                     }
@@ -193,7 +170,7 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
         *word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
     }
     let [number, of, slots, arena, handle, flags, user, ring, ..] = words;
-    let [.., l0, l1, l2, p0, p1, p2, owner, since] = words;
+    let [.., l0, l1, l2, p0, p1, p2, owner, _] = words;
     let listener = u32::try_from(of).unwrap_or(0);
     let Some(link) = foreign::link(Role::Server, number, listener, (slots, arena), memory) else {
         // The other end sees a reset.
@@ -224,7 +201,6 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
         named,
         ring,
         announced: 0,
-        since,
     })
 }
 
@@ -240,7 +216,7 @@ impl Listener {
         if self.common().is_some_and(|common| common.number() >= 0) {
             return;
         }
-        let Some(made) = Common::make(entry, true) else {
+        let Some(made) = Common::make(entry) else {
             return;
         };
         let place = core::ptr::from_ref(made).cast_mut();
@@ -289,12 +265,7 @@ impl Listener {
     /// An accept that does not wait has taken a connection.
     pub fn note_accept(&self) {
         if self.common().is_some() {
-            let now = clock::now();
-            let last = self.accepted.swap(now, Ordering::Relaxed);
-            if now.wrapping_sub(last) > SOON {
-                // It may be at work for long: what lies aside is for a relative that waits.
-                self.give_deferred(MOST_GIVEN);
-            }
+            self.accepted.store(clock::now(), Ordering::Relaxed);
         }
     }
 
@@ -339,33 +310,35 @@ impl Listener {
         while let Some(pending) = self.take_common() {
             self.pending.push_back(pending);
         }
-        self.deferred().inspect(|deferred| deferred.empty_queue());
     }
 
     /// It has no part in the queue any more.
     pub(super) fn leave_common(&self) {
-        self.common().inspect(|common| common.leave());
-        self.deferred().inspect(|deferred| deferred.leave_queue());
+        if let Some(common) = self.common() {
+            common.takes.end();
+            common.puts.end();
+        }
     }
 
     pub(super) fn relocate_common(&self, from: i32, to: i32) {
-        self.common().inspect(|common| common.relocate(from, to));
+        if let Some(common) = self.common() {
+            common.takes.relocate(from, to);
+            common.puts.relocate(from, to);
+        }
     }
 
     pub(super) fn reset_common_in_child(&self) {
-        self.common().inspect(|common| common.reset_in_child());
+        if let Some(common) = self.common() {
+            common.takes.reset_in_child();
+            common.puts.reset_in_child();
+        }
     }
 }
 
 /// Before a fork: what waits is for the child too.
 pub fn before_fork(listening: &socket::Socket) {
     if let Some(listener) = listening.listener() {
-        listener.look_at_deferred();
         listener.make_common(listening.entry);
         listener.put_all();
-        if let Some(deferred) = listener.deferred() {
-            deferred.make_queue(listener, listening.entry);
-            deferred.give(usize::MAX);
-        }
     }
 }

@@ -38,7 +38,6 @@ impl Listener {
         if last {
             self.empty_common();
             self.pending.take_all().iter().for_each(reset);
-            self.take_deferred().iter().for_each(reset);
         } else {
             self.hand_on_all(false);
         }
@@ -54,7 +53,6 @@ impl Listener {
         }
         self.offers().inspect(|channel| channel.end());
         self.leave_common();
-        self.deferred().inspect(|deferred| deferred.silence());
         self.bell.silence();
     }
 
@@ -93,13 +91,6 @@ impl Listener {
     }
 
     fn hand_on_all(&self, to_next_image: bool) {
-        for pending in self.take_deferred() {
-            let kept = !to_next_image && self.give_one_deferred(&pending)
-                || self.hand_on(&pending, to_next_image);
-            if !kept {
-                reset(&pending);
-            }
-        }
         for pending in self.pending.take_all() {
             let kept = self.hand_on(&pending, to_next_image)
                 || !self.is_alone() && self.put_common(&pending);
@@ -192,14 +183,6 @@ pub fn withdraw(listener: &'static Listener) {
         }
     }
     poll_jobs();
-    listener.give_deferred(usize::MAX);
-    if listener.is_alone() {
-        for pending in listener.take_deferred() {
-            if !listener.hand_on(&pending, false) {
-                listener.arrive(pending);
-            }
-        }
-    }
     listener.share();
     for pending in listener.pending.take_all() {
         if !listener.hand_on(&pending, false) {
@@ -217,9 +200,8 @@ pub fn hand_over() {
 
 /// Before the process becomes another user's, and leaves its links: what waits to be accepted is left for whoever accepts next.
 pub fn hand_on_everything() {
-    let waits = |listener: &&'static Listener| {
-        listener.pending.any() || listener.common().is_some() || listener.has_deferred()
-    };
+    let waits =
+        |listener: &&'static Listener| listener.pending.any() || listener.common().is_some();
     let any = REGISTRY.lock().is_some_and(|registry| {
         !registry.servers.is_empty() || registry.listeners.iter().any(waits)
     });
@@ -237,10 +219,7 @@ pub fn hand_on_at_exit() {
     let any = REGISTRY.lock().is_some_and(|registry| {
         let come = !registry.servers.is_empty();
         let listeners = registry.listeners.iter().copied();
-        let waits = |listener: &&'static Listener| {
-            come || listener.pending.any() || listener.has_deferred()
-        };
-        let mut waiting = listeners.filter(waits);
+        let mut waiting = listeners.filter(|listener| come || listener.pending.any());
         waiting.any(Listener::has_other_holders)
     });
     // A child that has its parent's memory, as between vfork and exec, touches nothing of it.

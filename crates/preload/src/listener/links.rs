@@ -45,7 +45,7 @@ pub fn poll_jobs() {
                 .iter()
                 .find(|listener| listener.has_number(number))
             {
-                Some(listener) => listener.arrive(pending),
+                Some(listener) => listener.push(pending),
                 None => reset(&pending),
             }
         });
@@ -308,7 +308,6 @@ pub fn reset_in_child() {
         listener.kernel_tells();
         listener.pending.reset_in_child();
         listener.reset_common_in_child();
-        listener.reset_deferred_in_child();
     }
 }
 
@@ -327,9 +326,6 @@ pub fn relocate(from: i32, to: i32) {
         listener.bell.relocate(from, to);
         listener.pending.relocate(from, to);
         listener.relocate_common(from, to);
-        listener
-            .deferred()
-            .inspect(|deferred| deferred.relocate(from, to));
     }
 }
 

@@ -2,11 +2,9 @@
 //! links or in offers of the daemon.
 
 mod common;
-mod deferred;
 mod handing;
 mod links;
 mod renewal;
-mod verdict;
 mod waiting;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -25,7 +23,6 @@ use crate::lock::Lock;
 use crate::{attach, ballast, foreign, limits, names, sys};
 
 use common::Common;
-use deferred::Deferred;
 use links::REGISTRY;
 use waiting::Waiting;
 
@@ -51,8 +48,6 @@ pub struct Pending {
     pub ring: u64,
     /// When its client announced it, in the clock's units; 0 for long ago.
     pub announced: u64,
-    /// When it came to a listener that defers, in nanoseconds; 0 to any other.
-    pub since: u64,
 }
 
 /// The addresses of a connection as the client named them.
@@ -78,7 +73,6 @@ impl Pending {
             loan,
             named,
             ring: 0,
-            since: 0,
             announced: 0,
         })
     }
@@ -129,8 +123,6 @@ pub struct Listener {
     pending: Waiting,
     /// The queue that relatives have with this process; null before the first fork.
     common: AtomicPtr<Common>,
-    /// What lies aside until its client says something; null where `TCP_DEFER_ACCEPT` was never asked for.
-    deferred: AtomicPtr<Deferred>,
 }
 
 impl Listener {
@@ -163,7 +155,6 @@ impl Listener {
             retires: AtomicBool::new(false),
             pending: Waiting::new(),
             common: AtomicPtr::new(core::ptr::null_mut()),
-            deferred: AtomicPtr::new(core::ptr::null_mut()),
         }));
         REGISTRY.lock()?.listeners.push(made);
         Some(made)
@@ -219,12 +210,10 @@ impl Listener {
 
     /// A connection that waits, if one does.
     pub fn take(&self) -> Option<Pending> {
-        self.look_at_deferred();
         self.take_common()
             .or_else(|| self.pending.pop())
             .or_else(|| {
                 poll_jobs();
-                self.look_at_deferred();
                 self.pending.pop()
             })
     }
@@ -252,7 +241,6 @@ impl Listener {
     }
 
     fn has_taken(&self) -> bool {
-        self.look_at_deferred();
         self.pending.any() || self.is_starved() || self.common().is_some_and(Common::any)
     }
 
@@ -267,25 +255,9 @@ impl Listener {
         self.pending.push_front(pending);
     }
 
-    /// A connection has come: the program's at once, unless it is to wait for what its client says.
-    fn arrive(&self, pending: Pending) {
-        match self.deferring() {
-            None => self.push(pending),
-            Some(deferred) => {
-                deferred.lay_down(pending);
-                self.wake();
-            }
-        }
-    }
-
     fn push(&self, pending: Pending) {
         self.pending.push_back(pending);
         self.arrived.fetch_add(1, Ordering::Relaxed);
-        self.wake();
-    }
-
-    /// Whoever waits for connections looks.
-    fn wake(&self) {
         self.bell.ring();
         if let Some(watchers) = self.watchers.lock() {
             watchers.iter().for_each(|set| set.has_connection());
@@ -472,14 +444,13 @@ impl Listener {
             anchor: attach::keep(anchor),
             nonblocking,
         };
-        self.arrive(Pending::new(link, loan)?);
+        self.push(Pending::new(link, loan)?);
         Some(())
     }
 
     /// Descriptors to sleep on besides the TCP listener itself.
     pub fn wake_descriptors(&self) -> Vec<i32> {
         let mut list = vec![self.channel(), self.queue()];
-        list.extend(self.deferred_descriptors());
         if let Some(registry) = REGISTRY.lock() {
             list.extend(
                 registry

@@ -67,9 +67,7 @@ pub fn announce_again() {
 
 /// Before an exec: listeners that have retired are announced once more, for what waits in them to be left for the next image.
 pub(super) fn announce_retired() {
-    announce(|listener| {
-        listener.channel() < 0 && (listener.pending.any() || listener.has_deferred())
-    });
+    announce(|listener| listener.channel() < 0 && listener.pending.any());
 }
 
 fn announce(which: impl Fn(&Listener) -> bool) {

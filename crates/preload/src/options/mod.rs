@@ -158,10 +158,7 @@ pub fn inherit(listener: &Socket, socket: &Socket) {
 const fn is_inherited(record: &Record) -> bool {
     !matches!(
         (record.level, record.name),
-        (
-            libc::IPPROTO_TCP,
-            libc::TCP_FASTOPEN | libc::TCP_DEFER_ACCEPT
-        ) | (libc::SOL_SOCKET, libc::SO_PRIORITY)
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) | (libc::SOL_SOCKET, libc::SO_PRIORITY)
     )
 }
 
@@ -582,10 +579,10 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
     }
 }
 
-/// For how many seconds a listener waits for what a client says before it hands out the connection, as the kernel has rounded it.
-pub fn deferral(fd: c_int) -> u32 {
-    let seconds = sys::option(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
-    seconds.map_or(0, |seconds| u32::try_from(seconds).unwrap_or(0))
+/// Whether a listener hands out only connections that have sent something: that stays the
+/// kernel's work.
+pub fn defers_accept(fd: c_int) -> bool {
+    sys::option(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).is_ok_and(|seconds| seconds > 0)
 }
 
 /// Tells the peer what an end without a word would mean.

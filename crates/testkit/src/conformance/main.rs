@@ -47,8 +47,6 @@ mod corner_14_waits;
 mod corner_15_limits;
 mod corner_15_vfork;
 mod corner_16_confined;
-mod deferred;
-mod deferred_shared;
 mod descriptors;
 mod dual_stack;
 mod foreign_calls;
