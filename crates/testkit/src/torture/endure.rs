@@ -17,6 +17,8 @@ use crate::witness::name;
 const STANDING: u64 = 4;
 /// Bytes of one question at most.
 const LARGEST: usize = 32 << 10;
+/// An answer that takes longer has met what is wrong.
+const SLOW: Duration = Duration::from_millis(250);
 /// Between two questions, and between two new connections.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -25,6 +27,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub struct Met {
     /// The longest time that one answer took, with the connect before it.
     pub pause: Duration,
+    /// When the last answer came that took longer than [`SLOW`], from the beginning on; zero if there was none.
+    pub slow_until: Duration,
     /// How often all went well.
     pub rounds: u64,
     /// Names of all errors.
@@ -32,7 +36,8 @@ pub struct Met {
 }
 
 impl Met {
-    fn add(&mut self, outcome: Result<(), Error>, took: Duration) {
+    fn add(&mut self, outcome: Result<(), Error>, start: Instant, began: Instant) {
+        let took = began.elapsed();
         match outcome {
             Ok(()) => self.rounds += 1,
             Err(error) => {
@@ -40,10 +45,14 @@ impl Met {
             }
         }
         self.pause = self.pause.max(took);
+        if took > SLOW {
+            self.slow_until = start.elapsed();
+        }
     }
 
     fn join(&mut self, other: Met) {
         self.pause = self.pause.max(other.pause);
+        self.slow_until = self.slow_until.max(other.slow_until);
         self.rounds += other.rounds;
         self.errors.extend(other.errors);
     }
@@ -52,8 +61,9 @@ impl Met {
 impl fmt::Display for Met {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let errors: Vec<&str> = self.errors.iter().map(String::as_str).collect();
-        let pause = self.pause.as_millis();
-        write!(formatter, "{pause} {} {}", self.rounds, errors.join(","))
+        let (pause, slow) = (self.pause.as_millis(), self.slow_until.as_millis());
+        let errors = errors.join(",");
+        write!(formatter, "{pause} {slow} {} {errors}", self.rounds)
     }
 }
 
@@ -61,16 +71,18 @@ impl FromStr for Met {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut words = text.splitn(3, ' ');
+        let mut words = text.splitn(4, ' ');
         let mut number = || {
             let word = words.next().unwrap_or_default();
             word.parse::<u64>().map_err(|_| text.to_owned())
         };
         let pause = Duration::from_millis(number()?);
+        let slow_until = Duration::from_millis(number()?);
         let rounds = number()?;
         let errors = words.next().unwrap_or_default().split(',');
         Ok(Self {
             pause,
+            slow_until,
             rounds,
             errors: errors
                 .filter(|word| !word.is_empty())
@@ -84,16 +96,17 @@ impl FromStr for Met {
 /// once with a panic where a byte is wrong.
 pub fn run(options: &Options) {
     let (address, seed) = (options.address, options.seed);
-    let end = Instant::now() + Duration::from_millis(options.milliseconds);
     let streams: Vec<TcpStream> = (0..STANDING)
         .map(|_| TcpStream::connect(address).expect("connect"))
         .collect();
     println!("connected");
+    let start = Instant::now();
+    let end = start + Duration::from_millis(options.milliseconds);
     let standing = streams.into_iter().zip(0..).map(|(stream, index)| {
-        thread::spawn(move || stand(stream, Random::new(seed ^ index), end))
+        thread::spawn(move || stand(stream, Random::new(seed ^ index), start, end))
     });
     let standing: Vec<_> = standing.collect();
-    let new = come_and_go(address, &mut Random::new(!seed), end);
+    let new = come_and_go(address, &mut Random::new(!seed), start, end);
     let mut met = Met::default();
     for thread in standing {
         met.join(thread.join().expect("no byte is wrong"));
@@ -103,25 +116,25 @@ pub fn run(options: &Options) {
 }
 
 /// One connection, until its first error.
-fn stand(mut stream: TcpStream, mut random: Random, end: Instant) -> Met {
+fn stand(mut stream: TcpStream, mut random: Random, start: Instant, end: Instant) -> Met {
     let mut met = Met::default();
     while Instant::now() < end && met.errors.is_empty() {
         let began = Instant::now();
         let outcome = ask(&mut stream, &mut random);
-        met.add(outcome, began.elapsed());
+        met.add(outcome, start, began);
         thread::sleep(PAUSE);
     }
     met
 }
 
 /// New connections, one after the other.
-fn come_and_go(address: SocketAddr, random: &mut Random, end: Instant) -> Met {
+fn come_and_go(address: SocketAddr, random: &mut Random, start: Instant, end: Instant) -> Met {
     let mut met = Met::default();
     while Instant::now() < end {
         let began = Instant::now();
         let outcome =
             TcpStream::connect(address).and_then(|mut stream| ask(&mut stream, &mut *random));
-        met.add(outcome, began.elapsed());
+        met.add(outcome, start, began);
         thread::sleep(PAUSE);
     }
     met
@@ -146,6 +159,7 @@ mod tests {
         for errors in [vec![], vec!["ECONNRESET"], vec!["EPIPE", "ETIMEDOUT"]] {
             let met = Met {
                 pause: Duration::from_millis(1234),
+                slow_until: Duration::from_millis(5678),
                 rounds: 17,
                 errors: errors.into_iter().map(str::to_owned).collect(),
             };
