@@ -155,7 +155,7 @@ pub struct SocketEntry {
     pub send_timeout: AtomicU64,
     /// `SO_LINGER`: 0 off, otherwise seconds plus one.
     pub linger: AtomicU32,
-    /// Boolean options, private to the library but for [`option_flags`]: which were set, and their values 16 bits higher.
+    /// Boolean options, private to the library: which were set, and their values 16 bits higher.
     pub flags: AtomicU32,
     /// What the program has said about its class, a [`crate::class::Hints`] word.
     pub hints: AtomicU32,
@@ -179,14 +179,6 @@ pub struct SocketEntry {
     pub transmit: Direction,
     /// Receiving.
     pub receive: Direction,
-}
-
-/// Bits of [`SocketEntry::flags`] that the daemon looks at: what is on.
-pub mod option_flags {
-    /// `SO_REUSEADDR`.
-    pub const REUSE_ADDRESS: u32 = 1 << 20;
-    /// `SO_REUSEPORT`.
-    pub const REUSE_PORT: u32 = 1 << 21;
 }
 
 const _: () = assert!(size_of::<Header>() == 4096);

@@ -14,8 +14,8 @@ use netchannel_trust::{Distrust, Standing, peer, place};
 use crate::lock::Lock;
 use crate::table::{self, Kind, Word};
 use crate::{
-    ballast, clock, complaint, confinement, former_ports, holders, image, lent, limits, mappings,
-    ports, renewal, socket, sys, users,
+    clock, complaint, confinement, former_ports, holders, image, lent, limits, mappings, ports,
+    renewal, socket, sys, users,
 };
 
 /// What the daemon gave this program.
@@ -307,7 +307,6 @@ fn connect() -> bool {
     ATTACHMENT.store(Box::into_raw(Box::new(made)), Ordering::Release);
     users::attached();
     holders::initialise();
-    ballast::take();
     true
 }
 

@@ -1,11 +1,10 @@
 //! Before another program begins in this process or as a child of it: its sockets are made ready
 //! for that.
 
-use crate::connection::flags;
 use crate::image::{Entries, Environment};
 use crate::program::Verdict;
 use crate::pump::{self, Pump};
-use crate::socket::{self, Socket};
+use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
 use crate::{attach, connection, epoll, limits, listener, sys, travel};
 
@@ -58,9 +57,9 @@ fn gather(how: How, verdict: Verdict) -> (Vec<Traveller>, bool) {
         Kind::Listener if goes(fd, how) => {
             listeners = true;
             if verdict != Verdict::Takes
-                && let Some(socket) = socket::of_word(word)
+                && socket::of_word(word).is_some_and(|socket| !socket.has(status::NONBLOCKING))
             {
-                flags::end(fd, flags::of(&socket));
+                connection::set_file_nonblocking(fd, false);
             }
         }
         Kind::Virtual => {

@@ -7,7 +7,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;
 use core::sync::atomic::AtomicU32;
 
-use crate::{ballast, lock, sys};
+use crate::{lock, sys};
 
 const LEAST_LOG2: usize = 5;
 const MOST_LOG2: usize = 16;
@@ -25,11 +25,6 @@ unsafe impl Sync for First {}
 
 #[unsafe(link_section = ".data.netchannel_start")]
 static BEGINNING: First = First(core::cell::UnsafeCell::new([0; FIRST]));
-
-/// As [`sys::reserve`], with what is kept aside where the kernel gives no more: who allocates does without an answer never.
-fn reserve(bytes: usize) -> Option<*mut core::ffi::c_void> {
-    sys::reserve(bytes).or_else(|| ballast::drop().then(|| sys::reserve(bytes))?)
-}
 
 /// The allocator.
 pub struct Heap {
@@ -80,13 +75,13 @@ impl Heap {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(class) = Self::class(layout) else {
-            return reserve(layout.size()).map_or(null_mut(), |pointer| pointer.cast());
+            return sys::reserve(layout.size()).map_or(null_mut(), |pointer| pointer.cast());
         };
         let held = lock::acquire(&self.lock);
         // SAFETY: under the lock. Where the same thread already holds it, a signal handler has
         // interrupted the allocator: that one goes to a mapping of its own.
         if !held {
-            return reserve(1 << MOST_LOG2).map_or(null_mut(), |pointer| pointer.cast());
+            return sys::reserve(1 << MOST_LOG2).map_or(null_mut(), |pointer| pointer.cast());
         }
         // SAFETY: under the lock.
         let state = unsafe { &mut *self.state.get() };
@@ -98,7 +93,7 @@ unsafe impl GlobalAlloc for Heap {
                 state.end = state.next + FIRST;
             }
             if state.next.next_multiple_of(size) + size > state.end {
-                if let Some(chunk) = reserve(CHUNK) {
+                if let Some(chunk) = sys::reserve(CHUNK) {
                     state.next = chunk.expose_provenance();
                     state.end = state.next + CHUNK;
                 } else {

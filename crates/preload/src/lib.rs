@@ -20,7 +20,6 @@
 
 mod accepting;
 mod attach;
-mod ballast;
 mod bell;
 mod beside;
 mod cancel;

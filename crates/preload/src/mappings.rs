@@ -69,7 +69,7 @@ pub fn leave_all(kept: &Region) {
         let region = unsafe { place.region.load(Ordering::Acquire).as_ref() };
         if let Some(region) = region.filter(|region| !core::ptr::eq(*region, kept)) {
             forget(region);
-            region.leave();
+            region.vacate();
         }
     }
 }

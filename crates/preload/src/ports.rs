@@ -3,12 +3,10 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 
-use netchannel_abi::address::Address;
-use netchannel_abi::message::{Operation, bind_flags};
+use netchannel_abi::message::Operation;
 
 use crate::lock::Lock;
-use crate::socket::Socket;
-use crate::{attach, names, options, sys};
+use crate::{attach, sys};
 
 struct Ports {
     free: VecDeque<u16>,
@@ -73,41 +71,10 @@ pub fn take() -> Result<u16, i32> {
 /// Shows the daemon a kernel socket that the program has bound: its port is this program's to name.
 ///
 /// # Errors
-/// `EADDRNOTAVAIL` where another process has a connection from there to `peer`; else the daemon's refusal, or why it could not be asked.
-pub fn claim(bound: i32, peer: &Address) -> Result<(), i32> {
-    let words = about(peer, 0);
-    attach::request(Operation::Ports, words, &[bound], &mut [-1; sys::MOST]).map(drop)
-}
-
-/// Whether a virtual connection of another process is in the way of a socket that is about to be bound to `wanted`.
-pub fn has_client_elsewhere(wanted: &Address, binds: &Socket, only_v6: bool) -> bool {
-    let Some(attachment) = attach::current() else {
-        return false;
-    };
-    let own = |ports: &Ports| ports.process == attach::process() && ports.has_block_of(wanted.port);
-    if names::owner_of_port(attachment, wanted.port) == 0
-        || PORTS.lock().is_none_or(|ports| own(&ports))
-    {
-        return false;
-    }
-    let has = |name| options::is_on(binds, libc::SOL_SOCKET, name);
-    let flags = [
-        (only_v6, bind_flags::V6_ONLY),
-        (has(libc::SO_REUSEADDR), bind_flags::REUSE_ADDRESS),
-        (has(libc::SO_REUSEPORT), bind_flags::REUSE_PORT),
-    ];
-    let flags = flags.into_iter().filter(|(on, _)| *on);
-    let words = about(wanted, flags.fold(0, |all, (_, flag)| all | flag));
-    let asked = attach::request(Operation::Ports, words, &[], &mut [-1; sys::MOST]);
-    asked.is_err_and(|error| error == libc::EADDRINUSE)
-}
-
-fn about(address: &Address, flags: u64) -> [u64; 14] {
-    let mut words = [0; 14];
-    words[1..4].copy_from_slice(&address.to_words());
-    words[4] = flags;
-    words[5] = attach::process().into();
-    words
+/// The daemon's refusal, or why it could not be asked.
+pub fn claim(bound: i32) -> Result<(), i32> {
+    let mut none = [-1; sys::MOST];
+    attach::request(Operation::Ports, [0; 14], &[bound], &mut none).map(drop)
 }
 
 /// Gives a port back, if this process is the one that took it. 0 is none.

@@ -409,18 +409,6 @@ pub fn numbering() -> u64 {
     done.map_or(0, |_| found.st_ino)
 }
 
-/// The soft limit of a resource.
-pub fn limit(resource: libc::__rlimit_resource_t) -> libc::rlim_t {
-    let mut found = libc::rlimit {
-        rlim_cur: libc::RLIM_INFINITY,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    let place = (&raw mut found).addr();
-    // SAFETY: the limits are a local that is written to.
-    let _ = unsafe { raw(libc::SYS_prlimit64, [0, resource as usize, 0, place, 0, 0]) };
-    found.rlim_cur
-}
-
 /// A private zeroed mapping, never given back.
 pub fn reserve(bytes: usize) -> Option<*mut c_void> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;

@@ -198,7 +198,7 @@ fn leave_region() -> Option<i32> {
         }
     });
     if memory.is_none() {
-        own.region.leave();
+        own.region.vacate();
     }
     mappings::leave_all(own.region);
     foreign::forsake_all();

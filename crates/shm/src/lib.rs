@@ -11,7 +11,6 @@
 
 pub mod copy;
 pub mod outside;
-mod parts;
 pub mod region;
 pub mod run;
 pub mod shared;

@@ -10,12 +10,10 @@
 //! The size of its blocks says nothing: ordinary memory shows huge ones where `shmem_enabled` asks for them.
 
 use crate::region::{Access, Region, ShmError, errno};
-use crate::system;
 
 /// `f_type` of tmpfs, where ordinary memfds lie.
 const TMPFS: i64 = 0x0102_1994;
-const SEALS: usize = (libc::F_SEAL_SHRINK | libc::F_SEAL_GROW).cast_unsigned() as usize;
-const GET_SEALS: usize = libc::F_GET_SEALS.cast_unsigned() as usize;
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 /// A descriptor whose file may be mapped. Made by [`Outside::admit`] only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +41,9 @@ impl Outside {
         if !known || place.f_type != TMPFS || stat.st_mode & libc::S_IFMT != libc::S_IFREG {
             return Err(ShmError::NotMemory);
         }
-        let words = [descriptor.cast_unsigned() as usize, GET_SEALS, 0, 0, 0, 0];
-        // SAFETY: no pointers. Not by the C library's name: to programs the library's own descriptors are closed.
-        let seals = unsafe { system::raw(libc::SYS_fcntl, words) }.unwrap_or(0);
-        if seals & SEALS != SEALS || i64::try_from(size) != Ok(stat.st_size) {
+        // SAFETY: plain system call.
+        let seals = unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) };
+        if seals < 0 || seals & SEALS != SEALS || i64::try_from(size) != Ok(stat.st_size) {
             return Err(ShmError::NotSealed);
         }
         Ok(Self {
@@ -67,10 +64,6 @@ impl Outside {
     #[must_use]
     pub const fn owner(&self) -> u32 {
         self.owner
-    }
-
-    pub(crate) const fn descriptor(&self) -> i32 {
-        self.descriptor
     }
 
     /// Bytes of the file.

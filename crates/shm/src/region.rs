@@ -1,7 +1,5 @@
 //! A mapped region.
 
-use crate::parts::{self, Parts};
-use crate::system;
 use crate::{Outside, Shared, copy};
 use core::ffi::CStr;
 use core::ptr::NonNull;
@@ -42,25 +40,18 @@ pub enum Access {
     ReadWrite,
 }
 
-/// A shared mapping of a sealed memfd, as a whole or in parts. Unmapped when dropped.
+/// A shared mapping of a sealed memfd. Unmapped when dropped.
 #[derive(Debug)]
 pub struct Region {
     base: NonNull<u8>,
     size: usize,
-    parts: Parts,
 }
-
-/// Tries to find addresses for a region in parts.
-const TRIES: usize = 4;
-/// How often a thread looks whether another one, which maps the same part, is done.
-const LOOKS: usize = 10_000;
 
 /// Addresses that a region has left, see [`Region::vacate`].
 #[derive(Debug)]
 pub struct Vacancy {
     base: NonNull<u8>,
     size: usize,
-    parts: Parts,
 }
 
 impl Vacancy {
@@ -68,16 +59,6 @@ impl Vacancy {
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size
-    }
-
-    /// As [`Region::leave`], of addresses that are vacant already.
-    pub fn leave(&self) {
-        let region = core::mem::ManuallyDrop::new(Region {
-            base: self.base,
-            size: self.size,
-            parts: self.parts.copy(),
-        });
-        let _ = region.leave();
     }
 }
 
@@ -172,181 +153,35 @@ impl Region {
         Outside::admit(descriptor, size)?.map(access)
     }
 
-    /// As [`Region::map`] for reading and writing, but only the parts in which `wanted` lie (offset and length of each); others as
-    /// [`Region::grow`] is asked for them.
-    ///
-    /// # Errors
-    /// As [`Region::map`].
-    pub fn map_parts(
-        descriptor: i32,
-        size: usize,
-        wanted: &[(usize, usize)],
-    ) -> Result<Self, ShmError> {
-        let sent = Outside::admit(descriptor, size)?;
-        for _ in 0..TRIES {
-            let Some(base) = parts::address(size) else {
-                break;
-            };
-            let Some(base) = NonNull::new(core::ptr::with_exposed_provenance_mut(base)) else {
-                break;
-            };
-            let region = Self {
-                base,
-                size,
-                parts: Parts::of(size),
-            };
-            if region.grow_all(&sent, wanted) {
-                return Ok(region);
-            }
-        }
-        // Where addresses are few, or somebody else has these.
-        sent.map(Access::ReadWrite)
-    }
-
-    /// As [`Region::map_parts`], at addresses that an earlier region left vacant.
+    /// As [`Region::map`], at addresses that an earlier region left vacant.
     ///
     /// # Errors
     /// As [`Region::map`]; the addresses then stay vacant for good.
-    pub fn map_into(
-        vacancy: Vacancy,
-        descriptor: i32,
-        wanted: &[(usize, usize)],
-    ) -> Result<Self, ShmError> {
-        let Vacancy { base, size, parts } = vacancy;
-        let sent = Outside::admit(descriptor, size)?;
-        let in_parts = !parts.is_whole();
-        // Not unmapped where that fails: a thread may look at them still.
-        let region = core::mem::ManuallyDrop::new(Self {
-            base,
-            size,
-            parts: parts.again(),
-        });
-        let mapped = if in_parts {
-            region.grow_all(&sent, wanted)
-        } else {
-            region.replace(0, size, libc::MAP_SHARED, descriptor)
-        };
-        if mapped {
-            Ok(core::mem::ManuallyDrop::into_inner(region))
-        } else {
-            Err(ShmError::System(errno()))
-        }
-    }
-
-    fn grow_all(&self, sent: &Outside, wanted: &[(usize, usize)]) -> bool {
-        wanted.iter().all(|range| self.grow(sent, range.0, range.1))
-    }
-
-    /// Whether `length` bytes from `offset` on lie within, and are mapped.
-    #[inline]
-    #[must_use]
-    pub fn has(&self, offset: usize, length: usize) -> bool {
-        offset <= self.size && self.size - offset >= length && self.parts.has(offset, length)
-    }
-
-    /// Maps the parts in which `length` bytes from `offset` on lie. `sent` is the region's own file. False where they do not lie within,
-    /// or the kernel refuses it: what was mapped stays as it was.
-    #[must_use]
-    pub fn grow(&self, sent: &Outside, offset: usize, length: usize) -> bool {
-        if offset > self.size || self.size - offset < length || sent.size() != self.size {
-            return false;
-        }
-        self.parts
-            .range(offset, length)
-            .all(|part| self.map_part(sent, part))
-    }
-
-    fn map_part(&self, sent: &Outside, part: usize) -> bool {
-        let (start, length) = self.parts.place(part, self.size);
-        if self.parts.has(start, length) {
-            return true;
-        }
-        if self.parts.is_held(part) {
-            // Only this region has been there: two threads that do it at once map the same bytes.
-            if self.replace(start, length, libc::MAP_SHARED, sent.descriptor()) {
-                self.parts.note(part);
-                return true;
-            }
-            return false;
-        }
-        let wanted = self.base.as_ptr().wrapping_add(start).cast();
-        let flags = libc::MAP_FIXED_NOREPLACE;
-        let size = (start, length);
-        match map_range(wanted, flags, sent.descriptor(), size, Access::ReadWrite) {
-            Ok(base) if base.as_ptr() == wanted.cast() => {
-                self.parts.note(part);
-                true
-            }
-            Ok(base) => {
-                // A kernel that does not know the flag takes the address for a wish.
-                // SAFETY: the mapping was just made, and nobody knows it.
-                unsafe { libc::munmap(base.as_ptr().cast(), length) };
-                false
-            }
-            // Another thread may be about to note it; or there is somebody else.
-            Err(ShmError::System(libc::EEXIST)) => (0..LOOKS).any(|_| {
-                core::hint::spin_loop();
-                self.parts.has(start, length)
-            }),
-            Err(_) => false,
-        }
-    }
-
-    /// Puts another mapping in the place of the region's own, from `offset` on.
-    fn replace(&self, offset: usize, length: usize, kind: libc::c_int, descriptor: i32) -> bool {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = kind | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        let base = self.base.as_ptr().wrapping_add(offset);
-        let Ok(at) = i64::try_from(offset) else {
-            return false;
-        };
-        let at = if descriptor < 0 { 0 } else { at };
-        // SAFETY: replaces nothing but addresses that are the region's, which are only reached through atomics and raw copies, for which
-        // any bytes will do.
-        let made = unsafe { libc::mmap(base.cast(), length, protection, flags, descriptor, at) };
-        made.cast() == base
+    pub fn map_into(vacancy: Vacancy, descriptor: i32, access: Access) -> Result<Self, ShmError> {
+        Outside::admit(descriptor, vacancy.size)?;
+        let base = vacancy.base.as_ptr().cast();
+        Self::map_at(base, libc::MAP_FIXED, descriptor, vacancy.size, access)
     }
 
     /// Lets the file go while the region is still known to others: its addresses stay readable and
-    /// writable, as pages of nobody else's, until [`Region::map_into`] uses them again. So a thread that
-    /// looks too late sees zeros instead of faulting. They count against no limit of private memory.
+    /// writable, as private zero pages, until [`Region::map_into`] uses them again. So a thread that
+    /// looks too late sees zeros instead of faulting.
     pub fn vacate(&self) -> Option<Vacancy> {
-        let vacated = nowhere(self.size).is_some_and(|nothing| {
-            let mut runs = self.parts.runs(self.size);
-            let vacated =
-                runs.all(|(at, length)| self.replace(at, length, libc::MAP_SHARED, nothing));
-            close(nothing);
-            vacated
-        });
-        if !vacated {
-            return self.leave();
+        let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let base = self.base.as_ptr().cast();
+        // SAFETY: replaces exactly the region's own mapping, which is only reached through atomics
+        // and raw copies, for which any bytes will do.
+        let replace = |protection| unsafe { libc::mmap(base, self.size, protection, flags, -1, 0) };
+        if replace(protection).cast() == self.base.as_ptr() {
+            return Some(Vacancy {
+                base: self.base,
+                size: self.size,
+            });
         }
-        Some(self.vacancy())
-    }
-
-    /// As [`Region::vacate`], for who becomes another user: with private zero pages, which no child of his shares.
-    pub fn leave(&self) -> Option<Vacancy> {
-        let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let mut left = true;
-        for (at, length) in self.parts.runs(self.size) {
-            if !self.replace(at, length, private, -1) {
-                left = false;
-                let base = self.base.as_ptr().wrapping_add(at).cast();
-                let flags = libc::MAP_FIXED | private | libc::MAP_NORESERVE;
-                // SAFETY: as in `replace`. Where memory is counted strictly there may be none to be written; the file is let go all the
-                // same.
-                unsafe { libc::mmap(base, length, libc::PROT_READ, flags, -1, 0) };
-            }
-        }
-        left.then(|| self.vacancy())
-    }
-
-    fn vacancy(&self) -> Vacancy {
-        Vacancy {
-            base: self.base,
-            size: self.size,
-            parts: self.parts.copy(),
-        }
+        // Where memory is counted strictly there may be none to be written; the file is let go all the same.
+        replace(libc::PROT_READ);
+        None
     }
 
     /// Takes the place of `former`, whose size it must have, at once: whoever looks at `former` sees either its bytes or these, and no
@@ -355,7 +190,7 @@ impl Region {
     /// # Errors
     /// The errno of the kernel; then `former` is as before.
     pub fn take_place_of(self, former: &Self) -> Result<(), ShmError> {
-        if self.size != former.size || !self.parts.is_whole() || !former.parts.is_whole() {
+        if self.size != former.size {
             return Err(ShmError::NotSealed);
         }
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
@@ -379,12 +214,17 @@ impl Region {
         size: usize,
         access: Access,
     ) -> Result<Self, ShmError> {
-        let base = map_range(wanted, flags, descriptor, (0, size), access)?;
-        Ok(Self {
-            base,
-            size,
-            parts: Parts::whole(),
-        })
+        let protection = match access {
+            Access::ReadOnly => libc::PROT_READ,
+            Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        let flags = flags | libc::MAP_SHARED | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address the kernel chooses, or over addresses that are vacant.
+        let base = unsafe { libc::mmap(wanted, size, protection, flags, descriptor, 0) };
+        match NonNull::new(base.cast::<u8>()) {
+            Some(base) if base.as_ptr().addr() != usize::MAX => Ok(Self { base, size }),
+            _ => Err(ShmError::System(errno())),
+        }
     }
 
     /// Bytes of the region.
@@ -405,7 +245,10 @@ impl Region {
     #[must_use]
     pub fn slice<T: Shared>(&self, offset: usize, count: usize) -> Option<&[T]> {
         let bytes = count.checked_mul(size_of::<T>())?;
-        if !self.has(offset, bytes) || !offset.is_multiple_of(align_of::<T>()) {
+        if offset > self.size
+            || self.size - offset < bytes
+            || !offset.is_multiple_of(align_of::<T>())
+        {
             return None;
         }
         // SAFETY: within the mapping, which lives as long as `self`; aligned; `T: Shared` is valid
@@ -416,7 +259,7 @@ impl Region {
     /// Where `length` bytes from `offset` on lie, or `None` where they would not lie within.
     #[inline]
     pub(crate) fn address(&self, offset: usize, length: usize) -> Option<*mut u8> {
-        if !self.has(offset, length) {
+        if offset > self.size || self.size - offset < length {
             return None;
         }
         // SAFETY: within the mapping.
@@ -430,7 +273,7 @@ impl Region {
     /// `from` must be a range of the program that may be read as raw bytes, or fault.
     #[inline]
     pub unsafe fn copy_in(&self, offset: usize, from: *const u8, length: usize) -> usize {
-        if !self.has(offset, length) {
+        if offset > self.size || self.size - offset < length {
             return length;
         }
         // SAFETY: the target lies within the mapping; the source is the caller's promise.
@@ -443,7 +286,7 @@ impl Region {
     /// `to` must be a range of the program that may be written as raw bytes, or fault.
     #[inline]
     pub unsafe fn copy_out(&self, offset: usize, to: *mut u8, length: usize) -> usize {
-        if !self.has(offset, length) {
+        if offset > self.size || self.size - offset < length {
             return length;
         }
         // SAFETY: the source lies within the mapping; the target is the caller's promise.
@@ -451,9 +294,9 @@ impl Region {
     }
 
     /// Gives the pages that lie wholly within a range back to the system; they read as zero. Does
-    /// nothing where the range does not lie within the region, or is not mapped.
+    /// nothing where the range does not lie within the region.
     pub fn release_pages(&self, offset: usize, length: usize) {
-        if !self.has(offset, length) {
+        if offset > self.size || self.size - offset < length {
             return;
         }
         // The kernel would round the end up, into pages that hold something else too.
@@ -473,47 +316,6 @@ impl Region {
     }
 }
 
-/// Maps `size` bytes of a file from an offset on.
-fn map_range(
-    wanted: *mut libc::c_void,
-    flags: i32,
-    descriptor: i32,
-    (offset, size): (usize, usize),
-    access: Access,
-) -> Result<NonNull<u8>, ShmError> {
-    let protection = match access {
-        Access::ReadOnly => libc::PROT_READ,
-        Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
-    };
-    let flags = flags | libc::MAP_SHARED | libc::MAP_NORESERVE;
-    let offset = i64::try_from(offset).map_err(|_| ShmError::System(libc::EINVAL))?;
-    // SAFETY: a new mapping at an address the kernel chooses, or at addresses that nobody has.
-    let base = unsafe { libc::mmap(wanted, size, protection, flags, descriptor, offset) };
-    match NonNull::new(base.cast::<u8>()) {
-        Some(base) if base.as_ptr().addr() != usize::MAX => Ok(base),
-        _ => Err(ShmError::System(errno())),
-    }
-}
-
-/// A file of zeros that nobody else has, and that occupies what is written to it. The caller closes it.
-fn nowhere(size: usize) -> Option<i32> {
-    let length = i64::try_from(size).ok()?;
-    let descriptor = memfd(c"netchannel-vacant").ok()?;
-    // SAFETY: plain system call on our own descriptor.
-    if unsafe { libc::ftruncate(descriptor, length) } < 0 {
-        close(descriptor);
-        return None;
-    }
-    Some(descriptor)
-}
-
-/// Not by the C library's name, under which programs close theirs.
-fn close(descriptor: i32) {
-    let words = [descriptor.cast_unsigned() as usize, 0, 0, 0, 0, 0];
-    // SAFETY: the descriptor is the caller's, and not used again.
-    let _ = unsafe { system::raw(libc::SYS_close, words) };
-}
-
 fn page_size() -> usize {
     // SAFETY: plain library call.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -522,9 +324,7 @@ fn page_size() -> usize {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        for (at, length) in self.parts.runs(self.size) {
-            // SAFETY: the mapping is ours and nothing borrows it any more.
-            unsafe { libc::munmap(self.base.as_ptr().wrapping_add(at).cast(), length) };
-        }
+        // SAFETY: the mapping is ours and nothing borrows it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
     }
 }

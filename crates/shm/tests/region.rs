@@ -354,7 +354,7 @@ fn a_vacated_region_reads_as_zero_and_its_addresses_serve_again() {
             .load(Ordering::Relaxed),
         0
     );
-    let again = Region::map_into(vacancy, second, &[]).expect("a mapping");
+    let again = Region::map_into(vacancy, second, Access::ReadWrite).expect("a mapping");
     assert_eq!(
         again
             .at::<AtomicU64>(0)
@@ -412,120 +412,4 @@ fn a_region_takes_the_place_of_another() {
         // SAFETY: the descriptors are this test's own.
         unsafe { libc::close(descriptor) };
     }
-}
-
-const MEBIBYTE: usize = 1 << 20;
-
-/// A file of ten mebibytes, and a region of its parts of which the first is mapped.
-fn in_parts() -> (Descriptor, Region, Region) {
-    let size = 10 * MEBIBYTE;
-    let (descriptor, whole) = Region::create(c"region-test", size).unwrap();
-    let parts = Region::map_parts(descriptor, size, &[(8, 8)]).unwrap();
-    (Descriptor(descriptor), whole, parts)
-}
-
-fn word(region: &Region, offset: usize) -> Option<&AtomicU64> {
-    region.at::<AtomicU64>(offset)
-}
-
-#[test]
-fn parts_are_there_when_they_were_asked_for() {
-    let (file, whole, parts) = in_parts();
-    let sent = netchannel_shm::Outside::admit(file.0, whole.size()).unwrap();
-    for at in [0, 3 * MEBIBYTE, 9 * MEBIBYTE] {
-        word(&whole, at)
-            .unwrap()
-            .store(at as u64 + 7, Ordering::Relaxed);
-    }
-    assert_eq!(word(&parts, 0).unwrap().load(Ordering::Relaxed), 7);
-    assert!(word(&parts, 3 * MEBIBYTE).is_none());
-    let mut byte = [0];
-    // SAFETY: the buffer is this test's own.
-    let copied = unsafe { parts.copy_out(3 * MEBIBYTE, byte.as_mut_ptr(), 1) };
-    assert_eq!(copied, 1, "nothing of it");
-    // Over an end of parts.
-    assert!(!parts.has(3 * MEBIBYTE - 8, 16));
-    assert!(parts.grow(&sent, 3 * MEBIBYTE - 8, 16));
-    assert!(parts.has(3 * MEBIBYTE - 8, 16) && parts.has(2 * MEBIBYTE, 2 * MEBIBYTE));
-    let here = word(&parts, 3 * MEBIBYTE).unwrap();
-    assert_eq!(here.load(Ordering::Relaxed), 3 * MEBIBYTE as u64 + 7);
-    here.store(1, Ordering::Relaxed);
-    assert_eq!(
-        word(&whole, 3 * MEBIBYTE).unwrap().load(Ordering::Relaxed),
-        1
-    );
-    // Each lies where it would lie in the whole.
-    let place = |at| core::ptr::from_ref(word(&parts, at).unwrap()).addr();
-    assert_eq!(place(3 * MEBIBYTE) - place(0), 3 * MEBIBYTE);
-    // Not beyond the end, whatever is asked for.
-    for (at, length) in [
-        (10 * MEBIBYTE, 1),
-        (9 * MEBIBYTE, MEBIBYTE + 1),
-        (usize::MAX, 2),
-    ] {
-        assert!(!parts.grow(&sent, at, length));
-    }
-    assert!(parts.grow(&sent, 9 * MEBIBYTE, MEBIBYTE));
-    assert!(word(&parts, 10 * MEBIBYTE - 8).is_some());
-    assert!(word(&parts, 10 * MEBIBYTE - 4).is_none());
-}
-
-#[test]
-fn parts_do_not_take_the_place_of_others() {
-    let (file, whole, parts) = in_parts();
-    let sent = netchannel_shm::Outside::admit(file.0, whole.size()).unwrap();
-    let base = core::ptr::from_ref(word(&parts, 0).unwrap()).expose_provenance();
-    let wanted = core::ptr::with_exposed_provenance_mut(base + 5 * MEBIBYTE);
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping where nobody has one.
-    let stranger = unsafe { libc::mmap(wanted, 4096, access, flags, -1, 0) };
-    assert_eq!(stranger, wanted);
-    // SAFETY: the mapping is this test's own.
-    unsafe { stranger.cast::<u8>().write(3) };
-    assert!(!parts.grow(&sent, 5 * MEBIBYTE, 8));
-    assert!(word(&parts, 5 * MEBIBYTE).is_none());
-    assert!(parts.grow(&sent, 6 * MEBIBYTE, 8));
-    drop(parts);
-    // SAFETY: as above; the region has not taken it along.
-    unsafe {
-        assert_eq!(stranger.cast::<u8>().read(), 3);
-        libc::munmap(stranger, 4096);
-    }
-}
-
-#[test]
-fn parts_that_are_vacated_serve_again() {
-    let (first, whole, parts) = in_parts();
-    let sent = netchannel_shm::Outside::admit(first.0, whole.size()).unwrap();
-    assert!(parts.grow(&sent, 4 * MEBIBYTE, 8));
-    word(&parts, 4 * MEBIBYTE)
-        .unwrap()
-        .store(5, Ordering::Relaxed);
-    let vacancy = parts.vacate().unwrap();
-    // Who looks too late sees zeros, and writes to nobody's.
-    let late = word(&parts, 4 * MEBIBYTE).unwrap();
-    assert_eq!(late.load(Ordering::Relaxed), 0);
-    late.store(6, Ordering::Relaxed);
-    assert_eq!(
-        word(&whole, 4 * MEBIBYTE).unwrap().load(Ordering::Relaxed),
-        5
-    );
-    let (second, other) = Region::create(c"second", whole.size()).unwrap();
-    let second = Descriptor(second);
-    word(&other, 4 * MEBIBYTE)
-        .unwrap()
-        .store(9, Ordering::Relaxed);
-    let again = Region::map_into(vacancy, second.0, &[(0, 8)]).unwrap();
-    assert!(
-        word(&again, 4 * MEBIBYTE).is_none(),
-        "what lies there is not its own"
-    );
-    let sent = netchannel_shm::Outside::admit(second.0, other.size()).unwrap();
-    assert!(again.grow(&sent, 4 * MEBIBYTE, 8));
-    assert_eq!(
-        word(&again, 4 * MEBIBYTE).unwrap().load(Ordering::Relaxed),
-        9
-    );
-    core::mem::forget(again);
 }

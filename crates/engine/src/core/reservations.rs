@@ -1,17 +1,13 @@
 //! Ports and deposits.
 
 use super::{Answer, CoreEngine, Refusal, narrow};
-use crate::program::{Estate, Program};
 use crate::quota::{Amounts, Kind};
-use crate::view::{InTheWay, is_in_the_way};
 use crate::{anchors, diagnosis, memory};
-use netchannel_abi::address::{Address, INET6};
+use netchannel_abi::address::INET6;
 use netchannel_abi::directory::place_word;
-use netchannel_abi::message::bind_flags;
-use netchannel_abi::program::option_flags;
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Instant;
@@ -25,9 +21,6 @@ fn fair_block(wanted: u16, room: usize) -> u16 {
     wanted.min(u16::try_from(most).unwrap_or(u16::MAX))
 }
 
-/// Regions that are looked into for one port, the youngest: whoever has more of them does not hold others up.
-const MOST_REGIONS: usize = 16;
-
 /// Most ports in one block.
 const LARGEST_BLOCK: u64 = 1024;
 
@@ -39,10 +32,7 @@ impl CoreEngine {
         shown: Option<&OwnedFd>,
     ) -> Result<Answer, Refusal> {
         if words[0] == 0 {
-            return match shown {
-                Some(shown) => self.claim_port(number, words, shown),
-                None => self.look_for_client(words),
-            };
+            return self.claim_port(number, shown);
         }
         let user = self.program(number)?.user;
         let wanted = words[0].min(LARGEST_BLOCK);
@@ -67,12 +57,8 @@ impl CoreEngine {
     }
 
     /// A program shows a socket that it has bound: the port is its user's from now on, as far as the kernel has let him have it.
-    fn claim_port(
-        &mut self,
-        number: u32,
-        words: &[u64; 14],
-        shown: &OwnedFd,
-    ) -> Result<Answer, Refusal> {
+    fn claim_port(&mut self, number: u32, shown: Option<&OwnedFd>) -> Result<Answer, Refusal> {
+        let shown = shown.ok_or(Errno::INVAL)?;
         let bound = diagnosis::bound_address(shown)?;
         let v6_only = bound.family == INET6 && sockopt::ipv6_v6only(shown)?;
         let (port, place) = (bound.port, place_word(&bound, v6_only));
@@ -80,63 +66,9 @@ impl CoreEngine {
         let user = self.program(number)?.user;
         let changes = self.owners.show(port, place, user, region)?;
         self.directory.set_ports(&changes);
-        let to = Address::from_words([words[1], words[2], words[3]]);
-        let others = InTheWay {
-            from: bound,
-            v6_only,
-            to: Some(to),
-            sharing: 0,
-            process: narrow(words[5])?,
-        };
-        let regions: BTreeSet<u64> = self.owners.regions_of(port).collect();
-        let has_shown = |estate: &Estate| regions.contains(&estate.number);
-        if to.family != 0 && self.is_in_the_way(has_shown, &others) {
-            return Err(Refusal::Errno(Errno::ADDRNOTAVAIL));
-        }
         let mut answer = Answer::default();
         answer.words[..2].copy_from_slice(&[u64::from(port), 1]);
         Ok(answer)
-    }
-
-    /// A program is about to bind a socket: whether a virtual connection has the port, of which the kernel knows nothing.
-    fn look_for_client(&self, words: &[u64; 14]) -> Result<Answer, Refusal> {
-        let from = Address::from_words([words[1], words[2], words[3]]);
-        if from.family == 0 {
-            return Err(Refusal::Errno(Errno::INVAL));
-        }
-        let on = |flag: u64, option| if words[4] & flag == 0 { 0 } else { option };
-        let wanted = InTheWay {
-            from,
-            v6_only: words[4] & bind_flags::V6_ONLY != 0,
-            to: None,
-            sharing: on(bind_flags::REUSE_ADDRESS, option_flags::REUSE_ADDRESS)
-                | on(bind_flags::REUSE_PORT, option_flags::REUSE_PORT),
-            process: narrow(words[5])?,
-        };
-        let has_port = |estate: &Estate| {
-            let blocks = estate.ports.borrow();
-            let mut blocks = blocks.iter().map(|(block, _)| block);
-            blocks.any(|block| from.port.wrapping_sub(block.first) < block.count)
-        };
-        if self.owners.is_dealt(from.port) && self.is_in_the_way(has_port, &wanted) {
-            return Err(Refusal::Errno(Errno::ADDRINUSE));
-        }
-        Ok(Answer::default())
-    }
-
-    fn is_in_the_way(&self, of: impl Fn(&Estate) -> bool, wanted: &InTheWay) -> bool {
-        fn used(program: &Program) -> impl Iterator<Item = &Rc<Estate>> {
-            program.estate.iter().chain(&program.inherited)
-        }
-        // A child has ports of its own, and its sockets are in a region of its parent's.
-        let programs = self.programs.values();
-        let programs = programs.filter(|program| used(program).any(|estate| of(estate)));
-        let by_number: BTreeMap<u64, &Rc<Estate>> = programs
-            .flat_map(used)
-            .map(|estate| (estate.number, estate))
-            .collect();
-        let mut estates = by_number.values().rev().take(MOST_REGIONS);
-        estates.any(|estate| is_in_the_way(estate, wanted))
     }
 
     pub(super) fn deposit(

@@ -149,17 +149,12 @@ fn advance(from: &mut Lane, to: &mut Lane, told: &mut bool, by: usize) -> Turn {
     if !void && there & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
         match from.frontier() {
             Ok(sent) if sent == from.consumed() => {}
-            // What finds no room waits, as with TCP.
-            Ok(_) => match room_for(to, 1) {
-                Ok(room) if length(&room) == 0 => {}
-                Ok(_) => {
-                    return Turn::Over(Ending {
-                        unwanted: true,
-                        ..ending
-                    });
-                }
-                Err(_) => return fault,
-            },
+            Ok(_) => {
+                return Turn::Over(Ending {
+                    unwanted: true,
+                    ..ending
+                });
+            }
             Err(_) => return fault,
         }
     }

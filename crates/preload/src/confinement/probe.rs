@@ -97,6 +97,8 @@ fn make_calls() -> ! {
 /// Calls that the library makes for itself, to the daemon and for connections, with arguments that do nothing.
 fn calls() -> [(libc::c_long, [usize; 6]); 29] {
     static NO_TIME: [u64; 2] = [0; 2];
+    /// Of the flags of `mmap`: nothing is mapped here.
+    const OTHERS_TOO: usize = 1;
     let int = sys::int;
     let none = int(-1);
     let stream = int(libc::SOCK_STREAM | libc::SOCK_CLOEXEC);
@@ -107,7 +109,6 @@ fn calls() -> [(libc::c_long, [usize; 6]); 29] {
     let two = |number, first, second| (number, [first, second, 0, 0, 0, 0]);
     let on = |number| two(number, none, 0);
     let option = [none, int(libc::SOL_SOCKET), int(libc::SO_TYPE), 0, 0, 0];
-    let shared = int(libc::MAP_SHARED);
     let private = int(libc::MAP_PRIVATE | libc::MAP_NORESERVE);
     let at_end = int(libc::FUTEX_WAKE);
     [
@@ -132,7 +133,7 @@ fn calls() -> [(libc::c_long, [usize; 6]); 29] {
         (libc::SYS_epoll_create1, [none, 0, 0, 0, 0, 0]),
         on(libc::SYS_epoll_ctl),
         (libc::SYS_epoll_pwait, [none, 0, 0, 0, 0, 8]),
-        (libc::SYS_mmap, [0, 4096, memory, shared, none, 0]),
+        (libc::SYS_mmap, [0, 4096, memory, OTHERS_TOO, none, 0]),
         (libc::SYS_mmap, [0, 4096, memory, private, none, 0]),
         on(libc::SYS_munmap),
         on(libc::SYS_close),

@@ -10,15 +10,13 @@ use netchannel_abi::link::side_flags;
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
-use super::{describe, flags, publish, set_blocking, turn_into};
+use super::{describe, publish, set_blocking, turn_into};
 use crate::link::LinkEnd;
 use crate::listener::{self, Listener, Named, Pending};
 use crate::place::{self, Place};
 use crate::socket::{self, Socket, header, status};
 use crate::table::{self, Kind};
-use crate::{
-    attach, ballast, epoll, former_ports, limits, names, options, renewal, rings, sys, withdrawal,
-};
+use crate::{attach, epoll, former_ports, limits, names, options, renewal, rings, sys, withdrawal};
 
 /// Makes a socket of a connection that waited. `Err` gives the errno of a failed accept, or 0 when
 /// the connection was unusable and the next one should be tried. `place` is the number that is held for it.
@@ -156,17 +154,8 @@ pub fn note_kernel_accept(fd: i32, nonblocking: bool) {
 
 /// After a successful `listen` of the kernel: the listener is open to our programs too.
 pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
-    if limits::is_poor() || ballast::is_short() {
-        socket.inspect(|socket| stays_kernels(socket, Reason::Quota));
-    } else {
+    if !limits::is_poor() {
         open_to_programs(fd, socket, backlog);
-    }
-}
-
-/// Notes why a listener is the kernel's alone. It may be tried again.
-fn stays_kernels(socket: &Socket, why: Reason) {
-    if socket.entry.reason.load(Ordering::Relaxed) == 0 {
-        socket.falls_back(why);
     }
 }
 
@@ -178,8 +167,6 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
         return;
     }
     let Some(listener) = Listener::register(fd, backlog) else {
-        let refused = attach::current().map_or(Reason::NoDaemon, |_| Reason::Quota);
-        socket.inspect(|socket| stays_kernels(socket, refused));
         return;
     };
     let known = socket.is_some();
@@ -190,8 +177,13 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     if !known {
         options::note_received(&socket, fd);
     }
-    // To the kernel it never blocks: who waits, waits for both kinds of connection.
-    flags::begin(&socket, fd, known);
+    let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+    if flags & sys::int(libc::O_NONBLOCK) != 0 && flags & sys::int(BLOCKING) == 0 {
+        socket.mark(status::NONBLOCKING);
+    } else {
+        // To the kernel it never blocks: who waits, waits for both kinds of connection.
+        set_file_nonblocking(fd, true);
+    }
     socket
         .local
         .listener
@@ -200,7 +192,6 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
         .entry
         .listener
         .store(listener.number(), Ordering::Relaxed);
-    socket.entry.reason.store(0, Ordering::Relaxed);
     socket.entry.local.store(&listener.address);
     socket.entry.descriptor.store(fd, Ordering::Relaxed);
     let turned = turn_into(fd, &socket, Kind::Listener, State::Listener);
@@ -235,6 +226,8 @@ pub fn receive_listener(fd: i32) {
     if table::get(fd).kind() != Kind::Foreign || !is_listening(fd) {
         return;
     }
+    let is_marked =
+        |flags: usize| flags & sys::int(BLOCKING) != 0 && flags & sys::int(libc::O_NONBLOCK) != 0;
     if limits::is_poor() && attach::current().is_some() {
         // What waited for the former image was left for this one.
         open_to_programs(fd, None, LARGEST_BACKLOG);
@@ -242,8 +235,8 @@ pub fn receive_listener(fd: i32) {
             .as_ref()
             .and_then(Socket::listener)
             .inspect(|listener| listener.retire_unhurried());
-    } else if let Some(meant) = flags::of_unused(fd) {
-        flags::end(fd, meant);
+    } else if sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(is_marked) {
+        set_file_nonblocking(fd, false);
     }
 }
 
@@ -258,7 +251,7 @@ pub fn announce_late(fd: i32) {
     }
 }
 
-pub(super) fn is_listening(fd: i32) -> bool {
+fn is_listening(fd: i32) -> bool {
     sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)
         && sys::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
 }
@@ -273,7 +266,9 @@ pub fn unlisten(fd: i32) {
     };
     let turned = turn_into(fd, &socket, Kind::Kernel, State::Kernel);
     turned.mark(status::BOUND);
-    flags::end(fd, flags::of(&turned));
+    if !turned.has(status::NONBLOCKING) {
+        set_file_nonblocking(fd, false);
+    }
     if let Some(listener) = socket.listener() {
         // For all who have it: the kernel resets what waits.
         listener.close(true);
@@ -283,4 +278,27 @@ pub fn unlisten(fd: i32) {
         .listener
         .store(core::ptr::null_mut(), Ordering::Release);
     epoll::replaced(fd, &turned);
+}
+
+/// On the file of a listener, which has no other use for it: the program takes it for blocking. It
+/// stays with the file, whoever gets a descriptor of it.
+pub const BLOCKING: c_int = libc::O_APPEND;
+
+/// Notes on a listener's file whether the program takes it for blocking.
+pub fn mark_blocking(fd: i32, on: bool) {
+    if let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) {
+        let bit = sys::int(BLOCKING);
+        let wanted = if on { flags | bit } else { flags & !bit };
+        let _ = sys::fcntl(fd, libc::F_SETFL, wanted | sys::int(libc::O_NONBLOCK));
+    }
+}
+
+/// Makes a listener that blocks, to the program, one that does not to the kernel, or takes that
+/// back.
+pub fn set_file_nonblocking(fd: i32, on: bool) {
+    if let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) {
+        let bits = sys::int(libc::O_NONBLOCK | BLOCKING);
+        let wanted = if on { flags | bits } else { flags & !bits };
+        let _ = sys::fcntl(fd, libc::F_SETFL, wanted);
+    }
 }

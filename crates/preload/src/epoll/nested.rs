@@ -26,26 +26,18 @@ impl EpollSet {
     ) -> Result<(), i32> {
         let (events, data) = event.map_or((0, 0), |event| (event.events, event.u64));
         let item = Item::new(fd, table::get(fd), events, data);
-        let mut done = self.control_both(operation, fd, item, event.is_some());
-        if done.is_err_and(|error| error == libc::ELOOP) {
-            set.detach_lowest();
-            done = self.control_both(operation, fd, item, event.is_some());
-        }
-        let added = done?;
+        let added = self.control_both(operation, fd, item, event.is_some())?;
         if let Some(number) = added
             && let Some(mut parents) = set.parents.lock()
         {
-            let parent = Membership::new(self, number);
-            parents.push(parent);
+            parents.push(Membership::new(self, number));
             set.has_parents.store(true, Ordering::Relaxed);
-            set.follow_parent(parent, true);
         }
         Ok(())
     }
 
     /// The set is not a member there any more.
     pub(super) fn leave_parent(&self, membership: Membership) {
-        self.follow_parent(membership, false);
         if let Some(mut parents) = self.parents.lock() {
             parents.retain(|known| !known.is(membership.set, membership.item));
             self.has_parents
@@ -53,7 +45,7 @@ impl EpollSet {
         }
     }
 
-    pub(super) fn parents(&self) -> Vec<Membership> {
+    fn parents(&self) -> Vec<Membership> {
         self.parents
             .lock()
             .map(|parents| parents.clone())
@@ -63,7 +55,6 @@ impl EpollSet {
     /// The set ends: the kernel forgets it in the sets around it, and so do we.
     pub(super) fn leave_parents(&self) {
         for parent in self.parents() {
-            self.follow_parent(parent, false);
             if let Some(mut state) = parent.set.state.lock() {
                 parent.set.remove(&mut state, parent.item, true);
             }
@@ -157,7 +148,7 @@ impl EpollSet {
         }
     }
 
-    pub(super) fn nested_sets(&self) -> Vec<&'static Self> {
+    fn nested_sets(&self) -> Vec<&'static Self> {
         self.state
             .lock()
             .map(|state| {
@@ -172,8 +163,7 @@ impl EpollSet {
     }
 }
 
-/// Whether the kernel says so.
-pub fn is_readable(fd: i32) -> bool {
+fn is_readable(fd: i32) -> bool {
     let mut set = [pollfd {
         fd,
         events: POLLIN,

@@ -5,14 +5,13 @@ use netchannel_abi::link::waiter as bits;
 use netchannel_abi::reason::Reason;
 
 use super::lane;
-use crate::connection::flags;
 use crate::lane::Lane;
 use crate::poll as polling;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
 use crate::{
-    attach, ballast, confinement, connection, copying, epoll, fork as forking, gate, limits,
-    listener, owner, real, relocate, sys, user,
+    attach, confinement, connection, copying, epoll, fork as forking, gate, limits, listener,
+    owner, real, relocate, sys, user,
 };
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
@@ -67,8 +66,6 @@ unsafe fn changing(
         let result = work();
         if !new.is_null() && limits::is_of_files(resource) {
             limits::look();
-        } else if !new.is_null() && attach::current().is_some() {
-            ballast::take();
         }
         result
     })
@@ -137,21 +134,6 @@ fn set_nonblocking(fd: c_int, on: bool) {
     }
 }
 
-fn note_flags(fd: c_int, argument: usize) {
-    if let (Some(socket), Ok(argument)) = (socket::of(fd), c_int::try_from(argument)) {
-        flags::note(&socket, argument);
-    }
-}
-
-/// Whether the file of a socket says something else than the program means, as that of a listener does; also where another process has
-/// made it one.
-fn is_marked(fd: c_int, word: Word) -> bool {
-    word.kind() == Kind::Listener
-        || word.kind() == Kind::Kernel
-            && socket::of_word(word).is_some_and(|socket| flags::may_be_marked(&socket))
-            && flags::of_unused(fd).is_some()
-}
-
 /// `O_ASYNC`: the kernel signals what happens on the anchor, so every news must come there.
 fn set_asynchronous(fd: c_int, on: bool) {
     let Some(lane) = lane(fd) else { return };
@@ -198,6 +180,7 @@ unsafe fn control(
     if word.kind() == Kind::Internal {
         return real::fail(libc::EBADF);
     }
+    let nonblocking = argument & sys::int(libc::O_NONBLOCK) != 0;
     let asynchronous = argument & sys::int(libc::O_ASYNC) != 0;
     if word.kind() == Kind::Fresh
         && owner::is_asked_by(command)
@@ -239,53 +222,39 @@ unsafe fn control(
         }
         libc::F_SETFL if word.kind() == Kind::Fresh => {
             // The kernel's file is shared by all fresh sockets.
-            if argument & sys::int(libc::O_DIRECT) != 0 {
-                return real::fail(libc::EINVAL);
-            }
-            note_flags(fd, argument);
+            set_nonblocking(fd, nonblocking);
             0
         }
         libc::F_GETFL if word.kind() == Kind::Fresh => {
-            libc::O_RDWR | socket::of(fd).map_or(0, |socket| flags::of(&socket))
+            let on = socket::of(fd).is_some_and(|socket| socket.has(status::NONBLOCKING));
+            libc::O_RDWR | if on { libc::O_NONBLOCK } else { 0 }
         }
-        libc::F_SETFL => {
-            let marked = is_marked(fd, word);
-            let anchor = word.kind() == Kind::Virtual;
-            // On a file of another user the kernel takes no `O_NOATIME`, which is what an anchor may be and a listener's mark.
-            let kept = argument & !sys::int(libc::O_NOATIME);
-            let given = match c_int::try_from(argument) {
-                Ok(argument) if marked => sys::int(flags::marks(argument) & !libc::O_NOATIME),
-                _ if anchor => kept,
-                _ => argument,
-            };
+        libc::F_SETFL if word.kind() == Kind::Listener => {
+            let blocking = if nonblocking { 0 } else { connection::BLOCKING };
+            let argument =
+                argument & !sys::int(connection::BLOCKING) | sys::int(libc::O_NONBLOCK | blocking);
             // SAFETY: the program's arguments.
-            let result = unsafe { call(fd, command, given) };
+            let result = unsafe { call(fd, command, argument) };
             if result == 0 {
-                note_flags(fd, argument);
-                set_asynchronous(fd, asynchronous);
-                if let Some(socket) = socket::of(fd) {
-                    if marked && flags::are_idle_set(&socket) {
-                        flags::put_marks(&socket, fd);
-                    } else if anchor && socket.has(status::APPENDS) {
-                        // The anchor says so to whoever gets it: it serves no other connection.
-                        socket.mark(status::SHARED);
-                    }
-                }
+                set_nonblocking(fd, nonblocking);
             }
             result
         }
-        libc::F_GETFL => {
+        libc::F_GETFL if word.kind() == Kind::Listener => {
+            // SAFETY: the program's arguments.
+            let flags = unsafe { call(fd, command, argument) };
+            let on = socket::of(fd).is_some_and(|socket| socket.has(status::NONBLOCKING));
+            let hidden = connection::BLOCKING | if on { 0 } else { libc::O_NONBLOCK };
+            if flags >= 0 { flags & !hidden } else { flags }
+        }
+        libc::F_SETFL => {
             // SAFETY: the program's arguments.
             let result = unsafe { call(fd, command, argument) };
-            match socket::of(fd) {
-                Some(socket) if result >= 0 && is_marked(fd, word) => {
-                    flags::shown(result, flags::of(&socket))
-                }
-                Some(socket) if result >= 0 && word.kind() == Kind::Virtual => {
-                    result | flags::of(&socket) & libc::O_NOATIME
-                }
-                _ => result,
+            if result == 0 {
+                set_nonblocking(fd, nonblocking);
+                set_asynchronous(fd, asynchronous);
             }
+            result
         }
         _ => {
             // SAFETY: the program's arguments.
@@ -452,13 +421,12 @@ hook! {
                 Ok(value) => value != 0,
                 Err(error) => return real::fail(error),
             };
-            let marked = is_marked(fd, word);
             let result =
-                if marked || word.kind() == Kind::Fresh { 0 } else { real::ioctl(fd, request, argument) };
+                if matches!(word.kind(), Kind::Fresh | Kind::Listener) { 0 } else { real::ioctl(fd, request, argument) };
             if result == 0 {
                 set_nonblocking(fd, on);
-                if marked && let Some(socket) = socket::of(fd) {
-                    flags::put_marks(&socket, fd);
+                if word.kind() == Kind::Listener {
+                    connection::mark_blocking(fd, !on);
                 }
             }
             return result;

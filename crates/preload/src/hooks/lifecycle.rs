@@ -7,7 +7,7 @@ use crate::accepting::{self, Accepted};
 use crate::connection::{self, Connected};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{class, names, options, ports, real};
+use crate::{class, names, options, real};
 
 /// Result of a call that gives 0 or an errno.
 fn done(result: Result<(), i32>) -> c_int {
@@ -49,13 +49,9 @@ hook! {
         };
         if let Some(socket) = socket.filter(|socket| !socket.has(status::BOUND))
             && let Some(wanted) = names::read(address, length).filter(|wanted| wanted.port != 0)
+            && connection::is_in_use(&wanted, &socket, options::is_only_v6(fd))
         {
-            let only_v6 = options::is_only_v6(fd);
-            if connection::is_in_use(&wanted, &socket, only_v6)
-                || ports::has_client_elsewhere(&wanted, &socket, only_v6)
-            {
-                return real::fail(libc::EADDRINUSE);
-            }
+            return real::fail(libc::EADDRINUSE);
         }
         let result = real::bind(fd, address, length);
         if let (0, Some(socket)) = (result, socket) {

@@ -232,9 +232,6 @@ impl Lane {
             head = head.wrapping_add(copied);
             done += copied;
             if copied < step {
-                if copied == 0 && !self.reads_apart(&view) && self.comes_within_reach(ring) {
-                    continue;
-                }
                 return if done > 0 {
                     Ok(done as usize)
                 } else {
@@ -331,26 +328,12 @@ impl Lane {
             || receive.switch_sequence.load(Ordering::Relaxed) != view.adopted
     }
 
-    /// Nothing could be copied from a ring: where this process has not mapped it, it has now, or reads it apart. Another process of the
-    /// program may have come to it.
-    #[cold]
-    fn comes_within_reach(&self, ring: Geometry) -> bool {
-        if self.link.has(ring) {
-            return false;
-        }
-        if !self.link.reach(ring) {
-            let flags = &self.socket.entry.receive.flags;
-            flags.store(APART, Ordering::Relaxed);
-        }
-        true
-    }
-
     /// Keeps the ring that reading has come to.
     #[inline]
     fn adopt(&self, view: View) {
         let receive = &self.socket.entry.receive;
         if receive.switch_sequence.load(Ordering::Relaxed) != view.adopted {
-            let apart = if self.link.may_touch(view.ring) && self.link.reach(view.ring) {
+            let apart = if self.link.may_touch(view.ring) {
                 0
             } else {
                 APART

@@ -77,45 +77,13 @@ impl Lane {
         if self.is_connecting() {
             return false;
         }
-        let flags = self.peer_flags();
-        if self.is_void(flags) {
+        if self.is_void() {
             return true;
         }
-        let room = self.has_room();
-        if is_shut(flags) {
-            self.meet_deaf_peer(room);
-        }
-        room
-    }
-
-    fn has_room(&self) -> bool {
         let ring = Geometry::from_word(self.transmit_geometry());
         let size = ring.size();
         let used = self.unread_by_peer();
         used == 0 || size.saturating_sub(used) >= size / 3 || self.may_grow(ring)
-    }
-
-    /// The peer has ended both directions. Who found no room at it is over once there is some: TCP sends then what waits, which meets a
-    /// reset. Whether that is so now.
-    #[cold]
-    fn meet_deaf_peer(&self, room: bool) -> bool {
-        let stalled = self.socket.has(status::STALLED);
-        if !room {
-            self.socket.mark(status::STALLED);
-        } else if stalled {
-            self.socket.unmark(status::STALLED);
-            self.reset_deaf_peer();
-            self.socket.mark(status::WRITE_MET_CLOSED);
-        }
-        room && stalled
-    }
-
-    /// The peer holds the connection still: it learns of the reset from here.
-    fn reset_deaf_peer(&self) {
-        self.own()
-            .flags
-            .fetch_or(side_flags::RESET, Ordering::AcqRel);
-        self.announce_flags();
     }
 
     /// Whether at most half of the ring is unread, or nobody will read it.
@@ -183,17 +151,20 @@ impl Lane {
         let ring = Geometry::from_word(self.transmit_geometry());
         let free = ring.size().saturating_sub(self.unread_by_peer());
         self.is_writable() && (free >= (length as u64).min(ring.size()) || self.may_grow(ring))
-            || self.is_void(self.peer_flags())
+            || self.is_void()
     }
 
     /// Whether nobody will read what is written: no writer waits.
-    fn is_void(&self, flags: u32) -> bool {
+    fn is_void(&self) -> bool {
         const OVER: u32 = status::SHUT_WRITE
             | status::RESET
             | status::PEER_GONE
             | status::FAULT
             | status::WRITE_MET_CLOSED;
-        flags & (side_flags::RESET | side_flags::CLOSED) != 0 || self.socket.has(OVER)
+        let flags = self.peer_flags();
+        flags & (side_flags::RESET | side_flags::CLOSED) != 0
+            || is_shut(flags)
+            || self.socket.has(OVER)
     }
 
     fn may_grow(&self, ring: Geometry) -> bool {
@@ -367,19 +338,6 @@ impl Lane {
             tail = tail.wrapping_add(copied);
             done += copied;
             if copied < step {
-                // SAFETY: the caller's promise.
-                let apart = (copied == 0).then(|| unsafe {
-                    let from = from.wrapping_add(done as usize);
-                    self.send_apart(ring, tail, from, step)
-                });
-                if let Some(apart) = apart.flatten() {
-                    if apart > 0 {
-                        publish(apart);
-                    }
-                    tail = tail.wrapping_add(apart);
-                    done += apart;
-                    continue;
-                }
                 return if done > 0 {
                     Ok(done as usize)
                 } else {
@@ -395,30 +353,6 @@ impl Lane {
         } else {
             Ok(done as usize)
         }
-    }
-
-    /// Nothing could be copied to a ring. Where this process has not mapped it, that is made up for, or else the bytes get there by a
-    /// call: `None` where there is nothing to make up for, or that failed, too.
-    ///
-    /// # Safety
-    /// As [`Self::send`].
-    #[cold]
-    unsafe fn send_apart(
-        &self,
-        ring: Geometry,
-        tail: u64,
-        from: *const u8,
-        length: u64,
-    ) -> Option<u64> {
-        if self.link.has(ring) {
-            return None;
-        }
-        if self.link.reach(ring) {
-            return Some(0);
-        }
-        // SAFETY: the caller's promise.
-        let written = unsafe { self.link.write_apart(ring, tail, from, length) };
-        written.filter(|count| *count > 0)
     }
 
     /// TCP takes the first bytes that nobody wants, and learns so from the reset that they meet. `None` where they are wanted.
@@ -450,21 +384,20 @@ impl Lane {
             return Some(Ok(length));
         }
         if is_there {
-            if !self.has_room() {
-                self.socket.mark(status::STALLED);
-                return Some(Err(Stop::Wait));
-            }
             if urgent != Urgent::None {
                 // TCP looks for an urgent byte in what it refuses.
                 let tail = self.socket.entry.transmit.own.load(Ordering::Relaxed);
                 self.mark_urgent(tail.wrapping_add(length as u64));
                 self.signal_urgent();
             }
-            self.reset_deaf_peer();
+            // The peer holds the connection still: it learns of the reset from here.
+            let own = self.own();
+            own.flags.fetch_or(side_flags::RESET, Ordering::AcqRel);
+            self.announce_flags();
             let ring = Geometry::from_word(self.transmit_geometry());
             let free = ring.size().saturating_sub(self.unread_by_peer());
             if free < ring.size().min(length as u64) && !self.may_grow(ring) {
-                // It would have waited: what it waited behind has met the reset before.
+                // It would have waited, or did: what it waited behind has met the reset before.
                 self.socket.mark(status::RESET);
                 return Some(Err(Stop::Error(libc::EPIPE)));
             }
@@ -476,16 +409,11 @@ impl Lane {
         }
         noted.store(length as u64, Ordering::Relaxed);
         self.socket.mark(status::WRITE_MET_CLOSED);
-        self.tell_of_reset();
-        Some(Ok(length))
-    }
-
-    /// Whoever of this program waits for news of the socket learns that it was reset.
-    fn tell_of_reset(&self) {
         if self.socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0 {
             self.rouse();
         }
         epoll::changed(&self.socket);
+        Some(Ok(length))
     }
 
     /// Whether a send can be, the peer's flags being these.
@@ -493,12 +421,6 @@ impl Lane {
     fn check_send(&self, flags: u32) -> Result<(), Stop> {
         if let Some(error) = self.take_left_error() {
             return Err(Stop::Error(error));
-        }
-        if self.socket.has(status::STALLED)
-            && is_shut(flags)
-            && self.meet_deaf_peer(self.has_room())
-        {
-            self.tell_of_reset();
         }
         let seen = self.socket.entry.status.load(Ordering::Relaxed);
         let reset = flags & side_flags::RESET != 0

@@ -7,10 +7,11 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use netchannel_abi::link::{Geometry, Role, SMALL_RING_LOG2};
 use netchannel_abi::program::RELAY;
+use netchannel_ring::bytes;
 
 use super::LinkEnd;
 use crate::lock::Lock;
-use crate::users;
+use crate::{sys, users};
 
 /// Bytes of the arenas of other users' programs that this process reads in place.
 const MOST: usize = 48 << 20;
@@ -88,6 +89,44 @@ impl LinkEnd {
 
     pub(super) fn touches_no_more(&self) {
         self.touched.forget(&TOUCHED);
+    }
+
+    /// Copies bytes of a peer's ring without touching it: `length` of them from `sequence` on. Returns how many there were before an
+    /// address of `to` faulted, `None` where the memory's descriptor is gone.
+    ///
+    /// # Safety
+    /// As of `read`: `to` is the program's buffer.
+    pub unsafe fn read_apart(
+        &self,
+        ring: Geometry,
+        sequence: u64,
+        to: *mut u8,
+        length: u64,
+    ) -> Option<u64> {
+        let memory = self.memory();
+        if memory < 0 {
+            return None;
+        }
+        let runs = bytes::runs(sequence, length, ring.size());
+        let mut done = 0;
+        for (offset, length) in [(runs.offset, runs.first), (0, runs.second)] {
+            let mut left = length;
+            while left > 0 {
+                let place = to.wrapping_add(done as usize).expose_provenance();
+                let from = ring.offset + offset + (length - left);
+                let words = [sys::int(memory), place, left as usize, from as usize, 0, 0];
+                // SAFETY: the caller's promise; the kernel checks the buffer.
+                match unsafe { sys::raw(libc::SYS_pread64, words) } {
+                    Ok(count @ 1..) => {
+                        left = left.saturating_sub(count as u64);
+                        done += count as u64;
+                    }
+                    Err(libc::EINTR) => {}
+                    Ok(_) | Err(_) => return Some(done),
+                }
+            }
+        }
+        Some(done)
     }
 }
 

@@ -2,12 +2,11 @@
 
 use core::sync::atomic::Ordering;
 
-use netchannel_abi::link::{Layout, Role, SMALL_RING};
-use netchannel_shm::{Region, Vacancy};
+use netchannel_shm::{Access, Region, Vacancy};
 
 use super::LinkEnd;
 use crate::lock::Lock;
-use crate::{attach, ballast, clock, foreign, mappings, sys};
+use crate::{attach, clock, foreign, mappings, sys};
 
 impl LinkEnd {
     fn drop_memory(&self) {
@@ -159,10 +158,6 @@ pub(super) fn known(link: LinkEnd) -> &'static LinkEnd {
 pub fn forsake_all() {
     let all = ALL.lock().map(|mut all| core::mem::take(&mut *all));
     all.into_iter().flatten().for_each(LinkEnd::forsake);
-    // Relatives have the zeros that lie there, too.
-    if let Some(vacant) = VACANT.lock() {
-        vacant.iter().for_each(Vacancy::leave);
-    }
 }
 
 /// In a forked child no other thread holds the locks.
@@ -171,20 +166,13 @@ pub fn reset_in_child() {
     ALL.reset();
 }
 
-/// Maps of a link what every process needs; the rest [as it is used](LinkEnd::reach).
-pub(super) fn map(memory: i32, layout: &Layout) -> Option<Region> {
-    let size = layout.size();
-    let ring = layout.small_ring(Role::Client, 0).offset as usize;
-    let wanted = [(0, layout.slot(1)), (ring, 2 * SMALL_RING)];
+pub(super) fn map(memory: i32, size: usize) -> Option<Region> {
     let vacancy = VACANT.lock().and_then(|mut vacant| {
         let index = vacant.iter().position(|vacancy| vacancy.size() == size)?;
         Some(vacant.swap_remove(index))
     });
-    if let Some(vacancy) = vacancy
-        && let Ok(region) = Region::map_into(vacancy, memory, &wanted)
-    {
-        return Some(region);
+    match vacancy {
+        Some(vacancy) => Region::map_into(vacancy, memory, Access::ReadWrite).ok(),
+        None => Region::map(memory, size, Access::ReadWrite).ok(),
     }
-    let map = || Region::map_parts(memory, size, &wanted).ok();
-    map().or_else(|| ballast::drop().then(map)?)
 }

@@ -318,9 +318,7 @@ impl LinkEnd {
     fn take_job(&self, nqe: &Nqe) -> Taken {
         let handle = Handle::from_word(nqe.handle);
         let Some(slot) = self.slot(handle.index) else {
-            // A limit of memory may allow it later.
-            let is_one = (handle.index as usize) < self.layout.slots;
-            return if is_one { Taken::Later } else { Taken::Broken };
+            return Taken::Broken;
         };
         if nqe.operation != Job::Connect as u8 {
             return Taken::Broken;

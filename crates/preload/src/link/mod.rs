@@ -9,7 +9,6 @@ mod budget;
 mod ending;
 mod jobs;
 mod pool;
-mod reach;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::collections::VecDeque;
@@ -185,7 +184,7 @@ impl LinkEnd {
             return None;
         };
         let identity = identity(sizes, memory)?;
-        let region = ending::map(memory, &layout)?;
+        let region = ending::map(memory, layout.size())?;
         let header: &Header = region.at(0)?;
         if header.magic.load(Ordering::Relaxed) != netchannel_abi::link::MAGIC
             || header.layout_hash.load(Ordering::Relaxed) != netchannel_abi::LAYOUT_HASH
@@ -292,8 +291,7 @@ impl LinkEnd {
         if index >= self.layout.slots {
             return None;
         }
-        let place = self.layout.slot(index);
-        self.region.at(place).or_else(|| self.slot_to_map(place))
+        self.region.at(self.layout.slot(index))
     }
 
     /// This end's words of a slot, and the other's.

@@ -105,11 +105,6 @@ impl LinkEnd {
             state = self.state.lock()?;
         }
         let index = state.free.pop()?;
-        let ring = self.layout.small_ring(self.role, index as usize);
-        if self.slot(index).is_none() || !self.reach(ring) {
-            state.free.push(index);
-            return None;
-        }
         let lent = state.slots.get_mut(index as usize)?;
         lent.generation = lent.generation.wrapping_add(1);
         lent.busy = true;
@@ -261,12 +256,7 @@ impl LinkEnd {
         if !self.is_own() {
             return None;
         }
-        let ring = self.state.lock()?.arena.allocate(log2)?;
-        if self.reach(ring) {
-            return Some(ring);
-        }
-        self.release(ring);
-        None
+        self.state.lock()?.arena.allocate(log2)
     }
 
     /// A ring for a process that can take none from here: the largest, where there is plenty; else one of the size that `least` says.
@@ -312,6 +302,13 @@ impl LinkEnd {
         {
             state.arena.free(block, |bare| self.release_pages(bare));
         }
+    }
+
+    /// A free block of this end's arena keeps no memory.
+    pub(super) fn release_pages(&self, block: Geometry) {
+        let offset = usize::try_from(block.offset).unwrap_or(usize::MAX);
+        let length = usize::try_from(block.size()).unwrap_or(0);
+        self.region.release_pages(offset, length);
     }
 
     /// This end has closed a connection. `anchor` goes back to the pool when it is given and the

@@ -20,7 +20,7 @@ use crate::channel::Channel;
 use crate::epoll::EpollSet;
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
-use crate::{attach, ballast, foreign, limits, names, sys};
+use crate::{attach, foreign, limits, names, sys};
 
 use common::Common;
 use links::REGISTRY;
@@ -407,10 +407,6 @@ impl Listener {
             registry.servers.push(link);
         }
         crate::epoll::add_link(link);
-        if ballast::is_short() {
-            // It was the last one for which there was memory: others come by the kernel.
-            self.retires.store(true, Ordering::Relaxed);
-        }
         self.bell.ring_all();
         true
     }

@@ -5,17 +5,12 @@ use core::sync::atomic::Ordering;
 use libc::{c_int, c_void, socklen_t};
 use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::link::{Role, side_flags};
-use netchannel_abi::program::option_flags::{REUSE_ADDRESS, REUSE_PORT};
 
-use super::{FLAGS, flag, get_raw, with_scratch};
+use super::{flag, get_raw, with_scratch};
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
 use crate::table::Kind;
 use crate::{names, real, sys, user};
-
-// What the daemon looks at is where it looks.
-const _: () = assert!(FLAGS[4].1 == libc::SO_REUSEADDR && REUSE_ADDRESS == 1 << (4 + 16));
-const _: () = assert!(FLAGS[5].1 == libc::SO_REUSEPORT && REUSE_PORT == 1 << (5 + 16));
 
 /// `getsockopt` of a fresh or virtual socket.
 ///

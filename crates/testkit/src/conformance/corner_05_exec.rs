@@ -356,6 +356,8 @@ fn corner_05_exec_connection_with_options(family: Family) {
     let inherited = sys::accept(listening).unwrap();
     exec_child(&["expect-options"], client, &[], true).join();
     exec_child(&["expect-options"], inherited, &[], true).join();
+    // Who sleeps for one byte is not told of fewer than the mark.
+    sys::set_option(inherited, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1).unwrap();
     expect_alive(later, inherited);
     sys::close(accepted).unwrap();
 }

@@ -18,8 +18,6 @@ cases! {
         corner_14_states_shutdown_before_connect,
         corner_14_states_shutdown_of_a_bound_socket,
         corner_14_states_addresses_from_one_port_twice,
-        corner_14_states_addresses_from_one_port_in_two_processes,
-        corner_14_states_addresses_of_a_client_elsewhere,
         corner_14_states_addresses_of_a_client,
         corner_14_states_fast_open,
     ];
@@ -103,98 +101,6 @@ fn corner_14_states_addresses_from_one_port_twice(family: Family) {
     // To another listener it is another connection.
     assert_eq!(sys::connect(other, elsewhere), Ok(()));
     assert_eq!(sys::getsockname(other), Ok(own));
-}
-
-/// The connection is another process'.
-fn corner_14_states_addresses_from_one_port_in_two_processes(family: Family) {
-    let (listening, address) = listener(family);
-    let (_another, elsewhere) = listener(family);
-    let bound = move |to| {
-        let socket = tcp(family);
-        set_int(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
-        sys::bind(socket, to).unwrap();
-        socket
-    };
-    // Before any connection, so that each process is one of its own.
-    let (tell, go, done) = (Baton::new(), Baton::new(), Baton::new());
-    let child = fork_child(|| {
-        let own = family.loopback(u16::try_from(tell.receive()).unwrap());
-        let other = bound(own);
-        let refused = sys::connect(other, address);
-        assert_eq!(refused, Err(Errno(libc::EADDRNOTAVAIL)));
-        assert_eq!(sys::connect(other, elsewhere), Ok(()));
-        assert_eq!(sys::getsockname(other), Ok(own));
-        let third = bound(own);
-        done.pass();
-        go.take();
-        // It was reset, which leaves nothing behind.
-        assert_eq!(sys::connect(third, address), Ok(()));
-    });
-    let one = bound(family.loopback(0));
-    let own = sys::getsockname(one).unwrap();
-    assert_eq!(sys::connect(one, address), Ok(()));
-    let server = sys::accept(listening).unwrap();
-    tell.send(own.port().into());
-    done.take();
-    expect_alive(one, server);
-    close_with_reset(one);
-    go.pass();
-    sys::accept(listening).unwrap();
-    child.join();
-}
-
-fn corner_14_states_addresses_of_a_client_elsewhere(family: Family) {
-    const END: u64 = 2;
-    let (listening, address) = listener(family);
-    let (go, done) = (Baton::new(), Baton::new());
-    let child = fork_child(|| {
-        while let reuses @ 0..END = go.receive() {
-            let client = tcp(family);
-            let reuses = libc::c_int::from(reuses == 1);
-            set_int(client, libc::SOL_SOCKET, libc::SO_REUSEADDR, reuses);
-            sys::connect(client, address).unwrap();
-            done.pass();
-            go.receive();
-            // So that nothing is left of it.
-            close_with_reset(client);
-            done.pass();
-        }
-    });
-    let bind = |own, reuses| {
-        let socket = tcp(family);
-        set_int(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, reuses);
-        let bound = sys::bind(socket, own);
-        sys::close(socket).unwrap();
-        bound
-    };
-    let next = |reuses| {
-        go.send(reuses);
-        done.take();
-        sys::accept_from(listening).unwrap()
-    };
-    eventually("its port is free when it is gone", || {
-        let (server, own) = next(0);
-        for reuses in [0, 1] {
-            for taken in [own, family.any(own.port())] {
-                assert_eq!(bind(taken, reuses), Err(IN_USE), "{taken} {reuses}");
-            }
-        }
-        go.send(0);
-        done.take();
-        await_events(server, libc::POLLERR);
-        // To the kernel others may have it too, or have had it.
-        bind(own, 0).is_ok()
-    });
-    eventually("who shares lets others share", || {
-        let (_server, own) = next(1);
-        assert_eq!(bind(own, 0), Err(IN_USE));
-        let shared = bind(own, 1).is_ok();
-        go.send(0);
-        done.take();
-        shared
-    });
-    go.send(END);
-    child.join();
 }
 
 fn corner_14_states_addresses_of_a_client(family: Family) {

@@ -129,6 +129,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Once, LOOKS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Once, SETS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n"]),
+    // Some of a large send is on its way before TCP learns that the other end reads no more.
+    rule("8.26", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n", "-1 EPIPE"]),
     rule("8.10", Rest, &[], ["", "IP_MINTTL", "", ""]),
     rule("8.10", Once, SETS, ["", "EPOLLET", "0", "n"]),
     // The acknowledgement of its end wakes who watches a socket.
@@ -159,11 +161,13 @@ pub const KEPT: &[Rule] = &[
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
     // To the kernel it is the packets that have times, some moments after the first socket of the whole system has asked for them.
     rule("8.29", Once, &["recvmsg"], ["", "setsockopt*SO_TIMESTAMP", "n", "n"]),
+    rule("8.30", Once, &["sendfile"], ["", "listen&fork", "-1 EPIPE", "-1 EINVAL"]),
     rule("8.32", Once, &["numbers"], ["", "setrlimit|thread", "open", "open"]),
     // The library's own take numbers that lie within a limit which was lowered before.
     rule("8.32", Rest, MAKING, ["", "setrlimit&exec|setrlimit&fork", "n", "n"]),
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
     rule("8.33", Rest, SETS, ["", "EPOLLET&exec", "waited|0", "n"]),
+    rule("8.34", Rest, LOOKS, ["", "close|dup2|dup3", "waited", "waited"]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
 ];
 
