@@ -127,13 +127,19 @@ fn handle(slot: &mut Option<Served>) -> Result<(), WorkerError> {
     }
 }
 
-/// One client: cycles for `duration`, each verified and its time recorded.
-pub fn drive(address: &Address, duration: Duration, index: u8) -> Result<Outcome, WorkerError> {
+/// One client: cycles for `duration`, each verified and its time recorded. It `holds` its first connection until the start, unless the
+/// server has one at a time.
+pub fn drive(
+    address: &Address,
+    duration: Duration,
+    index: u8,
+    holds: bool,
+) -> Result<Outcome, WorkerError> {
     let address = destination(address, index);
     let sender = u64::from(index);
     let mut sequence = 0;
-    // Held until the start, so that who looks can see what it is made of.
-    let first = exchange(&address, sender, sequence)?;
+    // So that who looks can see what it is made of.
+    let first = Some(exchange(&address, sender, sequence)?).filter(|_| holds);
     start_signal()?;
     drop(first);
 

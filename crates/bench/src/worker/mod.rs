@@ -118,7 +118,12 @@ fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
                     if workload == "connections" || Family::of(workload).is_some() =>
                 {
                     let index = index.parse().ok().filter(|index| *index < CLIENTS);
-                    connections::drive(address, duration, index.ok_or(WorkerError::Usage)?)?
+                    connections::drive(
+                        address,
+                        duration,
+                        index.ok_or(WorkerError::Usage)?,
+                        workload == "connections",
+                    )?
                 }
                 _ => return Err(WorkerError::Usage),
             };
