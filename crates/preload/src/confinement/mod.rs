@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use netchannel_abi::reason::Reason;
 
 use crate::{attach, limits, sys, user, withdrawal};
-use filter::Filter;
+use filter::{Call, Filter};
 
 /// As the kernel takes a filter.
 #[repr(C)]
@@ -55,7 +55,11 @@ pub unsafe fn before(ahead: &Ahead) {
         Ahead::Strict => false,
         // SAFETY: the caller's promise.
         Ahead::Filter(at) => match unsafe { read(at.cast()) } {
-            Some(filter) => needed().iter().all(|call| filter.allows(call)),
+            Some(filter) => {
+                // Any number and place will do: nothing is made of them.
+                let mut calls = for_connections(5, 0x7fff_0000_1000).into_iter();
+                calls.all(|(number, arguments)| filter.allows(&Call::new(number, arguments)))
+            }
             // The kernel refuses it.
             None => true,
         },
@@ -94,11 +98,14 @@ unsafe fn read(at: *const Described) -> Option<Filter> {
     }
 }
 
-/// Calls that are made for connections and that a program need not make itself, with arguments of their kind.
-fn needed() -> Vec<filter::Call> {
+/// A call: its number and its arguments.
+type Made = (libc::c_long, [usize; 6]);
+
+/// Calls that are made for connections and that a program need not make itself, with arguments of their kind. On no descriptor and no
+/// place they do nothing.
+fn for_connections(fd: usize, place: usize) -> [Made; 13] {
     /// Of the flags of `mmap`: nothing is mapped here.
     const OTHERS_TOO: usize = 1;
-    let (fd, place) = (sys::int(5), 0x7fff_0000_1000);
     let flags = |flags| sys::int(flags);
     let memory = flags(libc::PROT_READ | libc::PROT_WRITE);
     [
@@ -141,7 +148,4 @@ fn needed() -> Vec<filter::Call> {
         (libc::SYS_gettid, [0; 6]),
         (libc::SYS_sched_yield, [0; 6]),
     ]
-    .into_iter()
-    .map(|(number, arguments)| filter::Call::new(number, arguments))
-    .collect()
 }

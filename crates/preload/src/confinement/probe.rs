@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use super::{Made, for_connections};
 use crate::{complaint, sys};
 
 /// What is known of the process.
@@ -79,7 +80,7 @@ fn a_child_survives() -> bool {
 
 /// In the child: its end says whether every call was allowed.
 fn make_calls() -> ! {
-    let refused = calls().into_iter().any(|(number, arguments)| {
+    let refused = calls().any(|(number, arguments)| {
         // SAFETY: no descriptor is one, and no pointer leads anywhere but to the values named.
         let answer = unsafe { sys::raw(number, arguments) };
         matches!(
@@ -94,24 +95,19 @@ fn make_calls() -> ! {
     }
 }
 
-/// Calls that the library makes for itself, to the daemon and for connections, with arguments that do nothing.
-fn calls() -> [(libc::c_long, [usize; 6]); 29] {
-    static NO_TIME: [u64; 2] = [0; 2];
-    /// Of the flags of `mmap`: nothing is mapped here.
-    const OTHERS_TOO: usize = 1;
+/// Calls that the library makes for connections, and those to have them: to the daemon, for listeners and sets. With arguments that do
+/// nothing.
+fn calls() -> impl Iterator<Item = Made> {
     let int = sys::int;
     let none = int(-1);
     let stream = int(libc::SOCK_STREAM | libc::SOCK_CLOEXEC);
     let packets = int(libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC);
     let local = int(libc::AF_UNIX);
     let memory = int(libc::PROT_READ | libc::PROT_WRITE);
-    let no_time = NO_TIME.as_ptr().addr();
-    let two = |number, first, second| (number, [first, second, 0, 0, 0, 0]);
-    let on = |number| two(number, none, 0);
-    let option = [none, int(libc::SOL_SOCKET), int(libc::SO_TYPE), 0, 0, 0];
     let private = int(libc::MAP_PRIVATE | libc::MAP_NORESERVE);
-    let at_end = int(libc::FUTEX_WAKE);
-    [
+    let option = [none, int(libc::SOL_SOCKET), int(libc::SO_TYPE), 0, 0, 0];
+    let on = |number| (number, [none, 0, 0, 0, 0, 0]);
+    let others = [
         (libc::SYS_socket, [local, packets, 0, 0, 0, 0]),
         (libc::SYS_socketpair, [local, stream, 0, 0, 0, 0]),
         on(libc::SYS_connect),
@@ -120,34 +116,18 @@ fn calls() -> [(libc::c_long, [usize; 6]); 29] {
         on(libc::SYS_getsockname),
         on(libc::SYS_getpeername),
         on(libc::SYS_sendmsg),
-        on(libc::SYS_recvmsg),
-        (
-            libc::SYS_sendto,
-            [none, 0, 0, int(libc::MSG_DONTWAIT), 0, 0],
-        ),
-        (libc::SYS_recvfrom, [none, 0, 0, int(libc::MSG_PEEK), 0, 0]),
         on(libc::SYS_shutdown),
         (libc::SYS_getsockopt, option),
         (libc::SYS_setsockopt, option),
-        (libc::SYS_ppoll, [0, 0, no_time, 0, 8, 0]),
-        (libc::SYS_epoll_create1, [none, 0, 0, 0, 0, 0]),
+        on(libc::SYS_epoll_create1),
         on(libc::SYS_epoll_ctl),
         (libc::SYS_epoll_pwait, [none, 0, 0, 0, 0, 8]),
-        (libc::SYS_mmap, [0, 4096, memory, OTHERS_TOO, none, 0]),
         (libc::SYS_mmap, [0, 4096, memory, private, none, 0]),
-        on(libc::SYS_munmap),
-        on(libc::SYS_close),
-        (libc::SYS_dup3, [none, none, 0, 0, 0, 0]),
-        (
-            libc::SYS_fcntl,
-            [none, int(libc::F_DUPFD_CLOEXEC), 0, 0, 0, 0],
-        ),
         on(libc::SYS_fstat),
-        (libc::SYS_futex, [no_time, at_end, 0, 0, 0, 0]),
-        (libc::SYS_gettid, [0; 6]),
-        (libc::SYS_sched_yield, [0; 6]),
+        (libc::SYS_futex, [0, int(libc::FUTEX_WAKE), 0, 0, 0, 0]),
         (libc::SYS_rt_sigaction, [int(libc::SIGSEGV), 0, 0, 8, 0, 0]),
-    ]
+    ];
+    for_connections(none, 0).into_iter().chain(others)
 }
 
 #[cfg(test)]

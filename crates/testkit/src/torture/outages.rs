@@ -13,7 +13,7 @@ use crate::Options;
 use crate::between::{Program, make_hosts, this};
 use crate::endure::Met;
 use crate::faults::{any_of_b, expect, ready, wait_until_virtual};
-use crate::refusals::{left, run as ip};
+use crate::refusals::{nothing_left, run as ip};
 
 /// How much longer a pause may be, from the end of the fault on, than over kernel TCP.
 const LONGER: Duration = Duration::from_secs(1);
@@ -143,7 +143,7 @@ fn compare(
             no_worse(kernel, ours, over)
                 .map_err(|text| format!("{kind}: {text} ({})", said.join(", NetChannel ")))?;
         }
-        nothing_left(hosts, options)?;
+        nothing_left(hosts, options, CLEARED)?;
     }
     Ok(format!("kernel TCP {}", said.join(", NetChannel ")))
 }
@@ -233,18 +233,4 @@ fn no_worse(kernel: &Met, ours: &Met, over: Duration) -> Result<(), String> {
         return Err("no echo came".to_owned());
     }
     Ok(())
-}
-
-fn nothing_left(hosts: &mut TwoHosts, options: &Options) -> Result<(), String> {
-    let start = Instant::now();
-    loop {
-        let left = [Which::A, Which::B].map(|which| left(hosts, options, which));
-        if left == [0, 0] {
-            return Ok(());
-        }
-        if start.elapsed() > CLEARED {
-            return Err(format!("{left:?} connections are left"));
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
 }

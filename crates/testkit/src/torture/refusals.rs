@@ -109,17 +109,28 @@ pub fn clients_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String,
         killed += u64::try_from(before - living.len()).unwrap_or(0);
         thread::sleep(Duration::from_millis(1));
     }
+    let seconds = nothing_left(hosts, options, CLEARED)
+        .map_err(|text| format!("{killed} killed, {text}"))?
+        .as_secs_f64();
+    Ok(format!(
+        "{killed} killed, nothing left after {seconds:.1} s"
+    ))
+}
+
+/// Waits for so long at most until neither daemon has a connection with the other host; how long that took.
+pub fn nothing_left(
+    hosts: &mut TwoHosts,
+    options: &Options,
+    limit: Duration,
+) -> Result<Duration, String> {
     let start = Instant::now();
     loop {
         let left = [Which::A, Which::B].map(|which| left(hosts, options, which));
         if left == [0, 0] {
-            let seconds = start.elapsed().as_secs_f64();
-            return Ok(format!(
-                "{killed} killed, nothing left after {seconds:.1} s"
-            ));
+            return Ok(start.elapsed());
         }
-        if start.elapsed() > CLEARED {
-            return Err(format!("{killed} killed, {left:?} connections left"));
+        if start.elapsed() > limit {
+            return Err(format!("{left:?} connections left"));
         }
         thread::sleep(Duration::from_millis(100));
     }
@@ -191,7 +202,7 @@ fn many(
 }
 
 /// Connections with the other host that a daemon has.
-pub fn left(hosts: &mut TwoHosts, options: &Options, which: Which) -> usize {
+fn left(hosts: &mut TwoHosts, options: &Options, which: Which) -> usize {
     let (Some(program), Some(daemon)) = (&options.netchannel, hosts.daemon(which)) else {
         return 0;
     };
