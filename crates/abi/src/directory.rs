@@ -83,7 +83,26 @@ pub struct Entry {
     pub address: SharedAddress,
     /// Program that holds it (the daemon's number).
     pub program: AtomicU32,
-    _gap: [u32; 7],
+    _gap: u32,
+    /// The name of the queue from which all of its holders accept, 0 where there is none: see [`queue_name`].
+    pub queue: AtomicU64,
+    _rest: [u32; 4],
+}
+
+/// Bytes of the name of a queue.
+pub const QUEUE_NAME: usize = 34;
+
+/// The abstract name of a queue: a local socket that all holders of a listener have, to which connections are made.
+#[must_use]
+pub fn queue_name(queue: u64) -> [u8; QUEUE_NAME] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut name = *b"\0netchannel-queue-0000000000000000";
+    let (_, places) = name.split_at_mut(QUEUE_NAME - 16);
+    for (pair, byte) in places.chunks_exact_mut(2).zip(queue.to_be_bytes()) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    name
 }
 
 /// Bits of [`Entry::flags`].
@@ -171,6 +190,15 @@ pub fn is_owned(word: u64, owner: u32, address: &Address) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_queue_has_a_name() {
+        assert_eq!(
+            &queue_name(0x0123_4567_89ab_cdef),
+            b"\0netchannel-queue-0123456789abcdef"
+        );
+        assert_ne!(queue_name(1), queue_name(1 << 60));
+    }
 
     #[test]
     fn a_port_is_owned_where_it_was_bound() {

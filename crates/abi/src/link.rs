@@ -175,7 +175,17 @@ pub mod waiter {
     pub const CELL_MASK: u32 = 0xff << CELL_SHIFT;
 }
 
-/// What a connection is, written by the client before the slot is announced. (c) all.
+/// Values of [`Meta::queued`]. Whoever changes the first one decides.
+pub mod queued {
+    /// It waits.
+    pub const WAITS: u32 = 0;
+    /// A server has accepted it.
+    pub const ACCEPTED: u32 = 1;
+    /// The client has gone another way.
+    pub const WITHDRAWN: u32 = 2;
+}
+
+/// What a connection is, written by the client before the slot is announced. (c) all but `queued`.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Meta {
@@ -189,7 +199,9 @@ pub struct Meta {
     pub listener: AtomicU32,
     /// Number of the anchor pair: how often the slot got a new one.
     pub anchor: AtomicU32,
-    _gap: [u32; 17],
+    /// (b) What became of a connection in the queue of a listener: see [`queued`].
+    pub queued: AtomicU32,
+    _gap: [u32; 16],
 }
 
 /// One virtual socket of a link.

@@ -28,6 +28,8 @@ pub struct Row {
     pub address: Address,
     /// A program that holds it.
     pub program: u32,
+    /// The queue of its holders, 0 for none.
+    pub queue: u64,
 }
 
 /// What stands at a place of the table.
@@ -142,6 +144,11 @@ impl Directory {
             let others = row.flags & ((1 << entry_flags::HOLDERS_SHIFT) - 1) & !entry_flags::SHARED;
             row.flags = others | shared | said << entry_flags::HOLDERS_SHIFT;
         });
+    }
+
+    /// Names the queue from which all holders of a listener accept; 0 for none.
+    pub fn set_queue(&mut self, listener: u32, queue: u64) {
+        self.change(listener, |row| row.queue = queue);
     }
 
     fn change(&mut self, listener: u32, change: impl FnOnce(&mut Row)) {
@@ -259,6 +266,7 @@ impl Directory {
             entry.flags.store(row.flags, Ordering::Relaxed);
             entry.address.store(&row.address);
             entry.program.store(row.program, Ordering::Relaxed);
+            entry.queue.store(row.queue, Ordering::Relaxed);
             entry.listener.store(row.listener, Ordering::Relaxed);
         }
     }
@@ -306,6 +314,7 @@ mod tests {
             flags: 0,
             address: Address::v4([127, 0, 0, 1], port),
             program: 1,
+            queue: 0,
         }
     }
 

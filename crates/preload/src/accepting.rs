@@ -64,10 +64,18 @@ fn look(
 ) -> Result<Accepted, i32> {
     let mut held = None;
     loop {
-        if listener::kernel_first(listener, || ready(fd, -1).0) {
+        let look = || {
+            let (kernel, offers) = ready(fd, listener.channel());
+            // As long as others come through the queue, nobody else looks.
+            if offers {
+                listener.take_offers();
+            }
+            kernel
+        };
+        if listener::kernel_first(listener, look) {
             return Ok(Accepted::Kernel(fd));
         }
-        while let Some(pending) = listener.take() {
+        while let Some(pending) = listener.take(flags) {
             match connection::accept(socket, pending, flags, place) {
                 Ok((made, peer)) => {
                     release(socket);

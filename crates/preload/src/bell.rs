@@ -3,16 +3,39 @@
 //! Any thread may take connections off a link, also those of a listener for which another thread
 //! sleeps: it rings that listener's bell, once for each connection.
 
-use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use crate::listener;
-use crate::{attach, limits, sys};
+use crate::{attach, clock, limits, sys};
 
 /// Threads of this process that sleep for connections, in whatever way.
 static ASLEEP: AtomicUsize = AtomicUsize::new(0);
 
+/// When an event loop of this process has accepted, in the clock's units, and has not looked again since; 0 for never.
+static ACCEPTED: AtomicU64 = AtomicU64::new(0);
+/// It looked again soon, the last time that it had accepted.
+static QUICK: AtomicBool = AtomicBool::new(true);
+/// That soon.
+const SOON: u64 = 1000 * clock::MICROSECOND;
+
+/// An event loop of this process has accepted a connection `now`.
+pub fn accepts(now: u64) {
+    note_turn(ACCEPTED.swap(now, Ordering::Relaxed));
+}
+
+/// The turn that began with an accept is over.
+fn note_turn(began: u64) {
+    if began != 0 {
+        let is_quick = clock::now().wrapping_sub(began) < SOON;
+        if QUICK.load(Ordering::Relaxed) != is_quick {
+            QUICK.store(is_quick, Ordering::Relaxed);
+        }
+    }
+}
+
 /// A thread is about to sleep for connections: clients ring from now on. It looks once more.
 pub fn lie_down() {
+    note_turn(ACCEPTED.swap(0, Ordering::Relaxed));
     ASLEEP.fetch_add(1, Ordering::SeqCst);
     let _ = listener::listen_for_jobs();
 }
@@ -22,7 +45,7 @@ pub fn lie_down() {
 pub fn rise(loops: bool) {
     if ASLEEP.fetch_sub(1, Ordering::SeqCst) == 1 {
         if loops {
-            listener::loops();
+            listener::awake(QUICK.load(Ordering::Relaxed));
         }
     } else {
         let _ = listener::listen_for_jobs();
@@ -37,6 +60,8 @@ pub fn anybody_sleeps() -> bool {
 /// In a forked child nobody sleeps yet.
 pub fn reset_in_child() {
     ASLEEP.store(0, Ordering::Relaxed);
+    ACCEPTED.store(0, Ordering::Relaxed);
+    QUICK.store(true, Ordering::Relaxed);
 }
 
 /// The bell of one listener: an eventfd that counts, made when somebody first sleeps for it.

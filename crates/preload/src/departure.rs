@@ -204,6 +204,9 @@ impl Departure {
         if self.packed {
             epoll::unpack();
         }
+        if self.how == How::Exec && attach::current().is_some() {
+            listener::return_to_queues();
+        }
         for one in &self.deposited {
             if self.how == How::Exec {
                 one.socket.take_back(one.held);

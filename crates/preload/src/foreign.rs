@@ -128,7 +128,40 @@ pub fn link(
     let link = LinkEnd::borrow(role, number, listener, sizes, memory)?;
     link.used_more();
     links.push(link);
+    give_back_idle(&mut links);
     Some(link)
+}
+
+/// A link over which connections came through a queue before, by its number. It counts as used once more.
+pub fn queued_link(number: u64, listener: u32) -> Option<&'static LinkEnd> {
+    let links = LINKS.lock()?;
+    let same =
+        |link: &&LinkEnd| link.is_queued() && link.number == number && link.listener == listener;
+    let known = links.iter().copied().find(same)?;
+    known.used_more();
+    Some(known)
+}
+
+/// Idle links whose clients may connect again: making one costs more than a connection.
+const MOST_IDLE: usize = 16;
+
+/// Gives back those of clients that are gone, and the oldest beyond what is kept.
+fn give_back_idle(links: &mut Vec<&'static LinkEnd>) {
+    let is_idle =
+        |link: &&&'static LinkEnd| link.is_queued() && link.live.load(Ordering::Acquire) == 0;
+    let mut surplus = links
+        .iter()
+        .filter(is_idle)
+        .count()
+        .saturating_sub(MOST_IDLE);
+    links.retain(|link| {
+        let goes = is_idle(&link) && (surplus > 0 || link.has_lost_client());
+        if goes {
+            surplus = surplus.saturating_sub(1);
+            link.give_back();
+        }
+        !goes
+    });
 }
 
 /// The last socket over a borrowed link is gone: its memory goes back, unless another came.
@@ -136,6 +169,9 @@ pub fn unused(link: &LinkEnd) {
     let Some(mut links) = LINKS.lock() else {
         return;
     };
+    if link.is_queued() && links.len() <= MOST_IDLE {
+        return;
+    }
     if link.live.load(Ordering::Acquire) == 0
         && let Some(place) = links.iter().position(|one| core::ptr::eq(*one, link))
     {

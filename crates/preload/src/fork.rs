@@ -88,6 +88,7 @@ fn prepare_child() {
     if attach::control() < 0 {
         return;
     }
+    for_each_socket(listener::before_adoption);
     let mut words = [0; 14];
     let numbers = listener::numbers();
     words[0] = numbers.len().min(22) as u64;

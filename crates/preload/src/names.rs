@@ -267,6 +267,8 @@ pub struct Target {
     pub shared: bool,
     /// How many do.
     pub holders: usize,
+    /// The queue from which all of them accept, 0 for none.
+    pub queue: u64,
     /// The daemon's relay leads to it.
     pub remote: bool,
     /// The destination it was found for: another daemon may have given the number to another.
@@ -274,6 +276,11 @@ pub struct Target {
 }
 
 impl Target {
+    /// Whether several processes accept from one queue.
+    pub const fn has_queue(&self) -> bool {
+        self.shared && self.queue != 0
+    }
+
     /// The listener by which its link is known: one link leads to all that the relay leads to.
     pub const fn link(&self) -> u32 {
         if self.remote { RELAY } else { self.listener }
@@ -282,9 +289,18 @@ impl Target {
 
 /// Whether several processes have a listener, as the daemon says.
 pub fn is_shared(address: &Address, listener: u32) -> bool {
-    let entries =
-        crate::attach::current().and_then(|own| own.directory.slice(ENTRIES_OFFSET, ENTRIES));
-    let entries: &[Entry] = entries.unwrap_or(&[]);
+    let entry = crate::attach::current().and_then(|own| entry_of(own, listener, address));
+    entry.is_some_and(|entry| entry.flags.load(Ordering::Relaxed) & entry_flags::SHARED != 0)
+}
+
+/// The queue from which all holders of a listener accept, 0 where there is none.
+pub fn queue_of(attachment: &Attachment, listener: u32, address: &Address) -> u64 {
+    let entry = entry_of(attachment, listener, address);
+    entry.map_or(0, |entry| entry.queue.load(Ordering::Acquire))
+}
+
+fn entry_of<'a>(attachment: &'a Attachment, listener: u32, address: &Address) -> Option<&'a Entry> {
+    let entries: &[Entry] = attachment.directory.slice(ENTRIES_OFFSET, ENTRIES)?;
     let start = directory::bucket(address.unmapped().port);
     for step in 0..entries.len() {
         let Some(entry) = entries.get((start + step) & (ENTRIES - 1)) else {
@@ -293,13 +309,13 @@ pub fn is_shared(address: &Address, listener: u32) -> bool {
         // Acquire: its flags are not older.
         let number = entry.listener.load(Ordering::Acquire);
         if number == listener {
-            return entry.flags.load(Ordering::Relaxed) & entry_flags::SHARED != 0;
+            return Some(entry);
         }
         if number == 0 {
             break;
         }
     }
-    false
+    None
 }
 
 /// The listener that would get a connection to `address`, or why none.
@@ -403,6 +419,7 @@ fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<
                 listener: number,
                 shared: flags & (entry_flags::SHARED | entry_flags::REMOTE) == entry_flags::SHARED,
                 holders: (flags >> entry_flags::HOLDERS_SHIFT) as usize,
+                queue: entry.queue.load(Ordering::Relaxed),
                 remote: flags & entry_flags::REMOTE != 0,
                 destination: *plain,
             };

@@ -71,6 +71,18 @@ pub fn number(place: &mut Option<Place>, anchor: i32, close_on_exec: bool) -> Re
     }
 }
 
+/// The number of an anchor that has one of the program's already: that, or the one that was held.
+pub fn settle(place: &mut Option<Place>, anchor: i32, close_on_exec: bool) -> i32 {
+    let held = place.take();
+    match held.and_then(|place| place.fill(anchor, close_on_exec)) {
+        Some(number) => {
+            sys::close(anchor);
+            number
+        }
+        None => anchor,
+    }
+}
+
 /// The program puts something under a number that was held; what holds it lies under `to` by now.
 pub fn relocate(from: i32, to: i32) {
     let order = (Ordering::AcqRel, Ordering::Relaxed);

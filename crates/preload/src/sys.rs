@@ -1,6 +1,7 @@
 //! The system calls the library makes for itself: raw, so that they never come back through its
 //! own hooks and never touch `errno`. A failure is the errno.
 
+pub mod local;
 mod select;
 
 use libc::{c_int, c_void};
@@ -24,6 +25,19 @@ fn descriptor(value: usize) -> c_int {
 pub fn close(fd: c_int) {
     // SAFETY: closing is memory safe; the caller owns the descriptor.
     let _ = unsafe { raw(libc::SYS_close, [int(fd), 0, 0, 0, 0, 0]) };
+}
+
+/// Random bits; the clock's where the kernel gives none.
+pub fn random() -> u64 {
+    let mut word = 0_u64;
+    let place = (&raw mut word).addr();
+    // SAFETY: eight bytes of ours.
+    let got = unsafe { raw(libc::SYS_getrandom, [place, size_of::<u64>(), 1, 0, 0, 0]) };
+    if got == Ok(size_of::<u64>()) {
+        word
+    } else {
+        crate::clock::now() ^ u64::from(thread()) << 32
+    }
 }
 
 /// The lowest free descriptor from `least` on becomes a duplicate of `fd`.
@@ -477,6 +491,28 @@ pub fn look_at_message(
     bytes: &mut [u8],
     descriptors: &mut [c_int; MOST],
 ) -> Sys<(usize, usize)> {
+    let (length, count, whole) = message(fd, bytes, descriptors, libc::MSG_PEEK)?;
+    if whole {
+        return Ok((length, count));
+    }
+    descriptors.iter().take(count).for_each(|fd| close(*fd));
+    Err(if count < MOST {
+        libc::EMFILE
+    } else {
+        libc::EPROTO
+    })
+}
+
+/// Takes a message. How long it is, how many descriptors came, and whether all of them found a number.
+///
+/// # Errors
+/// Those of `recvmsg`.
+pub fn message(
+    fd: c_int,
+    bytes: &mut [u8],
+    descriptors: &mut [c_int; MOST],
+    flags: c_int,
+) -> Sys<(usize, usize, bool)> {
     let mut control = Control::default();
     let mut vector = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
@@ -488,7 +524,7 @@ pub fn look_at_message(
     header.msg_iovlen = 1;
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = size_of::<Control>() as _;
-    let flags = int(libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC);
+    let flags = int(flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC);
     // SAFETY: the header points at locals that outlive the call.
     let length = unsafe {
         raw(
@@ -504,15 +540,8 @@ pub fn look_at_message(
         count = (control.length.saturating_sub(16) / 4).min(MOST);
         descriptors[..count].copy_from_slice(&control.descriptors[..count]);
     }
-    if header.msg_flags & libc::MSG_CTRUNC == 0 {
-        return Ok((length, count));
-    }
-    descriptors.iter().take(count).for_each(|fd| close(*fd));
-    Err(if count < MOST {
-        libc::EMFILE
-    } else {
-        libc::EPROTO
-    })
+    let whole = header.msg_flags & libc::MSG_CTRUNC == 0;
+    Ok((length, count, whole))
 }
 
 /// Does `work` while no other process does something alone with the same file, which several have.

@@ -45,6 +45,8 @@ pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
         return Err(libc::EBADF);
     }
     let mut words = [0; 14];
+    // Those of a queue have it only now.
+    sys::local::mark(fd)?;
     words[0] = sys::cookie(fd)?;
     words[1] = lane.link.number;
     words[2] = u64::from(lane.handle().index);

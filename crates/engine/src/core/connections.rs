@@ -45,8 +45,14 @@ impl CoreEngine {
         let user = self.program(number)?.user;
         let reached = self.reachable(user, words[0], &meant)?;
         let listener = reached.number();
+        let one = self.user_of_all(listener);
+        let is_queued = words[4] != 0;
+        if is_queued && one != Some(user) {
+            // Who accepts takes the memory from the client itself.
+            return Err(Refusal::Errno(Errno::PERM));
+        }
         let ticket = self.admit_link(number, listener)?;
-        let made = self.make_link(FIRST_ANCHORS)?;
+        let made = self.make_link(if is_queued { 0 } else { FIRST_ANCHORS })?;
         let memory = Rc::clone(&made.memory);
         let mut answer = Answer::default();
         answer.words[..4].copy_from_slice(&made.client.words());
@@ -56,14 +62,18 @@ impl CoreEngine {
             server,
             ..
         } = made;
-        match &self.relay {
-            Some(relay) => relay.tell(Command::Serve(server.parts(Some(user))?)),
-            None => self.offer_link(reached, number, user, server)?,
-        }
-        let holders = self.listeners.get(&listener).map(|known| known.user);
-        let one = holders.filter(|user| self.is_of_one_user(listener, *user));
         answer.words[4] = one.map_or(u64::MAX, u64::from);
-        answer.descriptors = client.all();
+        answer.descriptors = match &self.relay {
+            _ if is_queued => vec![Rc::clone(&memory)],
+            Some(relay) => {
+                relay.tell(Command::Serve(server.parts(Some(user))?));
+                client.all()
+            }
+            None => {
+                self.offer_link(reached, number, user, server)?;
+                client.all()
+            }
+        };
         // A link to the relay leads to more than one listener.
         let listener = if self.relay.is_some() { 0 } else { listener };
         let link_of_client = Link {
@@ -76,6 +86,22 @@ impl CoreEngine {
         self.note_link(link, link_of_client);
         let estate = self.estate(number)?;
         estate.links.set(estate.links.get() + 1);
+        Ok(answer)
+    }
+
+    /// A holder of a listener has accepted a connection of a link that it does not have yet.
+    pub(super) fn join(&self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+        let listener = self.held_listener(number, words[0])?.number();
+        let link = self.links.get(&words[1]).ok_or(Errno::NOENT)?;
+        // As for who makes such a link.
+        if link.listener != listener || self.user_of_all(listener) != Some(link.user) {
+            return Err(Refusal::Errno(Errno::PERM));
+        }
+        let layout = self.limits.layout();
+        let mut answer = Answer::default();
+        answer.words[0] = layout.slots as u64;
+        answer.words[1] = layout.arena as u64;
+        answer.descriptors = vec![Rc::clone(&link.memory)];
         Ok(answer)
     }
 

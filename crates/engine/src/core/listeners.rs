@@ -29,6 +29,8 @@ pub struct Listener {
     pub user: u32,
     /// Programs that hold it.
     pub holders: BTreeSet<u32>,
+    /// The queue that its holders have together, and those who have a part in it.
+    pub queue: Queue,
     /// Our end of the accept channel.
     pub offers: Rc<OwnedFd>,
     /// The programs' end of the accept channel.
@@ -39,6 +41,13 @@ pub struct Listener {
     pub backlog: usize,
     /// As it is charged to its user.
     _ticket: Ticket,
+}
+
+/// A queue that was made by a holder of a listener, and passed on to those that it forked.
+#[derive(Debug, Default)]
+pub struct Queue {
+    name: u64,
+    members: BTreeSet<u32>,
 }
 
 /// More than this the kernel never lets wait either.
@@ -100,6 +109,7 @@ impl CoreEngine {
                 | self.relay.as_ref().map_or(0, |_| entry_flags::REMOTE),
             address,
             program: number,
+            queue: 0,
         })?;
         tracing::debug!(
             listener,
@@ -117,6 +127,7 @@ impl CoreEngine {
                 cookie,
                 user,
                 holders: BTreeSet::new(),
+                queue: Queue::default(),
                 offers,
                 accepts,
                 offered: 0,
@@ -186,11 +197,61 @@ impl CoreEngine {
             known.holders.insert(number);
             program.listeners.insert(listener);
             program.doubtful.remove(&listener);
-            let (manner, user) = (known.manner(), program.user);
-            self.directory.hold(listener, known.holders.len());
-            self.tell_leaders(|| Command::Manner(listener, manner));
+            let user = program.user;
+            self.publish_holders(listener);
             self.note_exposed(listener, user);
         }
+    }
+
+    /// A child has what its parent had of a listener, also its part in the queue.
+    pub(super) fn add_child(&mut self, listener: u32, parent: u32, child: u32) {
+        if let Some(known) = self.listeners.get_mut(&listener)
+            && known.queue.members.contains(&parent)
+        {
+            known.queue.members.insert(child);
+        }
+        self.add_holder(listener, child);
+    }
+
+    /// A holder of a listener has a part in the queue from which all accept, or has left it. Another queue of the same listener is
+    /// not known to who has the first: that one stays.
+    pub(super) fn queue(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+        let listener = self.held_listener(number, words[0])?.number();
+        let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
+        let queue = &mut known.queue;
+        if words[1] == 0 {
+            queue.members.remove(&number);
+        } else if queue.members.is_empty() || queue.name == words[1] {
+            queue.name = words[1];
+            queue.members.insert(number);
+        } else {
+            return Err(Refusal::Errno(Errno::EXIST));
+        }
+        self.publish_holders(listener);
+        Ok(Answer::default())
+    }
+
+    /// What a program executed has no part in the queues of these listeners.
+    pub(super) fn leave_queues(&mut self, number: u32, listeners: &BTreeSet<u32>) {
+        for listener in listeners {
+            let known = self.listeners.get_mut(listener);
+            if known.is_some_and(|known| known.queue.members.remove(&number)) {
+                self.publish_holders(*listener);
+            }
+        }
+    }
+
+    /// Who holds a listener has changed. Its queue is for all of them or nobody: who has no part in it would never see what waits there.
+    fn publish_holders(&mut self, listener: u32) {
+        let Some(known) = self.listeners.get(&listener) else {
+            return;
+        };
+        let manner = known.manner();
+        let is_for_all = known.holders.is_subset(&known.queue.members);
+        let queue = if is_for_all { known.queue.name } else { 0 };
+        self.directory.hold(listener, known.holders.len());
+        self.directory.set_queue(listener, queue);
+        self.tell_leaders(|| Command::Manner(listener, manner));
     }
 
     pub(super) fn tell_relay(&self, command: Command) {
@@ -217,11 +278,10 @@ impl CoreEngine {
             return;
         };
         known.holders.remove(&number);
+        known.queue.members.remove(&number);
         if let Some(other) = known.holders.first() {
-            let manner = known.manner();
             self.directory.assign(listener, *other);
-            self.directory.hold(listener, known.holders.len());
-            self.tell_leaders(|| Command::Manner(listener, manner));
+            self.publish_holders(listener);
             return;
         }
         let cookie = known.cookie;

@@ -211,6 +211,8 @@ impl CoreEngine {
             Operation::Adopt => self.adopt(number, words),
             Operation::Listen => self.listen(number, words, descriptors.first()),
             Operation::Unlisten => self.unlisten(number, words),
+            Operation::Queue => self.queue(number, words),
+            Operation::Join => self.join(number, words),
             Operation::Connect => self.connect(number, words),
             Operation::Reoffer => self.reoffer(number, words, descriptors),
             Operation::Ports => self.reserve_ports(number, words, descriptors.first()),

@@ -93,6 +93,12 @@ impl CoreEngine {
         known.is_some_and(|known| known.user == user && known.holders.iter().all(is_own))
     }
 
+    /// The user of all who hold a listener, where it is one.
+    pub(super) fn user_of_all(&self, listener: u32) -> Option<u32> {
+        let user = self.listeners.get(&listener)?.user;
+        self.is_of_one_user(listener, user).then_some(user)
+    }
+
     /// Whether a program of `user` may be led to a listener. One that listens no more is dropped.
     pub(super) fn still_listens(&mut self, listener: u32, user: u32) -> bool {
         self.is_of_one_user(listener, user) || self.prove_again(&BTreeSet::from([listener]))

@@ -129,6 +129,8 @@ impl CoreEngine {
             program.doubtful = program.listeners.clone();
         }
         former.extend(shared.and_then(|shared| program.use_estate(shared)));
+        let doubtful = program.doubtful.clone();
+        self.leave_queues(number, &doubtful);
         self.settle(former);
         Ok(answer)
     }
@@ -216,7 +218,7 @@ impl CoreEngine {
         let child = parent.child(Rc::new(daemons), listeners.clone(), ticket);
         let adopted = self.register(child);
         for listener in listeners {
-            self.add_holder(listener, adopted);
+            self.add_child(listener, number, adopted);
         }
         Ok(Answer {
             adopted: Some(adopted),

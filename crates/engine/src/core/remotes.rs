@@ -37,6 +37,7 @@ impl CoreEngine {
             flags: entry_flags::REMOTE,
             address: *address,
             program: relay::PROGRAM,
+            queue: 0,
         })?;
         self.remotes.insert(number, *address);
         Ok(())

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use netchannel_abi::reason::Reason;
 
-use crate::{attach, limits, sys, user, withdrawal};
+use crate::{attach, limits, listener, sys, user, withdrawal};
 use filter::{Call, Filter};
 
 /// As the kernel takes a filter.
@@ -64,6 +64,8 @@ pub unsafe fn before(ahead: &Ahead) {
             None => true,
         },
     };
+    // What a queue needs is no call that connections need.
+    listener::leave_queues();
     FILTERED.store(true, Ordering::Relaxed);
     if !allows {
         withdrawal::withdraw(Reason::Confined);

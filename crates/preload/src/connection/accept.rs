@@ -31,6 +31,7 @@ pub fn accept(
         loan,
         named,
         ring,
+        in_place,
         ..
     } = pending;
     let shared = link.slot(loan.handle.index).ok_or(0)?;
@@ -48,7 +49,11 @@ pub fn accept(
     };
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     set_blocking(loan, !nonblocking);
-    let fd = match place::number(place, loan.anchor, close_on_exec) {
+    let number = match in_place {
+        true => Ok(place::settle(place, loan.anchor, close_on_exec)),
+        false => place::number(place, loan.anchor, close_on_exec),
+    };
+    let fd = match number {
         Ok(fd) => fd,
         Err(error) => {
             socket.free();
@@ -58,7 +63,9 @@ pub fn accept(
             return Err(error);
         }
     };
-    socket.keep_spare(loan.anchor);
+    if !in_place {
+        socket.keep_spare(loan.anchor);
+    }
     if nonblocking {
         socket.mark(status::NONBLOCKING);
     }

@@ -17,7 +17,9 @@ use crate::link::{LinkEnd, Loan, reset_side};
 use crate::names::Target;
 use crate::socket::{Socket, header, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, limits, listener, names, options, owner, ports, renewal, rings, sys};
+use crate::{
+    attach, confinement, epoll, limits, listener, names, options, owner, ports, renewal, rings, sys,
+};
 
 /// What became of a connect.
 pub enum Connected {
@@ -112,10 +114,17 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         address = Address::loopback(family == libc::AF_INET6, address.port);
     }
     let target = names::find_listener(attachment, &address)?;
-    let (link, claimed) = listener::client_link(&target).map_err(|error| match error {
+    let found = match listener::client_link(&target) {
+        // Nobody who accepts sleeps or is about to look.
+        Err(libc::EAGAIN) if target.queue != 0 && !confinement::is_filtered() => {
+            listener::queued_link(&target).map(|link| (link, false))
+        }
+        found => found,
+    };
+    let (link, claimed) = found.map_err(|error| match error {
         libc::ENOMEM | libc::ENOBUFS | libc::EMFILE | libc::ENFILE => Reason::Quota,
         libc::ECONNREFUSED => Reason::NoListener,
-        libc::EAGAIN => Reason::BacklogFull,
+        libc::EAGAIN | libc::EPERM => Reason::BacklogFull,
         libc::ENOTCONN | libc::EPIPE => Reason::NoDaemon,
         _ => Reason::LinkFailed,
     })?;
@@ -130,7 +139,11 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         }
         return try_virtual(fd, socket, Some(address));
     }
-    let lent = local.and_then(|local| match link.lend() {
+    let lend = || match link.is_queued() {
+        true => link.lend_queued(),
+        false => link.lend(),
+    };
+    let lent = local.and_then(|local| match lend() {
         Some(loan) => Ok((local, loan)),
         None => {
             release_port(fd, socket, &local);
@@ -220,7 +233,7 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result
 fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Address) -> bool {
     let Route {
         link,
-        loan,
+        mut loan,
         claimed,
         target,
     } = *route;
@@ -241,7 +254,14 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     slot.client.hints.store(hints, Ordering::Relaxed);
     let said = crate::lane::flags_at_start(socket);
     slot.client.flags.fetch_or(said, Ordering::AcqRel);
-    if !link.announce(handle, number, claimed) {
+    let announced = if link.is_queued() {
+        let anchor = listener::enter(link, handle, &target);
+        loan.anchor = anchor.unwrap_or(-1);
+        anchor.is_ok()
+    } else {
+        link.announce(handle, number, claimed)
+    };
+    if !announced {
         // Nobody saw it: both sides count as closed.
         slot.server
             .generation
@@ -249,7 +269,8 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
         slot.server
             .flags
             .store(side_flags::CLOSED | side_flags::RELEASED, Ordering::Relaxed);
-        link.finish(slot, handle, side_flags::CLOSED, Some(loan), [ring; 2]);
+        let anchor = (!link.is_queued()).then_some(loan);
+        link.finish(slot, handle, side_flags::CLOSED, anchor, [ring; 2]);
         link.used_less();
         return false;
     }
@@ -270,10 +291,17 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     } else {
         sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0)
     };
-    if limits::replace(loan.anchor, fd, close_on_exec).is_err() {
+    let replaced = limits::replace(loan.anchor, fd, close_on_exec);
+    if link.is_queued() {
+        // It goes with the connection: no other has it after this one.
+        sys::close(loan.anchor);
+    }
+    if replaced.is_err() {
         return false;
     }
-    socket.keep_spare(loan.anchor);
+    if !link.is_queued() {
+        socket.keep_spare(loan.anchor);
+    }
     if target.remote {
         socket.mark(status::PENDING);
     }

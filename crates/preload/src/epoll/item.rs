@@ -160,6 +160,9 @@ impl Item {
             Kind::Listener => socket::of_word(self.word)
                 .and_then(|found| found.listener())
                 .map_or(0, |listener| {
+                    if self.events & flag(libc::EPOLLET) != 0 {
+                        listener.gather();
+                    }
                     arrived = listener.arrived();
                     shown(listener.has_pending())
                 }),

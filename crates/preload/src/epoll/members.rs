@@ -263,7 +263,9 @@ impl EpollSet {
                 if let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener()) {
                     let exclusive = item.events & flag(EPOLLEXCLUSIVE);
                     self.add_channel(listener.channel(), exclusive);
-                    self.add_queue(listener.queue(), exclusive);
+                    for queue in listener.queues() {
+                        self.add_queue(queue, exclusive);
+                    }
                     listener.watch(self);
                 }
                 for link in listener::server_links() {
@@ -351,7 +353,9 @@ impl EpollSet {
                     // The inner set is shared over fork: what a child closes its parent still watches.
                     if everywhere {
                         self.remove_channel(listener.channel());
-                        self.remove_channel(listener.queue());
+                        for queue in listener.queues() {
+                            self.remove_channel(queue);
+                        }
                     }
                 }
             }

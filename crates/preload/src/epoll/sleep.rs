@@ -9,8 +9,9 @@ use netchannel_abi::program::RELAY;
 use netchannel_ring::cell;
 
 use super::{EpollSet, State, flag, inside};
+use crate::listener::{self, Listener};
 use crate::socket::{self, status};
-use crate::{bell, listener, sys};
+use crate::{bell, sys};
 
 /// After a member has left, a wake-up may be on its way to it: the first sleep is bounded.
 const CAUTIOUS: i64 = 50_000_000;
@@ -93,7 +94,7 @@ impl EpollSet {
             let Some(number) = number else { break };
             let waits = state.items.get(number as usize).is_some_and(|item| {
                 let listener = socket::of_word(item.word).and_then(|socket| socket.listener());
-                listener.is_some_and(|listener| listener.queue() >= 0) && item.would_tell()
+                listener.is_some_and(Listener::has_queues) && item.would_tell()
             });
             if waits {
                 state.ready.push(number);

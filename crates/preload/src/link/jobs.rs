@@ -48,11 +48,15 @@ impl LinkEnd {
 
     /// (client) Whether an event loop at the other end takes a connection soon.
     pub fn has_loop(&self) -> bool {
-        self.queue(Role::Client).is_some_and(|(indices, _)| {
+        let loops = self.queue(Role::Client).is_some_and(|(indices, _)| {
             let looked = indices.looked.load(Ordering::Relaxed);
             indices.asleep.load(Ordering::Acquire) == asleep::LOOPS
                 && clock::now().wrapping_sub(looked) < LOOKS_AGAIN
-        })
+        });
+        if loops && !self.looped.load(Ordering::Relaxed) {
+            self.looped.store(true, Ordering::Relaxed);
+        }
+        loops
     }
 
     /// (client) Announces a connection whose slot is filled in, and wakes the server if need be, or

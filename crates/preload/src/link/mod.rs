@@ -9,6 +9,7 @@ mod budget;
 mod ending;
 mod jobs;
 mod pool;
+mod queued;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::collections::VecDeque;
@@ -56,6 +57,14 @@ pub struct LinkEnd {
     /// (client) Several processes have held the listener while the link was there. Which of them has it nobody knows: it may be one that
     /// ends.
     pub shared: AtomicBool,
+    /// (client) Some event loop has looked at it.
+    pub looped: AtomicBool,
+    /// Its connections go through the queue of a listener, to whoever accepts first.
+    queued: AtomicBool,
+    /// (client) So many have entered it.
+    entered: AtomicU32,
+    /// (server) The client's process, where they came so.
+    client: AtomicI32,
     /// (server) Its first connection has not come yet.
     pub expecting: AtomicBool,
     /// Sockets of this process that use it.
@@ -95,6 +104,8 @@ struct Lent {
     anchor_nonblocking: bool,
     /// Transmit rings of the last connection, which the peer may still read.
     blocks: [Option<Geometry>; 2],
+    /// (client) The ring that was lent to whoever accepts.
+    apart: Option<Geometry>,
 }
 
 struct State {
@@ -106,6 +117,8 @@ struct State {
     /// (client) Closed here, not yet closed by the server.
     closing: Vec<u32>,
     arena: Arena,
+    /// (client) The server's, where nobody else keeps it.
+    servers: Arena,
     producer: Producer,
     consumer: Consumer,
     /// (server) What was announced and not taken yet, where the link is starved.
@@ -196,7 +209,8 @@ impl LinkEnd {
             free: Vec::new(),
             bare: Vec::new(),
             closing: Vec::new(),
-            arena: Arena::new(layout.arena_start(role) as u64, layout.arena as u64),
+            arena: arena(&layout, role),
+            servers: arena(&layout, Role::Server),
             producer: Producer::at(0),
             consumer: Consumer::at(0),
             announced: VecDeque::new(),
@@ -215,6 +229,10 @@ impl LinkEnd {
             relayed: AtomicBool::new(false),
             user: AtomicU32::new(0),
             shared: AtomicBool::new(false),
+            looped: AtomicBool::new(false),
+            queued: AtomicBool::new(false),
+            entered: AtomicU32::new(0),
+            client: AtomicI32::new(0),
             expecting: AtomicBool::new(false),
             live: AtomicUsize::new(0),
             touched: budget::Touched::new(),
@@ -336,6 +354,10 @@ impl LinkEnd {
     pub fn return_cell(&self, index: usize) {
         self.cells.fetch_and(!(1 << index), Ordering::AcqRel);
     }
+}
+
+fn arena(layout: &Layout, role: Role) -> Arena {
+    Arena::new(layout.arena_start(role) as u64, layout.arena as u64)
 }
 
 fn layout(sizes: (u64, u64)) -> Option<Layout> {

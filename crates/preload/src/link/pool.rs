@@ -124,7 +124,7 @@ impl LinkEnd {
     }
 
     /// (client) Looks which slots that were closed on this side the server has closed too.
-    fn reclaim(&self, state: &mut State) {
+    pub(super) fn reclaim(&self, state: &mut State) {
         let mut index = 0;
         while let Some(number) = state.closing.get(index).copied() {
             let Some(slot) = self.slot(number) else { break };
@@ -154,6 +154,7 @@ impl LinkEnd {
         lent.left = false;
         ports::give(core::mem::take(&mut lent.port), self.owner);
         let blocks = core::mem::take(&mut lent.blocks);
+        let apart = lent.apart.take();
         if flags & side_flags::ANCHOR_GONE != 0 && lent.anchor >= 0 {
             attach::drop_kept(core::mem::replace(&mut lent.anchor, -1));
             self.pooled.fetch_sub(1, Ordering::Relaxed);
@@ -163,6 +164,9 @@ impl LinkEnd {
             .into_iter()
             .flatten()
             .for_each(|block| state.arena.free(block, |bare| self.release_pages(bare)));
+        if let Some(apart) = apart {
+            state.servers.free(apart, |bare| self.release_pages(bare));
+        }
         if bare {
             state.bare.push(number)
         } else {
@@ -248,6 +252,7 @@ impl LinkEnd {
         self.is_own()
             && self.is_alive()
             && !self.has_departed()
+            && !self.is_queued()
             && self.pooled.load(Ordering::Relaxed) < MOST_POOLED
     }
 

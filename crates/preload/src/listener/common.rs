@@ -14,12 +14,14 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role};
+use netchannel_abi::message::Operation;
 use netchannel_abi::program::SocketEntry;
 
+use super::queue::Queue;
 use super::{Listener, Named, Pending};
 use crate::channel::Channel;
 use crate::link::Loan;
-use crate::{attach, clock, foreign, limits, names, socket, sys};
+use crate::{attach, bell, clock, foreign, limits, names, socket, sys};
 
 /// Words of a message: what a process that has not seen the link needs to know of a connection.
 const WORDS: usize = 16;
@@ -31,28 +33,40 @@ const SOON: u64 = 1000 * clock::MICROSECOND;
 /// How often a process that finds another one taking tries again.
 const TRIES: usize = 100;
 
-/// Both ends of the queue.
+/// What relatives have together: both ends of the queue of what one of them has taken, and the queue to which clients connect.
 pub(super) struct Common {
     takes: Channel,
     puts: Channel,
     /// The listener's, which all of them share. Its own indexes count connections: of receiving those that were ever put in, of
     /// sending those that were taken.
     entry: &'static SocketEntry,
+    queue: Option<Queue>,
 }
 
 impl Common {
-    fn make(entry: &'static SocketEntry) -> Option<&'static Self> {
+    fn make(entry: &'static SocketEntry, backlog: i32) -> Option<&'static Self> {
         let (takes, puts) = limits::make(|| sys::socket_pair(libc::SOCK_SEQPACKET)).ok()?;
         Some(Box::leak(Box::new(Self {
             takes: Channel::new(takes),
             puts: Channel::new(puts),
             entry,
+            queue: Queue::open(backlog),
         })))
+    }
+
+    /// The queue to which clients connect.
+    pub fn queue(&self) -> Option<&Queue> {
+        self.queue.as_ref()
     }
 
     /// The number to sleep on, -1 after the end.
     pub fn number(&self) -> i32 {
         self.takes.number()
+    }
+
+    /// The number of the queue of clients, -1 for none.
+    fn queued(&self) -> i32 {
+        self.queue().map_or(-1, Queue::number)
     }
 
     pub fn arrived(&self) -> u64 {
@@ -201,6 +215,7 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
         named,
         ring,
         announced: 0,
+        in_place: false,
     })
 }
 
@@ -216,21 +231,44 @@ impl Listener {
         if self.common().is_some_and(|common| common.number() >= 0) {
             return;
         }
-        let Some(made) = Common::make(entry) else {
+        let Some(made) = Common::make(entry, self.backlog.load(Ordering::Relaxed)) else {
             return;
         };
         let place = core::ptr::from_ref(made).cast_mut();
         self.common.store(place, Ordering::Release);
         if let Some(watchers) = self.watchers.lock() {
-            watchers
-                .iter()
-                .for_each(|set| set.add_queue(made.number(), 0));
+            watchers.iter().for_each(|set| {
+                set.add_queue(made.number(), 0);
+                set.add_queue(made.queued(), 0);
+            });
+        }
+        self.announce_queue();
+    }
+
+    /// Says to the daemon that this process accepts from the queue.
+    pub(super) fn announce_queue(&self) {
+        let queue = self.common().and_then(Common::queue);
+        if let Some(name) = queue.map(Queue::name).filter(|name| *name != 0) {
+            self.tell_queue(name);
         }
     }
 
-    /// The number of that queue to sleep on, -1 where there is none.
-    pub fn queue(&self) -> i32 {
-        self.common().map_or(-1, Common::number)
+    pub(super) fn tell_queue(&self, name: u64) {
+        let mut words = self.named();
+        words[1] = name;
+        let mut none = [-1; sys::MOST];
+        let _ = attach::request(Operation::Queue, words, &[], &mut none);
+    }
+
+    /// Whether there are such queues.
+    pub fn has_queues(&self) -> bool {
+        self.queues().iter().any(|queue| *queue >= 0)
+    }
+
+    /// The numbers of those queues to sleep on, -1 where there is none.
+    pub fn queues(&self) -> [i32; 2] {
+        let common = self.common();
+        common.map_or([-1; 2], |common| [common.number(), common.queued()])
     }
 
     /// A connection of that queue, the oldest.
@@ -265,11 +303,17 @@ impl Listener {
     /// An accept that does not wait has taken a connection.
     pub fn note_accept(&self) {
         if self.common().is_some() {
-            self.accepted.store(clock::now(), Ordering::Relaxed);
+            let now = clock::now();
+            self.accepted.store(now, Ordering::Relaxed);
+            bell::accepts(now);
         }
     }
 
     fn put_all(&self) {
+        if self.pending.any() {
+            // What came before through the other queue goes first.
+            self.look_into_queue();
+        }
         while let Some(pending) = self.pending.pop() {
             if !self.put_common(&pending) {
                 return self.pending.push_front(pending);
@@ -307,6 +351,7 @@ impl Listener {
 
     /// This process goes, or becomes another user's: what waits in the queue is taken to its own list.
     pub(super) fn empty_common(&self) {
+        self.leave_queue();
         while let Some(pending) = self.take_common() {
             self.pending.push_back(pending);
         }
@@ -317,6 +362,7 @@ impl Listener {
         if let Some(common) = self.common() {
             common.takes.end();
             common.puts.end();
+            common.queue().inspect(|queue| queue.end());
         }
     }
 
@@ -324,6 +370,7 @@ impl Listener {
         if let Some(common) = self.common() {
             common.takes.relocate(from, to);
             common.puts.relocate(from, to);
+            common.queue().inspect(|queue| queue.relocate(from, to));
         }
     }
 
@@ -331,14 +378,19 @@ impl Listener {
         if let Some(common) = self.common() {
             common.takes.reset_in_child();
             common.puts.reset_in_child();
+            common.queue().inspect(|queue| queue.reset_in_child());
         }
+    }
+}
+
+/// Before the daemon is told of a child: it will have a part in the queues.
+pub fn before_adoption(listening: &socket::Socket) {
+    if let Some(listener) = listening.listener() {
+        listener.make_common(listening.entry);
     }
 }
 
 /// Before a fork: what waits is for the child too.
 pub fn before_fork(listening: &socket::Socket) {
-    if let Some(listener) = listening.listener() {
-        listener.make_common(listening.entry);
-        listener.put_all();
-    }
+    listening.listener().inspect(|listener| listener.put_all());
 }

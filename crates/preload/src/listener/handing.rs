@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::message::Operation;
 
-use super::links::REGISTRY;
+use super::links::{REGISTRY, leave_queues};
 use super::renewal::announce_retired;
 use super::{Listener, Pending, poll_jobs, server_links};
 use crate::link::LinkEnd;
@@ -62,15 +62,10 @@ impl Listener {
         let _ = attach::request(Operation::Unlisten, self.named(), &[], &mut none);
     }
 
-    fn named(&self) -> [u64; 14] {
-        let mut words = [0; 14];
-        words[0] = u64::from(self.number());
-        words
-    }
-
     /// Other programs come to the kernel's queue from now on. What is on its way here is taken off its channels, and accepted as ever;
     /// where that lacks numbers, the rest of it later.
     pub fn retire(&self) {
+        self.leave_queue();
         self.retires.store(true, Ordering::Relaxed);
         while self.take_offers() {}
     }
@@ -195,6 +190,8 @@ pub fn withdraw(listener: &'static Listener) {
 /// one, so nobody may announce anything on them any more.
 pub fn hand_over() {
     announce_retired();
+    // The next image has no part in them.
+    leave_queues();
     end_links(true, Listener::is_alone);
 }
 
@@ -219,12 +216,13 @@ pub fn hand_on_at_exit() {
     let any = REGISTRY.lock().is_some_and(|registry| {
         let come = !registry.servers.is_empty();
         let listeners = registry.listeners.iter().copied();
-        let mut waiting = listeners.filter(|listener| come || listener.pending.any());
+        let waits = |listener: &&Listener| listener.pending.any() || listener.has_queued();
+        let mut waiting = listeners.filter(|listener| come || waits(listener));
         waiting.any(Listener::has_other_holders)
     });
     // A child that has its parent's memory, as between vfork and exec, touches nothing of it.
     if any && sys::process() == attach::process() {
-        end_links(false, |_| false);
+        end_links(false, Listener::is_alone);
     }
 }
 

@@ -79,14 +79,14 @@ pub fn listen_for_jobs() -> bool {
     came
 }
 
-/// A thread that watches listeners is awake, and looks at them again soon.
-pub fn loops() {
+/// A thread that watches listeners is awake, and looks at them again, `soon` or not.
+pub fn awake(soon: bool) {
     let Some(registry) = REGISTRY.lock() else {
         return;
     };
     for link in &registry.servers {
         if link.is_alive() {
-            link.awake(true);
+            link.awake(soon);
         }
     }
 }
@@ -148,11 +148,35 @@ pub fn client_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
         Ok(found) => return Ok(found),
         Err(known) => known,
     };
+    if target.queue != 0 && ENTERED.fetch_add(1, Ordering::Relaxed) % PAUSE != PAUSE - 1 {
+        return Err(libc::EAGAIN);
+    }
     forget_ended_links();
-    if known >= MOST_LINKS.min(LINKS_FOR_EACH * target.holders.max(1)) {
+    let most = if target.queue != 0 {
+        most_beside_queue(target, known)
+    } else {
+        LINKS_FOR_EACH * target.holders.max(1)
+    };
+    if known >= MOST_LINKS.min(most) {
         return Err(libc::EAGAIN);
     }
     make_link(target)
+}
+
+/// So many connections go through a queue before a link is made to one of those who accept from it.
+const PAUSE: usize = 32;
+/// Connections that went through queues.
+static ENTERED: AtomicUsize = AtomicUsize::new(0);
+
+/// How many links are worth while beside a queue: one for each event loop. Who sleeps in accept takes from the queue.
+fn most_beside_queue(target: &Target, known: usize) -> usize {
+    let has_looped = |link: &&LinkEnd| link.looped.load(Ordering::Relaxed);
+    let fits = |link: &&'static LinkEnd| link.listener == target.link() && has_looped(link);
+    if known == 0 || own_link(Role::Client, fits).is_some() {
+        target.holders
+    } else {
+        0
+    }
 }
 
 /// Counts looks for a link that must be claimed.
@@ -173,14 +197,16 @@ fn known_link(target: &Target) -> Result<Result<(&'static LinkEnd, bool), usize>
         let (later, first) = registry.clients.split_at_checked(turn).unwrap_or_default();
         let clients = first.iter().chain(later).copied();
         let fits = clients
-            .filter(|link| link.listener == target.link() && link.is_own() && link.is_alive());
+            .filter(|link| link.listener == target.link() && link.is_own() && link.is_alive())
+            .filter(|link| !link.is_queued());
         if target.shared {
             let shared = |link: &'static LinkEnd| link.shared.store(true, Ordering::Relaxed);
             fits.clone().for_each(shared);
         }
         let is_shared = |link: &'static LinkEnd| link.shared.load(Ordering::Relaxed);
-        let Some((link, claimed)) =
-            choose(fits.clone(), is_shared, LinkEnd::claim, LinkEnd::has_loop)
+        // A process that sleeps may be killed before it takes what was announced to it.
+        let claim = |link: &'static LinkEnd| !target.has_queue() && link.claim();
+        let Some((link, claimed)) = choose(fits.clone(), is_shared, claim, LinkEnd::has_loop)
         else {
             return Ok(Err(fits.count()));
         };
@@ -193,7 +219,7 @@ fn known_link(target: &Target) -> Result<Result<(&'static LinkEnd, bool), usize>
 
 /// One that only one process can have, or else one that several may have and that can be claimed; and whether it was. As over TCP
 /// those who sleep go before those who are at work.
-fn choose<'a, L>(
+fn choose<'a, L: 'a>(
     mut links: impl Iterator<Item = &'a L> + Clone,
     is_shared: impl Fn(&'a L) -> bool,
     claim: impl Fn(&'a L) -> bool,
@@ -223,6 +249,63 @@ fn make_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
     registry.clients.retain(|link| link.is_alive());
     registry.clients.push(link);
     Ok((link, false))
+}
+
+/// The link whose connections go through the queue of a listener.
+///
+/// # Errors
+/// The daemon's refusal.
+pub fn queued_link(target: &Target) -> Result<&'static LinkEnd, i32> {
+    let _making = MAKING.lock();
+    let fits = |link: &&'static LinkEnd| {
+        link.is_queued() && link.is_alive() && link.listener == target.listener
+    };
+    if let Some(known) = own_link(Role::Client, fits) {
+        return Ok(known);
+    }
+    let mut words = [0; 14];
+    words[0] = u64::from(target.listener);
+    words[1..4].copy_from_slice(&target.destination.to_words());
+    words[4] = 1;
+    let mut received = [-1; sys::MOST];
+    let (answer, count) = attach::request(Operation::Connect, words, &[], &mut received)?;
+    let fds = received.get(..count).unwrap_or(&[]);
+    let &[memory] = fds else {
+        fds.iter().for_each(|fd| sys::close(*fd));
+        return Err(libc::EPROTO);
+    };
+    let sizes = (answer.words[1], answer.words[2]);
+    let link = LinkEnd::adopt_queued(answer.words[0], target.listener, sizes, memory);
+    let link = link.ok_or(libc::EPROTO)?;
+    link.is_from(false, answer.words[4]);
+    let mut registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
+    // Those of listeners that are gone, and of a former daemon.
+    let idle = |link: &&&LinkEnd| link.is_queued() && link.live.load(Ordering::Relaxed) == 0;
+    if registry.clients.iter().filter(idle).count() >= MOST_LINKS {
+        registry
+            .clients
+            .iter()
+            .filter(idle)
+            .for_each(|link| link.fail());
+        registry.clients.retain(|link| link.is_alive());
+    }
+    registry.clients.push(link);
+    Ok(link)
+}
+
+/// This process accepts from no queue any more.
+pub fn leave_queues() {
+    for_each_listener(Listener::leave_queue);
+}
+
+/// It does again: it executes no other program.
+pub fn return_to_queues() {
+    for_each_listener(Listener::return_to_queue);
+}
+
+fn for_each_listener(each: impl Fn(&Listener)) {
+    let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
+    listeners.into_iter().flatten().for_each(each);
 }
 
 /// Lets go of links whose other end has gone: their descriptors are worth more elsewhere.

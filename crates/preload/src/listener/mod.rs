@@ -4,6 +4,7 @@
 mod common;
 mod handing;
 mod links;
+mod queue;
 mod renewal;
 mod waiting;
 
@@ -26,13 +27,15 @@ use common::Common;
 use links::REGISTRY;
 use waiting::Waiting;
 
-pub use common::before_fork;
+pub use common::{before_adoption, before_fork};
 pub use handing::{hand_on_at_exit, hand_on_everything, hand_over, reset, retire_all, withdraw};
 use links::are_starved;
 pub use links::{
-    client_link, end_client_links, forsake_links, get_up, listen_for_jobs, loops, numbers,
-    own_link, poll_jobs, read_channels, relocate, reset_in_child, server_links,
+    awake, client_link, end_client_links, forsake_links, get_up, leave_queues, listen_for_jobs,
+    numbers, own_link, poll_jobs, queued_link, read_channels, relocate, reset_in_child,
+    return_to_queues, server_links,
 };
+pub use queue::enter;
 pub use renewal::announce_again;
 
 /// A connection that waits to be accepted.
@@ -48,6 +51,8 @@ pub struct Pending {
     pub ring: u64,
     /// When its client announced it, in the clock's units; 0 for long ago.
     pub announced: u64,
+    /// Its anchor has the number already that an accept gives.
+    pub in_place: bool,
 }
 
 /// The addresses of a connection as the client named them.
@@ -74,6 +79,7 @@ impl Pending {
             named,
             ring: 0,
             announced: 0,
+            in_place: false,
         })
     }
 }
@@ -208,17 +214,34 @@ impl Listener {
         Some((u32::try_from(answer.words[0]).ok()?, received[0]))
     }
 
-    /// A connection that waits, if one does.
-    pub fn take(&self) -> Option<Pending> {
-        self.take_common()
-            .or_else(|| self.pending.pop())
-            .or_else(|| {
-                poll_jobs();
-                self.pending.pop()
-            })
+    /// The listener's number, as a request says it.
+    fn named(&self) -> [u64; 14] {
+        let mut words = [0; 14];
+        words[0] = u64::from(self.number());
+        words
     }
 
-    /// Whether a connection waits. Looks at the links, not at the kernel. It stays there for any process that has the listener.
+    /// A connection that waits, if one does, for an accept with these flags.
+    pub fn take(&self, flags: i32) -> Option<Pending> {
+        if let Some(pending) = self.take_common() {
+            return Some(pending);
+        }
+        if !self.pending.any() {
+            poll_jobs();
+            if !self.pending.any() {
+                return self.take_queued(Some(flags));
+            }
+        }
+        if self.has_queued() {
+            // Some came over links, others through the queue: who came first is accepted first, and the others are for all.
+            self.look_into_queue();
+            self.share();
+        }
+        self.take_common().or_else(|| self.pending.pop())
+    }
+
+    /// Whether a connection waits. Looks at the links and into the queue, not at the kernel. It stays there for any process that has
+    /// the listener.
     pub fn has_pending(&self) -> bool {
         if !self.pending.any() {
             poll_jobs();
@@ -229,7 +252,16 @@ impl Listener {
     /// As [`Self::has_pending`], where the links were looked at just before.
     pub fn has_polled(&self) -> bool {
         self.share_unless_accepting();
-        self.has_taken()
+        self.has_taken() || self.has_queued()
+    }
+
+    /// As [`Self::has_pending`], for one of those who are told of each connection once: all that have come are counted.
+    pub fn gather(&self) {
+        if !self.pending.any() {
+            poll_jobs();
+        }
+        self.look_into_queue();
+        self.share_unless_accepting();
     }
 
     /// As [`Self::has_pending`], for an accept that waits: it takes what it finds.
@@ -237,7 +269,7 @@ impl Listener {
         if !self.has_taken() {
             poll_jobs();
         }
-        self.has_taken()
+        self.has_taken() || self.has_queued()
     }
 
     fn has_taken(&self) -> bool {
@@ -446,7 +478,8 @@ impl Listener {
 
     /// Descriptors to sleep on besides the TCP listener itself.
     pub fn wake_descriptors(&self) -> Vec<i32> {
-        let mut list = vec![self.channel(), self.queue()];
+        let mut list = vec![self.channel()];
+        list.extend(self.queues());
         if let Some(registry) = REGISTRY.lock() {
             list.extend(
                 registry

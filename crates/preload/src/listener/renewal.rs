@@ -53,6 +53,7 @@ impl Listener {
         if let Some(watchers) = self.watchers.lock() {
             watchers.iter().for_each(|set| set.add_channel(offers, 0));
         }
+        self.announce_queue();
         self.bell.ring_all();
         true
     }

@@ -1,0 +1,310 @@
+//! The queue to which clients connect when none of the processes that accept from a listener sleeps or is about to look: a local socket
+//! that all of them have, from the first fork on. As over TCP it belongs to the listener, not to a process:
+//!
+//! ```text
+//!  client --connect, [link, slot, memory]--> queue: in the kernel, as many as the backlog says --> anybody's accept
+//! ```
+//!
+//! Whoever accepts first has the connection. Who is busy or killed keeps none from the others; what waits goes with the last who has it.
+//! The connected pair is the connection's anchor. The rings are the client's own: it has the ledger of both ends of that link.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use netchannel_abi::directory;
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::{Geometry, Role};
+use netchannel_abi::message::Operation;
+
+use super::{Listener, Pending};
+use crate::channel::Channel;
+use crate::link::{LinkEnd, Loan, reset_side};
+use crate::{attach, clock, foreign, limits, names, sys, users};
+
+/// Words of the first message on such an anchor.
+const WORDS: usize = 7;
+const BYTES: usize = WORDS * size_of::<u64>();
+/// A client says what it wants right after it has connected. It may be stopped between.
+const PATIENCE: i64 = 100_000_000;
+
+/// The queue, in a process that has a part in it.
+pub(super) struct Queue {
+    socket: Channel,
+    name: u64,
+    /// The daemon was told that this process has no part in it any more.
+    left: AtomicBool,
+}
+
+impl Queue {
+    pub fn open(backlog: i32) -> Option<Self> {
+        let name = sys::random().max(1);
+        let listen = || sys::local::listener(&directory::queue_name(name), backlog);
+        let socket = limits::make(listen).ok()?;
+        Some(Self {
+            socket: Channel::new(socket),
+            name,
+            left: AtomicBool::new(false),
+        })
+    }
+
+    /// The number to sleep on, -1 after the end.
+    pub fn number(&self) -> i32 {
+        self.socket.number()
+    }
+
+    /// Its name, 0 where this process has left it.
+    pub fn name(&self) -> u64 {
+        if self.number() < 0 || self.left.load(Ordering::Relaxed) {
+            return 0;
+        }
+        self.name
+    }
+
+    /// Whether a connection waits. Asks the kernel.
+    pub fn any(&self) -> bool {
+        let mut set = [libc::pollfd {
+            fd: self.number(),
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        set[0].fd >= 0 && sys::poll(&mut set, 0, core::ptr::null()) == Ok(1)
+    }
+
+    /// The connection that waits longest: for the list of this process, or, with the flags of an accept, under the number that this
+    /// one gives.
+    ///
+    /// # Errors
+    /// `EMFILE` where there are no numbers for it.
+    fn take(&self, listener: u32, flags: Option<i32>) -> Result<Option<Pending>, i32> {
+        loop {
+            let accepted = self.socket.with(|fd| match flags {
+                Some(flags) => limits::for_program(|| sys::local::accept(fd, flags)),
+                None => limits::make(|| sys::local::accept(fd, libc::SOCK_CLOEXEC)),
+            });
+            match accepted {
+                Some(Ok(anchor)) => {
+                    if let Some(mut pending) = admit(anchor, listener) {
+                        match flags {
+                            Some(flags) => {
+                                pending.in_place = true;
+                                pending.loan.nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+                            }
+                            None => pending.loan.anchor = attach::keep(anchor),
+                        }
+                        return Ok(Some(pending));
+                    }
+                    // The other end sees a reset.
+                    sys::close(anchor);
+                }
+                Some(Err(libc::EINTR | libc::ECONNABORTED)) => {}
+                Some(Err(libc::EMFILE)) if self.any() => return Err(libc::EMFILE),
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    pub fn end(&self) {
+        self.socket.end();
+    }
+
+    pub fn relocate(&self, from: i32, to: i32) {
+        self.socket.relocate(from, to);
+    }
+
+    pub fn reset_in_child(&self) {
+        self.socket.reset_in_child();
+    }
+}
+
+/// What the client says of a connection: only a program of this process' own user is believed.
+fn admit(anchor: i32, listener: u32) -> Option<Pending> {
+    let client = sys::local::peer(anchor).ok()?;
+    if client.uid != users::owner() {
+        return None;
+    }
+    let (words, memory) = first_message(anchor)?;
+    let [number, slots, arena, handle, ring, place, announced] = words;
+    let link = match memory {
+        Some(memory) => foreign::link(Role::Server, number, listener, (slots, arena), memory)?,
+        None => foreign::queued_link(number, listener).or_else(|| {
+            let memory = fetch(number, listener).or_else(|| borrow(client.pid, place))?;
+            foreign::link(Role::Server, number, listener, (slots, arena), memory)
+        })?,
+    };
+    let mut pending = open(link, anchor, Handle::from_word(handle), ring);
+    match &mut pending {
+        Some(pending) => {
+            pending.announced = announced;
+            link.is_from(false, u64::from(client.uid));
+            link.is_queued_by(client.pid);
+        }
+        None => link.used_less(),
+    }
+    pending
+}
+
+/// The memory of a link, from the daemon.
+#[cold]
+fn fetch(link: u64, listener: u32) -> Option<i32> {
+    let mut words = [0; 14];
+    (words[0], words[1]) = (u64::from(listener), link);
+    let mut received = [-1; sys::MOST];
+    let (_, count) = attach::request(Operation::Join, words, &[], &mut received).ok()?;
+    let fds = received.get(..count).unwrap_or(&[]);
+    match *fds {
+        [memory] => Some(memory),
+        _ => {
+            fds.iter().for_each(|fd| sys::close(*fd));
+            None
+        }
+    }
+}
+
+/// The same from the client itself, a program of this user, where no daemon knows of it.
+#[cold]
+fn borrow(client: i32, number: u64) -> Option<i32> {
+    let path = std::ffi::CString::new(format!("/proc/{client}/fd/{number}")).ok()?;
+    let flags = sys::int(libc::O_RDWR | libc::O_CLOEXEC);
+    let words = [
+        sys::int(libc::AT_FDCWD),
+        path.as_ptr().addr(),
+        flags,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: a string of ours.
+    let open = || unsafe { sys::raw(libc::SYS_openat, words) };
+    let opened = limits::make(open).ok()?;
+    i32::try_from(opened).ok()
+}
+
+fn open(link: &'static LinkEnd, anchor: i32, handle: Handle, ring: u64) -> Option<Pending> {
+    let slot = link.slot(handle.index)?;
+    if !link.admit(handle) {
+        return None;
+    }
+    let index = handle.index as usize;
+    let small = link.layout.small_ring(Role::Server, index);
+    reset_side(&slot.server, handle.generation, small);
+    let loan = Loan {
+        handle,
+        anchor,
+        nonblocking: false,
+    };
+    let mut pending = Pending::new(link, loan)?;
+    let given = Geometry::from_word(ring);
+    let usable = given != small && link.layout.accepts(Role::Server, index, given);
+    pending.ring = if usable { ring } else { 0 };
+    Some(pending)
+}
+
+/// The words, and the memory of the link where that came with them.
+fn first_message(anchor: i32) -> Option<([u64; WORDS], Option<i32>)> {
+    let (mut bytes, mut fds) = ([0; BYTES], [-1; sys::MOST]);
+    let mut take = || limits::make(|| sys::message(anchor, &mut bytes, &mut fds, 0));
+    let got = take().or_else(|error| {
+        let mut set = [libc::pollfd {
+            fd: anchor,
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        match error {
+            libc::EAGAIN => sys::poll(&mut set, PATIENCE, core::ptr::null()).and_then(|_| take()),
+            other => Err(other),
+        }
+    });
+    // Without a number for the memory it is fetched.
+    let (length, count, _) = got.ok()?;
+    let fds = fds.get(..count).unwrap_or(&[]);
+    if length != BYTES || fds.len() > 1 {
+        fds.iter().for_each(|fd| sys::close(*fd));
+        return None;
+    }
+    let mut words = [0; WORDS];
+    for (word, eight) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
+    }
+    Some((words, fds.first().copied()))
+}
+
+/// (client) Connects to the queue of a listener, with a connection whose slot is filled in. The anchor is its client's end.
+///
+/// # Errors
+/// Those of `connect` and `sendmsg`; `ECONNREFUSED` where the queue is not for all holders of the listener any more.
+pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i32, i32> {
+    let name = directory::queue_name(target.queue);
+    link.enters(handle);
+    let anchor = limits::make(|| sys::local::connect(&name))?;
+    let ring = link.lent_apart(handle);
+    let words: [u64; WORDS] = [
+        link.number,
+        link.layout.slots as u64,
+        link.layout.arena as u64,
+        handle.to_word(),
+        ring.map_or(0, Geometry::to_word),
+        u64::try_from(link.memory()).unwrap_or(u64::MAX),
+        clock::now(),
+    ];
+    let mut bytes = [0; BYTES];
+    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    let memory = link.memory_for(target.holders);
+    let sent = sys::send_message(anchor, &bytes, memory.as_slice(), libc::MSG_DONTWAIT);
+    // Who leaves says so before it takes what waits: either that is seen here, or the connection there.
+    core::sync::atomic::fence(Ordering::SeqCst);
+    let still = attach::current().is_some_and(|own| {
+        names::queue_of(own, target.listener, &target.destination) == target.queue
+    });
+    match sent {
+        Ok(_) if still || !link.withdraw(handle) => Ok(anchor),
+        sent => {
+            sys::close(anchor);
+            Err(sent.err().unwrap_or(libc::ECONNREFUSED))
+        }
+    }
+}
+
+impl Listener {
+    /// A connection of the queue of all holders, for an accept with these flags, or for the list of this process.
+    pub(super) fn take_queued(&self, flags: Option<i32>) -> Option<Pending> {
+        let taken = self.common()?.queue()?.take(self.number(), flags);
+        if let Err(error) = taken {
+            self.starved.store(error == libc::EMFILE, Ordering::Relaxed);
+        }
+        taken.ok().flatten()
+    }
+
+    /// A look takes all that waits there: this process accepts it soon, or leaves it to its relatives.
+    pub(super) fn look_into_queue(&self) {
+        while let Some(pending) = self.take_queued(None) {
+            self.push(pending);
+        }
+    }
+
+    /// Whether a connection waits in the queue of all holders. Asks the kernel.
+    pub(super) fn has_queued(&self) -> bool {
+        let common = self.common();
+        common.is_some_and(|common| common.queue().is_some_and(Queue::any))
+    }
+
+    /// This process goes on with it: what it made ready for did not come.
+    pub(super) fn return_to_queue(&self) {
+        if let Some(queue) = self.common().and_then(|common| common.queue())
+            && queue.left.swap(false, Ordering::Relaxed)
+        {
+            self.announce_queue();
+        }
+    }
+
+    /// This process has no part in it any more: clients are told before what waits is taken to its own list.
+    pub(super) fn leave_queue(&self) {
+        let queue = self.common().and_then(|common| common.queue());
+        let Some(queue) = queue.filter(|queue| queue.name() != 0) else {
+            return;
+        };
+        queue.left.store(true, Ordering::Relaxed);
+        self.tell_queue(0);
+        self.look_into_queue();
+    }
+}

@@ -1,0 +1,102 @@
+//! Local sockets with abstract names.
+
+use libc::{c_int, sockaddr_un};
+use netchannel_abi::link::ANCHOR_MARK;
+
+use super::{Sys, close, descriptor, int, raw, set_option};
+
+/// The address of an abstract name, and its length.
+fn address(name: &[u8]) -> (sockaddr_un, usize) {
+    // SAFETY: all zero is a valid address.
+    let mut address: sockaddr_un = unsafe { core::mem::zeroed() };
+    address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(0);
+    for (place, byte) in address.sun_path.iter_mut().zip(name) {
+        *place = byte.cast_signed();
+    }
+    (address, size_of::<libc::sa_family_t>() + name.len())
+}
+
+fn new(flags: c_int) -> Sys<c_int> {
+    super::socket(
+        libc::AF_UNIX,
+        libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags,
+        0,
+    )
+}
+
+/// Closes a new descriptor where the rest of its making failed.
+fn or_close<R>(fd: c_int, made: Sys<R>) -> Sys<c_int> {
+    if made.is_err() {
+        close(fd);
+    }
+    made.map(|_| fd)
+}
+
+/// A non-blocking listener at a name, where so many connections may wait.
+///
+/// # Errors
+/// Those of `socket`, `bind` and `listen`.
+pub fn listener(name: &[u8], backlog: c_int) -> Sys<c_int> {
+    let fd = new(libc::SOCK_NONBLOCK)?;
+    let (address, length) = address(name);
+    let place = (&raw const address).addr();
+    // SAFETY: the address is a local of at least that length.
+    let bound = unsafe { raw(libc::SYS_bind, [int(fd), place, length, 0, 0, 0]) };
+    // SAFETY: no pointers.
+    let listens = || unsafe { raw(libc::SYS_listen, [int(fd), int(backlog), 0, 0, 0, 0]) };
+    or_close(fd, bound.and_then(|_| listens()))
+}
+
+/// The client's end of an anchor that is connected to the listener at a name.
+///
+/// # Errors
+/// Those of `socket`; those of `connect`: `EAGAIN` where as many wait there as may, `ECONNREFUSED` where nobody listens.
+pub fn connect(name: &[u8]) -> Sys<c_int> {
+    // A full queue must not be waited for.
+    let fd = new(libc::SOCK_NONBLOCK)?;
+    let (address, length) = address(name);
+    let place = (&raw const address).addr();
+    // SAFETY: the address is a local of at least that length.
+    let connected = unsafe { raw(libc::SYS_connect, [int(fd), place, length, 0, 0, 0]) };
+    or_close(fd, connected)
+}
+
+/// The server's end of the anchor that waits longest at a listener, with these flags of `accept4`.
+///
+/// # Errors
+/// `EAGAIN` where none waits; `EMFILE`.
+pub fn accept(fd: c_int, flags: c_int) -> Sys<c_int> {
+    // SAFETY: no address is asked for.
+    unsafe { raw(libc::SYS_accept4, [int(fd), 0, 0, int(flags), 0, 0]) }.map(descriptor)
+}
+
+/// An anchor goes to another process, which knows it by its mark.
+///
+/// # Errors
+/// Those of `setsockopt`.
+pub fn mark(fd: c_int) -> Sys<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, ANCHOR_MARK)
+}
+
+/// The user who made the other end of a connected local socket.
+///
+/// # Errors
+/// Those of `getsockopt`.
+pub fn peer(fd: c_int) -> Sys<libc::ucred> {
+    let mut who = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
+    let (level, name) = (int(libc::SOL_SOCKET), int(libc::SO_PEERCRED));
+    let places = [(&raw mut who).addr(), (&raw mut length).addr()];
+    // SAFETY: the places are locals.
+    unsafe {
+        raw(
+            libc::SYS_getsockopt,
+            [int(fd), level, name, places[0], places[1], 0],
+        )
+    }?;
+    Ok(who)
+}
