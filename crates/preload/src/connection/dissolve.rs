@@ -39,8 +39,13 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
         sys::yield_now();
     }
     let made = make_kernel(socket, false)?;
-    match options::take_error(socket, fd) {
-        _ if reset != 0 => leave_error(made, libc::ECONNRESET),
+    // Who was woken takes his error himself.
+    let untold = if reset != 0 {
+        libc::ECONNRESET
+    } else {
+        options::take_error(socket, fd)
+    };
+    match untold {
         error @ (libc::ECONNRESET | libc::EPIPE) => leave_error(made, error),
         _ => {}
     }
