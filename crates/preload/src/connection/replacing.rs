@@ -29,11 +29,12 @@ pub(super) fn make_kernel(socket: &Socket, keeps: bool) -> Result<i32, i32> {
         limits::make(|| sys::socket(family, libc::SOCK_STREAM, 0))?
     };
     options::replay(socket, made);
-    if bound > 0
-        && !keeps
-        && let Some(own) = names::of_kernel(bound - 1, false)
-        && !own.is_wildcard()
-    {
+    let address = match bound {
+        _ if keeps => None,
+        0 => address_of_listener(socket),
+        bound => names::of_kernel(bound - 1, false),
+    };
+    if let Some(own) = address.filter(|own| !own.is_wildcard()) {
         bind_without_port(socket, made, own);
     }
     let nonblocking = if socket.has(status::NONBLOCKING) {
@@ -43,6 +44,24 @@ pub(super) fn make_kernel(socket: &Socket, keeps: bool) -> Result<i32, i32> {
     };
     let _ = sys::fcntl(made, libc::F_SETFL, sys::int(nonblocking));
     Ok(made)
+}
+
+/// What the listener of an accepted socket is bound to, where it listens still: the socket has that from it.
+fn address_of_listener(socket: &Socket) -> Option<Address> {
+    if socket.link()?.role == Role::Client {
+        return None;
+    }
+    let own = socket.entry.local.load();
+    let mut found = None;
+    table::for_each(|fd, word| {
+        if word.kind() == Kind::Listener
+            && let Some(name) = names::of_kernel(fd, false)
+            && name == own
+        {
+            found = Some(name);
+        }
+    });
+    found
 }
 
 /// A port that the kernel chose goes with the connection, the address stays.

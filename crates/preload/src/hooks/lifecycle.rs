@@ -65,6 +65,8 @@ hook! {
         if let Some(socket) = socket.filter(|socket| !socket.has(status::BOUND))
             && let Some(wanted) = names::read(address, length).filter(|wanted| wanted.port != 0)
             && connection::is_in_use(&wanted, &socket, options::is_only_v6(fd))
+            // One that listens without a name has a port already.
+            && names::of_kernel(fd, false).is_none_or(|own| own.port == 0)
         {
             return real::fail(libc::EADDRINUSE);
         }

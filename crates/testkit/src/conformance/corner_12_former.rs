@@ -12,6 +12,7 @@ cases! {
         corner_12_former_port_after_a_connect_to_nowhere,
         corner_12_former_port_is_not_kept,
         corner_12_former_address_is_kept,
+        corner_12_former_address_of_the_listener_is_kept,
         corner_12_former_port_can_be_bound_beside,
         corner_12_former_error_is_told,
         corner_12_former_error_is_told_once,
@@ -95,6 +96,14 @@ fn corner_12_former_address_is_kept(family: Family) {
     sys::connect(client, address).unwrap();
     let server = sys::accept(listening).unwrap();
     expect_alive(client, server);
+}
+
+fn corner_12_former_address_of_the_listener_is_kept(family: Family) {
+    let (listening, address) = listener(family);
+    let _client = connect_to(address);
+    let server = sys::accept(listening).unwrap();
+    nowhere(server);
+    assert_eq!(sys::getsockname(server), Ok(address));
 }
 
 fn corner_12_former_port_can_be_bound_beside(family: Family) {

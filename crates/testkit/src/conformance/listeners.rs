@@ -441,6 +441,10 @@ fn listeners_port_of_what_was_accepted(family: Family) {
     let other = tcp(family);
     let bound = sys::bind(other, address);
     assert_eq!(bound, Err(Errno(libc::EADDRINUSE)));
+    let listens = tcp(family);
+    sys::listen(listens, 1).unwrap();
+    let bound = sys::bind(listens, address);
+    assert_eq!(bound, Err(Errno(libc::EINVAL)));
     expect_alive(client, server);
     // It goes with the connection, which ends here without waiting.
     close_with_reset(server);

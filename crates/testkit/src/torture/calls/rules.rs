@@ -147,7 +147,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "waited"]),
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "n"]),
     rule("8.10", Once, RECEIVING, ["good, 0,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0"]),
-    rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n"]),
+    rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n|-1 EPIPE"]),
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE|SHUT_RD&SPLICE_F_MORE|SHUT_RD&TCP_CORK", "-1 ENOTCONN", ""]),
     rule("8.13", Once, &["getsockopt", "setsockopt", "bind"], ["", "setrlimit", "", "-1 EMFILE"]),
