@@ -166,6 +166,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
     // To the kernel it is the packets that have times, some moments after the first socket of the whole system has asked for them.
     rule("8.29", Once, &["recvmsg"], ["", "setsockopt*SO_TIMESTAMP", "n|0 flags", "n|0 flags"]),
+    // What is set of a listener holds for who waits already.
+    rule("8.35", Rest, RECEIVING, ["MSG_PEEK", "listen&setsockopt*SO_PEEK_OFF&accept", "n", "n|-1 EAGAIN|waited"]),
     rule("8.30", Once, &["sendfile"], ["", "listen&fork", "-1 EPIPE", "-1 EINVAL"]),
     // What is written to a file after it was sent is sent, as long as nobody has read it.
     rule("8.30", Rest, RECEIVING, ["", "sendfile&file(", "n", "n"]),
@@ -203,8 +205,16 @@ const THROUGH: &[Rule] = &[
     rule("a reset is not known before it has come", Rest, &["sendmmsg"], ["", "", "n", "n"]),
 ];
 
-/// Open: what is wrong.
-pub const OPEN: &[Rule] = &[];
+/// Open: what is wrong. The first finding of each is named in docs/torture-calls.md.
+#[rustfmt::skip]
+pub const OPEN: &[Rule] = &[
+    rule("20301, 5589", Rest, &["accept", "accept4"], ["", "listen&fork", "waited", "-1 EAGAIN"]),
+    rule("20400, 4493; 20301, 25600", Rest, &["accept", "accept4"], ["", "listen&fork&exec", "n", "waited|-1 EAGAIN"]),
+    rule("20302, 24977", Rest, &["connect"], ["", "listen&fork&shutdown", "-1 ECONNREFUSED", "0|-1 EINPROGRESS"]),
+    rule("20301, 29707", Rest, &["epoll_ctl"], ["", "epoll_create&fork&exec", "0|-1 EEXIST", "-1 ENOENT|0"]),
+    rule("20301, 35194", Rest, &["pipe2"], ["", "setrlimit&fork", "0 pair", "0 pair|-1 EMFILE"]),
+    rule("20302, 39583", Rest, &["splice", "sendfile"], ["", "F_SETFL", "-1 EINVAL", "-1 EPIPE"]),
+];
 
 /// What no program can count on, or the judge can not hold steady.
 #[rustfmt::skip]
