@@ -63,6 +63,7 @@ hook! {
             Err(error) => return real::fail(error),
         };
         if let Some(socket) = socket.filter(|socket| !socket.has(status::BOUND))
+            && names::check(address, length).is_ok()
             && let Some(wanted) = names::read(address, length).filter(|wanted| wanted.port != 0)
             && connection::is_in_use(&wanted, &socket, options::is_only_v6(fd))
             // One that listens without a name has a port already.

@@ -133,6 +133,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Once, LOOKS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Once, SETS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n"]),
+    rule("8.9", Rest, &["bind"], ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EINVAL", "0"]),
     rule("8.9", Rest, RECEIVING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n|0|-1 EAGAIN", "-1 EPIPE"]),
     // Some of a large send is on its way before TCP learns that the other end reads no more.
     rule("8.26", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n", "-1 EPIPE"]),
@@ -210,7 +211,8 @@ const THROUGH: &[Rule] = &[
 pub const OPEN: &[Rule] = &[
     rule("20301, 5589", Rest, &["accept", "accept4"], ["", "listen&fork", "waited", "-1 EAGAIN"]),
     rule("20400, 4493; 20301, 25600", Rest, &["accept", "accept4"], ["", "listen&fork&exec", "n", "waited|-1 EAGAIN"]),
-    rule("20302, 24977", Rest, &["connect"], ["", "listen&fork&shutdown", "-1 ECONNREFUSED", "0|-1 EINPROGRESS"]),
+    rule("20302, 24977; 20301, 45654", Rest, &["connect"], ["", "listen&fork&shutdown|listen&fork&unspec", "-1 ECONNREFUSED", "0|-1 EINPROGRESS"]),
+    rule("20301, 47597", Once, &["getsockopt"], ["IPV6_V6ONLY", "setsockopt*IPV6_V6ONLY", "0 length", "0 length"]),
     rule("20301, 29707", Rest, &["epoll_ctl"], ["", "epoll_create&fork&exec", "0|-1 EEXIST", "-1 ENOENT|0"]),
     rule("20301, 35194", Rest, &["pipe2"], ["", "setrlimit&fork", "0 pair", "0 pair|-1 EMFILE"]),
     rule("20302, 39583", Rest, &["splice", "sendfile"], ["", "F_SETFL", "-1 EINVAL", "-1 EPIPE"]),
