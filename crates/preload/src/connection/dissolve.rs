@@ -45,9 +45,8 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     } else {
         options::take_error(socket, fd)
     };
-    match untold {
-        error @ (libc::ECONNRESET | libc::EPIPE) => leave_error(made, error),
-        _ => {}
+    if matches!(untold, libc::ECONNRESET | libc::EPIPE) {
+        leave_error(made, untold);
     }
     replace(
         fd,

@@ -14,6 +14,7 @@ cases! {
         corner_07_shared_listener_closed_by_who_added_it,
         corner_07_shared_edge_is_told_once,
         corner_07_shared_member_that_another_process_waited_for,
+        corner_07_shared_set_of_a_client_that_has_gone,
     ];
 }
 
@@ -185,4 +186,40 @@ fn corner_07_shared_member_that_another_process_waited_for(family: Family) {
         send_all(client, b"news");
         child.join();
     }
+}
+
+/// Processor time of this process.
+fn spent() -> std::time::Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the time is a local.
+    let got = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    assert_eq!(got, 0);
+    let nanoseconds = u32::try_from(time.tv_nsec).unwrap();
+    std::time::Duration::new(time.tv_sec.cast_unsigned(), nanoseconds)
+}
+
+/// What concerns only the process that has not looked yet keeps no other one awake.
+fn corner_07_shared_set_of_a_client_that_has_gone(family: Family) {
+    let (listening, address) = listener(family);
+    let ready = Baton::new();
+    let client = fork_child(|| {
+        let _connected = connect_to(address);
+        ready.take();
+    });
+    let _server = sys::accept(listening).unwrap();
+    let set = set_of(listening, IN);
+    assert_eq!(told(set, 20), 0);
+    ready.pass();
+    client.join();
+    // The parent looks neither at the set nor at the connection.
+    let child = fork_child(|| {
+        let before = spent();
+        assert_eq!(told(set, 400), 0);
+        let spent = spent() - before;
+        assert!(spent < std::time::Duration::from_millis(200), "{spent:?}");
+    });
+    child.join();
 }
