@@ -199,6 +199,7 @@ const THROUGH: &[Rule] = &[
     rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited interrupted|0", "waited n|n"]),
     rule("8.10", Rest, &["getpeername"], ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "0 name", "-1 ENOTCONN"]),
     rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "n", "-1 EPIPE|-1 ECONNRESET"]),
+    rule("8.10", Rest, &["shutdown"], ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "0", "-1 ENOTCONN"]),
     // An urgent byte for who has ended both directions is not seen.
     rule("8.10", Rest, RECEIVING, ["", "SHUT_RDWR&MSG_OOB", "-1 ENOTCONN", ""]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int"]),
