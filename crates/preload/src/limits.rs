@@ -80,6 +80,13 @@ pub fn leaves_none(limit: &libc::rlimit) -> bool {
     possible && choose(limit.rlim_cur, limit.rlim_max).1
 }
 
+/// Whether the program may be given this number: one that it has already may lie beyond a limit that was lowered.
+pub fn allow(number: c_int) -> bool {
+    let _guard = LIMIT.lock();
+    let within = |limit: libc::rlimit64| u64::try_from(number).is_ok_and(|it| it < limit.rlim_cur);
+    exchange(None).is_none_or(within)
+}
+
 /// Whether `resource` is the number of descriptors.
 pub fn is_of_files(resource: c_int) -> bool {
     resource == c_int::try_from(libc::RLIMIT_NOFILE).unwrap_or(-1)
@@ -121,7 +128,12 @@ pub fn is_beyond_table(number: c_int) -> bool {
             entry.fd = number;
         }
         let is_open = |entry: &libc::pollfd| entry.fd >= 0 && entry.revents & libc::POLLNVAL == 0;
-        if sys::poll(&mut set, 0, core::ptr::null()).is_err() || set.iter().any(is_open) {
+        let any = match sys::poll_all(&mut set) {
+            Ok(_) => set.iter().any(is_open),
+            // So many the limit does not let be polled.
+            Err(_) => set.iter().any(|entry| sys::is_open(entry.fd)),
+        };
+        if any {
             return false;
         }
         from += AT_A_TIME as c_int;

@@ -439,7 +439,16 @@ impl Flow {
         let up = self.up.step();
         if let (Ok(()), Ok(())) = (down, up) {
             let gone = program_gone && self.up.shut;
-            return !(gone || self.up.shut && self.down.shut);
+            if !(gone || self.up.shut && self.down.shut) {
+                return true;
+            }
+        }
+        if up != Err(libc::ECONNRESET) {
+            // It has read, perhaps, since `down` was looked at. Whose end is a reset has not, and the reset is told once.
+            let _ = self.down.settle();
+        }
+        if (down, up) == (Ok(()), Ok(())) {
+            return false;
         }
         // The program went without reading everything: TCP would reset.
         let unread = matches!(up, Err(libc::ECONNRESET)) || matches!(down, Err(libc::EPIPE));

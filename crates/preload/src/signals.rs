@@ -76,13 +76,22 @@ impl Held {
 
     /// Whether `signal` has come since, or before.
     pub fn has_come(signal: c_int) -> bool {
+        Self::pending() >> (signal - 1) & 1 != 0
+    }
+
+    /// Whether one has come whose handler ends calls.
+    pub fn has_any_come() -> bool {
+        Self::pending() & ENDING.load(Ordering::Relaxed) != 0
+    }
+
+    fn pending() -> u64 {
         let mut pending = 0u64;
         // SAFETY: a set of eight bytes, which is a local.
         let asked = unsafe {
             let set = (&raw mut pending).addr();
             sys::raw(libc::SYS_rt_sigpending, [set, 8, 0, 0, 0, 0])
         };
-        asked.is_ok() && pending >> (signal - 1) & 1 != 0
+        if asked.is_ok() { pending } else { 0 }
     }
 
     /// The mask to sleep with.

@@ -203,6 +203,30 @@ pub fn cookie(fd: c_int) -> Sys<u64> {
     Ok(value)
 }
 
+/// Looks at `descriptors`, of which not all need be open.
+///
+/// # Errors
+/// As `ppoll`, also where they are more than the limit of descriptors.
+pub fn poll_all(descriptors: &mut [libc::pollfd]) -> Sys<usize> {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let (set, count) = (descriptors.as_mut_ptr().addr(), descriptors.len());
+    // SAFETY: the slice is ours, and the time is a local.
+    unsafe {
+        raw(
+            libc::SYS_ppoll,
+            [set, count, (&raw const time).addr(), 0, 8, 0],
+        )
+    }
+}
+
+/// Whether a number is open.
+pub fn is_open(fd: c_int) -> bool {
+    fd >= 0 && fcntl(fd, libc::F_GETFD, 0).is_ok()
+}
+
 /// Waits on `descriptors` for at most `timeout` nanoseconds (negative: for ever) under `mask`.
 pub fn poll(
     descriptors: &mut [libc::pollfd],

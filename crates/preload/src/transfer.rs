@@ -195,13 +195,14 @@ fn receive_nothing(lane: &mut Lane, nonblocking: bool, offset: u64) -> Result<()
 /// The vectors are the program's.
 #[inline]
 pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
-    if flags & libc::MSG_FASTOPEN != 0 {
-        // To connect as well.
-        connection::connect_again(lane.fd, &lane.socket)?;
-    }
     // SAFETY: the caller's promise.
     let result = unsafe {
-        if vectors.len() > 1 && is_small(vectors) {
+        if flags & libc::MSG_FASTOPEN != 0
+            // To connect as well.
+            && let Err(error) = connection::connect_again(lane.fd, &lane.socket)
+        {
+            Err(error)
+        } else if vectors.len() > 1 && is_small(vectors) {
             send_gathered(lane, vectors, flags)
         } else {
             send_quietly(lane, vectors, flags)

@@ -254,7 +254,11 @@ fn sleep_until_urgent(lane: &Lane, microseconds: u64) -> Result<bool, i32> {
     let told = signals::sleep_restarting(lane.fd, held.as_ref(), |set, mask| {
         sleep_at_most(set, limit, mask)
     })?;
-    if lane.is_before_urgent() && signals::Held::has_come(libc::SIGURG) {
+    // Another thread has closed the number: what woke this one may be a signal.
+    let closed = told & libc::POLLNVAL != 0;
+    if closed && signals::Held::has_any_come()
+        || lane.is_before_urgent() && signals::Held::has_come(libc::SIGURG)
+    {
         return Err(libc::EINTR);
     }
     Ok(told & (libc::POLLHUP | libc::POLLERR) == 0)

@@ -54,6 +54,12 @@ pub const fn is_answered(word: u64, sent: u64) -> bool {
     before != 0 && before != sent % SENT + 1
 }
 
+/// Whether what the reader sends lets go what `word` held back.
+#[must_use]
+pub const fn waits_for_answer(word: u64) -> bool {
+    word >> 24 & SENT != 0
+}
+
 /// Milliseconds until bytes that are held back by `word` are there. A time that no sender would name has come.
 #[must_use]
 pub const fn left(word: u64, now: u64) -> u64 {

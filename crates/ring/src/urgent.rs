@@ -40,6 +40,30 @@ impl Told {
         }
     }
 
+    /// All bytes from `first` to `passed` were urgent ones, each alone: the reader loses those before which it stands. The byte before
+    /// `passed` is the urgent one then.
+    #[must_use]
+    pub const fn next_in_a_row(self, first: u64, passed: u64, head: u64, inline: bool) -> Self {
+        if passed <= first {
+            return self;
+        }
+        let told = self.next(first + 1, head, inline);
+        let stands = if head > told.passed {
+            head
+        } else {
+            told.passed
+        };
+        let lost = if !inline && stands == first && passed - first > 1 {
+            passed - 1
+        } else {
+            told.passed
+        };
+        Self {
+            urgent: passed,
+            passed: lost,
+        }
+    }
+
     /// Says so to the reader. The store of the next tail publishes it.
     pub fn tell(self, urgent: &AtomicU64, passed: &AtomicU64) {
         passed.store(self.passed, Ordering::Relaxed);
@@ -128,6 +152,29 @@ mod tests {
         assert_eq!((found.from, found.at, found.before()), (1, 6, 5));
         assert!(found.has_arrived() && !found.is_here());
         assert_eq!(look(second, 7, 10), None);
+    }
+
+    #[test]
+    fn many_in_a_row_are_as_one_after_the_other() {
+        for before in [0, 3] {
+            // The reader has not come to them.
+            for head in [0, 2, 3] {
+                for inline in [false, true] {
+                    for first in [3, 4, 9] {
+                        let start = Told::default().next(before, 0, inline);
+                        let start = if before == 0 { Told::default() } else { start };
+                        for passed in first..first + 4 {
+                            let mut told = start;
+                            for mark in first + 1..=passed {
+                                told = told.next(mark, head, inline);
+                            }
+                            let at_once = start.next_in_a_row(first, passed, head, inline);
+                            assert_eq!(at_once, told, "{start:?} {first}..{passed} {head}");
+                        }
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -589,7 +589,7 @@ fn tell_program(
         lane.consume(socket.acknowledged())?;
     }
     if changes.contains(Changes::FRONTIER) {
-        lane.publish_with_mark(socket.frontier(), urgent)?;
+        lane.publish_with_mark(socket.frontier(), urgent, 0)?;
     }
     if changes.contains(Changes::AT_END) {
         lane.set_flags(side_flags::FIN);

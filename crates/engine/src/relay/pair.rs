@@ -222,7 +222,8 @@ fn move_bytes(from: &mut Lane, to: &mut Lane) -> Checked<Moved> {
         // In this order: whoever has read all that was sent finds room to send more.
         from.consume(at.wrapping_add(moved))?;
         let urgent = from.urgent();
-        to.publish_with_mark(to.published().wrapping_add(moved), urgent)?;
+        let tail = to.published().wrapping_add(moved);
+        to.publish_with_mark(tail, urgent, from.passed(urgent))?;
         left = left.saturating_sub(moved);
     }
 }

@@ -21,15 +21,26 @@ impl Lane {
         peer.urgent.load(Ordering::Acquire)
     }
 
+    /// Sequence before which all is lost that was not looked at, by the program's word, which has sent the byte before `urgent` as urgent:
+    /// one urgent byte after the other. 0 for none.
+    #[must_use]
+    pub fn passed(&self, urgent: u64) -> u64 {
+        let passed = self
+            .sides()
+            .map_or(0, |(_, peer)| peer.passed.load(Ordering::Relaxed));
+        // It may belong to the next one already.
+        if passed < urgent { passed } else { 0 }
+    }
+
     /// All bytes before `tail` were placed: shows them to the program, and wakes it. The byte before `urgent` is an urgent one: the
-    /// program is told of it if it is among those that are published, and signalled if it wants to be.
+    /// program is told of it if it is among those that are published, and signalled if it wants to be. So was each before `passed`.
     ///
     /// # Errors
     /// Where `tail` lies behind, or beyond the limit.
-    pub fn publish_with_mark(&mut self, tail: u64, urgent: u64) -> Checked<()> {
+    pub fn publish_with_mark(&mut self, tail: u64, urgent: u64, passed: u64) -> Checked<()> {
         let new = urgent > self.told.urgent && urgent > self.published() && urgent <= tail;
         if new {
-            self.tell_urgent(urgent);
+            self.tell_urgent(urgent, passed);
         }
         self.show(tail)?;
         if new {
@@ -43,16 +54,18 @@ impl Lane {
     /// The byte before `urgent` is an urgent one, and there is no room for it yet: the program is told all the same, as by TCP.
     pub fn announce_mark(&mut self, urgent: u64) {
         if urgent > self.told.urgent && urgent > self.published() {
-            self.tell_urgent(urgent);
+            self.tell_urgent(urgent, 0);
             self.signal_urgent();
             self.announce_data();
         }
     }
 
-    fn tell_urgent(&mut self, urgent: u64) {
+    fn tell_urgent(&mut self, urgent: u64, passed: u64) {
         let inline = self.peer_flags() & side_flags::URGENT_INLINE != 0;
         let head = self.peer_head().unwrap_or(0);
-        self.told = self.told.next(urgent, head, inline);
+        let first = self.published().max(self.told.urgent);
+        let before = self.told.next_in_a_row(first, passed, head, inline);
+        self.told = before.next(urgent, head, inline);
         if let Some((own, _)) = self.sides() {
             self.told.tell(&own.urgent, &own.passed);
         }

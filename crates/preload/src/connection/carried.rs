@@ -54,7 +54,7 @@ fn carry_on(fd: i32, socket: &Socket) {
         return;
     }
     let peer = socket.entry.peer.load();
-    let connected = make_kernel(socket).and_then(|made| {
+    let connected = make_kernel(socket, true).and_then(|made| {
         let connected = names::connect(made, &peer);
         match connected {
             Ok(()) | Err(libc::EINPROGRESS) => {

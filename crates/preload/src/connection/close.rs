@@ -43,6 +43,20 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
             side_flags::SHUT_READ | side_flags::FIN,
         ),
     };
+    let reads = !socket.has(status::SHUT_READ) && shut & status::SHUT_READ == 0;
+    let meets = !reads && said & side_flags::FIN != 0 && lane.end_lets_go();
+    let said = if meets {
+        said | side_flags::RESET
+    } else {
+        said
+    };
+    if meets {
+        // The end brings bytes that nobody reads: both sides are reset.
+        lane.break_pipe();
+        let error = libc::ECONNRESET;
+        socket.entry.error.store(error, Ordering::Relaxed);
+        socket.mark(status::LEFT_ERROR);
+    }
     socket.mark(shut);
     socket.unmark(status::CONNECTING);
     // Another thread's close may give the slot to the next connection: not before this is done.
@@ -83,7 +97,8 @@ pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
         return Err(libc::EBADF);
     }
     epoll::forget(fd, socket);
-    if socket.is_last() && keep_for_sleepers(fd, socket) {
+    let kept = socket.is_last() || socket.word.kind() == Kind::Virtual && socket.is_only_here();
+    if kept && keep_for_sleepers(fd, socket) {
         return close_kernel(fd);
     }
     let_go(fd, socket, inside)
@@ -252,9 +267,13 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
         return close_kernel(fd);
     };
     let entry = socket.entry;
-    if socket.has(status::HOLDS) && entry.linger.load(Ordering::Relaxed) != 1 {
+    if socket.has(status::HOLDS) {
         let held = lock::acquire(&entry.transmit.lock);
-        lane.let_go();
+        // A reset drops what is held back still.
+        let aborts = entry.linger.load(Ordering::Relaxed) == 1 || lane.has_bytes();
+        if !aborts || lane.holds_back() == 0 {
+            lane.let_go();
+        }
         if held {
             lock::release(&entry.transmit.lock);
         }
@@ -265,7 +284,12 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     lock::acquire(&entry.transmit.lock);
     lock::acquire(&entry.receive.lock);
     let abort = entry.linger.load(Ordering::Relaxed) == 1 || lane.has_bytes();
-    let reset = if abort { side_flags::RESET } else { 0 };
+    let let_go = !abort && lane.end_lets_go();
+    let reset = if abort || let_go {
+        side_flags::RESET
+    } else {
+        0
+    };
     let (slot, own) = (lane.slot(), lane.own());
     // What this side has met before stays true.
     let met = own.flags.load(Ordering::Relaxed) & side_flags::RESET;
@@ -274,6 +298,8 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     own.waiter.store(0, Ordering::Release);
     if abort {
         lane.explain_reset();
+    } else if let_go {
+        lane.break_pipe();
     }
     if socket.has(status::PEER_GONE) {
         // Killed, perhaps: then the whole link is of no use, and its pool only holds descriptors.

@@ -26,19 +26,27 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
         lane.explain_reset();
     }
     let alone = socket.entry.references.load(Ordering::Acquire) == 1 && !socket.is_foreign();
-    if !alone || is_slept_in(socket) {
-        break_off(&lane, reset);
-    }
     if !alone {
+        let untold = reset != 0 || options::take_error(socket, fd) == libc::ECONNRESET;
+        break_off(&lane, reset, untold);
         return Ok(());
+    }
+    if is_slept_in(socket) {
+        break_off(&lane, reset, true);
     }
     let until = clock::now().wrapping_add(PATIENCE);
     while is_slept_in(socket) && clock::now() < until {
         sys::yield_now();
     }
-    let made = make_kernel(socket)?;
-    if reset != 0 || options::take_error(socket, fd) == libc::ECONNRESET {
-        leave_error(made);
+    let made = make_kernel(socket, false)?;
+    // Who was woken takes his error himself.
+    let untold = if reset != 0 {
+        libc::ECONNRESET
+    } else {
+        options::take_error(socket, fd)
+    };
+    if matches!(untold, libc::ECONNRESET | libc::EPIPE) {
+        leave_error(made, untold);
     }
     replace(
         fd,
@@ -48,9 +56,9 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     )
 }
 
-/// TCP leaves `ECONNRESET` with a socket whose connection was dissolved: the kernel shall dissolve one of this one, too. What can not be
-/// done leaves none.
-fn leave_error(fd: i32) {
+/// TCP leaves `ECONNRESET` with a socket whose connection was dissolved, or `EPIPE` that was not told before: the kernel shall dissolve
+/// one of this one, too. What can not be done leaves none.
+fn leave_error(fd: i32, error: i32) {
     let six = sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_INET6);
     let family = if six { libc::AF_INET6 } else { libc::AF_INET };
     let Ok(listener) = limits::stream_socket(family) else {
@@ -65,6 +73,9 @@ fn leave_error(fd: i32) {
         let _ = sys::raw(libc::SYS_listen, [sys::int(listener), 1, 0, 0, 0, 0]);
         let port = names::of_kernel(listener, false).map_or(0, |own| own.port);
         let _ = names::connect(fd, &Address::loopback(six, port));
+        if error == libc::EPIPE {
+            break_pipe(fd, listener);
+        }
         let words = [
             sys::int(fd),
             nowhere.as_ptr().addr(),
@@ -79,6 +90,16 @@ fn leave_error(fd: i32) {
     let _ = sys::fcntl(fd, libc::F_SETFL, flags);
 }
 
+/// Has what `fd` sends meet an end.
+fn break_pipe(fd: i32, listener: i32) {
+    // SAFETY: no pointers.
+    let accepted = unsafe { sys::raw(libc::SYS_accept, [sys::int(listener), 0, 0, 0, 0, 0]) };
+    if let Ok(accepted) = accepted.and_then(|fd| i32::try_from(fd).map_err(|_| libc::EBADF)) {
+        sys::close(accepted);
+        let _ = sys::send(fd, &[0], libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+    }
+}
+
 fn is_slept_in(socket: &Socket) -> bool {
     let entry = socket.entry;
     entry.receive.sleepers.load(Ordering::Acquire) > 0
@@ -86,13 +107,13 @@ fn is_slept_in(socket: &Socket) -> bool {
 }
 
 /// Ends the connection for calls that wait for something of it, and for the peer.
-fn break_off(lane: &Lane, reset: u32) {
+fn break_off(lane: &Lane, reset: u32, untold: bool) {
     let socket = lane.socket;
     let readers = socket.entry.receive.sleepers.load(Ordering::Acquire) % wait::WRITER;
-    let error = if readers > 0 {
-        libc::EPIPE
-    } else {
-        libc::ECONNRESET
+    let error = match (readers, untold) {
+        (1.., _) => libc::EPIPE,
+        (0, true) => libc::ECONNRESET,
+        (0, false) => 0,
     };
     // The error stands before the mark that makes others look for it.
     socket.entry.error.store(error, Ordering::Relaxed);
@@ -106,11 +127,14 @@ fn break_off(lane: &Lane, reset: u32) {
 
 /// Puts a kernel socket that is not connected in the place of a virtual one. The peer hears `flags`.
 pub(super) fn disconnect(fd: i32, socket: &Socket, flags: u32) -> Result<(), i32> {
-    replace(fd, socket, make_kernel(socket)?, flags)
+    replace(fd, socket, make_kernel(socket, false)?, flags)
 }
 
 fn replace(fd: i32, socket: &Socket, made: i32, flags: u32) -> Result<(), i32> {
+    let former = socket.entry.local.load().port;
+    let shown = names::of_kernel(made, false).map_or(0, |own| own.port);
     let turned = become_kernel(fd, socket, made, flags)?;
     turned.entry.error.store(0, Ordering::Relaxed);
+    turned.local.former_port.note(shown, former);
     Ok(())
 }

@@ -2,21 +2,26 @@
 
 use core::sync::atomic::Ordering;
 
-use netchannel_abi::link::Role;
+use netchannel_abi::address::Address;
+use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::State;
 
 use super::{dealt_port, turn_into};
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
 use crate::table::{self, Kind};
-use crate::{attach, epoll, limits, lock, options, ports, sys};
+use crate::{attach, epoll, limits, lock, names, options, ports, sys};
 
-/// A kernel socket that is not connected, with all that the program has set on a virtual one, or the one that it bound before.
-pub(super) fn make_kernel(socket: &Socket) -> Result<i32, i32> {
+/// A kernel socket that is not connected, with all that the program has set on a virtual one, or the one that it bound before, which
+/// `keeps` also a port that the kernel chose.
+pub(super) fn make_kernel(socket: &Socket, keeps: bool) -> Result<i32, i32> {
     // The anchor is not used again, and the new one may need its number.
     socket.drop_spare();
     let bound = socket.local.reserve.load(Ordering::Relaxed);
-    let made = if bound > 0 {
+    // Bound after its connection was over, it keeps that.
+    let is_bound_anew = socket.entry.peer.load() == Address::default();
+    let keeps = keeps || is_bound_anew || socket.has(status::PORT_NAMED);
+    let made = if bound > 0 && keeps {
         limits::make(|| sys::duplicate(bound - 1, 0, true))?
     } else {
         let six = socket.entry.local.load().family == netchannel_abi::address::INET6;
@@ -24,6 +29,14 @@ pub(super) fn make_kernel(socket: &Socket) -> Result<i32, i32> {
         limits::make(|| sys::socket(family, libc::SOCK_STREAM, 0))?
     };
     options::replay(socket, made);
+    let address = match bound {
+        _ if keeps => None,
+        0 => address_of_listener(socket),
+        bound => names::of_kernel(bound - 1, false),
+    };
+    if let Some(own) = address.filter(|own| !own.is_wildcard()) {
+        bind_without_port(socket, made, own);
+    }
     let nonblocking = if socket.has(status::NONBLOCKING) {
         libc::O_NONBLOCK
     } else {
@@ -31,6 +44,39 @@ pub(super) fn make_kernel(socket: &Socket) -> Result<i32, i32> {
     };
     let _ = sys::fcntl(made, libc::F_SETFL, sys::int(nonblocking));
     Ok(made)
+}
+
+/// What the listener of an accepted socket is bound to, where it listens still: the socket has that from it.
+fn address_of_listener(socket: &Socket) -> Option<Address> {
+    if socket.link()?.role == Role::Client {
+        return None;
+    }
+    let own = socket.entry.local.load();
+    let mut found = None;
+    table::for_each(|fd, word| {
+        if word.kind() == Kind::Listener
+            && let Some(name) = names::of_kernel(fd, false)
+            && name == own
+        {
+            found = Some(name);
+        }
+    });
+    found
+}
+
+/// A port that the kernel chose goes with the connection, the address stays.
+fn bind_without_port(socket: &Socket, made: i32, own: Address) {
+    let (level, name) = (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT);
+    if sys::set_option(made, level, name, 1).is_err() {
+        return;
+    }
+    let (own, size) = names::as_name(&Address { port: 0, ..own });
+    let words = [sys::int(made), (&raw const own).addr(), size, 0, 0, 0];
+    // SAFETY: the kernel reads an address of ours. What is bound already says so.
+    let _ = unsafe { sys::raw(libc::SYS_bind, words) };
+    if !options::is_on(socket, level, name) {
+        let _ = sys::set_option(made, level, name, 0);
+    }
 }
 
 /// Puts `made`, which is consumed, in the place of a virtual socket that is over. The peer hears `flags`.
@@ -54,6 +100,9 @@ pub(super) fn become_kernel(
     });
     lock::acquire(&entry.transmit.lock);
     lock::acquire(&entry.receive.lock);
+    // What this side has met before stays true.
+    let met = lane.own().flags.load(Ordering::Relaxed) & side_flags::RESET;
+    let flags = flags | met;
     // The peer is told first, by the anchor that goes.
     lane.own().flags.fetch_or(flags, Ordering::AcqRel);
     lane.announce_flags();

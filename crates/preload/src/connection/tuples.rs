@@ -12,17 +12,16 @@ use crate::options;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 
-/// Whether any connection that a program here has begun, and that is not over, is `wanted`.
-fn any(wanted: impl Fn(&Socket) -> bool) -> bool {
+/// Whether any connection of this process that is not over is `wanted`.
+fn any(wanted: impl Fn(&Socket, Role) -> bool) -> bool {
     let mut found = false;
     table::for_each(|fd, word| {
         if !found
             && word.kind() == Kind::Virtual
             && let Some(socket) = socket::of_word(word)
-            && wanted(&socket)
             && let Some(lane) = Lane::of(socket, fd)
         {
-            found = lane.link.role == Role::Client && !lane.is_over();
+            found = wanted(&socket, lane.link.role) && !lane.is_over();
         }
     });
     found
@@ -34,17 +33,20 @@ pub fn is_taken(fd: i32, peer: &Address) -> bool {
         return false;
     };
     let peer = peer.unmapped();
-    any(|socket| {
+    any(|socket, role| {
         let (local, to) = (socket.entry.local.load(), socket.entry.peer.load());
-        local.port == bound.port && to.unmapped() == peer && covers(&bound, &local, false)
+        role == Role::Client
+            && local.port == bound.port
+            && to.unmapped() == peer
+            && covers(&bound, &local, false)
     })
 }
 
-/// Whether a connection is in the way of a socket that is about to be bound to `wanted`. One whose address the program itself bound
-/// is known to the kernel.
+/// Whether a connection is in the way of a socket that is about to be bound to `wanted`, begun or accepted. One whose address the program
+/// itself bound is known to the kernel.
 pub fn is_in_use(wanted: &Address, binds: &Socket, only_v6: bool) -> bool {
     wanted.port != 0
-        && any(|socket| {
+        && any(|socket, _| {
             let local = socket.entry.local.load();
             local.port == wanted.port
                 && socket.local.reserve.load(Ordering::Relaxed) == 0

@@ -96,6 +96,9 @@ impl EpollSet {
             {
                 state.links.retain(|known| !core::ptr::eq(*known, link));
             }
+        } else {
+            // Of the process that made it, which has not looked yet.
+            self.strange.store(true, Ordering::Relaxed);
         }
         self.jobs.store(true, Ordering::Release);
     }

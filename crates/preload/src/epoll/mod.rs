@@ -90,6 +90,8 @@ pub struct EpollSet {
     shared: AtomicBool,
     /// This process has said that it uses it.
     enrolled: AtomicBool,
+    /// It told of what only another process knows, and may tell of it again at once.
+    strange: AtomicBool,
     turns: wait::Turns,
     parents: Lock<Vec<Membership>>,
     state: Lock<State>,
@@ -246,6 +248,7 @@ impl EpollSet {
             fd: AtomicI32::new(-1),
             inner: AtomicI32::new(-1),
             kick: AtomicI32::new(-1),
+            strange: AtomicBool::new(false),
             active: AtomicBool::new(false),
             sleepers: AtomicUsize::new(0),
             jobs: AtomicBool::new(false),

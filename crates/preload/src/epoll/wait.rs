@@ -119,6 +119,11 @@ impl EpollSet {
             if let Some(count) = self.sleep(out, left, mask)? {
                 return Ok(count);
             }
+            if self.strange.swap(false, Ordering::Relaxed) {
+                const PAUSE: i64 = 1_000_000;
+                let pause = if left < 0 { PAUSE } else { left.min(PAUSE) };
+                sys::poll(&mut [], pause, mask)?;
+            }
         }
     }
 

@@ -54,6 +54,28 @@ unsafe fn write_vectors(
     }
 }
 
+/// Whether the kernel would take the name that bytes are sent to, which says nothing to a connection: with `MSG_FASTOPEN` it must be one
+/// to connect to.
+unsafe fn check_target(
+    address: *const sockaddr,
+    length: socklen_t,
+    flags: c_int,
+) -> Result<(), i32> {
+    // SAFETY: the program's name.
+    unsafe { names::check(address, length)? };
+    if flags & libc::MSG_FASTOPEN == 0 {
+        return Ok(());
+    }
+    if (length as usize) < size_of::<libc::sa_family_t>() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the same.
+    if unsafe { names::is_nowhere(address, length) } {
+        return Err(libc::EOPNOTSUPP);
+    }
+    Ok(())
+}
+
 /// The buffers of a message.
 #[inline(always)]
 unsafe fn buffers_of(message: &msghdr) -> Result<user::Vectors, i32> {
@@ -383,7 +405,7 @@ hook! {
         through!(fd, real::sendto(fd, buffer, length, flags, address, address_length), |lane| {
             let named = |buffer| match address.is_null() {
                 true => Ok(buffer),
-                false => names::check(address, address_length).map(|()| buffer),
+                false => check_target(address, address_length, flags).map(|()| buffer),
             };
             user::buffer(buffer, length)
                 .and_then(named)

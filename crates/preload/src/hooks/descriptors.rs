@@ -102,7 +102,12 @@ fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if let Err(error) = before_duplicate(from) {
         return real::fail(error);
     }
-    if from != to && sys::fcntl(from, libc::F_GETFD, 0).is_ok() {
+    let open = table::get(to) != Word::FOREIGN;
+    if from != to
+        && sys::fcntl(from, libc::F_GETFD, 0).is_ok()
+        // A number that the kernel will not give stays what it is.
+        && (!open || limits::allow(to))
+    {
         if !relocate::make_way(to) {
             return real::fail(libc::EBUSY);
         }

@@ -2,6 +2,8 @@
 
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
+use netchannel_abi::address::Address;
+
 use super::lane;
 use crate::accepting::{self, Accepted};
 use crate::connection::{self, Connected};
@@ -15,6 +17,19 @@ fn done(result: Result<(), i32>) -> c_int {
         Ok(()) => 0,
         Err(error) => real::fail(error),
     }
+}
+
+/// The name of a socket that is the kernel's, where it knows another one, or none.
+#[cold]
+fn own_name(fd: c_int) -> Option<Address> {
+    let socket = socket::of(fd)?;
+    if socket.has(status::HANDED) {
+        return Some(socket.entry.local.load());
+    }
+    let former = &socket.local.former_port;
+    let own = names::of_kernel(fd, false).filter(|_| former.is_noted())?;
+    let port = former.instead_of(own.port);
+    Some(Address { port, ..own })
 }
 
 /// A socket that was virtual before the process became another user's.
@@ -48,13 +63,17 @@ hook! {
             Err(error) => return real::fail(error),
         };
         if let Some(socket) = socket.filter(|socket| !socket.has(status::BOUND))
+            && names::check(address, length).is_ok()
             && let Some(wanted) = names::read(address, length).filter(|wanted| wanted.port != 0)
             && connection::is_in_use(&wanted, &socket, options::is_only_v6(fd))
+            // One that listens without a name has a port already.
+            && names::of_kernel(fd, false).is_none_or(|own| own.port == 0)
         {
             return real::fail(libc::EADDRINUSE);
         }
         let result = real::bind(fd, address, length);
         if let (0, Some(socket)) = (result, socket) {
+            socket.local.former_port.forget();
             let named = names::read(address, length).is_some_and(|wanted| wanted.port != 0);
             socket.mark(if named { status::BOUND | status::PORT_NAMED } else { status::BOUND });
         }
@@ -71,6 +90,7 @@ hook! {
         }
         let result = real::listen(fd, backlog);
         if let (0, Some(socket)) = (result, socket) {
+            socket.local.former_port.forget();
             if let Some(listener) = socket.listener() {
                 listener.change_backlog(fd, backlog);
             } else if socket.word.kind() == Kind::Kernel && !options::defers_accept(fd) {
@@ -184,8 +204,8 @@ hook! {
 
     fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
         match lane(fd) {
-            None => match handed(fd) {
-                Some(socket) => done(names::write(&socket.entry.local.load(), address, length)),
+            None => match own_name(fd) {
+                Some(own) => done(names::write(&own, address, length)),
                 None => real::getsockname(fd, address, length),
             },
             Some(lane) => done(names::write(&lane.socket.entry.local.load(), address, length)),

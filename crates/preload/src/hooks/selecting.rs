@@ -4,7 +4,7 @@ use libc::{c_int, fd_set, pollfd, sigset_t, timespec, timeval};
 
 use super::readiness::{Timeout, count};
 use crate::poll::{self as polling, ASKED, COUNTS, Counting, Entries};
-use crate::{limits, real, user};
+use crate::{limits, real, sys, user};
 
 const SET_BITS: usize = 64;
 
@@ -109,10 +109,7 @@ pub(super) unsafe fn by_kernel(
     // SAFETY: the program's arguments.
     unsafe {
         let mut entries = Entries::new(Counting::Select);
-        if gather(&mut entries, most, sets, true).is_some()
-            && polling::poll(&mut entries, 0, core::ptr::null()).is_ok()
-            && pass_over_beyond(&mut entries)
-        {
+        if gather(&mut entries, most, sets, true).is_some() && pass_over_beyond(&mut entries) {
             let polled = timeout.poll(&mut entries, mask);
             return count(polled.and_then(|_| scatter(&entries, sets)));
         }
@@ -122,10 +119,9 @@ pub(super) unsafe fn by_kernel(
 
 /// Takes numbers out that lie beyond the process' table of descriptors: the kernel does not look at them. Whether there were any.
 fn pass_over_beyond(entries: &mut [pollfd]) -> bool {
-    let is_bad = |entry: &&mut pollfd| entry.revents & libc::POLLNVAL != 0;
-    let bad = entries.iter_mut().filter(is_bad);
+    let closed = entries.iter_mut().filter(|entry| !sys::is_open(entry.fd));
     let mut beyond = false;
-    for entry in bad.filter(|entry| limits::is_beyond_table(entry.fd)) {
+    for entry in closed.filter(|entry| limits::is_beyond_table(entry.fd)) {
         *entry = pollfd {
             fd: -1,
             events: 0,
@@ -149,7 +145,13 @@ pub(super) unsafe fn selected(
         let mut entries = Entries::new(Counting::Select);
         gather(&mut entries, most, sets, false)?;
         let mut polled = timeout.poll(&mut entries, mask);
-        if polled.is_ok() && pass_over_beyond(&mut entries) {
+        let closed = match &polled {
+            Ok(_) => entries
+                .iter()
+                .any(|entry| entry.revents & libc::POLLNVAL != 0),
+            Err(error) => *error == libc::EBADF,
+        };
+        if closed && pass_over_beyond(&mut entries) {
             polled = timeout.poll(&mut entries, mask);
         }
         Some(polled.and_then(|_| scatter(&entries, sets)))

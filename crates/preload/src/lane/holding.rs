@@ -36,10 +36,11 @@ impl Lane {
     #[cold]
     #[inline(never)]
     pub(super) fn seen_of(&self, tail: u64, word: u64) -> u64 {
-        if held::left(word, milliseconds()) == 0
+        let is_there = held::left(word, milliseconds()) == 0
             || self.socket.has(status::PEER_GONE)
-            || held::is_answered(word, self.has_sent())
-        {
+            || held::is_answered(word, self.has_sent());
+        // What is held back goes with a connection that is reset.
+        if is_there && !self.is_reset() {
             return tail;
         }
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
@@ -97,7 +98,8 @@ impl Lane {
         // Acquire: pairs with the release in `send`.
         let tail = peer.tail.load(Ordering::Acquire);
         let word = held::look(&peer.held);
-        let end = u64::from(self.peer_flags() & side_flags::FIN != 0);
+        let ended = self.peer_flags() & side_flags::FIN != 0 || self.socket.has(status::PEER_GONE);
+        let end = u64::from(ended);
         if held::left(word, milliseconds()) == 0 {
             return tail.wrapping_add(end);
         }
@@ -127,13 +129,35 @@ impl Lane {
     }
 
     /// Whether bytes are held back, and the peer has said nothing since.
-    pub(super) fn holds_in_silence(&self) -> bool {
+    fn holds_in_silence(&self) -> bool {
         let entry = self.socket.entry;
         let word = entry.held.load(Ordering::Relaxed);
         let count = held::count(word, entry.transmit.own.load(Ordering::Relaxed));
         let heard = self.socket.local.heard.load(Ordering::Relaxed);
         let holds = self.socket.has(status::HOLDS) && held::left(word, milliseconds()) > 0;
         holds && count > 0 && heard == self.peer_tail()
+    }
+
+    /// Whether the end of this side would let go bytes that the peer holds back: they meet a reset, where nobody reads any more.
+    #[cold]
+    pub fn end_lets_go(&self) -> bool {
+        let word = held::look(&self.peer().held);
+        held::waits_for_answer(word)
+            && !self.socket.has(status::SHUT_WRITE)
+            && self.held_for().is_some()
+    }
+
+    /// Whether the end of a peer that was killed has let go what was held back, which then met a reset. Who ends by himself says so.
+    #[cold]
+    pub(super) fn has_lost_what_it_held(&self) -> bool {
+        let entry = self.socket.entry;
+        let word = entry.held.load(Ordering::Relaxed);
+        let held = held::count(word, entry.transmit.own.load(Ordering::Relaxed));
+        self.socket.has(status::PEER_GONE)
+            && self.peer_flags() & side_flags::FIN == 0
+            && self.holds_in_silence()
+            && !self.would_hold(0)
+            && self.unread_by_peer() <= held
     }
 
     /// As [`Self::send`], where `more` is to come.

@@ -128,7 +128,7 @@ impl Lane {
         let ended = self.peer_flags() & (side_flags::FIN | side_flags::RESET) == side_flags::FIN;
         match i32::try_from(self.peer_error()) {
             Ok(error @ (libc::EPIPE | libc::ETIMEDOUT)) => error,
-            _ if ended => libc::EPIPE,
+            _ if ended || self.has_lost_what_it_held() => libc::EPIPE,
             _ => libc::ECONNRESET,
         }
     }
@@ -136,10 +136,14 @@ impl Lane {
     /// Before the reset that this side is about to say: what it is to the peer.
     pub fn explain_reset(&self) {
         if self.socket.has(status::SHUT_WRITE) {
-            // To who has seen the end before it is a broken pipe.
-            let error = libc::EPIPE.cast_unsigned();
-            self.own().error.store(error, Ordering::Relaxed);
+            self.break_pipe();
         }
+    }
+
+    /// Before a reset that follows the end of this side: to who has seen that it is a broken pipe.
+    pub fn break_pipe(&self) {
+        let error = libc::EPIPE.cast_unsigned();
+        self.own().error.store(error, Ordering::Relaxed);
     }
 
     #[inline]
@@ -191,19 +195,20 @@ impl Lane {
         self.socket.local.full.load(Ordering::Relaxed)
     }
 
+    /// Whether either side has reset it.
+    pub fn is_reset(&self) -> bool {
+        (self.peer_flags() | self.own().flags.load(Ordering::Relaxed)) & side_flags::RESET != 0
+    }
+
     /// Whether there is no connection any more, as TCP in CLOSED: it was reset, or both sides have ended it.
     pub fn is_over(&self) -> bool {
         let seen = self.socket.entry.status.load(Ordering::Relaxed);
         let flags = self.peer_flags();
         let gone = seen & status::PEER_GONE != 0;
         seen & (status::RESET | status::FAULT | status::WRITE_MET_CLOSED) != 0
-            || flags & side_flags::RESET != 0
+            || self.is_reset()
             || seen & status::SHUT_WRITE != 0 && (gone || flags & side_flags::FIN != 0)
             || gone && self.ended_by_reset()
-            // What was held back met its end.
-            || seen & status::HOLDS != 0
-                && flags & side_flags::CLOSED != 0
-                && self.holds_in_silence()
     }
 
     /// Bytes that wait to be read.

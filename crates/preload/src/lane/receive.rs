@@ -416,7 +416,11 @@ impl Lane {
             seen = self.socket.entry.status.load(Ordering::Relaxed);
         }
         let gone = seen & status::PEER_GONE != 0 && flags & side_flags::FIN == 0;
-        if gone && self.ended_by_reset() && self.socket.mark(status::RESET) == 0 {
+        if gone
+            && self.ended_by_reset()
+            && self.reset_error() != libc::EPIPE
+            && self.socket.mark(status::RESET) == 0
+        {
             return Stop::Error(libc::ECONNRESET);
         }
         if flags & side_flags::FIN != 0 || seen & (status::SHUT_READ | status::RESET) != 0 {
@@ -427,9 +431,6 @@ impl Lane {
             };
         }
         if seen & status::PEER_GONE != 0 {
-            if self.ended_by_reset() && self.socket.mark(status::RESET) == 0 {
-                return Stop::Error(libc::ECONNRESET);
-            }
             return Stop::End;
         }
         Stop::Wait

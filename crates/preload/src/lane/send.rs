@@ -368,10 +368,10 @@ impl Lane {
         urgent: Urgent,
         going: Going,
     ) -> Option<Result<usize, Stop>> {
-        let is_there = flags & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE);
-        if is_there && !is_shut(flags) {
+        if !self.wants_nothing(flags) {
             return None;
         }
+        let is_there = flags & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE);
         // SAFETY: the caller's promise.
         if unsafe { user::probe(from, length) }.is_err() {
             return Some(Err(Stop::Error(libc::EFAULT)));
@@ -390,10 +390,7 @@ impl Lane {
                 self.mark_urgent(tail.wrapping_add(length as u64));
                 self.signal_urgent();
             }
-            // The peer holds the connection still: it learns of the reset from here.
-            let own = self.own();
-            own.flags.fetch_or(side_flags::RESET, Ordering::AcqRel);
-            self.announce_flags();
+            self.tell_of_reset(flags);
             let ring = Geometry::from_word(self.transmit_geometry());
             let free = ring.size().saturating_sub(self.unread_by_peer());
             if free < ring.size().min(length as u64) && !self.may_grow(ring) {
@@ -401,11 +398,6 @@ impl Lane {
                 self.socket.mark(status::RESET);
                 return Some(Err(Stop::Error(libc::EPIPE)));
             }
-        }
-        if self.holds_in_silence() {
-            // The end of the peer has let it go, and it has met the reset before.
-            self.socket.mark(status::RESET);
-            return Some(Err(Stop::Error(libc::EPIPE)));
         }
         noted.store(length as u64, Ordering::Relaxed);
         self.socket.mark(status::WRITE_MET_CLOSED);
@@ -440,6 +432,22 @@ impl Lane {
             return Err(Stop::Error(libc::EPIPE));
         }
         Ok(())
+    }
+
+    /// Whether whatever is sent meets a reset, the peer's flags being these.
+    fn wants_nothing(&self, flags: u32) -> bool {
+        flags & side_flags::CLOSED != 0 || self.socket.has(status::PEER_GONE) || is_shut(flags)
+    }
+
+    /// What this side sends has met a peer that neither sends nor reads: where it holds the connection still, it learns of the reset
+    /// from here.
+    fn tell_of_reset(&self, flags: u32) {
+        if flags & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE) {
+            self.own()
+                .flags
+                .fetch_or(side_flags::RESET, Ordering::AcqRel);
+            self.announce_flags();
+        }
     }
 
     /// A send that can not be: is the connection not up yet, or over?

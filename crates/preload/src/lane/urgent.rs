@@ -166,7 +166,8 @@ impl Lane {
         self.while_receiving(|| {
             let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
             let mark = self.mark().filter(|mark| !self.is_taken(mark));
-            let Some(mark) = mark.filter(|_| !self.reads_inline()) else {
+            let exists = !self.socket.has(status::REFUSED) && !self.reads_inline();
+            let Some(mark) = mark.filter(|_| exists) else {
                 return Err(Stop::Error(libc::EINVAL));
             };
             self.look_for_peer();

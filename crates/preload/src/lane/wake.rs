@@ -102,6 +102,10 @@ impl Lane {
         if self.socket.has(status::ASYNC) {
             return self.arm(bits::DATA);
         }
+        if !self.socket.is_only_here() {
+            // Nor is known what another process waits for: a token too many does no harm.
+            return;
+        }
         waiter::disarm(&self.own().waiter, wanted);
         // An event loop may have relied on the same bits.
         epoll::tokens_taken(self, None);

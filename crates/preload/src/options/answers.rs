@@ -221,6 +221,8 @@ pub fn take_error(socket: &Socket, fd: c_int) -> i32 {
         return pending;
     }
     let Some(lane) = lane else { return 0 };
+    // Who ended without a word is found only so.
+    lane.check_peer();
     let error = if lane.peer_flags() & side_flags::RESET != 0 {
         lane.reset_error()
     } else if socket.has(status::WRITE_MET_CLOSED) {

@@ -2,6 +2,7 @@
 //! into a kernel socket.
 
 mod answers;
+mod inherited;
 mod kept;
 
 use core::sync::atomic::Ordering;
@@ -17,6 +18,7 @@ use crate::{beside, class, limits, real, sys, user};
 
 use answers::{ESTABLISHED, state};
 pub use answers::{get, take_error};
+pub use inherited::{inherit, note_listening, note_received};
 
 /// One option as the program set it.
 #[derive(Clone, Copy)]
@@ -119,122 +121,6 @@ fn with_scratch<R>(socket: &Socket, ask: impl FnOnce(c_int) -> R) -> Result<R, c
     let answer = ask(fd);
     sys::close(fd);
     Ok(answer)
-}
-
-/// Options that the accepted socket has from its listener.
-pub fn inherit(listener: &Socket, socket: &Socket) {
-    let (from, to) = (listener.entry, socket.entry);
-    to.linger
-        .store(from.linger.load(Ordering::Relaxed), Ordering::Relaxed);
-    to.receive_timeout.store(
-        from.receive_timeout.load(Ordering::Relaxed),
-        Ordering::Relaxed,
-    );
-    to.send_timeout
-        .store(from.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
-    let limit = from.transmit.limit.load(Ordering::Relaxed);
-    to.transmit.limit.store(limit, Ordering::Relaxed);
-    to.hints
-        .store(from.hints.load(Ordering::Relaxed), Ordering::Relaxed);
-    to.flags
-        .store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
-    to.low_water
-        .store(from.low_water.load(Ordering::Relaxed), Ordering::Relaxed);
-    if listener.has(status::PEEK_OFFSET) {
-        let offset = from.peek_offset.load(Ordering::Relaxed);
-        to.peek_offset.store(offset, Ordering::Relaxed);
-        socket.mark(status::PEEK_OFFSET);
-    }
-    if listener.has_options() {
-        let records = listener
-            .with_options(|records| records.clone())
-            .unwrap_or_default();
-        let inherited = records.iter().filter(|record| is_inherited(record));
-        socket.with_options(|own| own.extend(inherited));
-    }
-}
-
-/// Whether TCP hands an option of a listener on: its queue for data in SYN segments, and the priority of its own packets, it keeps.
-const fn is_inherited(record: &Record) -> bool {
-    !matches!(
-        (record.level, record.name),
-        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) | (libc::SOL_SOCKET, libc::SO_PRIORITY)
-    )
-}
-
-/// Options that TCP hands on from a listener.
-const HANDED_ON: [(c_int, c_int); 23] = [
-    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
-    (libc::SOL_SOCKET, libc::SO_DONTROUTE),
-    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
-    (libc::SOL_SOCKET, libc::SO_LINGER),
-    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
-    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
-    (libc::SOL_SOCKET, libc::SO_MARK),
-    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
-    (libc::IPPROTO_TCP, libc::TCP_CORK),
-    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
-    (libc::IPPROTO_TCP, libc::TCP_SYNCNT),
-    (libc::IPPROTO_IP, libc::IP_TTL),
-    (libc::IPPROTO_IP, libc::IP_TOS),
-    (libc::IPPROTO_IP, libc::IP_FREEBIND),
-    (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
-    (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
-    (libc::IPPROTO_IP, libc::IP_PKTINFO),
-    (libc::IPPROTO_IP, libc::IP_RECVTOS),
-    (libc::IPPROTO_IP, libc::IP_RECVERR),
-    (libc::IPPROTO_IP, libc::IP_MINTTL),
-];
-
-/// Notes of a listener that came from another image or process what that one has set.
-pub fn note_received(socket: &Socket, fd: c_int) {
-    let Ok(domain) = sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) else {
-        return;
-    };
-    let Ok(fresh) = limits::stream_socket(domain) else {
-        return;
-    };
-    for (level, name) in HANDED_ON {
-        let (mut value, mut usual) = ([0; 16], [0; 16]);
-        let length = get_raw(fd, level, name, &mut value).unwrap_or(0);
-        let _ = get_raw(fresh, level, name, &mut usual);
-        if value == usual {
-            continue;
-        }
-        if let Some(bit) = flag_bit(level, name) {
-            set_flag(socket, bit, true);
-            continue;
-        }
-        let record = Record {
-            level,
-            name,
-            length: u32::try_from(length).unwrap_or(0),
-            value,
-        };
-        apply(socket, fd, &record);
-        remember(socket, record);
-    }
-    sys::close(fresh);
-}
-
-/// Notes of a listener at `fd` what the kernel has decided, and hands on: one that is bound to an IPv6 address takes nothing of IPv4.
-pub fn note_listening(socket: &Socket, fd: c_int) {
-    if is_only_v6(fd) {
-        let mut value = [0; 16];
-        value[0] = 1;
-        remember(
-            socket,
-            Record {
-                level: libc::IPPROTO_IPV6,
-                name: libc::IPV6_V6ONLY,
-                length: 4,
-                value,
-            },
-        );
-    }
 }
 
 /// Whether an option asks for what only the kernel does.
@@ -437,11 +323,9 @@ fn set_connected(socket: &Socket, fd: c_int, record: &Record) -> Option<Result<(
 
 fn remember(socket: &Socket, record: Record) -> Option<()> {
     socket.with_options(|records| {
-        let same = |old: &&mut Record| old.level == record.level && old.name == record.name;
-        match records.iter_mut().find(same) {
-            Some(old) => *old = record,
-            None => records.push(record),
-        }
+        // In their order: one may set another, too, as IP_TOS does SO_PRIORITY.
+        records.retain(|old| (old.level, old.name) != (record.level, record.name));
+        records.push(record);
     })
 }
 

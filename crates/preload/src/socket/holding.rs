@@ -43,8 +43,12 @@ impl Socket {
 
     /// Whether the descriptor that is about to be closed is the last one anywhere.
     pub fn is_last(&self) -> bool {
-        self.local.descriptors.load(Ordering::Acquire) == 1
-            && self.entry.references.load(Ordering::Acquire) == 1
+        self.local.descriptors.load(Ordering::Acquire) == 1 && self.is_only_here()
+    }
+
+    /// Whether no other process has it.
+    pub fn is_only_here(&self) -> bool {
+        self.entry.references.load(Ordering::Acquire) == 1
     }
 
     /// Another process will hold it: a child, or whoever gets a descriptor that is on its way.

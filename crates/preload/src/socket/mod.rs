@@ -1,6 +1,7 @@
 //! The sockets of the program: entries in its region, and what this process alone keeps beside.
 
 mod entries;
+mod former_port;
 mod holding;
 
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -18,6 +19,7 @@ use crate::lock::{self, Lock};
 use crate::options::Record;
 use crate::table::{self, Kind, Word};
 use crate::{attach, foreign, holders, sys};
+use former_port::FormerPort;
 
 /// Bits of [`SocketEntry::status`].
 pub mod status {
@@ -104,6 +106,8 @@ pub struct Local {
     pub heard: AtomicU64,
     /// When the kernel was last asked whether the peer lives.
     pub checked: AtomicU64,
+    /// The port of a connection that is no more.
+    pub former_port: FormerPort,
     /// Family of a fresh socket.
     pub family: AtomicI32,
     /// Whom to signal of a fresh socket, see [`crate::owner`]; 0 for nobody.
@@ -236,6 +240,7 @@ fn reset_local(local: &Local) {
     local.orphan.store(0, Ordering::Relaxed);
     local.owner.store(0, Ordering::Relaxed);
     local.checked.store(0, Ordering::Relaxed);
+    local.former_port.forget();
 }
 
 /// In a forked child no other thread holds the locks.

@@ -3,12 +3,15 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
+use crate::helpers::{interrupt, interrupting, nothing};
 use crate::registry::cases;
 
 cases! {
     families: [
         corner_02_close_while_blocked_recv,
         corner_02_close_and_reuse_while_blocked_recv,
+        corner_02_close_of_one_number_while_blocked_recv,
+        corner_02_close_of_one_number_and_a_signal,
         corner_02_shutdown_wakes_blocked_recv,
         corner_02_shutdown_wakes_blocked_send,
         corner_02_shutdown_wakes_blocked_poll,
@@ -61,6 +64,42 @@ fn corner_02_close_and_reuse_while_blocked_recv(family: Family) {
     assert_eq!((size, &bytes[..3]), (Ok(3), &b"old"[..]));
     expect_end(server);
     expect_alive(again, accepted);
+}
+
+fn corner_02_close_of_one_number_while_blocked_recv(family: Family) {
+    let (client, server) = pair(family);
+    let other = sys::dup(client).unwrap();
+    let (thread, task) = start_thread(move || {
+        let mut bytes = [0_u8; 8];
+        (sys::recv(client, &mut bytes, 0), bytes)
+    });
+    await_asleep(task);
+    sys::close(client).unwrap();
+    send_all(server, b"late");
+    let (size, bytes) = join_thread(thread);
+    assert_eq!((size, &bytes[..4]), (Ok(4), &b"late"[..]));
+    expect_alive(other, server);
+    sys::close(other).unwrap();
+    expect_end(server);
+}
+
+fn corner_02_close_of_one_number_and_a_signal(family: Family) {
+    interrupting();
+    // With a handler for urgent bytes, too.
+    for handles in [false, true] {
+        if handles {
+            sys::handle_signal(libc::SIGURG, nothing, 0).unwrap();
+        }
+        let (client, server) = pair(family);
+        let other = sys::dup(client).unwrap();
+        let (thread, task) = start_thread(move || sys::recv(client, &mut [0_u8; 8], 0));
+        await_asleep(task);
+        sys::close(client).unwrap();
+        assert_eq!(interrupt(thread, task), Err(Errno(libc::EINTR)));
+        expect_alive(other, server);
+        sys::close(other).unwrap();
+        expect_end(server);
+    }
 }
 
 fn corner_02_shutdown_wakes_blocked_recv(family: Family) {

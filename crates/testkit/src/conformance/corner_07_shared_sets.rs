@@ -3,6 +3,7 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, ET, IN};
 
+use crate::corner_13_timeouts::set_timeout;
 use crate::registry::cases;
 
 cases! {
@@ -12,6 +13,8 @@ cases! {
         corner_07_shared_members_come_and_go,
         corner_07_shared_listener_closed_by_who_added_it,
         corner_07_shared_edge_is_told_once,
+        corner_07_shared_member_that_another_process_waited_for,
+        corner_07_shared_set_of_a_client_that_has_gone,
     ];
 }
 
@@ -151,4 +154,72 @@ fn corner_07_shared_edge_is_told_once(family: Family) {
     }
     child.join();
     expect_bytes(server, b"onetwo");
+}
+
+/// A process that waits for a connection itself, and gives up, takes nothing from another one's set.
+fn corner_07_shared_member_that_another_process_waited_for(family: Family) {
+    let (client, server) = pair(family);
+    for give_up in [
+        |socket| {
+            set_timeout(socket, libc::SO_RCVTIMEO, 20);
+            let received = sys::recv(socket, &mut [0_u8; 4], 0);
+            assert_eq!(received, Err(sys::Errno(libc::EAGAIN)));
+        },
+        |socket| assert_eq!(poll_one(socket, libc::POLLIN, 20), 0),
+    ] as [fn(Descriptor); 2]
+    {
+        let (mine, childs) = (Baton::new(), Baton::new());
+        let child = fork_child(|| {
+            let set = set_of(server, IN);
+            assert_eq!(told(set, 0), 0);
+            let (thread, task) = start_thread(move || told(set, 5_000));
+            childs.take();
+            await_asleep(task);
+            mine.pass();
+            assert_eq!(join_thread(thread), 1);
+            expect_bytes(server, b"news");
+        });
+        // Both wait, the child a little longer.
+        childs.pass();
+        mine.take();
+        give_up(server);
+        send_all(client, b"news");
+        child.join();
+    }
+}
+
+/// Processor time of this process.
+fn spent() -> std::time::Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the time is a local.
+    let got = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    assert_eq!(got, 0);
+    let nanoseconds = u32::try_from(time.tv_nsec).unwrap();
+    std::time::Duration::new(time.tv_sec.cast_unsigned(), nanoseconds)
+}
+
+/// What concerns only the process that has not looked yet keeps no other one awake.
+fn corner_07_shared_set_of_a_client_that_has_gone(family: Family) {
+    let (listening, address) = listener(family);
+    let ready = Baton::new();
+    let client = fork_child(|| {
+        let _connected = connect_to(address);
+        ready.take();
+    });
+    let _server = sys::accept(listening).unwrap();
+    let set = set_of(listening, IN);
+    assert_eq!(told(set, 20), 0);
+    ready.pass();
+    client.join();
+    // The parent looks neither at the set nor at the connection.
+    let child = fork_child(|| {
+        let before = spent();
+        assert_eq!(told(set, 400), 0);
+        let spent = spent() - before;
+        assert!(spent < std::time::Duration::from_millis(200), "{spent:?}");
+    });
+    child.join();
 }

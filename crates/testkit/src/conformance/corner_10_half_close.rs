@@ -28,6 +28,7 @@ cases! {
         corner_10_recv_after_local_shut_rd,
         corner_10_sigpipe_kills,
         corner_10_sigpipe_handler_runs,
+        corner_10_sigpipe_by_a_send_that_connects,
         corner_10_sigpipe_not_with_nosignal,
         corner_10_sigpipe_by_write_and_sendfile,
         corner_10_end_of_stream_stays,
@@ -426,6 +427,22 @@ fn corner_10_sigpipe_handler_runs(family: Family) {
         sys::send_vector(client, &[b"x"], 0),
         Err(Errno(libc::EPIPE))
     );
+    assert_eq!(signals(), 1);
+}
+
+fn corner_10_sigpipe_by_a_send_that_connects(family: Family) {
+    sys::handle_signal(libc::SIGPIPE, count_signal, 0).unwrap();
+    let (listening, address) = listener(family);
+    let client = tcp_nonblocking(family);
+    let connected = sys::connect(client, address);
+    assert_eq!(connected, Err(Errno(libc::EINPROGRESS)));
+    let server = sys::accept(listening).unwrap();
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    send_all(client, b"late");
+    await_events(client, libc::POLLERR);
+    let sent = sys::send(client, b"x", libc::MSG_FASTOPEN);
+    assert_eq!(sent, Err(Errno(libc::EPIPE)));
     assert_eq!(signals(), 1);
 }
 

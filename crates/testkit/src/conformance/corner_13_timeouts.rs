@@ -24,7 +24,7 @@ cases! {
     ];
 }
 
-fn set_timeout(socket: Descriptor, option: libc::c_int, milliseconds: i64) {
+pub fn set_timeout(socket: Descriptor, option: libc::c_int, milliseconds: i64) {
     let timeout = libc::timeval {
         tv_sec: 0,
         tv_usec: milliseconds * 1000,

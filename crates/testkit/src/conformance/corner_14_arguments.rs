@@ -19,6 +19,7 @@ cases! {
         corner_14_arguments_send_to_a_bad_name,
         corner_14_arguments_send_with_bad_control_data,
         corner_14_arguments_connect_and_bind_to_a_bad_name,
+        corner_14_arguments_send_that_connects_to_a_bad_name,
         corner_14_arguments_names_nowhere,
         corner_14_arguments_options_nowhere,
         corner_14_arguments_receive_many_with_a_bad_time,
@@ -195,7 +196,9 @@ fn corner_14_arguments_send_with_bad_control_data(family: Family) {
 
 fn corner_14_arguments_connect_and_bind_to_a_bad_name(family: Family) {
     let (client, server) = pair(family);
-    let (listening, _) = listener(family);
+    let (listening, address) = listener(family);
+    // Its port is taken by connections, too, which is looked at last.
+    let _connected = (connect_to(address), sys::accept(listening).unwrap());
     let mut name = room();
     let mut length = 128;
     let at = &raw mut length;
@@ -370,4 +373,20 @@ fn corner_14_negative_room_is_large_to_ipv6(family: Family) {
         let number = c_int::from_ne_bytes([value[0], value[1], value[2], value[3]]);
         assert_eq!((number, length), (libc::AF_INET6, 4));
     }
+}
+
+/// What connects as well looks at the name also where there is a connection.
+fn corner_14_arguments_send_that_connects_to_a_bad_name(family: Family) {
+    let (client, _server) = pair(family);
+    let name = [0_u8; 16];
+    let send = |length: socklen_t| {
+        let flags = libc::MSG_FASTOPEN | libc::MSG_NOSIGNAL;
+        let (buffer, name) = (b"x".as_ptr().cast(), name.as_ptr().cast());
+        // SAFETY: the buffer and the name are locals of that length.
+        let sent = unsafe { libc::sendto(client, buffer, 1, flags, name, length) };
+        said(i64::try_from(sent).unwrap())
+    };
+    assert_eq!(send(0), Err(INVALID));
+    assert_eq!(send(1), Err(INVALID));
+    assert_eq!(send(16), Err(Errno(libc::EOPNOTSUPP)));
 }

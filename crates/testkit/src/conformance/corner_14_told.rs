@@ -9,6 +9,7 @@ cases! {
     families: [
         corner_14_told_window_clamp,
         corner_14_told_of_an_accepted_socket,
+        corner_14_told_priority_of_an_accepted_socket,
         corner_14_told_only_v6,
         corner_14_told_values_longer_than_they_are,
         corner_14_told_what_nothing_comes_of,
@@ -18,6 +19,7 @@ cases! {
         corner_14_told_exclusive_members,
         corner_14_told_exceptions_of_what_has_ended,
         corner_14_told_numbers_beyond,
+        corner_14_told_numbers_beyond_under_a_low_limit,
     ];
 }
 
@@ -60,6 +62,17 @@ fn corner_14_told_of_an_accepted_socket(family: Family) {
             assert_eq!(limits, [Ok(1), Ok(1)]);
         }
     }
+}
+
+fn corner_14_told_priority_of_an_accepted_socket(family: Family) {
+    let (listening, address) = listener(family);
+    set_int(listening, libc::IPPROTO_IP, libc::IP_TOS, 16);
+    let client = connect_to(address);
+    let server = sys::accept(listening).unwrap();
+    let told = |socket| sys::option_int(socket, libc::SOL_SOCKET, libc::SO_PRIORITY);
+    assert_eq!([listening, client, server].map(told), [Ok(6), Ok(0), Ok(0)]);
+    set_int(server, libc::IPPROTO_IP, libc::IP_TOS, 8);
+    assert_eq!(told(server), Ok(2));
 }
 
 fn corner_14_told_only_v6(family: Family) {
@@ -287,4 +300,29 @@ fn corner_14_told_numbers_beyond(family: Family) {
     assert_eq!(select(1000), Err(Errno(libc::EBADF)));
     assert_eq!(select(1100), Ok((1, 1)));
     sys::close(high).unwrap();
+}
+
+/// Also where the limit allows not as many to be polled.
+fn corner_14_told_numbers_beyond_under_a_low_limit(family: Family) {
+    let (client, server) = pair(family);
+    send_all(server, b"x");
+    await_events(client, libc::POLLIN);
+    let limit = sys::descriptor_limit().unwrap();
+    for member in [client, tcp(family)] {
+        let mut words = [0_u64; 16];
+        words[0] = 1 << member;
+        words[15] = 1 << 40;
+        let mut time = libc::timeval {
+            tv_sec: 0,
+            tv_usec: 1000,
+        };
+        sys::set_descriptor_limit(1).unwrap();
+        let null = std::ptr::null_mut();
+        // SAFETY: the set has room for so many numbers.
+        let told =
+            unsafe { libc::select(1024, words.as_mut_ptr().cast(), null, null, &raw mut time) };
+        let error = sys::last_errno();
+        sys::set_descriptor_limit(limit.rlim_cur).unwrap();
+        assert_eq!((told, words[15]), (1, 1 << 40), "{error:?}");
+    }
 }

@@ -30,6 +30,7 @@ cases! {
         corner_15_spawn_cloexec_default,
         corner_15_system_and_popen,
         corner_15_daemon_call,
+        corner_15_dup_beyond_a_lower_limit,
         corner_15_lowest_number_is_used,
         corner_15_proc_says_socket,
     ];
@@ -466,6 +467,22 @@ fn corner_15_daemon_call(family: Family) {
     assert_eq!(receive_to_end(second), b"question");
     // The daemon ends, and with it the connection.
     expect_end(client);
+}
+
+/// Under a number that the limit does not allow any more nothing is put, and what is there stays.
+fn corner_15_dup_beyond_a_lower_limit(family: Family) {
+    let (client, server) = pair(family);
+    let (reader, writer) = (20, 21);
+    sys::dup2(client, reader).unwrap();
+    sys::dup2(server, writer).unwrap();
+    let limit = sys::descriptor_limit().unwrap();
+    sys::set_descriptor_limit(20).unwrap();
+    let answers = [sys::dup2(server, reader), sys::dup3(client, writer, 0)];
+    sys::set_descriptor_limit(limit.rlim_cur).unwrap();
+    assert_eq!(answers, [Err(Errno(libc::EBADF)); 2]);
+    expect_alive(reader, writer);
+    assert_eq!(sys::dup2(server, reader), Ok(reader));
+    expect_alive(client, reader);
 }
 
 fn corner_15_lowest_number_is_used(family: Family) {

@@ -11,6 +11,7 @@ cases! {
         corner_16_confined_reads_and_writes,
         corner_16_confined_child_hands_back,
         corner_16_confined_child_hands_back_on_a_busy_machine,
+        corner_16_confined_child_reads_before_its_end,
         corner_16_confined_child_leaves_bytes_to_its_parent,
         corner_16_confined_with_limits_of_nothing,
         corner_16_confined_from_its_start,
@@ -141,22 +142,65 @@ fn stay_on_first_processor(process: libc::pid_t) {
     }
 }
 
-/// Processes of the library are the children of nobody; here they are this process's.
 fn slow_down_pumps() {
+    for number in pumps() {
+        stay_on_first_processor(number);
+        let priority = libc::sched_param { sched_priority: 0 };
+        // SAFETY: a local that is read.
+        unsafe { libc::sched_setscheduler(number, libc::SCHED_IDLE, &raw const priority) };
+    }
+}
+
+/// Processes of the library are the children of nobody; here they are this process's.
+fn pumps() -> Vec<libc::pid_t> {
     let processes = std::fs::read_dir("/proc").unwrap();
     let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    for number in numbers {
+    let is_pump = |number: &libc::pid_t| {
         let described = std::fs::read_to_string(format!("/proc/{number}/stat"));
         let described = described.unwrap_or_default();
         let mut words = described.split_whitespace();
-        let is_pump = words.nth(1) == Some("(netchannel-pump)");
-        let parent = words.nth(1).and_then(|word| word.parse().ok());
-        if is_pump && parent == Some(sys::getpid()) {
-            stay_on_first_processor(number);
-            let priority = libc::sched_param { sched_priority: 0 };
-            // SAFETY: a local that is read.
-            unsafe { libc::sched_setscheduler(number, libc::SCHED_IDLE, &raw const priority) };
-        }
+        let named = words.nth(1) == Some("(netchannel-pump)");
+        let lives = words.next() != Some("Z");
+        let parent = words.next().and_then(|word| word.parse().ok());
+        named && lives && parent == Some(sys::getpid())
+    };
+    numbers.filter(is_pump).collect()
+}
+
+/// Whoever serves the child loses the processor while it copies, and the child reads what it was given before, and ends.
+fn corner_16_confined_child_reads_before_its_end(family: Family) {
+    const PIECES: usize = 150;
+    // SAFETY: takes integers.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+    for _ in 0..40 {
+        let (client, server) = pair(family);
+        let confined = Baton::new();
+        let child = fork_child(|| {
+            confine();
+            confined.pass();
+            await_events(server, libc::POLLIN);
+            for _ in 0..PIECES {
+                assert_eq!(sys::write(server, b"."), Ok(1));
+            }
+            read_bytes(server, b"one");
+        });
+        confined.take();
+        let pumps = pumps();
+        let tell = |signal| {
+            for pump in &pumps {
+                let _ = sys::kill(*pump, signal);
+            }
+        };
+        send_all(client, b"one");
+        expect_bytes(client, b".");
+        tell(libc::SIGSTOP);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        tell(libc::SIGCONT);
+        child.join();
+        send_all(client, b"two");
+        expect_bytes(client, &[b'.'; PIECES - 1]);
+        expect_bytes(server, b"two");
+        expect_alive(client, server);
     }
 }
 

@@ -17,6 +17,7 @@ cases! {
         listeners_close_and_listen_again_same_port,
         listeners_listen_again_while_another_thread_closes,
         listeners_listen_again_changes_backlog,
+        listeners_port_of_what_was_accepted,
         listeners_many_at_once,
         listeners_hundred_pending,
         listeners_pending_of_a_client_that_ended,
@@ -429,4 +430,23 @@ fn listeners_accept_blocks_until_connection(family: Family) {
         assert_eq!(Ok(peer), sys::getsockname(client));
         expect_alive(client, server);
     }
+}
+
+/// What was accepted keeps the port when nobody listens there any more.
+fn listeners_port_of_what_was_accepted(family: Family) {
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    let server = sys::accept(listening).unwrap();
+    sys::close(listening).unwrap();
+    let other = tcp(family);
+    let bound = sys::bind(other, address);
+    assert_eq!(bound, Err(Errno(libc::EADDRINUSE)));
+    let listens = tcp(family);
+    sys::listen(listens, 1).unwrap();
+    let bound = sys::bind(listens, address);
+    assert_eq!(bound, Err(Errno(libc::EINVAL)));
+    expect_alive(client, server);
+    // It goes with the connection, which ends here without waiting.
+    close_with_reset(server);
+    eventually("the port is free", || sys::bind(other, address) == Ok(()));
 }

@@ -6,6 +6,7 @@
 mod between;
 mod compare;
 mod held;
+mod held_and_lost;
 mod helpers;
 mod registry;
 mod room;
@@ -28,6 +29,7 @@ mod corner_11_linger;
 mod corner_12_connect;
 mod corner_12_connecting;
 mod corner_12_dissolve;
+mod corner_12_former;
 mod corner_13_handlers;
 mod corner_13_signals;
 mod corner_13_timeouts;

@@ -31,6 +31,7 @@ cases! {
         urgent_for_a_socket_that_was_passed,
         urgent_splice_ends_at_the_mark,
         urgent_stops_at_no_room,
+        urgent_many_in_a_row,
     ];
 }
 
@@ -449,4 +450,28 @@ fn urgent_stops_at_no_room(family: Family) {
     expect_pattern(client, 0, sent - 1);
     await_events(client, libc::POLLPRI);
     expect_taken(client, pattern_byte(sent - 1));
+}
+
+/// Who stands before several urgent bytes loses all but the last, however quickly they come; who does not reads them as they are.
+fn urgent_many_in_a_row(family: Family) {
+    let (client, server) = pair(family);
+    let bytes: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+    for before in ["", "xyz"] {
+        send_all(server, before.as_bytes());
+        let sent = sys::sendmmsg(server, &bytes, libc::MSG_OOB);
+        assert_eq!(sent, Ok(vec![1; 4]));
+        eventually("the last one is there", || {
+            let mut byte = [0];
+            let peek = libc::MSG_OOB | libc::MSG_PEEK;
+            sys::recv(client, &mut byte, peek) == Ok(1) && byte == *b"d"
+        });
+        expect_taken(client, b'd');
+        let mut room = [0; 16];
+        let read = sys::recv(client, &mut room, libc::MSG_DONTWAIT);
+        match before {
+            "" => assert_eq!(read, Err(Errno(libc::EAGAIN))),
+            _ => assert_eq!((read, &room[..6]), (Ok(6), &b"xyzabc"[..])),
+        }
+        expect_alive(client, server);
+    }
 }

@@ -1,0 +1,151 @@
+//! What an accepted socket has from its listener, and what is found out of a listener that came along.
+
+use core::sync::atomic::Ordering;
+
+use libc::c_int;
+
+use super::{MOST_BYTES, Record, apply, flag_bit, get_raw, is_only_v6, remember, set_flag};
+use crate::socket::{Socket, status};
+use crate::{limits, sys};
+
+/// Options that the accepted socket has from its listener.
+pub fn inherit(listener: &Socket, socket: &Socket) {
+    let (from, to) = (listener.entry, socket.entry);
+    to.linger
+        .store(from.linger.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.receive_timeout.store(
+        from.receive_timeout.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
+    to.send_timeout
+        .store(from.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
+    let limit = from.transmit.limit.load(Ordering::Relaxed);
+    to.transmit.limit.store(limit, Ordering::Relaxed);
+    to.hints
+        .store(from.hints.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.flags
+        .store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.low_water
+        .store(from.low_water.load(Ordering::Relaxed), Ordering::Relaxed);
+    if listener.has(status::PEEK_OFFSET) {
+        let offset = from.peek_offset.load(Ordering::Relaxed);
+        to.peek_offset.store(offset, Ordering::Relaxed);
+        socket.mark(status::PEEK_OFFSET);
+    }
+    if listener.has_options() {
+        let records = listener
+            .with_options(|records| records.clone())
+            .unwrap_or_default();
+        let inherited = records.iter().filter(|record| is_inherited(record));
+        socket.with_options(|own| {
+            own.extend(inherited);
+            own.extend(
+                records
+                    .iter()
+                    .any(Record::sets_priority)
+                    .then_some(NO_PRIORITY),
+            );
+        });
+    }
+}
+
+impl Record {
+    /// Whether the kernel sets a priority by it, which it does not hand on.
+    const fn sets_priority(&self) -> bool {
+        matches!(
+            (self.level, self.name),
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::SOL_SOCKET, libc::SO_PRIORITY)
+        )
+    }
+}
+
+/// `SO_PRIORITY` of 0.
+const NO_PRIORITY: Record = Record {
+    level: libc::SOL_SOCKET,
+    name: libc::SO_PRIORITY,
+    length: 4,
+    value: [0; MOST_BYTES],
+};
+
+/// Whether TCP hands an option of a listener on: its queue for data in SYN segments, and the priority of its own packets, it keeps.
+const fn is_inherited(record: &Record) -> bool {
+    !matches!(
+        (record.level, record.name),
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) | (libc::SOL_SOCKET, libc::SO_PRIORITY)
+    )
+}
+
+/// Options that TCP hands on from a listener.
+const HANDED_ON: [(c_int, c_int); 23] = [
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    (libc::SOL_SOCKET, libc::SO_DONTROUTE),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
+    (libc::SOL_SOCKET, libc::SO_LINGER),
+    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
+    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
+    (libc::SOL_SOCKET, libc::SO_MARK),
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    (libc::IPPROTO_TCP, libc::TCP_CORK),
+    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+    (libc::IPPROTO_TCP, libc::TCP_SYNCNT),
+    (libc::IPPROTO_IP, libc::IP_TTL),
+    (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IP, libc::IP_FREEBIND),
+    (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
+    (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
+    (libc::IPPROTO_IP, libc::IP_PKTINFO),
+    (libc::IPPROTO_IP, libc::IP_RECVTOS),
+    (libc::IPPROTO_IP, libc::IP_RECVERR),
+    (libc::IPPROTO_IP, libc::IP_MINTTL),
+];
+
+/// Notes of a listener that came from another image or process what that one has set.
+pub fn note_received(socket: &Socket, fd: c_int) {
+    let Ok(domain) = sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) else {
+        return;
+    };
+    let Ok(fresh) = limits::stream_socket(domain) else {
+        return;
+    };
+    for (level, name) in HANDED_ON {
+        let (mut value, mut usual) = ([0; 16], [0; 16]);
+        let length = get_raw(fd, level, name, &mut value).unwrap_or(0);
+        let _ = get_raw(fresh, level, name, &mut usual);
+        if value == usual {
+            continue;
+        }
+        if let Some(bit) = flag_bit(level, name) {
+            set_flag(socket, bit, true);
+            continue;
+        }
+        let record = Record {
+            level,
+            name,
+            length: u32::try_from(length).unwrap_or(0),
+            value,
+        };
+        apply(socket, fd, &record);
+        remember(socket, record);
+    }
+    sys::close(fresh);
+}
+
+/// Notes of a listener at `fd` what the kernel has decided, and hands on: one that is bound to an IPv6 address takes nothing of IPv4.
+pub fn note_listening(socket: &Socket, fd: c_int) {
+    if is_only_v6(fd) {
+        let mut value = [0; 16];
+        value[0] = 1;
+        remember(
+            socket,
+            Record {
+                level: libc::IPPROTO_IPV6,
+                name: libc::IPV6_V6ONLY,
+                length: 4,
+                value,
+            },
+        );
+    }
+}

@@ -1,0 +1,172 @@
+//! Corner 12, what is left with a socket whose connection has gone and that can be connected anew: its port, its address, an error.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::helpers::{expect_no_urgent, send_and_wait, send_urgent};
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_12_former_port_after_a_connect_that_was_reset,
+        corner_12_former_port_after_a_connect_to_nowhere,
+        corner_12_former_port_is_not_kept,
+        corner_12_former_address_is_kept,
+        corner_12_former_address_of_the_listener_is_kept,
+        corner_12_former_port_can_be_bound_beside,
+        corner_12_former_error_is_told,
+        corner_12_former_error_is_told_once,
+        corner_12_former_urgent_byte_is_gone,
+        corner_12_former_peer_is_reset_all_the_same,
+    ];
+}
+
+const RESET: Errno = Errno(libc::ECONNRESET);
+const PIPE: Errno = Errno(libc::EPIPE);
+
+fn nowhere(socket: Descriptor) {
+    let dissolved = sys::connect_raw(socket, &sys::RawAddress::empty());
+    assert_eq!(dissolved, Ok(()));
+}
+
+fn begun(socket: Descriptor, address: std::net::SocketAddr) {
+    set_nonblocking(socket);
+    let connected = sys::connect(socket, address);
+    assert_eq!(connected, Err(Errno(libc::EINPROGRESS)));
+    await_events(socket, libc::POLLOUT);
+}
+
+/// A connect that was begun and not asked about, whose connection the listener has reset: it was told now.
+fn reset_and_told(family: Family, socket: Descriptor) -> u16 {
+    let (listening, address) = listener(family);
+    begun(socket, address);
+    let port = sys::getsockname(socket).unwrap().port();
+    sys::close(listening).unwrap();
+    await_events(socket, libc::POLLERR);
+    assert_eq!(sys::connect(socket, address), Err(RESET));
+    port
+}
+
+fn corner_12_former_port_after_a_connect_that_was_reset(family: Family) {
+    let client = tcp(family);
+    let port = reset_and_told(family, client);
+    let named = sys::getsockname(client).unwrap();
+    assert_eq!(named.port(), port);
+    assert!(named.ip().is_unspecified(), "{named}");
+}
+
+fn corner_12_former_port_after_a_connect_to_nowhere(family: Family) {
+    let (client, _server) = pair(family);
+    let port = sys::getsockname(client).unwrap().port();
+    nowhere(client);
+    let named = sys::getsockname(client).unwrap();
+    assert_eq!(named.port(), port);
+    assert!(named.ip().is_unspecified(), "{named}");
+}
+
+/// What it is bound or connected to next has another one.
+fn corner_12_former_port_is_not_kept(family: Family) {
+    let (client, _server) = pair(family);
+    nowhere(client);
+    let _ = socket_error(client);
+    let free = tcp(family);
+    sys::bind(free, family.loopback(0)).unwrap();
+    let wanted = sys::getsockname(free).unwrap();
+    sys::close(free).unwrap();
+    sys::bind(client, wanted).unwrap();
+    assert_eq!(sys::getsockname(client), Ok(wanted));
+    let again = tcp(family);
+    reset_and_told(family, again);
+    let (listening, address) = listener(family);
+    set_blocking(again);
+    sys::connect(again, address).unwrap();
+    let (_, from) = sys::accept_from(listening).unwrap();
+    assert_eq!(sys::getsockname(again), Ok(from));
+}
+
+/// A port that the kernel chose goes with the connection, an address stays.
+fn corner_12_former_address_is_kept(family: Family) {
+    let client = tcp(family);
+    sys::bind(client, family.loopback(0)).unwrap();
+    let port = reset_and_told(family, client);
+    let named = sys::getsockname(client).unwrap();
+    assert_eq!((named.ip(), named.port()), (family.loopback(0).ip(), port));
+    let (listening, address) = listener(family);
+    set_blocking(client);
+    sys::connect(client, address).unwrap();
+    let server = sys::accept(listening).unwrap();
+    expect_alive(client, server);
+}
+
+fn corner_12_former_address_of_the_listener_is_kept(family: Family) {
+    let (listening, address) = listener(family);
+    let _client = connect_to(address);
+    let server = sys::accept(listening).unwrap();
+    nowhere(server);
+    assert_eq!(sys::getsockname(server), Ok(address));
+}
+
+fn corner_12_former_port_can_be_bound_beside(family: Family) {
+    let client = tcp(family);
+    sys::bind(client, family.loopback(0)).unwrap();
+    reset_and_told(family, client);
+    let (_listening, taken) = listener(family);
+    let bound = sys::bind(client, taken);
+    assert_eq!(bound, Err(Errno(libc::EADDRINUSE)));
+    sys::bind(client, family.loopback(0)).unwrap();
+}
+
+fn corner_12_former_error_is_told(family: Family) {
+    let (client, server) = pair(family);
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    send_all(client, b"late");
+    await_events(client, libc::POLLERR);
+    nowhere(client);
+    assert_eq!(sys::recv(client, &mut [0; 8], 0), Err(PIPE));
+    let not = Err(Errno(libc::ENOTCONN));
+    assert_eq!(sys::recv(client, &mut [0; 8], 0), not);
+    let (listening, address) = listener(family);
+    sys::connect(client, address).unwrap();
+    expect_alive(client, sys::accept(listening).unwrap());
+}
+
+/// Also where another process has the socket.
+fn corner_12_former_error_is_told_once(family: Family) {
+    let (client, server) = pair(family);
+    send_and_wait(client, server, b"never read");
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLERR);
+    assert_eq!(sys::recv(client, &mut [0; 8], 0), Err(RESET));
+    let child = fork_child(|| {
+        nowhere(client);
+        let received = sys::recv(client, &mut [0; 8], libc::MSG_DONTWAIT);
+        assert_ne!(received, Err(RESET));
+    });
+    child.join();
+}
+
+fn corner_12_former_urgent_byte_is_gone(family: Family) {
+    let (client, server) = pair(family);
+    send_urgent(server, b"a!");
+    await_events(client, libc::POLLPRI);
+    let child = fork_child(|| {
+        nowhere(client);
+        expect_no_urgent(client);
+    });
+    child.join();
+}
+
+/// Whose bytes met who has shut both directions is told of the reset, and the other one finds it, too, whatever becomes of the first.
+fn corner_12_former_peer_is_reset_all_the_same(family: Family) {
+    let (listening, address) = listener(family);
+    let client = tcp(family);
+    begun(client, address);
+    let server = sys::accept(listening).unwrap();
+    sys::shutdown(server, libc::SHUT_RDWR).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    send_all(client, b"too late");
+    await_events(client, libc::POLLERR);
+    assert_eq!(sys::connect(client, address), Err(PIPE));
+    assert_eq!(sys::recv(server, &mut [0; 8], 0), Err(RESET));
+}

@@ -1,0 +1,119 @@
+//! Bytes held back by `MSG_MORE` at the end of a connection: which end lets them go, whom they meet then, and when they are dropped.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::helpers::{file_of, send_and_wait};
+use crate::registry::cases;
+
+cases! {
+    families: [
+        held_and_lost_to_who_closes,
+        held_and_lost_to_who_shuts_both,
+        held_and_lost_to_who_is_killed,
+        held_and_kept_by_who_had_ended,
+        held_and_kept_by_who_ends_reading_later,
+        held_and_dropped_by_a_reset,
+        held_and_dropped_by_linger,
+    ];
+}
+
+const PIPE: Errno = Errno(libc::EPIPE);
+const QUIET: libc::c_int = libc::MSG_NOSIGNAL;
+
+fn hold(socket: Descriptor) {
+    let sent = sys::send(socket, b"held", libc::MSG_MORE);
+    assert_eq!(sent, Ok(4));
+}
+
+/// The end of the peer has let go what was held back, which has met a reset: any send is told, before its buffer is looked at.
+fn held_and_lost_to_who_closes(family: Family) {
+    sys::ignore_signal(libc::SIGPIPE).unwrap();
+    let lost = || {
+        let (client, server) = pair(family);
+        hold(client);
+        sys::close(server).unwrap();
+        await_events(client, libc::POLLHUP);
+        client
+    };
+    // SAFETY: nothing is there to be read.
+    let sent = unsafe { sys::send_raw(lost(), std::ptr::null(), 100, QUIET) };
+    assert_eq!(sent, Err(PIPE));
+    assert_eq!(sys::send(lost(), &[], QUIET), Err(PIPE));
+    assert_eq!(sys::send(lost(), b"x", QUIET), Err(PIPE));
+    let file = file_of(b"of a file");
+    assert_eq!(sys::sendfile(lost(), file, None, 9), Err(PIPE));
+}
+
+fn held_and_lost_to_who_shuts_both(family: Family) {
+    let (client, server) = pair(family);
+    hold(client);
+    sys::shutdown(server, libc::SHUT_RDWR).unwrap();
+    await_events(client, libc::POLLHUP);
+    assert_eq!(sys::send(client, &[], QUIET), Err(PIPE));
+    let received = sys::recv(server, &mut [0; 8], 0);
+    assert_eq!(received, Err(Errno(libc::ECONNRESET)));
+}
+
+fn held_and_lost_to_who_is_killed(family: Family) {
+    let (child, client, _) = forked_server(family, |_| {
+        std::thread::sleep(std::time::Duration::from_secs(30));
+    });
+    hold(client);
+    sys::kill(child.process, libc::SIGKILL).unwrap();
+    assert_eq!(child.wait(), Ended::Signal(libc::SIGKILL));
+    await_events(client, libc::POLLHUP);
+    eventually("it is told", || sys::send(client, &[], QUIET) == Err(PIPE));
+}
+
+/// The end of sending has brought it to who still read then.
+fn held_and_kept_by_who_ends_reading_later(family: Family) {
+    let (client, server) = pair(family);
+    hold(client);
+    sys::shutdown(server, libc::SHUT_WR).unwrap();
+    await_events(server, libc::POLLIN);
+    sys::shutdown(server, libc::SHUT_RD).unwrap();
+    assert_eq!(sys::send(client, b"x", QUIET), Ok(1));
+    expect_bytes(server, b"held");
+}
+
+/// Of a peer that had ended before nothing is heard when it closes: what is held back is so still.
+fn held_and_kept_by_who_had_ended(family: Family) {
+    let (client, server) = pair(family);
+    sys::shutdown(server, libc::SHUT_WR).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    let begun = std::time::Instant::now();
+    hold(client);
+    sys::close(server).unwrap();
+    let named = sys::getpeername(client).is_ok();
+    if begun.elapsed() < std::time::Duration::from_millis(150) {
+        assert!(named, "it is connected still");
+    }
+}
+
+fn expect_dropped(socket: Descriptor) {
+    await_events(socket, libc::POLLERR);
+    let waiting = sys::ioctl_int(socket, libc::FIONREAD, 0);
+    assert_eq!(waiting, Ok(0));
+    // Nor later.
+    std::thread::sleep(std::time::Duration::from_millis(250));
+    let received = sys::recv(socket, &mut [0; 8], 0);
+    assert_eq!(received, Err(Errno(libc::ECONNRESET)));
+    assert_eq!(sys::recv(socket, &mut [0; 8], 0), Ok(0));
+}
+
+/// Who closes without having read resets, and sends nothing more.
+fn held_and_dropped_by_a_reset(family: Family) {
+    let (client, server) = pair(family);
+    send_and_wait(client, server, b"unread");
+    hold(server);
+    sys::close(server).unwrap();
+    expect_dropped(client);
+}
+
+fn held_and_dropped_by_linger(family: Family) {
+    let (client, server) = pair(family);
+    hold(server);
+    close_with_reset(server);
+    expect_dropped(client);
+}
