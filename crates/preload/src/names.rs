@@ -282,34 +282,43 @@ impl Target {
 
 /// Whether several processes have a listener, as the daemon says.
 pub fn is_shared(address: &Address, listener: u32) -> bool {
-    let entries =
-        crate::attach::current().and_then(|own| own.directory.slice(ENTRIES_OFFSET, ENTRIES));
-    let entries: &[Entry] = entries.unwrap_or(&[]);
-    let start = directory::bucket(address.unmapped().port);
-    for step in 0..entries.len() {
-        let Some(entry) = entries.get((start + step) & (ENTRIES - 1)) else {
-            break;
-        };
-        // Acquire: its flags are not older.
-        let number = entry.listener.load(Ordering::Acquire);
-        if number == listener {
-            return entry.flags.load(Ordering::Relaxed) & entry_flags::SHARED != 0;
-        }
-        if number == 0 {
-            break;
-        }
-    }
-    false
+    let listed = crate::attach::current().and_then(listed);
+    let mut there = listed
+        .into_iter()
+        .flat_map(|all| at_port(all, address.unmapped().port));
+    there.any(|(number, entry)| {
+        number == listener && entry.flags.load(Ordering::Relaxed) & entry_flags::SHARED != 0
+    })
+}
+
+/// Whether anybody listens at a port, at whatever address.
+pub fn has_listener_at(attachment: &Attachment, port: u16) -> bool {
+    let mut there = listed(attachment)
+        .into_iter()
+        .flat_map(|all| at_port(all, port));
+    there.any(|(_, entry)| entry.address.load().port == port)
+}
+
+fn listed(attachment: &Attachment) -> Option<&[Entry]> {
+    attachment.directory.slice(ENTRIES_OFFSET, ENTRIES)
+}
+
+/// The entries where those of a port are, with their listeners; others' may be among them.
+fn at_port(entries: &[Entry], port: u16) -> impl Iterator<Item = (u32, &Entry)> {
+    let start = directory::bucket(port);
+    (0..ENTRIES)
+        .map_while(move |step| entries.get((start + step) & (ENTRIES - 1)))
+        // Acquire: what else it says is not older.
+        .map(|entry| (entry.listener.load(Ordering::Acquire), entry))
+        .take_while(|(number, _)| *number != 0)
+        .filter(|(number, _)| *number != directory::LEFT)
 }
 
 /// The listener that would get a connection to `address`, or why none.
 pub fn find_listener(attachment: &Attachment, address: &Address) -> Result<Target, Reason> {
     let plain = address.unmapped();
     let header: &Header = attachment.directory.at(0).ok_or(Reason::NoDaemon)?;
-    let entries: &[Entry] = attachment
-        .directory
-        .slice(ENTRIES_OFFSET, ENTRIES)
-        .ok_or(Reason::NoDaemon)?;
+    let entries = listed(attachment).ok_or(Reason::NoDaemon)?;
     let mut looks: u32 = 0;
     let mut began = 0;
     loop {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use netchannel_abi::message::Operation;
 
 use crate::lock::Lock;
-use crate::{attach, sys};
+use crate::{attach, names, sys};
 
 struct Ports {
     free: VecDeque<u16>,
@@ -65,7 +65,15 @@ pub fn take() -> Result<u16, i32> {
             .free
             .extend((0..count).filter_map(|index| first.checked_add(index)));
     }
-    ports.free.pop_front().ok_or(libc::ENOBUFS)
+    for _ in 0..ports.free.len() {
+        let port = ports.free.pop_front().ok_or(libc::ENOBUFS)?;
+        // Its server would find it taken when it begins anew, and a connection to itself has two equal ends.
+        if !attach::current().is_some_and(|own| names::has_listener_at(own, port)) {
+            return Ok(port);
+        }
+        ports.free.push_back(port);
+    }
+    Err(libc::ENOBUFS)
 }
 
 /// Shows the daemon a kernel socket that the program has bound: its port is this program's to name.
