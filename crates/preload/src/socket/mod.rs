@@ -70,6 +70,8 @@ pub mod status {
     pub const PORT_NAMED: u32 = 1 << 22;
     /// A pump serves it for one of its processes.
     pub const PUMPED: u32 = 1 << 23;
+    /// A writer has found no room at a peer that has ended both directions.
+    pub const STALLED: u32 = 1 << 24;
 }
 
 /// What this process alone keeps of a socket. All zero is a valid empty one.

@@ -130,7 +130,6 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Once, SETS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n"]),
     // Some of a large send is on its way before TCP learns that the other end reads no more.
-    rule("8.26", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n", "-1 EPIPE"]),
     rule("8.10", Rest, &[], ["", "IP_MINTTL", "", ""]),
     rule("8.10", Once, SETS, ["", "EPOLLET", "0", "n"]),
     // The acknowledgement of its end wakes who watches a socket.
