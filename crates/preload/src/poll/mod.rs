@@ -485,6 +485,11 @@ fn disarm(watches: &[Watch], asleep: &mut Vec<Asleep>, loops: bool) {
                 lane.rise_in_poll(bits::DATA | bits::SPACE);
             }
             Watch::Listener(socket, _) => {
+    for watch in watches {
+        if let Watch::Set(set) = watch {
+            list.extend(set.detached_inner());
+        }
+    }
                 listeners = true;
                 if let Some(listener) = socket.listener() {
                     listener.bell.leave();
