@@ -111,15 +111,28 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         // The kernel takes "any" as "this host".
         address = Address::loopback(family == libc::AF_INET6, address.port);
     }
-    let target = names::find_listener(attachment, &address)?;
-    let (link, claimed) = listener::client_link(&target).map_err(|error| match error {
-        libc::ENOMEM | libc::ENOBUFS | libc::EMFILE | libc::ENFILE => Reason::Quota,
-        libc::ECONNREFUSED => Reason::NoListener,
-        libc::EAGAIN => Reason::BacklogFull,
-        libc::ENOTCONN | libc::EPIPE => Reason::NoDaemon,
-        _ => Reason::LinkFailed,
+    let mut target = names::find_listener(attachment, &address, &Address::default())?;
+    let mut begun = None;
+    if target.grouped {
+        let local = local_address(fd, socket, &address, target.remote)?;
+        target = names::find_listener(attachment, &address, &local)
+            .inspect_err(|_| release_port(fd, socket, &local))?;
+        begun = Some(local);
+    }
+    let (link, claimed) = listener::client_link(&target).map_err(|error| {
+        begun.inspect(|local| release_port(fd, socket, local));
+        match error {
+            libc::ENOMEM | libc::ENOBUFS | libc::EMFILE | libc::ENFILE => Reason::Quota,
+            libc::ECONNREFUSED => Reason::NoListener,
+            libc::EAGAIN => Reason::BacklogFull,
+            libc::ENOTCONN | libc::EPIPE => Reason::NoDaemon,
+            _ => Reason::LinkFailed,
+        }
     })?;
-    let local = local_address(fd, socket, &address, target.remote);
+    let local = match begun {
+        Some(local) => Ok(local),
+        None => local_address(fd, socket, &address, target.remote),
+    };
     if !attach::current().is_some_and(|now| core::ptr::eq(now, attachment)) {
         // The port is of another daemon than the link: whoever accepts might not know it yet.
         if claimed {
