@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 
+use netchannel_abi::address::Address;
 use netchannel_abi::message::Operation;
 
 use crate::lock::Lock;
@@ -79,10 +80,12 @@ pub fn take() -> Result<u16, i32> {
 /// Shows the daemon a kernel socket that the program has bound: its port is this program's to name.
 ///
 /// # Errors
-/// The daemon's refusal, or why it could not be asked.
-pub fn claim(bound: i32) -> Result<(), i32> {
-    let mut none = [-1; sys::MOST];
-    attach::request(Operation::Ports, [0; 14], &[bound], &mut none).map(drop)
+/// `EADDRNOTAVAIL` where another process has a connection from there to `peer`; else the daemon's refusal, or why it could not be asked.
+pub fn claim(bound: i32, peer: &Address) -> Result<(), i32> {
+    let mut words = [0; 14];
+    words[1..4].copy_from_slice(&peer.to_words());
+    words[5] = attach::process().into();
+    attach::request(Operation::Ports, words, &[bound], &mut [-1; sys::MOST]).map(drop)
 }
 
 /// Gives a port back, if this process is the one that took it. 0 is none.

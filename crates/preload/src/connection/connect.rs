@@ -76,7 +76,8 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
                 _ => Connected::Virtual(waited),
             }
         }
-        Err(reason) => match materialise(fd, socket, Reason::None) {
+        Err(Refused::Taken) => Connected::Virtual(Err(libc::EADDRNOTAVAIL)),
+        Err(Refused::ToKernel(reason)) => match materialise(fd, socket, Reason::None) {
             Ok(kernel) => {
                 falls_back(&kernel, reason, address);
                 Connected::Kernel
@@ -86,26 +87,40 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
     }
 }
 
+/// Why no virtual connection was made.
+enum Refused {
+    /// The kernel makes one.
+    ToKernel(Reason),
+    /// Another process has a connection between these addresses.
+    Taken,
+}
+
+impl From<Reason> for Refused {
+    fn from(reason: Reason) -> Self {
+        Self::ToKernel(reason)
+    }
+}
+
 /// True when it is under way, and the relay will say what becomes of it.
-fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<bool, Reason> {
+fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<bool, Refused> {
     let mut address = address.ok_or(Reason::Unsupported)?;
     let attachment = attach::ensure().ok_or(Reason::NoDaemon)?;
     if let Some(why) = rings::excludes() {
-        return Err(why);
+        return Err(why.into());
     }
     if limits::is_poor() {
-        return Err(Reason::Quota);
+        return Err(Reason::Quota.into());
     }
     let family = socket.local.family.load(Ordering::Relaxed);
     if i32::from(address.family) != family || socket.entry.reason.load(Ordering::Relaxed) != 0 {
-        return Err(Reason::Option);
+        return Err(Reason::Option.into());
     }
     if address.unmapped().family != address.family && options::is_to_be_only_v6(socket) {
         // The kernel says that there is no way.
-        return Err(Reason::Option);
+        return Err(Reason::Option.into());
     }
     if address.port == 0 {
-        return Err(Reason::NoListener);
+        return Err(Reason::NoListener.into());
     }
     if address.is_wildcard() {
         // The kernel takes "any" as "this host".
@@ -147,7 +162,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         Some(loan) => Ok((local, loan)),
         None => {
             release_port(fd, socket, &local);
-            Err(Reason::Quota)
+            Err(Reason::Quota.into())
         }
     });
     let (local, loan) = lent.inspect_err(|_| {
@@ -165,7 +180,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         Ok(target.remote)
     } else {
         release_port(fd, socket, &local);
-        Err(Reason::BacklogFull)
+        Err(Reason::BacklogFull.into())
     }
 }
 
@@ -192,11 +207,15 @@ fn bound_address(fd: i32, socket: &Socket) -> Option<Address> {
 }
 
 /// The address a connection starts from: what the program bound, or a port of our own.
-fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result<Address, Reason> {
+fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result<Address, Refused> {
     // A daemon that did not answer has not refused anything.
     let refused = |error| match error {
         libc::ENOTCONN | libc::EPIPE | libc::ECONNRESET | libc::ETIMEDOUT => Reason::NoDaemon,
         _ => Reason::NoPort,
+    };
+    let claimed = |error| match error {
+        libc::EADDRNOTAVAIL => Refused::Taken,
+        error => refused(error).into(),
     };
     let bound = bound_address(fd, socket);
     let plain = to.unmapped();
@@ -213,7 +232,7 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result
         let local = bound.is_wildcard()
             || attach::current().is_some_and(|attachment| names::is_local(attachment, bound));
         if !local {
-            return Err(Reason::Unsupported);
+            return Err(Reason::Unsupported.into());
         }
         if bound.port != 0 {
             ports::claim(fd).map_err(refused)?;
