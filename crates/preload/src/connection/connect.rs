@@ -9,8 +9,8 @@ use netchannel_abi::reason::Reason;
 
 use super::pending::{self, Progress};
 use super::{
-    REPLACING, carried, describe, falls_back, is_shared, materialise, noted, set_blocking, tuples,
-    turn_into,
+    REPLACING, carried, describe, falls_back, flags, is_shared, materialise, noted, set_blocking,
+    tuples, turn_into,
 };
 use crate::lane::Lane;
 use crate::link::{LinkEnd, Loan, reset_side};
@@ -235,7 +235,7 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result
             return Err(Reason::Unsupported.into());
         }
         if bound.port != 0 {
-            ports::claim(fd).map_err(refused)?;
+            ports::claim(fd, to).map_err(claimed)?;
         }
         if !bound.is_wildcard() {
             own = *bound;
@@ -312,6 +312,9 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     describe(socket, link, loan, local, peer, number);
     let turned = turn_into(fd, socket, Kind::Virtual, State::Virtual);
     owner::follow(&turned, fd);
+    if turned.has(status::APPENDS) {
+        flags::put_on_anchor(&turned, fd);
+    }
     drop(replacing);
     if let Some(header) = header() {
         header.connects.fetch_add(1, Ordering::Relaxed);

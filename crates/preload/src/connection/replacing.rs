@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::Role;
 use netchannel_abi::program::State;
 
-use super::{dealt_port, turn_into};
+use super::{dealt_port, flags, turn_into};
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
 use crate::table::{self, Kind};
@@ -24,12 +24,7 @@ pub(super) fn make_kernel(socket: &Socket) -> Result<i32, i32> {
         limits::make(|| sys::socket(family, libc::SOCK_STREAM, 0))?
     };
     options::replay(socket, made);
-    let nonblocking = if socket.has(status::NONBLOCKING) {
-        libc::O_NONBLOCK
-    } else {
-        0
-    };
-    let _ = sys::fcntl(made, libc::F_SETFL, sys::int(nonblocking));
+    flags::put_on(socket, made);
     Ok(made)
 }
 

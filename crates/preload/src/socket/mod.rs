@@ -72,6 +72,10 @@ pub mod status {
     pub const PUMPED: u32 = 1 << 23;
     /// A writer has found no room at a peer that has ended both directions.
     pub const STALLED: u32 = 1 << 24;
+    /// `O_APPEND`.
+    pub const APPENDS: u32 = 1 << 25;
+    /// `O_NOATIME`.
+    pub const NO_ACCESS_TIME: u32 = 1 << 26;
 }
 
 /// What this process alone keeps of a socket. All zero is a valid empty one.
@@ -331,7 +335,9 @@ impl Socket {
             | status::PORT_NAMED
             | status::SHARED
             | status::ASYNC
-            | status::PEEK_OFFSET;
+            | status::PEEK_OFFSET
+            | status::APPENDS
+            | status::NO_ACCESS_TIME;
         self.entry.status.fetch_and(kept, Ordering::AcqRel);
         entries::forget_marks(self.entry);
         for direction in [&self.entry.transmit, &self.entry.receive] {

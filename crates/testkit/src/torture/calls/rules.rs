@@ -160,7 +160,6 @@ pub const KEPT: &[Rule] = &[
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
     // To the kernel it is the packets that have times, some moments after the first socket of the whole system has asked for them.
     rule("8.29", Once, &["recvmsg"], ["", "setsockopt*SO_TIMESTAMP", "n", "n"]),
-    rule("8.30", Once, &["sendfile"], ["", "listen&fork", "-1 EPIPE", "-1 EINVAL"]),
     rule("8.32", Once, &["numbers"], ["", "setrlimit|thread", "open", "open"]),
     // The library's own take numbers that lie within a limit which was lowered before.
     rule("8.32", Rest, MAKING, ["", "setrlimit&exec|setrlimit&fork", "n", "n"]),
