@@ -98,6 +98,10 @@ pub struct Local {
     pub spare: AtomicI32,
     /// A descriptor that keeps the socket for a call that still sleeps in it, plus one; 0 for none.
     pub orphan: AtomicI32,
+    /// Threads of this process that sleep on it in `poll` or `select`, which keep it as calls on it do.
+    pub polled: AtomicU32,
+    /// The last of them.
+    pub poller: AtomicU32,
     /// Options set so far, to be set again on a kernel socket.
     pub options: AtomicPtr<Lock<Vec<Record>>>,
     /// Epoll sets it is in.
@@ -240,6 +244,7 @@ fn reset_local(local: &Local) {
     local.reserve.store(0, Ordering::Relaxed);
     local.spare.store(0, Ordering::Relaxed);
     local.orphan.store(0, Ordering::Relaxed);
+    local.polled.store(0, Ordering::Relaxed);
     local.owner.store(0, Ordering::Relaxed);
     local.checked.store(0, Ordering::Relaxed);
 }
@@ -261,6 +266,7 @@ pub fn reset_in_child() {
                 local.memberships.load(Ordering::Relaxed).as_ref(),
             )
         };
+        local.polled.store(0, Ordering::Relaxed);
         lists.0.inspect(|list| list.reset());
         lists.1.inspect(|list| list.reset());
     }

@@ -165,7 +165,6 @@ pub const KEPT: &[Rule] = &[
     rule("8.32", Rest, MAKING, ["", "setrlimit&exec|setrlimit&fork", "n", "n"]),
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
     rule("8.33", Rest, SETS, ["", "EPOLLET&exec", "waited|0", "n"]),
-    rule("8.34", Rest, LOOKS, ["", "close|dup2|dup3", "waited", "waited"]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
 ];
 
