@@ -196,13 +196,16 @@ listening() {
     grep -qE "^ *[0-9]+: [0-9A-F]+:$port [0-9A-F]+:0000 0A " /proc/net/tcp /proc/net/tcp6 2>/dev/null
 }
 
-# free_port VARIABLE: a port below the ephemeral ones that nothing uses.
+# free_port VARIABLE: a port below the ephemeral ones that nothing uses, and not one that was found before.
+FOUND_PORTS=' '
 free_port() {
     local candidate
     while :; do
         candidate=$((10000 + RANDOM % 20000))
+        if [[ $FOUND_PORTS == *" $candidate "* ]]; then continue; fi
         if ! grep -qE ":$(printf '%04X' "$candidate") " /proc/net/tcp /proc/net/tcp6 2>/dev/null; then break; fi
     done
+    FOUND_PORTS+="$candidate "
     printf -v "$1" %d "$candidate"
 }
 

@@ -12,7 +12,7 @@
 //! | Join | 0 listener, 1 link whose connections go through the listener's queue | 0 slots, 1 arena bytes | <- link |
 //! | Connect | 0 listener, 1-3 destination, which must be the listener's, 4 not 0 for a link whose connections go through the listener's queue, of which the memory is all that is answered | 0 link, 1 slots, 2 arena bytes, 3 anchors that follow, 4 user of all that hold the listener, all ones where there are several | <- link, link channel, anchors |
 //! | Reoffer | 0 link, 1 listener, 2 slot, 3 not 0 to keep it for the own next image, 4 user of the client, for a link that the daemon does not know | | -> link, link channel, anchor |
-//! | Ports | 0 how many, or 0 and the socket that shows the port | 0 first port, 1 how many | -> a TCP socket that the program has bound to the port, if it asks for that one |
+//! | Ports | 0 how many, or 0 and the socket that shows the port: then 1-3 to where it is to be connected, 5 process | 0 first port, 1 how many | -> a TCP socket that the program has bound to the port, if it asks for that one |
 //! | Deposit | 0 cookie of the anchor, 1 link, 2 slot, 3 role, 4 generation, 5 region that has the socket, 6 its entry there | | -> link |
 //! | Lookup | 0 cookie of the anchor, 1 not 0 when it is looked up again | 0-6 as deposited, 7 entries of the region, 8 slots, 9 arena bytes | <- link, program region |
 //!

@@ -4,7 +4,7 @@
 use crate::ports::Block;
 use netchannel_abi::directory::{PORTS, owner_word};
 use rustix::io::Errno;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// A port, and what its word says from now on.
 pub type Change = (u16, u64);
@@ -27,6 +27,9 @@ pub struct PortOwners {
     ports: Vec<(u64, Held)>,
     /// Ports that were shown, by region, in the order in which they were shown.
     by_region: HashMap<u64, VecDeque<u16>>,
+    /// Ports with each region that has shown them, also where another one has since, and the other way round.
+    regions: BTreeSet<(u16, u64)>,
+    showed: BTreeSet<(u64, u16)>,
     /// So many of one region.
     bound: usize,
 }
@@ -38,6 +41,8 @@ impl PortOwners {
         Self {
             ports: vec![(0, Held::Free); PORTS],
             by_region: HashMap::new(),
+            regions: BTreeSet::new(),
+            showed: BTreeSet::new(),
             bound: bound.max(1),
         }
     }
@@ -76,7 +81,10 @@ impl PortOwners {
         let (word, held) = self.at(port);
         match held {
             Held::Free => {}
-            Held::Dealt if word == owner => return Ok(Vec::new()),
+            Held::Dealt if word == owner => {
+                self.note_shown(port, region);
+                return Ok(Vec::new());
+            }
             Held::Shown(_) if word == own => self.forget(port),
             Held::Dealt | Held::Shown(_) => return Err(Errno::ADDRINUSE),
         }
@@ -87,6 +95,7 @@ impl PortOwners {
         {
             self.release(oldest);
         }
+        self.note_shown(port, region);
         Ok(vec![self.set(port, own, Held::Shown(region))])
     }
 
@@ -94,6 +103,25 @@ impl PortOwners {
     pub fn forget_region(&mut self, region: u64) {
         let ports = self.by_region.remove(&region).unwrap_or_default();
         ports.into_iter().for_each(|port| self.release(port));
+        let showed = self.showed.range((region, 0)..=(region, u16::MAX));
+        for one in showed.copied().collect::<Vec<_>>() {
+            self.showed.remove(&one);
+            self.regions.remove(&(one.1, one.0));
+        }
+    }
+
+    /// The regions that have shown a port.
+    pub fn regions_of(&self, port: u16) -> impl Iterator<Item = u64> {
+        let all = self.regions.range((port, 0)..=(port, u64::MAX));
+        all.map(|(_, region)| *region)
+    }
+
+    fn note_shown(&mut self, port: u16, region: u64) {
+        let known = self.showed.range((region, 0)..=(region, u16::MAX));
+        if known.count() < self.bound {
+            self.showed.insert((region, port));
+            self.regions.insert((port, region));
+        }
     }
 
     /// Takes a port out of those that were shown.
@@ -172,6 +200,24 @@ mod tests {
         owners.give(BLOCK, 9);
         owners.forget_region(3);
         assert_eq!(owners.at(10000), (10, Held::Dealt));
+    }
+
+    #[test]
+    fn all_regions_that_have_shown_a_port_are_known() {
+        let mut owners = PortOwners::new(2);
+        owners.show(80, 5, 7, 1).unwrap();
+        owners.show(80, 5, 7, 3).unwrap();
+        owners.show(81, 5, 7, 3).unwrap();
+        assert_eq!(owners.show(80, 5, 8, 4), Err(Errno::ADDRINUSE));
+        let of = |owners: &PortOwners, port| owners.regions_of(port).collect::<Vec<_>>();
+        assert_eq!(of(&owners, 80), [1, 3]);
+        assert_eq!(of(&owners, 81), [3]);
+        owners.show(82, 5, 7, 3).unwrap();
+        assert!(of(&owners, 82).is_empty(), "no more than may be");
+        owners.forget_region(3);
+        assert_eq!(of(&owners, 80), [1]);
+        assert!(of(&owners, 81).is_empty());
+        assert!(owners.showed.len() == 1 && owners.regions.len() == 1);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use crate::connection;
 use crate::listener::{self, Listener};
 use crate::place::Place;
 use crate::signals::Held;
-use crate::socket::{Socket, status};
+use crate::socket::{self, Socket, status};
+use crate::table::{self, Kind};
 use crate::{cancel, limits, poll, renewal, signals, sys};
 
 /// What an accept found.
@@ -43,15 +44,33 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
     accepted
 }
 
-/// The call is over: if the listener was closed while it slept, the last sleeper lets it go.
+/// The call is over: if the socket was closed while it slept, the last sleeper lets it go.
 pub fn release(socket: &Socket) {
     let orphan = socket.local.orphan.load(Ordering::Acquire);
     if orphan > 0
         && socket.is(orphan - 1)
         && socket.entry.receive.sleepers.load(Ordering::Acquire) == 0
+        && socket.local.polled.load(Ordering::Acquire) == 0
         && socket.local.orphan.swap(0, Ordering::AcqRel) == orphan
     {
         let _ = connection::close(orphan - 1, socket);
+    }
+}
+
+/// In a forked child no thread sleeps in what the program has closed.
+pub fn reset_in_child() {
+    let mut kept = Vec::new();
+    table::for_each(|fd, word| {
+        if let Some(socket) = socket::of_word(word)
+            && !matches!(word.kind(), Kind::Foreign | Kind::Internal | Kind::Epoll)
+            && socket.local.orphan.load(Ordering::Relaxed) == fd + 1
+        {
+            kept.push((fd, socket));
+        }
+    });
+    for (fd, socket) in kept {
+        socket.local.orphan.store(0, Ordering::Relaxed);
+        let _ = connection::close(fd, &socket);
     }
 }
 

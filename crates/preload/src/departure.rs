@@ -1,10 +1,11 @@
 //! Before another program begins in this process or as a child of it: its sockets are made ready
 //! for that.
 
+use crate::connection::flags;
 use crate::image::{Entries, Environment};
 use crate::program::Verdict;
 use crate::pump::{self, Pump};
-use crate::socket::{self, Socket, status};
+use crate::socket::{self, Socket};
 use crate::table::{self, Kind, Word};
 use crate::{attach, connection, epoll, limits, listener, sys, travel};
 
@@ -57,9 +58,9 @@ fn gather(how: How, verdict: Verdict) -> (Vec<Traveller>, bool) {
         Kind::Listener if goes(fd, how) => {
             listeners = true;
             if verdict != Verdict::Takes
-                && socket::of_word(word).is_some_and(|socket| !socket.has(status::NONBLOCKING))
+                && let Some(socket) = socket::of_word(word)
             {
-                connection::set_file_nonblocking(fd, false);
+                flags::end(fd, flags::of(&socket));
             }
         }
         Kind::Virtual => {

@@ -10,8 +10,9 @@ use crate::lane::Lane;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{
-    HEAP, attach, connection, copying, epoll, faults, foreign, former_ports, gate, holders, lent,
-    limits, link, listener, names, place, poll, ports, receiver, rings, sys, thread, users,
+    HEAP, accepting, attach, connection, copying, epoll, faults, foreign, former_ports, gate,
+    holders, lent, limits, link, listener, names, place, poll, ports, receiver, rings, sys, thread,
+    users,
 };
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
@@ -224,4 +225,5 @@ unsafe extern "C" fn in_child() {
     names::reset_in_child();
     former_ports::reset_in_child();
     rings::reset_in_child();
+    accepting::reset_in_child();
 }

@@ -115,7 +115,8 @@ impl One {
             descriptors: self.descriptors.clone(),
             local: entry.local.load(),
             peer: entry.peer.load(),
-            status: entry.status.load(Ordering::Relaxed) & (status::NONBLOCKING | status::BOUND),
+            status: entry.status.load(Ordering::Relaxed)
+                & (status::NONBLOCKING | status::BOUND | status::APPENDS | status::NO_ACCESS_TIME),
             flags: entry.flags.load(Ordering::Relaxed),
             hints: entry.hints.load(Ordering::Relaxed),
             timeouts: [&entry.receive_timeout, &entry.send_timeout]

@@ -273,6 +273,8 @@ pub struct Target {
     pub remote: bool,
     /// The destination it was found for: another daemon may have given the number to another.
     pub destination: Address,
+    /// It is one of a `SO_REUSEPORT` group: which of them, the connection's two addresses decide.
+    pub grouped: bool,
 }
 
 impl Target {
@@ -300,38 +302,49 @@ pub fn queue_of(attachment: &Attachment, listener: u32, address: &Address) -> u6
 }
 
 fn entry_of<'a>(attachment: &'a Attachment, listener: u32, address: &Address) -> Option<&'a Entry> {
-    let entries: &[Entry] = attachment.directory.slice(ENTRIES_OFFSET, ENTRIES)?;
-    let start = directory::bucket(address.unmapped().port);
-    for step in 0..entries.len() {
-        let Some(entry) = entries.get((start + step) & (ENTRIES - 1)) else {
-            break;
-        };
-        // Acquire: its flags are not older.
-        let number = entry.listener.load(Ordering::Acquire);
-        if number == listener {
-            return Some(entry);
-        }
-        if number == 0 {
-            break;
-        }
-    }
-    None
+    let mut there = at_port(listed(attachment)?, address.unmapped().port);
+    there.find_map(|(number, entry)| (number == listener).then_some(entry))
 }
 
-/// The listener that would get a connection to `address`, or why none.
-pub fn find_listener(attachment: &Attachment, address: &Address) -> Result<Target, Reason> {
+/// Whether anybody listens at a port, at whatever address.
+pub fn has_listener_at(attachment: &Attachment, port: u16) -> bool {
+    let mut there = listed(attachment)
+        .into_iter()
+        .flat_map(|all| at_port(all, port));
+    there.any(|(_, entry)| entry.address.load().port == port)
+}
+
+fn listed(attachment: &Attachment) -> Option<&[Entry]> {
+    attachment.directory.slice(ENTRIES_OFFSET, ENTRIES)
+}
+
+/// The entries where those of a port are, with their listeners; others' may be among them.
+fn at_port(entries: &[Entry], port: u16) -> impl Iterator<Item = (u32, &Entry)> {
+    let start = directory::bucket(port);
+    (0..ENTRIES)
+        .map_while(move |step| entries.get((start + step) & (ENTRIES - 1)))
+        // Acquire: what else it says is not older.
+        .map(|entry| (entry.listener.load(Ordering::Acquire), entry))
+        .take_while(|(number, _)| *number != 0)
+        .filter(|(number, _)| *number != directory::LEFT)
+}
+
+/// The listener that would get a connection to `address`, or why none. Of a group it is the one that gets what comes from `source`.
+pub fn find_listener(
+    attachment: &Attachment,
+    address: &Address,
+    source: &Address,
+) -> Result<Target, Reason> {
     let plain = address.unmapped();
+    let connection = mixed(&source.unmapped().to_words(), mixed(&plain.to_words(), 0));
     let header: &Header = attachment.directory.at(0).ok_or(Reason::NoDaemon)?;
-    let entries: &[Entry] = attachment
-        .directory
-        .slice(ENTRIES_OFFSET, ENTRIES)
-        .ok_or(Reason::NoDaemon)?;
+    let entries = listed(attachment).ok_or(Reason::NoDaemon)?;
     let mut looks: u32 = 0;
     let mut began = 0;
     loop {
         let before = header.sequence.load(Ordering::Acquire);
         if before.is_multiple_of(2) {
-            let found = probe(attachment, entries, &plain);
+            let found = probe(attachment, entries, &plain, connection);
             core::sync::atomic::fence(Ordering::Acquire);
             if header.sequence.load(Ordering::Relaxed) == before {
                 return found;
@@ -375,22 +388,25 @@ fn elsewhere(attachment: &Attachment, plain: &Address) -> Reason {
     }
 }
 
-fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<Target, Reason> {
-    let start = directory::bucket(plain.port);
-    let mut candidates = [Target::default(); 16];
-    let mut count = 0;
-    let mut best = 0;
-    for step in 0..ENTRIES {
-        let Some(entry) = entries.get((start + step) & (ENTRIES - 1)) else {
-            break;
-        };
-        let number = entry.listener.load(Ordering::Relaxed);
-        if number == 0 {
-            break;
-        }
-        if number == directory::LEFT {
-            continue;
-        }
+/// Words as one number, in which each of their bits tells.
+fn mixed(words: &[u64], start: u64) -> u64 {
+    words.iter().fold(start, |mixed, word| {
+        let mut mixed = (mixed ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    })
+}
+
+fn probe(
+    attachment: &Attachment,
+    entries: &[Entry],
+    plain: &Address,
+    connection: u64,
+) -> Result<Target, Reason> {
+    let mut found: Option<Target> = None;
+    let (mut best, mut heaviest) = (0, 0);
+    for (number, entry) in at_port(entries, plain.port) {
         let local = entry.address.load();
         if local.port != plain.port {
             continue;
@@ -411,34 +427,30 @@ fn probe(attachment: &Attachment, entries: &[Entry], plain: &Address) -> Result<
         if score == 0 || score < best {
             continue;
         }
-        if score > best {
-            (best, count) = (score, 0);
+        // Of a group the heaviest, where each connection gives each member another weight: a member that comes or goes takes none
+        // from the others but its own, and in what order they stand here means nothing.
+        let weight = mixed(&[u64::from(number)], connection);
+        let among = found.filter(|_| score == best);
+        if among.is_some() && weight <= heaviest {
+            found.iter_mut().for_each(|found| found.grouped = true);
+            continue;
         }
-        if let Some(place) = candidates.get_mut(count) {
-            *place = Target {
-                listener: number,
-                shared: flags & (entry_flags::SHARED | entry_flags::REMOTE) == entry_flags::SHARED,
-                holders: (flags >> entry_flags::HOLDERS_SHIFT) as usize,
-                queue: entry.queue.load(Ordering::Relaxed),
-                remote: flags & entry_flags::REMOTE != 0,
-                destination: *plain,
-            };
-            count += 1;
-        }
+        (best, heaviest) = (score, weight);
+        found = Some(Target {
+            listener: number,
+            shared: flags & (entry_flags::SHARED | entry_flags::REMOTE) == entry_flags::SHARED,
+            holders: (flags >> entry_flags::HOLDERS_SHIFT) as usize,
+            queue: entry.queue.load(Ordering::Relaxed),
+            remote: flags & entry_flags::REMOTE != 0,
+            destination: *plain,
+            grouped: among.is_some(),
+        });
     }
-    if count == 0 {
-        return Err(if is_local(attachment, plain) {
+    found.ok_or_else(|| {
+        if is_local(attachment, plain) {
             Reason::NoListener
         } else {
             elsewhere(attachment, plain)
-        });
-    }
-    // A SO_REUSEPORT group: spread over its members.
-    static TURN: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
-    let turn = if count == 1 {
-        0
-    } else {
-        TURN.fetch_add(1, Ordering::Relaxed) % count
-    };
-    candidates.get(turn).copied().ok_or(Reason::NoListener)
+        }
+    })
 }

@@ -3,10 +3,11 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 
+use netchannel_abi::address::Address;
 use netchannel_abi::message::Operation;
 
 use crate::lock::Lock;
-use crate::{attach, sys};
+use crate::{attach, names, sys};
 
 struct Ports {
     free: VecDeque<u16>,
@@ -65,16 +66,26 @@ pub fn take() -> Result<u16, i32> {
             .free
             .extend((0..count).filter_map(|index| first.checked_add(index)));
     }
-    ports.free.pop_front().ok_or(libc::ENOBUFS)
+    for _ in 0..ports.free.len() {
+        let port = ports.free.pop_front().ok_or(libc::ENOBUFS)?;
+        // Its server would find it taken when it begins anew, and a connection to itself has two equal ends.
+        if !attach::current().is_some_and(|own| names::has_listener_at(own, port)) {
+            return Ok(port);
+        }
+        ports.free.push_back(port);
+    }
+    Err(libc::ENOBUFS)
 }
 
 /// Shows the daemon a kernel socket that the program has bound: its port is this program's to name.
 ///
 /// # Errors
-/// The daemon's refusal, or why it could not be asked.
-pub fn claim(bound: i32) -> Result<(), i32> {
-    let mut none = [-1; sys::MOST];
-    attach::request(Operation::Ports, [0; 14], &[bound], &mut none).map(drop)
+/// `EADDRNOTAVAIL` where another process has a connection from there to `peer`; else the daemon's refusal, or why it could not be asked.
+pub fn claim(bound: i32, peer: &Address) -> Result<(), i32> {
+    let mut words = [0; 14];
+    words[1..4].copy_from_slice(&peer.to_words());
+    words[5] = attach::process().into();
+    attach::request(Operation::Ports, words, &[bound], &mut [-1; sys::MOST]).map(drop)
 }
 
 /// Gives a port back, if this process is the one that took it. 0 is none.

@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering;
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, TIOCOUTQ, c_int, pollfd};
 
+use crate::connection::flags;
 use crate::hooks::{lane, vector};
 use crate::lane::{self, Lane, Lent, Stop};
 use crate::socket::{self, Socket, status};
@@ -63,9 +64,7 @@ pub fn start(sockets: &[(i32, Socket)]) -> Option<Pump> {
         let Ok((ours, theirs)) = pair() else {
             break;
         };
-        if socket.has(status::NONBLOCKING) {
-            let _ = sys::fcntl(theirs, libc::F_SETFL, sys::int(libc::O_NONBLOCK));
-        }
+        flags::put_on(socket, theirs);
         socket.mark(status::SHARED);
         lane::expect_pump(socket, true);
         if let Some(lane) = Lane::of(*socket, *fd) {

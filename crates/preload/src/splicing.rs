@@ -6,7 +6,7 @@ use netchannel_abi::link::waiter as bits;
 
 use crate::lane::{Lane, Manner, Stop};
 use crate::socket::status;
-use crate::{real, sys, transfer, user, wait};
+use crate::{limits, real, sys, transfer, user, wait};
 
 /// Moved at most in one call: what a pipe usually holds.
 const MOST: usize = 65536;
@@ -110,6 +110,7 @@ pub fn source(fd: c_int, positioned: bool, nothing: bool) -> Result<Source, c_in
     match about.st_mode & libc::S_IFMT {
         _ if !seeks && positioned => Err(libc::ESPIPE),
         _ if !seeks => Err(libc::EINVAL),
+        libc::S_IFREG if about.st_size == 0 && !is_spliced(fd) => Err(libc::EINVAL),
         libc::S_IFREG | libc::S_IFBLK => Ok(Source::File),
         // What the kernel has made for a call of its own, such as an eventfd.
         0 if positioned => Err(libc::ESPIPE),
@@ -118,6 +119,20 @@ pub fn source(fd: c_int, positioned: bool, nothing: bool) -> Result<Source, c_in
         _ if nothing => Ok(Source::Endless),
         _ => Err(libc::EINVAL),
     }
+}
+
+/// Whether the kernel gives the bytes of a file to `sendfile`: of those in `/proc`, which have no size, it gives some and not others.
+fn is_spliced(fd: c_int) -> bool {
+    let Ok((near, far)) = limits::make(|| sys::socket_pair(libc::SOCK_STREAM)) else {
+        return true;
+    };
+    let mut start: libc::off_t = 0;
+    // SAFETY: a local; what is sent goes with the pair.
+    let sent = unsafe { real::sendfile(near, fd, &raw mut start, 1) };
+    let refused = sent < 0 && real::errno() == libc::EINVAL;
+    sys::close(near);
+    sys::close(far);
+    !refused
 }
 
 /// How much of `count` bytes from `base` on one call moves; `None` where they can not be.

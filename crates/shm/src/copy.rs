@@ -11,8 +11,9 @@
 //!
 //! Up to 1024 bytes the string instruction would take longer to start than the copy takes. Wherever
 //! the short path touches memory, its three argument registers say what is left to do, so that a
-//! fault in it goes on with the string instruction, whose own fault says how far it came. Bytes of
-//! the target beyond those that are reported as copied may have been written.
+//! fault in it goes on with the string instruction, whose own fault says how far it came. Wherever
+//! several places of the target are written, the first byte is among the first of them, and no two
+//! pages lie between: so nothing behind a fault is ever written.
 
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
@@ -33,8 +34,12 @@ core::arch::global_asm!(
     "jbe 1f",
     "movups xmm2, [rsi + 16]",
     "movups xmm3, [rsi + rdx - 32]",
+    "movups [rdi], xmm0",
     "movups [rdi + 16], xmm2",
     "movups [rdi + rdx - 32], xmm3",
+    "movups [rdi + rdx - 16], xmm1",
+    "xor eax, eax",
+    "ret",
     "1:",
     "movups [rdi], xmm0",
     "movups [rdi + rdx - 16], xmm1",
@@ -53,6 +58,7 @@ core::arch::global_asm!(
     "movups xmm5, [rsi + rdx - 32]",
     "movups xmm6, [rsi + rdx - 48]",
     "movups xmm7, [rsi + rdx - 64]",
+    "movups [rdi], xmm0",
     "cmp rdx, 128",
     "jbe 1f",
     "movups xmm8, [rsi + 64]",
@@ -72,7 +78,6 @@ core::arch::global_asm!(
     "movups [rdi + rdx - 112], xmm14",
     "movups [rdi + rdx - 128], xmm15",
     "1:",
-    "movups [rdi], xmm0",
     "movups [rdi + 16], xmm1",
     "movups [rdi + 32], xmm2",
     "movups [rdi + 48], xmm3",

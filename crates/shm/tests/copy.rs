@@ -156,6 +156,26 @@ fn nothing_is_copied_where_the_first_byte_faults() {
 }
 
 #[test]
+fn nothing_behind_a_fault_is_written() {
+    fault_handler::install();
+    let fenced = Fenced::new();
+    for length in LENGTHS {
+        // Of each range the first bytes fault, the others do not.
+        for before in cuts(length).filter(|before| *before > 0) {
+            let to = fenced.start().wrapping_sub(before);
+            let from = pattern(length);
+            // SAFETY: what faults is mended by the handler; the rest is usable.
+            let behind = unsafe {
+                core::ptr::write_bytes(fenced.start(), 0, length);
+                assert_eq!(copy(to, from.as_ptr(), length), length);
+                core::slice::from_raw_parts(fenced.start(), length).to_vec()
+            };
+            assert!(behind.iter().all(|byte| *byte == 0), "{length} {before}");
+        }
+    }
+}
+
+#[test]
 fn only_the_routine_itself_is_resumed() {
     let outside = only_the_routine_itself_is_resumed as *const () as usize;
     for instruction in [0, 1, outside, usize::MAX] {

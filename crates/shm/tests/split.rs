@@ -268,6 +268,44 @@ fn a_fault_in_any_part_keeps_what_came_before_it() {
 }
 
 #[test]
+fn nothing_behind_a_fault_is_written() {
+    static POOL: Pool = Pool::new(10_000_000_000);
+    let _alone = alone();
+    fault_handler::install();
+    let region = region();
+    let length = 20 * PART as usize;
+    let mut sent = pattern(length, 5);
+    let put = transfer(region, 77, &mut sent, Direction::In);
+    // SAFETY: buffer and region are ours.
+    assert_eq!(unsafe { put.copy() }, 0);
+    for hole in [0, PAGE, 5 * PART as usize, length - PAGE] {
+        let mut fenced = Fenced::new(length, length);
+        fenced.bytes().fill(0);
+        // SAFETY: a page of the mapping.
+        let made = unsafe { libc::mprotect(fenced.base.add(hole).cast(), PAGE, libc::PROT_NONE) };
+        assert_eq!(made, 0);
+        let whole = Transfer {
+            buffer: fenced.base,
+            length: length as u64,
+            ..transfer(region, 77, &mut [], Direction::Out)
+        };
+        // SAFETY: what can not be used faults.
+        let copied = unsafe { POOL.copy(&whole, &plan(3), |_| {}) };
+        assert_eq!(copied, hole as u64);
+        // SAFETY: as above.
+        let made = unsafe {
+            let usable = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mprotect(fenced.base.add(hole).cast(), PAGE, usable)
+        };
+        assert_eq!(made, 0);
+        let (there, behind) = fenced.bytes().split_at(hole);
+        assert!(there == &sent[..hole]);
+        assert!(behind.iter().all(|byte| *byte == 0), "{hole}");
+    }
+    POOL.dismiss();
+}
+
+#[test]
 fn a_forked_child_has_no_helpers_and_makes_its_own() {
     static POOL: Pool = Pool::new(10_000_000_000);
     let _alone = alone();

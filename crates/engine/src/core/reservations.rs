@@ -1,13 +1,15 @@
 //! Ports and deposits.
 
 use super::{Answer, CoreEngine, Refusal, narrow};
+use crate::program::{Estate, Program};
 use crate::quota::{Amounts, Kind};
+use crate::view::{InTheWay, is_in_the_way};
 use crate::{anchors, diagnosis, memory};
-use netchannel_abi::address::INET6;
+use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::directory::place_word;
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Instant;
@@ -21,6 +23,9 @@ fn fair_block(wanted: u16, room: usize) -> u16 {
     wanted.min(u16::try_from(most).unwrap_or(u16::MAX))
 }
 
+/// Regions that are looked into for one port, the youngest: whoever has more of them does not hold others up.
+const MOST_REGIONS: usize = 16;
+
 /// Most ports in one block.
 const LARGEST_BLOCK: u64 = 1024;
 
@@ -32,7 +37,7 @@ impl CoreEngine {
         shown: Option<&OwnedFd>,
     ) -> Result<Answer, Refusal> {
         if words[0] == 0 {
-            return self.claim_port(number, shown);
+            return self.claim_port(number, words, shown);
         }
         let user = self.program(number)?.user;
         let wanted = words[0].min(LARGEST_BLOCK);
@@ -57,7 +62,12 @@ impl CoreEngine {
     }
 
     /// A program shows a socket that it has bound: the port is its user's from now on, as far as the kernel has let him have it.
-    fn claim_port(&mut self, number: u32, shown: Option<&OwnedFd>) -> Result<Answer, Refusal> {
+    fn claim_port(
+        &mut self,
+        number: u32,
+        words: &[u64; 14],
+        shown: Option<&OwnedFd>,
+    ) -> Result<Answer, Refusal> {
         let shown = shown.ok_or(Errno::INVAL)?;
         let bound = diagnosis::bound_address(shown)?;
         let v6_only = bound.family == INET6 && sockopt::ipv6_v6only(shown)?;
@@ -66,9 +76,38 @@ impl CoreEngine {
         let user = self.program(number)?.user;
         let changes = self.owners.show(port, place, user, region)?;
         self.directory.set_ports(&changes);
+        let to = Address::from_words([words[1], words[2], words[3]]);
+        let others = InTheWay {
+            from: bound,
+            v6_only,
+            to,
+            process: narrow(words[5])?,
+        };
+        if to.family != 0 && self.is_in_the_way(number, &others) {
+            return Err(Refusal::Errno(Errno::ADDRNOTAVAIL));
+        }
         let mut answer = Answer::default();
         answer.words[..2].copy_from_slice(&[u64::from(port), 1]);
         Ok(answer)
+    }
+
+    /// Whether another program than this one has a connection in the way. It has shown its port, too.
+    fn is_in_the_way(&self, number: u32, wanted: &InTheWay) -> bool {
+        fn used(program: &Program) -> impl Iterator<Item = &Rc<Estate>> {
+            program.estate.iter().chain(&program.inherited)
+        }
+        let regions: BTreeSet<u64> = self.owners.regions_of(wanted.from.port).collect();
+        let has_shown = |estate: &Rc<Estate>| regions.contains(&estate.number);
+        // A child shows ports in its own name, and its sockets are in a region of its parent's.
+        let others = self.programs.iter().filter(|(other, _)| **other != number);
+        let others = others.map(|(_, program)| program);
+        let by_number: BTreeMap<u64, &Rc<Estate>> = others
+            .filter(|program| used(program).any(has_shown))
+            .flat_map(used)
+            .map(|estate| (estate.number, estate))
+            .collect();
+        let mut estates = by_number.values().rev().take(MOST_REGIONS);
+        estates.any(|estate| is_in_the_way(estate, wanted))
     }
 
     pub(super) fn deposit(

@@ -14,8 +14,8 @@ use netchannel_wire::Listen;
 use netchannel_wire::announce::Heard as Serials;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Listeners of a peer on one port: a program chooses among no more of them.
-const MOST_ON_A_PORT: usize = 16;
+/// Listeners of a peer on one port, as many as a host has that gives each processor one. Who looks for a listener looks at all of them.
+const MOST_ON_A_PORT: usize = 256;
 
 /// The directory, as peers see it.
 pub trait Listings {

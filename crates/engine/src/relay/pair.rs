@@ -149,12 +149,17 @@ fn advance(from: &mut Lane, to: &mut Lane, told: &mut bool, by: usize) -> Turn {
     if !void && there & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
         match from.frontier() {
             Ok(sent) if sent == from.consumed() => {}
-            Ok(_) => {
-                return Turn::Over(Ending {
-                    unwanted: true,
-                    ..ending
-                });
-            }
+            // What finds no room waits, as with TCP.
+            Ok(_) => match room_for(to, 1) {
+                Ok(room) if length(&room) == 0 => {}
+                Ok(_) => {
+                    return Turn::Over(Ending {
+                        unwanted: true,
+                        ..ending
+                    });
+                }
+                Err(_) => return fault,
+            },
             Err(_) => return fault,
         }
     }

@@ -21,7 +21,7 @@ pub use counts::{Counted, Counts};
 pub use entry::shown_address;
 pub use links::Memory;
 pub use programs::Programs;
-pub use region::named_links;
+pub use region::{InTheWay, is_in_the_way, named_links};
 pub use sockets::{FULL, Sockets};
 
 use crate::core::CoreEngine;

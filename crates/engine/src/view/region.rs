@@ -4,6 +4,8 @@ use super::Copies;
 use crate::holders::Holders;
 use crate::program::Estate;
 use crate::turn::Turn;
+use netchannel_abi::address::{Address, INET, INET6};
+use netchannel_abi::link::Role;
 use netchannel_abi::program::{ENTRIES_OFFSET, Header, SocketEntry, State};
 use netchannel_shm::{Outside, Snapshot};
 use std::collections::HashSet;
@@ -117,14 +119,20 @@ fn entry_at(copy: &Snapshot, index: usize) -> Option<(&SocketEntry, State)> {
 /// Entries that are looked at in one go, while a program waits for an answer.
 const MOST_IN_ONE_GO: usize = 8192;
 
-/// The links that entries of a region name; nothing where there are too many entries to look at all of them.
-pub fn named_links(estate: &Estate) -> Option<HashSet<u64>> {
+/// Looks at the entries of a region that are connected, until `found`. `None` where there are too many to look at all of them.
+fn for_each_connected(
+    estate: &Estate,
+    mut found: impl FnMut(&Outside, &mut Snapshot, u32, usize, &SocketEntry) -> bool,
+) -> Option<bool> {
     let outside = memory(estate)?;
     let mut copy = Snapshot::new(ENTRIES_AT_ONCE * ENTRY);
+    let mut other = Snapshot::new(16 << 10);
     copy.fill(&outside, 0, size_of::<Header>()).ok()?;
-    let used = copy.at::<Header>(0)?.high_water.load(Acquire);
+    let header = copy.at::<Header>(0)?;
+    let records = header.holders.load(Acquire);
+    let used = header.high_water.load(Acquire);
     let used = usize::try_from(used.min(estate.entries)).ok()?;
-    let (mut next, mut looked_at, mut named) = (0, 0, HashSet::new());
+    let (mut next, mut looked_at) = (0, 0);
     while let Some(first) = next_page(&outside, next, used) {
         let count = copy_entries(&outside, &mut copy, first, used);
         next = first + count;
@@ -132,11 +140,78 @@ pub fn named_links(estate: &Estate) -> Option<HashSet<u64>> {
         if looked_at > MOST_IN_ONE_GO {
             return None;
         }
-        let entries = (first..next).filter_map(|index| entry_at(&copy, index));
-        let connected = entries.filter(|(_, state)| *state == State::Virtual);
-        named.extend(connected.map(|(entry, _)| entry.link.load(Relaxed)));
+        for index in first..next {
+            if let Some((entry, State::Virtual)) = entry_at(&copy, index)
+                && found(&outside, &mut other, records, index, entry)
+            {
+                return Some(true);
+            }
+        }
     }
+    Some(false)
+}
+
+/// The links that entries of a region name; nothing where there are too many entries to look at all of them.
+pub fn named_links(estate: &Estate) -> Option<HashSet<u64>> {
+    let mut named = HashSet::new();
+    for_each_connected(estate, |_, _, _, _, entry| {
+        named.insert(entry.link.load(Relaxed));
+        false
+    })?;
     Some(named)
+}
+
+/// Connections that are in the way of a socket.
+#[derive(Clone, Copy, Debug)]
+pub struct InTheWay {
+    /// From what it is bound to.
+    pub from: Address,
+    /// An IPv6 one has nothing to do with IPv4.
+    pub v6_only: bool,
+    /// Those to there.
+    pub to: Address,
+    /// But not those of this process.
+    pub process: u32,
+}
+
+impl InTheWay {
+    fn has(&self, entry: &SocketEntry) -> bool {
+        let (local, peer) = (entry.local.load(), entry.peer.load());
+        entry.role.load(Relaxed) == Role::Client as u32
+            && entry.process.load(Relaxed) != self.process
+            && local.port == self.from.port
+            && peer.unmapped() == self.to.unmapped()
+            && self.covers(&local.unmapped())
+    }
+
+    /// Whether what is bound so gets what comes for `local`, too.
+    fn covers(&self, local: &Address) -> bool {
+        let plain = self.from.unmapped();
+        if !self.from.is_wildcard() {
+            return plain.family == local.family && plain.bytes == local.bytes;
+        }
+        match self.from.family {
+            INET6 => !self.v6_only || local.family == INET6,
+            _ => local.family == INET,
+        }
+    }
+}
+
+/// Whether connections of a region are in the way; none where there are too many entries to look at all of them.
+pub fn is_in_the_way(estate: &Estate, wanted: &InTheWay) -> bool {
+    let mut holders = None;
+    let found = for_each_connected(estate, |outside, copy, header, index, entry| {
+        if !wanted.has(entry) {
+            return false;
+        }
+        let holders = holders.get_or_insert_with(|| {
+            let mut holders = Holders::new(estate.entries as usize, header);
+            while !holders.go_on(outside, copy, &Turn::begin()) {}
+            holders
+        });
+        !holders.have_left(index, entry.references.load(Relaxed))
+    });
+    found == Some(true)
 }
 
 #[cfg(test)]
@@ -170,6 +245,46 @@ mod tests {
         };
         let header: &Header = mapped.at(0).unwrap();
         header.high_water.store(entries, Relaxed);
+        let client: &SocketEntry = mapped
+            .at(ENTRIES_OFFSET + 2000 * size_of::<SocketEntry>())
+            .unwrap();
+        let (own, to) = (Address::loopback(false, 700), Address::loopback(false, 80));
+        client.role.store(Role::Client as u32, Relaxed);
+        client.references.store(1, Relaxed);
+        client.process.store(9, Relaxed);
+        client.local.store(&own);
+        client.peer.store(&to);
+        let wanted = InTheWay {
+            from: own,
+            v6_only: false,
+            to,
+            process: 8,
+        };
+        let any = |port| Address::v6([0; 16], port, 0);
+        let there = |wanted: InTheWay| is_in_the_way(&estate, &wanted);
+        assert!(there(wanted));
+        assert!(there(InTheWay {
+            from: any(700),
+            ..wanted
+        }));
+        for other in [
+            InTheWay { to: own, ..wanted },
+            InTheWay {
+                from: any(701),
+                ..wanted
+            },
+            InTheWay {
+                from: any(700),
+                v6_only: true,
+                ..wanted
+            },
+            InTheWay {
+                process: 9,
+                ..wanted
+            },
+        ] {
+            assert!(!there(other), "{other:?}");
+        }
         let before = crate::memory::occupied(&estate.region);
         let found = named_links(&estate).unwrap();
         assert_eq!(found, HashSet::from([7, 8, 134, 135, 2007, 4102]));

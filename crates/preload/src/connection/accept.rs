@@ -10,7 +10,7 @@ use netchannel_abi::link::side_flags;
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
-use super::{describe, publish, set_blocking, turn_into};
+use super::{describe, flags, publish, set_blocking, turn_into};
 use crate::link::LinkEnd;
 use crate::listener::{self, Listener, Named, Pending};
 use crate::place::{self, Place};
@@ -184,13 +184,8 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     if !known {
         options::note_received(&socket, fd);
     }
-    let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
-    if flags & sys::int(libc::O_NONBLOCK) != 0 && flags & sys::int(BLOCKING) == 0 {
-        socket.mark(status::NONBLOCKING);
-    } else {
-        // To the kernel it never blocks: who waits, waits for both kinds of connection.
-        set_file_nonblocking(fd, true);
-    }
+    // To the kernel it never blocks: who waits, waits for both kinds of connection.
+    flags::begin(&socket, fd, known);
     socket
         .local
         .listener
@@ -233,8 +228,6 @@ pub fn receive_listener(fd: i32) {
     if table::get(fd).kind() != Kind::Foreign || !is_listening(fd) {
         return;
     }
-    let is_marked =
-        |flags: usize| flags & sys::int(BLOCKING) != 0 && flags & sys::int(libc::O_NONBLOCK) != 0;
     if limits::is_poor() && attach::current().is_some() {
         // What waited for the former image was left for this one.
         open_to_programs(fd, None, LARGEST_BACKLOG);
@@ -242,8 +235,8 @@ pub fn receive_listener(fd: i32) {
             .as_ref()
             .and_then(Socket::listener)
             .inspect(|listener| listener.retire_unhurried());
-    } else if sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(is_marked) {
-        set_file_nonblocking(fd, false);
+    } else if let Some(meant) = flags::of_unused(fd) {
+        flags::end(fd, meant);
     }
 }
 
@@ -258,7 +251,7 @@ pub fn announce_late(fd: i32) {
     }
 }
 
-fn is_listening(fd: i32) -> bool {
+pub(super) fn is_listening(fd: i32) -> bool {
     sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)
         && sys::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
 }
@@ -273,9 +266,7 @@ pub fn unlisten(fd: i32) {
     };
     let turned = turn_into(fd, &socket, Kind::Kernel, State::Kernel);
     turned.mark(status::BOUND);
-    if !turned.has(status::NONBLOCKING) {
-        set_file_nonblocking(fd, false);
-    }
+    flags::end(fd, flags::of(&turned));
     if let Some(listener) = socket.listener() {
         // For all who have it: the kernel resets what waits.
         listener.close(true);
@@ -285,27 +276,4 @@ pub fn unlisten(fd: i32) {
         .listener
         .store(core::ptr::null_mut(), Ordering::Release);
     epoll::replaced(fd, &turned);
-}
-
-/// On the file of a listener, which has no other use for it: the program takes it for blocking. It
-/// stays with the file, whoever gets a descriptor of it.
-pub const BLOCKING: c_int = libc::O_APPEND;
-
-/// Notes on a listener's file whether the program takes it for blocking.
-pub fn mark_blocking(fd: i32, on: bool) {
-    if let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) {
-        let bit = sys::int(BLOCKING);
-        let wanted = if on { flags | bit } else { flags & !bit };
-        let _ = sys::fcntl(fd, libc::F_SETFL, wanted | sys::int(libc::O_NONBLOCK));
-    }
-}
-
-/// Makes a listener that blocks, to the program, one that does not to the kernel, or takes that
-/// back.
-pub fn set_file_nonblocking(fd: i32, on: bool) {
-    if let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) {
-        let bits = sys::int(libc::O_NONBLOCK | BLOCKING);
-        let wanted = if on { flags | bits } else { flags & !bits };
-        let _ = sys::fcntl(fd, libc::F_SETFL, wanted);
-    }
 }

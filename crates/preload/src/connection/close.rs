@@ -12,7 +12,7 @@ use crate::lane::Lane;
 use crate::link::Loan;
 use crate::socket::{self, Left, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, holders, lock, ports, sys, wait};
+use crate::{attach, epoll, holders, lock, ports, sys, thread, wait};
 
 /// `shutdown` of a virtual socket.
 pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
@@ -207,6 +207,7 @@ fn leave_virtual(fd: i32, socket: &Socket) {
 fn keep_for_sleepers(fd: i32, socket: &Socket) -> bool {
     let entry = socket.entry;
     let used = entry.receive.sleepers.load(Ordering::Acquire) > 0
+        || is_polled_by_another(socket)
         || lock::is_mine(&entry.transmit.lock)
         || lock::is_mine(&entry.receive.lock);
     if !used || socket.local.orphan.load(Ordering::Acquire) != 0 {
@@ -219,6 +220,16 @@ fn keep_for_sleepers(fd: i32, socket: &Socket) -> bool {
     table::set(kept, socket.word);
     socket.local.orphan.store(kept + 1, Ordering::Release);
     true
+}
+
+/// Whether another thread sleeps on it in `poll`. This one does no more: a handler that closes it has ended its call, and may never return to it.
+fn is_polled_by_another(socket: &Socket) -> bool {
+    let poller = &socket.local.poller;
+    match socket.local.polled.load(Ordering::Acquire) {
+        0 => false,
+        1 => poller.load(Ordering::Relaxed) != thread::number(),
+        _ => true,
+    }
 }
 
 fn close_kernel(fd: i32) -> Result<(), i32> {

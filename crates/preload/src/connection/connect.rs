@@ -9,8 +9,8 @@ use netchannel_abi::reason::Reason;
 
 use super::pending::{self, Progress};
 use super::{
-    REPLACING, carried, describe, falls_back, is_shared, materialise, noted, set_blocking, tuples,
-    turn_into,
+    REPLACING, carried, describe, falls_back, flags, is_shared, materialise, noted, set_blocking,
+    tuples, turn_into,
 };
 use crate::lane::Lane;
 use crate::link::{LinkEnd, Loan, reset_side};
@@ -78,7 +78,8 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
                 _ => Connected::Virtual(waited),
             }
         }
-        Err(reason) => match materialise(fd, socket, Reason::None) {
+        Err(Refused::Taken) => Connected::Virtual(Err(libc::EADDRNOTAVAIL)),
+        Err(Refused::ToKernel(reason)) => match materialise(fd, socket, Reason::None) {
             Ok(kernel) => {
                 falls_back(&kernel, reason, address);
                 Connected::Kernel
@@ -88,47 +89,74 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
     }
 }
 
+/// Why no virtual connection was made.
+enum Refused {
+    /// The kernel makes one.
+    ToKernel(Reason),
+    /// Another process has a connection between these addresses.
+    Taken,
+}
+
+impl From<Reason> for Refused {
+    fn from(reason: Reason) -> Self {
+        Self::ToKernel(reason)
+    }
+}
+
 /// True when it is under way, and the relay will say what becomes of it.
-fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<bool, Reason> {
+fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<bool, Refused> {
     let mut address = address.ok_or(Reason::Unsupported)?;
     let attachment = attach::ensure().ok_or(Reason::NoDaemon)?;
     if let Some(why) = rings::excludes() {
-        return Err(why);
+        return Err(why.into());
     }
     if limits::is_poor() {
-        return Err(Reason::Quota);
+        return Err(Reason::Quota.into());
     }
     let family = socket.local.family.load(Ordering::Relaxed);
     if i32::from(address.family) != family || socket.entry.reason.load(Ordering::Relaxed) != 0 {
-        return Err(Reason::Option);
+        return Err(Reason::Option.into());
     }
     if address.unmapped().family != address.family && options::is_to_be_only_v6(socket) {
         // The kernel says that there is no way.
-        return Err(Reason::Option);
+        return Err(Reason::Option.into());
     }
     if address.port == 0 {
-        return Err(Reason::NoListener);
+        return Err(Reason::NoListener.into());
     }
     if address.is_wildcard() {
         // The kernel takes "any" as "this host".
         address = Address::loopback(family == libc::AF_INET6, address.port);
     }
-    let target = names::find_listener(attachment, &address)?;
+    let mut target = names::find_listener(attachment, &address, &Address::default())?;
+    let mut begun = None;
+    if target.grouped {
+        let local = local_address(fd, socket, &address, target.remote)?;
+        target = names::find_listener(attachment, &address, &local)
+            .inspect_err(|_| release_port(fd, socket, &local))?;
+        begun = Some(local);
+    }
     let found = match listener::client_link(&target) {
-        // Nobody who accepts sleeps or is about to look.
+        // Nobody who accepts is about to look.
         Err(libc::EAGAIN) if target.queue != 0 && !confinement::is_filtered() => {
             listener::queued_link(&target).map(|link| (link, false))
         }
         found => found,
     };
-    let (link, claimed) = found.map_err(|error| match error {
-        libc::ENOMEM | libc::ENOBUFS | libc::EMFILE | libc::ENFILE => Reason::Quota,
-        libc::ECONNREFUSED => Reason::NoListener,
-        libc::EAGAIN | libc::EPERM => Reason::BacklogFull,
-        libc::ENOTCONN | libc::EPIPE => Reason::NoDaemon,
-        _ => Reason::LinkFailed,
+    let (link, claimed) = found.map_err(|error| {
+        begun.inspect(|local| release_port(fd, socket, local));
+        match error {
+            libc::ENOMEM | libc::ENOBUFS | libc::EMFILE | libc::ENFILE => Reason::Quota,
+            libc::ECONNREFUSED => Reason::NoListener,
+            libc::EAGAIN | libc::EPERM => Reason::BacklogFull,
+            libc::ENOTCONN | libc::EPIPE => Reason::NoDaemon,
+            _ => Reason::LinkFailed,
+        }
     })?;
-    let local = local_address(fd, socket, &address, target.remote);
+    let local = match begun {
+        Some(local) => Ok(local),
+        None => local_address(fd, socket, &address, target.remote),
+    };
     if !attach::current().is_some_and(|now| core::ptr::eq(now, attachment)) {
         // The port is of another daemon than the link: whoever accepts might not know it yet.
         if claimed {
@@ -147,7 +175,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         Some(loan) => Ok((local, loan)),
         None => {
             release_port(fd, socket, &local);
-            Err(Reason::Quota)
+            Err(Reason::Quota.into())
         }
     });
     let (local, loan) = lent.inspect_err(|_| {
@@ -165,7 +193,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         Ok(target.remote)
     } else {
         release_port(fd, socket, &local);
-        Err(Reason::BacklogFull)
+        Err(Reason::BacklogFull.into())
     }
 }
 
@@ -192,11 +220,15 @@ fn bound_address(fd: i32, socket: &Socket) -> Option<Address> {
 }
 
 /// The address a connection starts from: what the program bound, or a port of our own.
-fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result<Address, Reason> {
+fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result<Address, Refused> {
     // A daemon that did not answer has not refused anything.
     let refused = |error| match error {
         libc::ENOTCONN | libc::EPIPE | libc::ECONNRESET | libc::ETIMEDOUT => Reason::NoDaemon,
         _ => Reason::NoPort,
+    };
+    let claimed = |error| match error {
+        libc::EADDRNOTAVAIL => Refused::Taken,
+        error => refused(error).into(),
     };
     let bound = bound_address(fd, socket);
     let plain = to.unmapped();
@@ -213,10 +245,10 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result
         let local = bound.is_wildcard()
             || attach::current().is_some_and(|attachment| names::is_local(attachment, bound));
         if !local {
-            return Err(Reason::Unsupported);
+            return Err(Reason::Unsupported.into());
         }
         if bound.port != 0 {
-            ports::claim(fd).map_err(refused)?;
+            ports::claim(fd, to).map_err(claimed)?;
         }
         if !bound.is_wildcard() {
             own = *bound;
@@ -308,6 +340,9 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     describe(socket, link, loan, local, peer, number);
     let turned = turn_into(fd, socket, Kind::Virtual, State::Virtual);
     owner::follow(&turned, fd);
+    if turned.has(status::APPENDS) {
+        flags::put_on_anchor(&turned, fd);
+    }
     drop(replacing);
     if let Some(header) = header() {
         header.connects.fetch_add(1, Ordering::Relaxed);

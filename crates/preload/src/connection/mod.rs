@@ -6,6 +6,7 @@ pub mod carried;
 mod close;
 mod connect;
 mod dissolve;
+pub mod flags;
 pub mod noted;
 mod pending;
 mod rebinding;
@@ -25,9 +26,10 @@ use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
 use crate::{attach, epoll, gate, limits, names, options, owner, rings, sys, withdrawal};
 
+use accept::is_listening;
 pub use accept::{
-    BLOCKING, accept, announce_late, listen, mark_blocking, note_kernel_accept, receive_listener,
-    recognise_listener, set_file_nonblocking, unlisten,
+    accept, announce_late, listen, note_kernel_accept, receive_listener, recognise_listener,
+    unlisten,
 };
 pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};
@@ -153,6 +155,9 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
         made => made?,
     };
     options::replay(socket, made);
+    if flags::are_idle_set(socket) {
+        flags::put_on(socket, made);
+    }
     if made == fd {
         let flags = if close_on_exec { libc::FD_CLOEXEC } else { 0 };
         sys::fcntl(fd, libc::F_SETFD, sys::int(flags))?;

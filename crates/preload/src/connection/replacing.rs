@@ -6,7 +6,7 @@ use netchannel_abi::address::Address;
 use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::State;
 
-use super::{dealt_port, turn_into};
+use super::{dealt_port, flags, turn_into};
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
 use crate::table::{self, Kind};
@@ -37,12 +37,7 @@ pub(super) fn make_kernel(socket: &Socket, keeps: bool) -> Result<i32, i32> {
     if let Some(own) = address.filter(|own| !own.is_wildcard()) {
         bind_without_port(socket, made, own);
     }
-    let nonblocking = if socket.has(status::NONBLOCKING) {
-        libc::O_NONBLOCK
-    } else {
-        0
-    };
-    let _ = sys::fcntl(made, libc::F_SETFL, sys::int(nonblocking));
+    flags::put_on(socket, made);
     Ok(made)
 }
 

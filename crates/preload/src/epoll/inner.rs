@@ -7,12 +7,12 @@ use crate::socket::{self, status};
 use crate::sys;
 
 impl EpollSet {
-    /// Takes what the inner set has, and queues the members concerned.
-    pub(super) fn take_inner(&'static self) {
+    /// Takes what the inner set has, and queues the members concerned. Whether there was anything.
+    pub(super) fn take_inner(&'static self) -> bool {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let inner = self.inner.load(Ordering::Acquire);
         let Ok(count) = sys::epoll_take(inner, &mut events) else {
-            return;
+            return false;
         };
         for event in events.iter().take(count) {
             let (kind, number) = (event.u64 >> 32, (event.u64 & 0xffff_ffff) as u32);
@@ -22,6 +22,7 @@ impl EpollSet {
                 _ => self.take_kick(),
             }
         }
+        count > 0
     }
 
     fn take_kick(&self) {
@@ -126,6 +127,9 @@ impl EpollSet {
             }
             let number = event.u64 & NUMBER;
             if number == NUMBER {
+                if self.detached_inner().is_some() {
+                    self.take_kick();
+                }
                 self.take_inner();
                 continue;
             }

@@ -56,6 +56,8 @@ pub fn readiness(lane: &Lane) -> u32 {
         return 0;
     }
     let flags = lane.peer_flags();
+    // Before the status, in which it may note something.
+    let writable = lane.is_writable();
     let seen = lane.socket.entry.status.load(Ordering::Relaxed);
     let mut mask = 0;
     if lane.is_readable() {
@@ -64,7 +66,7 @@ pub fn readiness(lane: &Lane) -> u32 {
     if lane.is_urgent() {
         mask |= libc::EPOLLPRI;
     }
-    if lane.is_writable() {
+    if writable {
         mask |= EPOLLOUT | libc::EPOLLWRNORM;
     }
     let reset = flags & side_flags::RESET != 0;

@@ -20,6 +20,7 @@
 mod adoption;
 mod board;
 mod cells;
+mod detached;
 mod edges;
 mod holding;
 mod inner;
@@ -53,6 +54,7 @@ use item::Item;
 pub use item::readiness;
 pub use leaving::{Left, keep_boards, put_in, take_out};
 use lists::{Bag, Index, Queue};
+pub use nested::is_readable;
 pub use packing::{adopt_inherited, pack, unpack};
 pub use shared::{before_fork, reset_in_child};
 pub use sleep::Asleep;
@@ -88,6 +90,8 @@ pub struct EpollSet {
     has_parents: AtomicBool,
     /// It went through a fork: other processes may use it too.
     shared: AtomicBool,
+    /// The inner set is no member of the program's, but of the sets around it.
+    detached: AtomicBool,
     /// This process has said that it uses it.
     enrolled: AtomicBool,
     /// It told of what only another process knows, and may tell of it again at once.
@@ -233,6 +237,7 @@ pub fn closed(fd: i32, word: Word) {
     }
     attach::drop_kept(set.kick.swap(-1, Ordering::AcqRel));
     set.active.store(false, Ordering::Release);
+    set.detached.store(false, Ordering::Release);
     set.shared.store(false, Ordering::Relaxed);
     set.jobs.store(false, Ordering::Relaxed);
     if let Some(mut unused) = UNUSED.lock() {
@@ -255,6 +260,7 @@ impl EpollSet {
             edges: AtomicU64::new(0),
             has_parents: AtomicBool::new(false),
             shared: AtomicBool::new(false),
+            detached: AtomicBool::new(false),
             enrolled: AtomicBool::new(false),
             turns: wait::Turns::default(),
             parents: Lock::new(Vec::new()),
@@ -291,11 +297,17 @@ impl EpollSet {
         let set = self.fd.load(Ordering::Relaxed);
         let events = flag(libc::EPOLLIN);
         let data = own_data() | NUMBER;
-        if let Err(error) = sys::epoll_control(set, libc::EPOLL_CTL_ADD, inner, events, data) {
+        let added = sys::epoll_control(set, libc::EPOLL_CTL_ADD, inner, events, data);
+        if let Err(error) = added
+            && error != libc::ELOOP
+        {
             attach::drop_kept(inner);
             return Err(error);
         }
         self.inner.store(inner, Ordering::Release);
+        if added.is_err() {
+            self.detach();
+        }
         self.active.store(true, Ordering::SeqCst);
         Ok(())
     }
@@ -335,9 +347,7 @@ impl EpollSet {
             attach::drop_kept(made);
             return Some(other);
         }
-        let data = inside::KICK << 32;
-        let events = flag(libc::EPOLLIN);
-        let _ = sys::epoll_control(inner, libc::EPOLL_CTL_ADD, made, events, data);
+        self.put_kick(made);
         Some(made)
     }
 }

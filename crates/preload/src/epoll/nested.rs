@@ -26,18 +26,26 @@ impl EpollSet {
     ) -> Result<(), i32> {
         let (events, data) = event.map_or((0, 0), |event| (event.events, event.u64));
         let item = Item::new(fd, table::get(fd), events, data);
-        let added = self.control_both(operation, fd, item, event.is_some())?;
+        let mut done = self.control_both(operation, fd, item, event.is_some());
+        if done.is_err_and(|error| error == libc::ELOOP) {
+            set.detach_lowest();
+            done = self.control_both(operation, fd, item, event.is_some());
+        }
+        let added = done?;
         if let Some(number) = added
             && let Some(mut parents) = set.parents.lock()
         {
-            parents.push(Membership::new(self, number));
+            let parent = Membership::new(self, number);
+            parents.push(parent);
             set.has_parents.store(true, Ordering::Relaxed);
+            set.follow_parent(parent, true);
         }
         Ok(())
     }
 
     /// The set is not a member there any more.
     pub(super) fn leave_parent(&self, membership: Membership) {
+        self.follow_parent(membership, false);
         if let Some(mut parents) = self.parents.lock() {
             parents.retain(|known| !known.is(membership.set, membership.item));
             self.has_parents
@@ -45,7 +53,7 @@ impl EpollSet {
         }
     }
 
-    fn parents(&self) -> Vec<Membership> {
+    pub(super) fn parents(&self) -> Vec<Membership> {
         self.parents
             .lock()
             .map(|parents| parents.clone())
@@ -55,6 +63,7 @@ impl EpollSet {
     /// The set ends: the kernel forgets it in the sets around it, and so do we.
     pub(super) fn leave_parents(&self) {
         for parent in self.parents() {
+            self.follow_parent(parent, false);
             if let Some(mut state) = parent.set.state.lock() {
                 parent.set.remove(&mut state, parent.item, true);
             }
@@ -148,7 +157,7 @@ impl EpollSet {
         }
     }
 
-    fn nested_sets(&self) -> Vec<&'static Self> {
+    pub(super) fn nested_sets(&self) -> Vec<&'static Self> {
         self.state
             .lock()
             .map(|state| {
@@ -163,7 +172,8 @@ impl EpollSet {
     }
 }
 
-fn is_readable(fd: i32) -> bool {
+/// Whether the kernel says so.
+pub fn is_readable(fd: i32) -> bool {
     let mut set = [pollfd {
         fd,
         events: POLLIN,

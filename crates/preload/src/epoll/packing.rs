@@ -47,7 +47,7 @@ impl EpollSet {
         };
         let (add, delete) = (libc::EPOLL_CTL_ADD, libc::EPOLL_CTL_DEL);
         control(delete, inner, 0, 0);
-        if !plainly {
+        if !plainly && self.detached_inner().is_none() {
             control(add, inner, flag(libc::EPOLLIN), own_data() | NUMBER);
         }
         for (number, item) in (0u32..).zip(state.items.iter()) {

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering;
 
 use super::item::Item;
-use super::{EpollSet, Membership, NUMBER, State, all, flag, inside, own_data, spares};
+use super::{EpollSet, Membership, NUMBER, State, all, flag, own_data, spares};
 use crate::lane::Lane;
 use crate::link::LinkEnd;
 use crate::socket::Socket;
@@ -202,15 +202,24 @@ pub fn relocate(from: i32, to: i32) {
         if inner == from {
             let outer = set.fd.load(Ordering::Relaxed);
             let data = own_data() | NUMBER;
-            let _ = sys::epoll_control(outer, libc::EPOLL_CTL_DEL, from, 0, 0);
-            let _ = sys::epoll_control(outer, libc::EPOLL_CTL_ADD, to, flag(libc::EPOLLIN), data);
+            if set.detached_inner().is_some() {
+                set.relocate_detached(from, to);
+            } else {
+                let events = flag(libc::EPOLLIN);
+                let _ = sys::epoll_control(outer, libc::EPOLL_CTL_DEL, from, 0, 0);
+                let _ = sys::epoll_control(outer, libc::EPOLL_CTL_ADD, to, events, data);
+            }
             let _ = set.inner.compare_exchange(from, to, order.0, order.1);
             continue;
         }
         if set.kick.load(Ordering::Acquire) == from {
-            let data = inside::KICK << 32;
-            let _ = sys::epoll_control(inner, libc::EPOLL_CTL_DEL, from, 0, 0);
-            let _ = sys::epoll_control(inner, libc::EPOLL_CTL_ADD, to, flag(libc::EPOLLIN), data);
+            let holds = if set.detached_inner().is_some() {
+                set.fd.load(Ordering::Relaxed)
+            } else {
+                inner
+            };
+            let _ = sys::epoll_control(holds, libc::EPOLL_CTL_DEL, from, 0, 0);
+            set.put_kick(to);
             let _ = set.kick.compare_exchange(from, to, order.0, order.1);
         } else if inner >= 0 && sys::epoll_control(inner, libc::EPOLL_CTL_DEL, from, 0, 0).is_ok() {
             set.add_channel(to, 0);

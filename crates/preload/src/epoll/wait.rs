@@ -168,11 +168,12 @@ impl EpollSet {
         have: usize,
     ) -> Result<(usize, bool), i32> {
         self.register_old();
+        let ours = self.detached_inner().is_some() && self.take_inner();
         let fd = self.fd.load(Ordering::Relaxed);
         let seen = kernel_wait(fd, &mut out[have..], 0, core::ptr::null())?;
         let kept = self.sift(out, have, seen);
         self.turns.note_look(kept > 0);
-        Ok((kept, kept < seen))
+        Ok((kept, kept < seen || ours))
     }
 
     /// A loop that never sleeps must learn of peers that were killed too: members that stay are
@@ -240,9 +241,17 @@ impl EpollSet {
         let began = clock::now();
         let mut asleep = Some(asleep);
         let undo = || wake(&mut asleep);
-        let slept = cancel::guarded(undo, || kernel_wait(fd, out, limit, mask));
+        let detached = self.detached_inner();
+        let slept = cancel::guarded(undo, || match detached {
+            None => kernel_wait(fd, out, limit, mask),
+            Some(inner) => self.sleep_on_both(inner, limit, mask).map(|_| 0),
+        });
         wake(&mut asleep);
-        let seen = slept?;
+        let mut seen = slept?;
+        if detached.is_some() {
+            self.take_inner();
+            seen = kernel_wait(fd, out, 0, core::ptr::null())?;
+        }
         let kept = self.sift(out, 0, seen);
         self.turns.note_look(kept > 0);
         if seen > kept {

@@ -5,6 +5,7 @@ use netchannel_abi::link::waiter as bits;
 use netchannel_abi::reason::Reason;
 
 use super::lane;
+use crate::connection::flags;
 use crate::lane::Lane;
 use crate::poll as polling;
 use crate::socket::{self, status};
@@ -139,6 +140,21 @@ fn set_nonblocking(fd: c_int, on: bool) {
     }
 }
 
+fn note_flags(fd: c_int, argument: usize) {
+    if let (Some(socket), Ok(argument)) = (socket::of(fd), c_int::try_from(argument)) {
+        flags::note(&socket, argument);
+    }
+}
+
+/// Whether the file of a socket says something else than the program means, as that of a listener does; also where another process has
+/// made it one.
+fn is_marked(fd: c_int, word: Word) -> bool {
+    word.kind() == Kind::Listener
+        || word.kind() == Kind::Kernel
+            && socket::of_word(word).is_some_and(|socket| flags::may_be_marked(&socket))
+            && flags::of_unused(fd).is_some()
+}
+
 /// `O_ASYNC`: the kernel signals what happens on the anchor, so every news must come there.
 fn set_asynchronous(fd: c_int, on: bool) {
     let Some(lane) = lane(fd) else { return };
@@ -185,7 +201,6 @@ unsafe fn control(
     if word.kind() == Kind::Internal {
         return real::fail(libc::EBADF);
     }
-    let nonblocking = argument & sys::int(libc::O_NONBLOCK) != 0;
     let asynchronous = argument & sys::int(libc::O_ASYNC) != 0;
     if word.kind() == Kind::Fresh
         && owner::is_asked_by(command)
@@ -227,39 +242,53 @@ unsafe fn control(
         }
         libc::F_SETFL if word.kind() == Kind::Fresh => {
             // The kernel's file is shared by all fresh sockets.
-            set_nonblocking(fd, nonblocking);
+            if argument & sys::int(libc::O_DIRECT) != 0 {
+                return real::fail(libc::EINVAL);
+            }
+            note_flags(fd, argument);
             0
         }
         libc::F_GETFL if word.kind() == Kind::Fresh => {
-            let on = socket::of(fd).is_some_and(|socket| socket.has(status::NONBLOCKING));
-            libc::O_RDWR | if on { libc::O_NONBLOCK } else { 0 }
-        }
-        libc::F_SETFL if word.kind() == Kind::Listener => {
-            let blocking = if nonblocking { 0 } else { connection::BLOCKING };
-            let argument =
-                argument & !sys::int(connection::BLOCKING) | sys::int(libc::O_NONBLOCK | blocking);
-            // SAFETY: the program's arguments.
-            let result = unsafe { call(fd, command, argument) };
-            if result == 0 {
-                set_nonblocking(fd, nonblocking);
-            }
-            result
-        }
-        libc::F_GETFL if word.kind() == Kind::Listener => {
-            // SAFETY: the program's arguments.
-            let flags = unsafe { call(fd, command, argument) };
-            let on = socket::of(fd).is_some_and(|socket| socket.has(status::NONBLOCKING));
-            let hidden = connection::BLOCKING | if on { 0 } else { libc::O_NONBLOCK };
-            if flags >= 0 { flags & !hidden } else { flags }
+            libc::O_RDWR | socket::of(fd).map_or(0, |socket| flags::of(&socket))
         }
         libc::F_SETFL => {
+            let marked = is_marked(fd, word);
+            let anchor = word.kind() == Kind::Virtual;
+            // On a file of another user the kernel takes no `O_NOATIME`, which is what an anchor may be and a listener's mark.
+            let kept = argument & !sys::int(libc::O_NOATIME);
+            let given = match c_int::try_from(argument) {
+                Ok(argument) if marked => sys::int(flags::marks(argument) & !libc::O_NOATIME),
+                _ if anchor => kept,
+                _ => argument,
+            };
             // SAFETY: the program's arguments.
-            let result = unsafe { call(fd, command, argument) };
+            let result = unsafe { call(fd, command, given) };
             if result == 0 {
-                set_nonblocking(fd, nonblocking);
+                note_flags(fd, argument);
                 set_asynchronous(fd, asynchronous);
+                if let Some(socket) = socket::of(fd) {
+                    if marked && flags::are_idle_set(&socket) {
+                        flags::put_marks(&socket, fd);
+                    } else if anchor && socket.has(status::APPENDS) {
+                        // The anchor says so to whoever gets it: it serves no other connection.
+                        socket.mark(status::SHARED);
+                    }
+                }
             }
             result
+        }
+        libc::F_GETFL => {
+            // SAFETY: the program's arguments.
+            let result = unsafe { call(fd, command, argument) };
+            match socket::of(fd) {
+                Some(socket) if result >= 0 && is_marked(fd, word) => {
+                    flags::shown(result, flags::of(&socket))
+                }
+                Some(socket) if result >= 0 && word.kind() == Kind::Virtual => {
+                    result | flags::of(&socket) & libc::O_NOATIME
+                }
+                _ => result,
+            }
         }
         _ => {
             // SAFETY: the program's arguments.
@@ -426,12 +455,13 @@ hook! {
                 Ok(value) => value != 0,
                 Err(error) => return real::fail(error),
             };
+            let marked = is_marked(fd, word);
             let result =
-                if matches!(word.kind(), Kind::Fresh | Kind::Listener) { 0 } else { real::ioctl(fd, request, argument) };
+                if marked || word.kind() == Kind::Fresh { 0 } else { real::ioctl(fd, request, argument) };
             if result == 0 {
                 set_nonblocking(fd, on);
-                if word.kind() == Kind::Listener {
-                    connection::mark_blocking(fd, !on);
+                if marked && let Some(socket) = socket::of(fd) {
+                    flags::put_marks(&socket, fd);
                 }
             }
             return result;

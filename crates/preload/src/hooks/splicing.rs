@@ -3,10 +3,11 @@
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 
 use super::{lane, vector};
+use crate::connection::flags;
 use crate::lane::Lane;
 use crate::splicing::{self, Source};
 use crate::table::{self, Kind};
-use crate::{attach, limits, real, sys, transfer, user};
+use crate::{attach, limits, real, socket, sys, transfer, user};
 
 /// Sends through a lane what a file or another descriptor gives, `length` bytes at most.
 unsafe fn relay(
@@ -42,10 +43,20 @@ unsafe fn relay(
 
 /// A socket to try on what the kernel would say of a listener, whose file says something else to it than to the program.
 fn stand_in(fd: c_int) -> Option<c_int> {
-    if table::get(fd).kind() != Kind::Listener {
-        return None;
+    let word = table::get(fd);
+    match word.kind() {
+        Kind::Listener => stand_in_with(flags::of(&socket::of_word(word)?)),
+        // Another process may have made it one.
+        Kind::Kernel if flags::may_be_marked(&socket::of_word(word)?) => {
+            stand_in_with(flags::of_unused(fd)?)
+        }
+        _ => None,
     }
+}
+
+fn stand_in_with(flags: c_int) -> Option<c_int> {
     let made = limits::stream_socket(libc::AF_INET).ok()?;
+    flags::end(made, flags);
     // Not among the numbers that the program may name.
     Some(attach::keep(made))
 }

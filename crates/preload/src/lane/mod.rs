@@ -2,6 +2,7 @@
 //! what the other side is told about it. No system call unless the other side sleeps.
 
 mod aside;
+mod deaf;
 mod holding;
 mod lending;
 mod receive;

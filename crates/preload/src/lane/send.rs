@@ -9,10 +9,11 @@ use netchannel_abi::program::RELAY;
 use netchannel_ring::{bytes, switch};
 use netchannel_shm::split::{Direction, Transfer};
 
+use super::deaf::is_shut;
 use super::{Lane, Stop};
 use crate::connection::Progress;
+use crate::lock;
 use crate::socket::status;
-use crate::{epoll, lock, user};
 
 /// The first larger ring: until the reader has come to it there is no other, so it must hold what
 /// programs write to TCP before they read.
@@ -66,20 +67,24 @@ const UNWANTED: u32 = side_flags::CLOSED | side_flags::SHUT_READ;
 /// and what has to be looked at before a send.
 const ODD_FLAGS: u32 = UNWANTED | side_flags::RESET;
 
-/// Whether a side with these flags neither sends nor reads any more.
-const fn is_shut(flags: u32) -> bool {
-    flags & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT
-}
-
 impl Lane {
     /// Whether a writer would not wait: a third of the ring is free, or it would fail.
     pub fn is_writable(&self) -> bool {
         if self.is_connecting() {
             return false;
         }
-        if self.is_void() {
+        let flags = self.peer_flags();
+        if self.is_void(flags) {
             return true;
         }
+        let room = self.has_room();
+        if is_shut(flags) {
+            self.meet_deaf_peer(room);
+        }
+        room
+    }
+
+    pub(super) fn has_room(&self) -> bool {
         let ring = Geometry::from_word(self.transmit_geometry());
         let size = ring.size();
         let used = self.unread_by_peer();
@@ -151,23 +156,20 @@ impl Lane {
         let ring = Geometry::from_word(self.transmit_geometry());
         let free = ring.size().saturating_sub(self.unread_by_peer());
         self.is_writable() && (free >= (length as u64).min(ring.size()) || self.may_grow(ring))
-            || self.is_void()
+            || self.is_void(self.peer_flags())
     }
 
     /// Whether nobody will read what is written: no writer waits.
-    fn is_void(&self) -> bool {
+    fn is_void(&self, flags: u32) -> bool {
         const OVER: u32 = status::SHUT_WRITE
             | status::RESET
             | status::PEER_GONE
             | status::FAULT
             | status::WRITE_MET_CLOSED;
-        let flags = self.peer_flags();
-        flags & (side_flags::RESET | side_flags::CLOSED) != 0
-            || is_shut(flags)
-            || self.socket.has(OVER)
+        flags & (side_flags::RESET | side_flags::CLOSED) != 0 || self.socket.has(OVER)
     }
 
-    fn may_grow(&self, ring: Geometry) -> bool {
+    pub(super) fn may_grow(&self, ring: Geometry) -> bool {
         let limit = self.socket.entry.transmit.limit.load(Ordering::Relaxed);
         ring.log2 < CALM_RING_LOG2
             && !self.socket.has(status::NO_GROWTH)
@@ -183,7 +185,7 @@ impl Lane {
         !switch::may_move(switched, tail, self.peer_head())
     }
 
-    fn transmit_geometry(&self) -> u64 {
+    pub(super) fn transmit_geometry(&self) -> u64 {
         let word = self.socket.entry.transmit.geometry.load(Ordering::Relaxed);
         if word != 0 {
             return word;
@@ -355,64 +357,17 @@ impl Lane {
         }
     }
 
-    /// TCP takes the first bytes that nobody wants, and learns so from the reset that they meet. `None` where they are wanted.
-    ///
-    /// # Safety
-    /// As [`Self::send`].
-    #[cold]
-    unsafe fn send_to_nobody(
-        &self,
-        flags: u32,
-        from: *const u8,
-        length: usize,
-        urgent: Urgent,
-        going: Going,
-    ) -> Option<Result<usize, Stop>> {
-        if !self.wants_nothing(flags) {
-            return None;
-        }
-        let is_there = flags & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE);
-        // SAFETY: the caller's promise.
-        if unsafe { user::probe(from, length) }.is_err() {
-            return Some(Err(Stop::Error(libc::EFAULT)));
-        }
-        let noted = &self.socket.entry.transmit.noted;
-        let held = noted.load(Ordering::Relaxed).saturating_add(length as u64);
-        if going != Going::WithAll && self.would_hold(held) {
-            // They meet nobody yet.
-            noted.store(held, Ordering::Relaxed);
-            return Some(Ok(length));
-        }
-        if is_there {
-            if urgent != Urgent::None {
-                // TCP looks for an urgent byte in what it refuses.
-                let tail = self.socket.entry.transmit.own.load(Ordering::Relaxed);
-                self.mark_urgent(tail.wrapping_add(length as u64));
-                self.signal_urgent();
-            }
-            self.tell_of_reset(flags);
-            let ring = Geometry::from_word(self.transmit_geometry());
-            let free = ring.size().saturating_sub(self.unread_by_peer());
-            if free < ring.size().min(length as u64) && !self.may_grow(ring) {
-                // It would have waited, or did: what it waited behind has met the reset before.
-                self.socket.mark(status::RESET);
-                return Some(Err(Stop::Error(libc::EPIPE)));
-            }
-        }
-        noted.store(length as u64, Ordering::Relaxed);
-        self.socket.mark(status::WRITE_MET_CLOSED);
-        if self.socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0 {
-            self.rouse();
-        }
-        epoll::changed(&self.socket);
-        Some(Ok(length))
-    }
-
     /// Whether a send can be, the peer's flags being these.
     #[cold]
     fn check_send(&self, flags: u32) -> Result<(), Stop> {
         if let Some(error) = self.take_left_error() {
             return Err(Stop::Error(error));
+        }
+        if self.socket.has(status::STALLED)
+            && is_shut(flags)
+            && self.meet_deaf_peer(self.has_room())
+        {
+            self.tell_of_reset();
         }
         let seen = self.socket.entry.status.load(Ordering::Relaxed);
         let reset = flags & side_flags::RESET != 0
@@ -432,22 +387,6 @@ impl Lane {
             return Err(Stop::Error(libc::EPIPE));
         }
         Ok(())
-    }
-
-    /// Whether whatever is sent meets a reset, the peer's flags being these.
-    fn wants_nothing(&self, flags: u32) -> bool {
-        flags & side_flags::CLOSED != 0 || self.socket.has(status::PEER_GONE) || is_shut(flags)
-    }
-
-    /// What this side sends has met a peer that neither sends nor reads: where it holds the connection still, it learns of the reset
-    /// from here.
-    fn tell_of_reset(&self, flags: u32) {
-        if flags & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE) {
-            self.own()
-                .flags
-                .fetch_or(side_flags::RESET, Ordering::AcqRel);
-            self.announce_flags();
-        }
     }
 
     /// A send that can not be: is the connection not up yet, or over?

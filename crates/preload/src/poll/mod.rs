@@ -4,21 +4,26 @@
 //! descriptors on which virtual connections announce themselves) take part in one kernel `poll`.
 
 mod entries;
+mod keeping;
+mod replacement;
+mod watches;
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
 use libc::{POLLIN, pollfd};
-use netchannel_abi::link::{side_flags, waiter as bits};
+use netchannel_abi::link::waiter as bits;
 
 use crate::connection::{carried, noted};
-use crate::epoll::{Asleep, EpollSet};
-use crate::lane::Lane;
-use crate::socket::{self, Socket, status};
+use crate::epoll::Asleep;
+use crate::socket::Socket;
 use crate::table::{self, Kind};
 use crate::{bell, cancel, clock, epoll, listener, sys, wait};
 
 use entries::UNUSED;
 pub use entries::{ASKED, COUNTS, Counting, Entries, MANY};
+use keeping::{keep, let_go};
+pub use replacement::{begin_replacement, end_replacement, reset_in_child};
+use watches::{Watch, user_events, watch};
 
 /// Whether the descriptor is virtual, a listener, or a set.
 pub fn concerns(fd: i32) -> bool {
@@ -26,60 +31,6 @@ pub fn concerns(fd: i32) -> bool {
         table::get(fd).kind(),
         Kind::Virtual | Kind::Listener | Kind::Epoll
     )
-}
-
-#[derive(Clone, Copy)]
-enum Watch {
-    /// The kernel's answer is the answer.
-    Kernel,
-    /// A virtual socket.
-    Lane(Lane),
-    /// A listener: the kernel's answer, or a virtual connection that waits. Whether an accept takes what is found.
-    Listener(Socket, bool),
-    /// An epoll set.
-    Set(&'static EpollSet),
-}
-
-fn watch(fd: i32, accepts: bool) -> Watch {
-    if let Some(set) = epoll::of(fd) {
-        return Watch::Set(set);
-    }
-    let Some(socket) = socket::of(fd) else {
-        return Watch::Kernel;
-    };
-    match socket.word.kind() {
-        Kind::Virtual => Lane::of(socket, fd).map_or(Watch::Kernel, Watch::Lane),
-        Kind::Listener => Watch::Listener(socket, accepts),
-        _ => Watch::Kernel,
-    }
-}
-
-/// What poll reports of a virtual socket.
-fn virtual_events(lane: &Lane, wanted: i16) -> i16 {
-    let mask = epoll::readiness(lane).to_ne_bytes();
-    // The poll and epoll bits are the same below 0x4000.
-    let mask = i16::from_ne_bytes([mask[0], mask[1]]);
-    mask & (wanted | libc::POLLHUP | libc::POLLERR)
-}
-
-fn user_events(watch: &Watch, wanted: i16) -> i16 {
-    let any = match watch {
-        Watch::Kernel => false,
-        Watch::Lane(lane) => return virtual_events(lane, wanted),
-        Watch::Listener(socket, accepts) => {
-            let listener = socket.listener();
-            listener.is_some_and(|listener| match accepts {
-                true => listener.has_for_accept(),
-                false => listener.has_pending(),
-            })
-        }
-        Watch::Set(set) => set.has_events(),
-    };
-    if any {
-        (POLLIN | libc::POLLRDNORM) & wanted
-    } else {
-        0
-    }
 }
 
 /// So many descriptors take little room on the stack.
@@ -130,8 +81,10 @@ pub fn poll(
                 kernel,
                 lists,
                 manner,
+                kept: Vec::new(),
             };
             let polled = call.run(timeout, mask);
+            drop(call);
             // SAFETY: made above, and nobody uses it any more.
             entries.many = unsafe { Box::from_raw(lists) }.set;
             polled
@@ -177,6 +130,14 @@ struct Call<'a> {
     /// Freed when the thread is cancelled; null where nothing is to be freed.
     lists: *mut Lists,
     manner: Manner,
+    /// Sockets whose numbers were given to other files while it slept: it keeps them until it returns.
+    kept: Vec<Socket>,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.kept.iter().for_each(let_go);
+    }
 }
 
 fn poll_few<const MOST: usize>(
@@ -195,6 +156,7 @@ fn poll_few<const MOST: usize>(
         kernel: &mut kernel[..length],
         lists: core::ptr::null_mut(),
         manner,
+        kept: Vec::new(),
     };
     call.run(timeout, mask)
 }
@@ -213,8 +175,9 @@ impl Call<'_> {
         let mut start = 0;
         loop {
             let mut count = self.look()?;
-            if carried::carry() && self.manner.loops {
-                self.watch_all();
+            let closed = count > 0 && !self.kept.is_empty();
+            if (carried::carry() || closed) && self.manner.loops {
+                self.watch_again();
                 count = self.look()?;
             }
             let first = timeout >= 0 && start == 0;
@@ -237,13 +200,11 @@ impl Call<'_> {
             }
             self.sleep(left, mask)?;
             self.slept = true;
-            while REPLACING.load(Ordering::Acquire) > 0 {
-                sys::yield_now();
-            }
+            replacement::wait();
             // Another thread may have put other files under the numbers meanwhile; an accept goes on
             // with the listener it began with.
             if self.manner.loops {
-                self.watch_all();
+                self.watch_again();
             }
         }
     }
@@ -289,6 +250,21 @@ impl Call<'_> {
         }
     }
 
+    /// As [`Self::watch_all`], but a listener that was closed meanwhile is watched on until something comes: it is no news to the kernel's
+    /// poll that its number is another's.
+    #[inline(never)]
+    fn watch_again(&mut self) {
+        for (place, entry) in self.watches.iter_mut().zip(self.set.iter()) {
+            let number = place.number(entry.fd);
+            if number == entry.fd
+                || user_events(place, entry.events) != 0
+                || epoll::is_readable(number)
+            {
+                *place = watch(entry.fd, !self.manner.loops);
+            }
+        }
+    }
+
     /// What is ready now.
     fn look(&mut self) -> Result<usize, i32> {
         let counting = self.manner.counting;
@@ -309,7 +285,7 @@ impl Call<'_> {
             *copy = UNUSED;
             let lane = matches!(watch, Watch::Lane(_));
             if entry.fd >= 0 && (!lane || stale) {
-                copy.fd = entry.fd;
+                copy.fd = watch.number(entry.fd);
                 copy.events = if lane { 0 } else { entry.events };
                 ask = true;
             }
@@ -357,7 +333,7 @@ impl Call<'_> {
             left = if left < 0 { held } else { left.min(held) };
         }
         if self.any() || noted::are_due() {
-            disarm(self.watches, &mut asleep, self.manner.loops);
+            disarm(self.watches, &mut asleep, self.manner.loops, &mut self.kept);
             return Ok(());
         }
         let (set, watches, lists) = (&*self.set, &*self.watches, self.lists);
@@ -366,6 +342,7 @@ impl Call<'_> {
             // What shows and does not count the kernel would tell again and again.
             let idle = copy.revents & !counting.of(copy.revents, entry.events) != 0;
             *copy = *entry;
+            copy.fd = watch.number(entry.fd);
             if idle {
                 copy.fd = -1;
                 left = if left < 0 { IDLE } else { left.min(IDLE) };
@@ -398,10 +375,14 @@ impl Call<'_> {
             longer => &mut longer[..],
         };
         let began = clock::now();
+        let kept = &raw mut self.kept;
         let undo = || {
-            disarm(watches, &mut asleep, loops);
+            let mut last = Vec::new();
+            disarm(watches, &mut asleep, loops, &mut last);
+            last.iter().for_each(let_go);
             // SAFETY: the thread was cancelled in its sleep and never uses them again.
             unsafe {
+                core::mem::take(&mut *kept).iter().for_each(let_go);
                 core::ptr::drop_in_place(heap);
                 if !lists.is_null() {
                     drop(Box::from_raw(lists));
@@ -410,7 +391,7 @@ impl Call<'_> {
         };
         let slept = cancel::guarded(undo, || wait::sleep_in_poll(kernel, left, mask));
         wait::learn(began);
-        disarm(watches, &mut asleep, loops);
+        disarm(watches, &mut asleep, loops, &mut self.kept);
         serve(watches, kernel);
         slept.map(|_| ())
     }
@@ -442,6 +423,11 @@ fn wake_descriptors(set: &[pollfd], watches: &[Watch]) -> Vec<i32> {
             list.push(listener.bell.fd());
         }
     }
+    for watch in watches {
+        if let Watch::Set(set) = watch {
+            list.extend(set.detached_inner());
+        }
+    }
     list.retain(|fd| *fd >= 0);
     list.sort_unstable();
     list.dedup();
@@ -454,6 +440,7 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
     for (entry, watch) in set.iter().zip(watches) {
         match watch {
             Watch::Lane(lane) => {
+                keep(&lane.socket);
                 let out = entry.events & (libc::POLLOUT | libc::POLLWRNORM) != 0;
                 lane.lie_down_in_poll(if out {
                     bits::DATA | bits::SPACE
@@ -463,6 +450,7 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
             }
             Watch::Listener(socket, _) => {
                 listeners = true;
+                keep(socket);
                 if let Some(listener) = socket.listener() {
                     listener.bell.listen();
                 }
@@ -477,17 +465,31 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
     asleep
 }
 
-fn disarm(watches: &[Watch], asleep: &mut Vec<Asleep>, loops: bool) {
+fn disarm(watches: &[Watch], asleep: &mut Vec<Asleep>, loops: bool, kept: &mut Vec<Socket>) {
     let mut listeners = false;
+    let replaced = replacement::is_under_way();
     for watch in watches {
         match watch {
             Watch::Lane(lane) => {
+                if replaced {
+                    // Before the count that the replacement waits for.
+                    kept.push(lane.socket);
+                }
                 lane.rise_in_poll(bits::DATA | bits::SPACE);
+                if !replaced {
+                    let_go(&lane.socket);
+                }
             }
             Watch::Listener(socket, _) => {
                 listeners = true;
                 if let Some(listener) = socket.listener() {
                     listener.bell.leave();
+                }
+                if socket.local.orphan.load(Ordering::Acquire) > 0 {
+                    // Until the call returns: a message of the daemon may have woken it, and no connection yet.
+                    kept.push(*socket);
+                } else {
+                    let_go(socket);
                 }
             }
             Watch::Set(_) | Watch::Kernel => {}
@@ -521,54 +523,4 @@ fn serve(watches: &[Watch], kernel: &[pollfd]) {
             }
         }
     }
-}
-
-/// Numbers that are being given other files while threads sleep on them in poll.
-static REPLACING: AtomicUsize = AtomicUsize::new(0);
-
-/// Who sleeps in poll is awake by then, unless it was killed.
-const LONGEST_RISE: u64 = 50_000 * clock::MICROSECOND;
-
-/// Before the program puts another file under `fd`: threads that sleep on it in poll are woken, and
-/// wait for [`end_replacement`] before they look again by number. True when there were any.
-///
-/// Before, not after: the kernel too looks by number when it is woken, and would find a file that
-/// has nothing to tell, and sleep on, no longer woken by either. So they must have left the kernel.
-pub fn begin_replacement(fd: i32) -> bool {
-    let Some(lane) = socket::of(fd).and_then(|socket| Lane::of(socket, fd)) else {
-        return false;
-    };
-    if lane.socket.word.kind() != Kind::Virtual
-        || lane.socket.entry.transmit.sleepers.load(Ordering::Acquire) == 0
-    {
-        return false;
-    }
-    REPLACING.fetch_add(1, Ordering::AcqRel);
-    // Shut down, the anchor can not serve another connection.
-    lane.own()
-        .flags
-        .fetch_or(side_flags::ANCHOR_SHUT, Ordering::AcqRel);
-    lane.socket.mark(status::SHARED | status::ANCHOR_SHUT);
-    // SAFETY: no pointers.
-    let _ = unsafe {
-        let how = sys::int(libc::SHUT_RDWR);
-        sys::raw(libc::SYS_shutdown, [sys::int(fd), how, 0, 0, 0, 0])
-    };
-    // Acquire: pairs with the leave in `rise_in_poll`.
-    let sleepers = &lane.socket.entry.transmit.sleepers;
-    let until = clock::now().wrapping_add(LONGEST_RISE);
-    while sleepers.load(Ordering::Acquire) > 0 && clock::now() < until {
-        sys::yield_now();
-    }
-    true
-}
-
-/// The number names its new file.
-pub fn end_replacement() {
-    REPLACING.fetch_sub(1, Ordering::AcqRel);
-}
-
-/// In a forked child no other thread replaces anything.
-pub fn reset_in_child() {
-    REPLACING.store(0, Ordering::Relaxed);
 }

@@ -72,6 +72,12 @@ pub mod status {
     pub const PORT_NAMED: u32 = 1 << 22;
     /// A pump serves it for one of its processes.
     pub const PUMPED: u32 = 1 << 23;
+    /// A writer has found no room at a peer that has ended both directions.
+    pub const STALLED: u32 = 1 << 24;
+    /// `O_APPEND`.
+    pub const APPENDS: u32 = 1 << 25;
+    /// `O_NOATIME`.
+    pub const NO_ACCESS_TIME: u32 = 1 << 26;
 }
 
 /// What this process alone keeps of a socket. All zero is a valid empty one.
@@ -94,6 +100,10 @@ pub struct Local {
     pub spare: AtomicI32,
     /// A descriptor that keeps the socket for a call that still sleeps in it, plus one; 0 for none.
     pub orphan: AtomicI32,
+    /// Threads of this process that sleep on it in `poll` or `select`, which keep it as calls on it do.
+    pub polled: AtomicU32,
+    /// The last of them.
+    pub poller: AtomicU32,
     /// Options set so far, to be set again on a kernel socket.
     pub options: AtomicPtr<Lock<Vec<Record>>>,
     /// Epoll sets it is in.
@@ -238,6 +248,7 @@ fn reset_local(local: &Local) {
     local.reserve.store(0, Ordering::Relaxed);
     local.spare.store(0, Ordering::Relaxed);
     local.orphan.store(0, Ordering::Relaxed);
+    local.polled.store(0, Ordering::Relaxed);
     local.owner.store(0, Ordering::Relaxed);
     local.checked.store(0, Ordering::Relaxed);
     local.former_port.forget();
@@ -260,6 +271,7 @@ pub fn reset_in_child() {
                 local.memberships.load(Ordering::Relaxed).as_ref(),
             )
         };
+        local.polled.store(0, Ordering::Relaxed);
         lists.0.inspect(|list| list.reset());
         lists.1.inspect(|list| list.reset());
     }
@@ -334,7 +346,9 @@ impl Socket {
             | status::PORT_NAMED
             | status::SHARED
             | status::ASYNC
-            | status::PEEK_OFFSET;
+            | status::PEEK_OFFSET
+            | status::APPENDS
+            | status::NO_ACCESS_TIME;
         self.entry.status.fetch_and(kept, Ordering::AcqRel);
         entries::forget_marks(self.entry);
         for direction in [&self.entry.transmit, &self.entry.receive] {

@@ -93,6 +93,26 @@ impl Transfer<'_> {
         left as u64
     }
 
+    /// Copies the first byte on each page of the buffer, in order, up to one that faults. Whether none does.
+    ///
+    /// # Safety
+    /// As [`Self::copy`].
+    #[must_use]
+    unsafe fn touch(&self) -> bool {
+        /// None of a program is smaller.
+        const PAGE: u64 = 4096;
+        let mut from = 0;
+        while from < self.length {
+            // SAFETY: the caller's promise.
+            if unsafe { self.part(from, 1).copy() } > 0 {
+                return false;
+            }
+            let place = self.buffer.addr() as u64 + from;
+            from += PAGE - place % PAGE;
+        }
+        true
+    }
+
     /// The bytes from `from` on, at most `length` of them.
     #[must_use]
     fn part(&self, from: u64, length: u64) -> Self {
@@ -191,11 +211,16 @@ impl Pool {
         debug_assert!(transfer.length <= plan.most(), "there are that many parts");
         // Before the job is taken: a handler that interrupted its owner and left by `longjmp` would keep it for good.
         let quiet = Quiet::begin();
-        let Some(job) = self.jobs.iter().find(|job| job.take()) else {
+        // What lies behind a fault may be the program's own: of that nobody writes before it is known that there is none.
+        // SAFETY: the caller's promise.
+        let whole = transfer.direction == Direction::In || unsafe { transfer.touch() };
+        let Some(job) = self.jobs.iter().find(|job| whole && job.take()) else {
             drop(quiet);
             // SAFETY: the caller's promise.
             let copied = transfer.length - unsafe { transfer.copy() };
-            publish(copied);
+            if copied > 0 {
+                publish(copied);
+            }
             return copied;
         };
         let own = plan.local.min(transfer.length).div_ceil(plan.part) as u32;

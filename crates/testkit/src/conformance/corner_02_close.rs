@@ -18,6 +18,12 @@ cases! {
         corner_02_shutdown_wakes_blocked_accept,
         corner_02_close_listener_while_blocked_accept,
         corner_02_close_listener_while_polled,
+        corner_02_close_while_blocked_poll,
+        corner_02_close_while_blocked_select,
+        corner_02_close_listener_while_blocked_poll,
+        corner_02_close_in_a_handler_while_polled,
+        corner_02_dup2_while_blocked_poll_keeps_it,
+        corner_02_close_while_polled_and_fork,
         corner_02_close_many_threads_race,
         corner_02_close_twice,
         corner_02_close_while_in_epoll_wait,
@@ -180,6 +186,117 @@ fn corner_02_close_listener_while_polled(family: Family) {
         Err(Errno(libc::ECONNREFUSED))
     );
     assert_eq!(sys::epoll_wait(set, 4, QUIET_MILLISECONDS), Ok(Vec::new()));
+}
+
+/// The poll keeps the connection until it returns, and looks by number then.
+fn corner_02_close_while_blocked_poll(family: Family) {
+    for wakes in [false, true] {
+        let (client, server) = pair(family);
+        let limit = if wakes { 10_000 } else { 400 };
+        let (thread, task) = start_thread(move || poll_one(client, libc::POLLIN, limit));
+        await_asleep(task);
+        sys::close(client).unwrap();
+        expect_quiet(server, libc::POLLIN | libc::POLLRDHUP);
+        if wakes {
+            send_all(server, b"wake up");
+        }
+        assert_eq!(join_thread(thread), libc::POLLNVAL);
+        let events = await_events(server, libc::POLLIN | libc::POLLRDHUP);
+        let reset = events & libc::POLLERR != 0;
+        // What nobody has read makes it a reset.
+        assert_eq!(reset, wakes, "{events:#x}");
+    }
+}
+
+fn corner_02_close_while_blocked_select(family: Family) {
+    let (client, server) = pair(family);
+    let (thread, task) = start_thread(move || {
+        let mut set = sys::Set::of(&[client]);
+        sys::select(client, Some(&mut set), None, None, 10_000)
+    });
+    await_asleep(task);
+    sys::close(client).unwrap();
+    expect_quiet(server, libc::POLLIN | libc::POLLRDHUP);
+    send_all(server, b"wake up");
+    join_thread(thread).unwrap();
+    await_events(server, libc::POLLERR);
+}
+
+/// As long as it is polled it listens.
+fn corner_02_close_listener_while_blocked_poll(family: Family) {
+    let (listening, address) = listener(family);
+    // Before the number of the listener is free.
+    let client = tcp(family);
+    let (thread, task) = start_thread(move || poll_one(listening, libc::POLLIN, 10_000));
+    await_asleep(task);
+    sys::close(listening).unwrap();
+    sys::connect(client, address).unwrap();
+    assert_eq!(join_thread(thread), libc::POLLNVAL);
+    await_events(client, libc::POLLERR);
+    eventually("the port refuses", || {
+        let socket = tcp(family);
+        let answer = sys::connect(socket, address);
+        sys::close(socket).unwrap();
+        answer == Err(Errno(libc::ECONNREFUSED))
+    });
+}
+
+static CLOSED: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(-1);
+
+extern "C" fn close_it(_: libc::c_int) {
+    let client = CLOSED.swap(-1, std::sync::atomic::Ordering::SeqCst);
+    if client >= 0 {
+        sys::close(client).unwrap();
+    }
+    // As one that does not come back: the poll has not gone on when its peer looks.
+    std::thread::sleep(std::time::Duration::from_millis(400));
+}
+
+/// The handler has interrupted the poll, which keeps nothing any more.
+fn corner_02_close_in_a_handler_while_polled(family: Family) {
+    let (client, server) = pair(family);
+    sys::handle_signal(libc::SIGUSR1, close_it, 0).unwrap();
+    CLOSED.store(client, std::sync::atomic::Ordering::SeqCst);
+    let (thread, task) = start_thread(move || {
+        let mut entry = [libc::pollfd {
+            fd: client,
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        sys::poll(&mut entry, 10_000)
+    });
+    await_asleep(task);
+    sys::signal_thread(task, libc::SIGUSR1).unwrap();
+    let start = std::time::Instant::now();
+    expect_end(server);
+    assert!(start.elapsed() < std::time::Duration::from_millis(300));
+    assert_eq!(join_thread(thread), Err(Errno(libc::EINTR)));
+}
+
+fn corner_02_dup2_while_blocked_poll_keeps_it(family: Family) {
+    let (client, server) = pair(family);
+    let (other_client, other_server) = pair(family);
+    let (thread, task) = start_thread(move || poll_one(client, libc::POLLIN, 600));
+    await_asleep(task);
+    assert_eq!(sys::dup2(other_client, client), Ok(client));
+    expect_quiet(server, libc::POLLIN | libc::POLLRDHUP);
+    assert_eq!(join_thread(thread), 0);
+    expect_end(server);
+    expect_alive(client, other_server);
+}
+
+/// A child has nothing of what is closed and only polled.
+fn corner_02_close_while_polled_and_fork(family: Family) {
+    let (client, server) = pair(family);
+    let go = Baton::new();
+    let (thread, task) = start_thread(move || poll_one(client, libc::POLLIN, 400));
+    await_asleep(task);
+    sys::close(client).unwrap();
+    let child = fork_child(|| go.take());
+    assert_eq!(join_thread(thread), libc::POLLNVAL);
+    expect_end(server);
+    go.pass();
+    child.join();
 }
 
 fn corner_02_close_many_threads_race(family: Family) {

@@ -20,6 +20,8 @@ cases! {
         corner_04_threads_accept_from_one_listener,
         corner_04_reuseport_group_of_two_processes,
         corner_04_reuseport_member_leaves,
+        corner_04_reuseport_same_client_same_member,
+        corner_04_reuseport_each_member_of_many,
     ];
 }
 
@@ -329,4 +331,76 @@ fn corner_04_prefork_parent_has_waited(family: Family) {
     for socket in [client, served, listening] {
         sys::close(socket).unwrap();
     }
+}
+
+/// Members of one group, all of this process.
+fn reuseport_members(family: Family, count: usize) -> (Vec<Descriptor>, std::net::SocketAddr) {
+    let first = reuseport_listener(family, 0);
+    let address = sys::getsockname(first).unwrap();
+    let others = (1..count).map(|_| reuseport_listener(family, address.port()));
+    let members: Vec<_> = std::iter::once(first).chain(others).collect();
+    members
+        .iter()
+        .for_each(|member| sys::listen(*member, 128).unwrap());
+    (members, address)
+}
+
+/// Who gets the connection that waits.
+fn member_with_news(members: &[Descriptor]) -> usize {
+    let mut entries: Vec<_> = members
+        .iter()
+        .map(|fd| libc::pollfd {
+            fd: *fd,
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    assert_eq!(sys::poll(&mut entries, 10_000), Ok(1));
+    entries.iter().position(|entry| entry.revents != 0).unwrap()
+}
+
+/// The member is chosen by the addresses of the connection, whoever comes from them.
+fn corner_04_reuseport_same_client_same_member(family: Family) {
+    const TIMES: usize = 12;
+    let (members, address) = reuseport_members(family, 4);
+    let mut seen = std::collections::BTreeSet::new();
+    // Enough ports that one member alone would be a wonder.
+    for _ in 0..16 {
+        let mut own = family.loopback(0);
+        let mut before = None;
+        for _ in 0..TIMES {
+            let client = tcp(family);
+            set_int(client, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+            sys::bind(client, own).unwrap();
+            own = sys::getsockname(client).unwrap();
+            sys::connect(client, address).unwrap();
+            let member = member_with_news(&members);
+            let server = sys::accept(members[member]).unwrap();
+            assert_eq!(sys::getpeername(server), Ok(own));
+            assert_eq!(*before.get_or_insert(member), member);
+            // So that nothing is left of it.
+            close_with_reset(client);
+            sys::close(server).unwrap();
+        }
+        seen.extend(before);
+    }
+    assert!(seen.len() > 1, "{seen:?}");
+}
+
+/// However many there are, each gets some.
+fn corner_04_reuseport_each_member_of_many(family: Family) {
+    let (members, address) = reuseport_members(family, 20);
+    let mut left: std::collections::BTreeSet<usize> = (0..members.len()).collect();
+    for _ in 0..1000 {
+        let client = connect_to(address);
+        let member = member_with_news(&members);
+        let server = sys::accept(members[member]).unwrap();
+        close_with_reset(client);
+        sys::close(server).unwrap();
+        left.remove(&member);
+        if left.is_empty() {
+            return;
+        }
+    }
+    panic!("nothing for {left:?}");
 }

@@ -10,6 +10,7 @@ cases! {
         corner_08_nested_set_tells,
         corner_08_nested_three_deep,
         corner_08_nested_five_deep,
+        corner_08_nested_five_deep_each_is_woken,
         corner_08_nested_edge_triggered,
         corner_08_nested_sleeper_is_woken,
         corner_08_poll_on_a_set,
@@ -76,6 +77,50 @@ fn corner_08_nested_five_deep(family: Family) {
     let told = sys::epoll_wait(outermost, 4, 10_000).unwrap();
     assert_eq!(data_of(&told), [4]);
     expect_bytes(client, b"x");
+}
+
+/// In whatever order they are put into each other, whoever sleeps in one of them is woken, and nothing is told after it is taken.
+fn corner_08_nested_five_deep_each_is_woken(family: Family) {
+    for downwards in [false, true] {
+        let (client, server) = pair(family);
+        let sets: Vec<_> = (0..5).map(|_| sys::epoll_create().unwrap()).collect();
+        let mut places: Vec<usize> = (0..5).collect();
+        if downwards {
+            places.reverse();
+        }
+        for place in places {
+            let member = if place == 0 { client } else { sets[place - 1] };
+            add(sets[place], member, IN, place as u64);
+        }
+        for (place, set) in sets.iter().copied().enumerate() {
+            let (thread, task) = start_thread(move || sys::epoll_wait(set, 4, 10_000).unwrap());
+            await_asleep(task);
+            send_all(server, b"x");
+            assert_eq!(data_of(&join_thread(thread)), [place as u64]);
+            expect_bytes(client, b"x");
+            assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
+            let (thread, task) = start_thread(move || poll_one(set, libc::POLLIN, 10_000));
+            await_asleep(task);
+            send_all(server, b"x");
+            assert_eq!(join_thread(thread), libc::POLLIN);
+            expect_bytes(client, b"x");
+            assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
+            assert_eq!(poll_one(set, libc::POLLIN, 0), 0);
+        }
+        let sixth = sys::epoll_create().unwrap();
+        let deeper = sys::epoll_control(sixth, libc::EPOLL_CTL_ADD, sets[4], IN, 0);
+        assert_eq!(deeper, Err(Errno(libc::ELOOP)));
+        // Without the one between, the innermost is of no more concern.
+        sys::epoll_control(sets[1], libc::EPOLL_CTL_DEL, sets[0], 0, 0).unwrap();
+        send_all(server, b"y");
+        assert_eq!(data_of(&sys::epoll_wait(sets[0], 4, 10_000).unwrap()), [0]);
+        assert_eq!(
+            sys::epoll_wait(sets[4], 4, QUIET_MILLISECONDS),
+            Ok(Vec::new())
+        );
+        sys::close(sets[0]).unwrap();
+        expect_bytes(client, b"y");
+    }
 }
 
 fn corner_08_nested_edge_triggered(family: Family) {

@@ -14,6 +14,8 @@ cases! {
         corner_10_deaf_receive_before_the_error,
         corner_10_deaf_keeps_what_was_there,
         corner_10_deaf_blocked_writer,
+        corner_10_deaf_writer_without_room,
+        corner_10_deaf_large_write,
         corner_10_deaf_tells_event_loops,
         corner_10_deaf_tells_the_writer_itself,
         corner_10_deaf_to_reading_only,
@@ -160,6 +162,62 @@ fn corner_10_deaf_blocked_writer(family: Family) {
     await_exactly(writer, ALL, HUNG);
     assert_eq!(socket_error(writer), Errno(0));
     expect_no_names([writer, peer]);
+}
+
+/// Until the peer has made room, who found none waits, or is told to come again.
+fn corner_10_deaf_writer_without_room(family: Family) {
+    for blocking in [true, false] {
+        let (writer, peer) = small_pair(family);
+        let set = sys::epoll_create().unwrap();
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, writer, OUT, 1).unwrap();
+        assert!(fill(writer) > 0);
+        if blocking {
+            set_blocking(writer);
+        } else {
+            set_nonblocking(writer);
+        }
+        let wait = move || sys::send(writer, &[0_u8; 30_000], libc::MSG_NOSIGNAL);
+        let waiting = blocking.then(|| start_thread(wait));
+        waiting.iter().for_each(|(_, task)| await_asleep(*task));
+        shut(peer, &[libc::SHUT_RDWR]);
+        await_exactly(writer, ALL, libc::POLLIN | libc::POLLRDHUP);
+        expect_quiet(writer, libc::POLLOUT);
+        assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
+        let again = sys::send(writer, b"x", libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+        assert_eq!(again, Err(Errno(libc::EAGAIN)));
+        assert!(waiting.iter().all(|(thread, _)| !thread.is_finished()));
+        await_exactly(peer, ALL, HUNG);
+        // Whatever it is told meanwhile: it reads up.
+        eventually("the writer has met it", || {
+            while matches!(
+                sys::recv(peer, &mut [0_u8; 4096], libc::MSG_DONTWAIT),
+                Ok(1..)
+            ) {}
+            poll_one(writer, libc::POLLOUT, 0) & libc::POLLOUT != 0
+        });
+        if let Some((thread, _)) = waiting {
+            assert_eq!(join_thread(thread), Err(PIPE));
+            await_exactly(writer, ALL, HUNG);
+        } else {
+            await_exactly(writer, ALL, TORN);
+            assert_eq!(sys::epoll_wait(set, 4, 0).unwrap().len(), 1);
+            assert_eq!(socket_error(writer), PIPE);
+        }
+        assert_eq!(send(writer), Err(PIPE));
+        sys::close(set).unwrap();
+    }
+}
+
+/// What there is room for is taken, also of more than fits.
+fn corner_10_deaf_large_write(family: Family) {
+    let (writer, peer) = pair(family);
+    send_and_wait(writer, peer, &pattern(1, 4096));
+    shut(peer, &[libc::SHUT_RDWR]);
+    await_exactly(writer, ALL, libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP);
+    let sent = sys::send(writer, &[0_u8; 400_000], libc::MSG_NOSIGNAL);
+    assert!(matches!(sent, Ok(1..)), "{sent:?}");
+    await_events(writer, libc::POLLHUP);
+    assert_eq!(send(writer), Err(PIPE));
 }
 
 fn corner_10_deaf_tells_event_loops(family: Family) {

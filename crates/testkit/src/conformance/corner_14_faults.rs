@@ -10,6 +10,7 @@ cases! {
     families: [
         corner_14_fault_in_recv,
         corner_14_fault_in_recv_with_data_keeps_it,
+        corner_14_fault_in_recv_leaves_what_is_behind,
         corner_14_fault_in_send,
         corner_14_fault_in_vectors,
         corner_14_fault_in_other_arguments,
@@ -64,6 +65,31 @@ fn corner_14_fault_in_recv_with_data_keeps_it(family: Family) {
     assert_eq!(answer, Err(Errno(libc::EFAULT)));
     expect_pattern(client, 0, 20_000);
     expect_alive(client, server);
+}
+
+/// The first bytes of a buffer can not be written, the others can.
+fn corner_14_fault_in_recv_leaves_what_is_behind(family: Family) {
+    const PAGE: usize = 4096;
+    let (client, server) = pair(family);
+    let bad = forbidden();
+    // SAFETY: the second page of the mapping.
+    let good = unsafe {
+        let good = bad.add(PAGE);
+        let usable = libc::PROT_READ | libc::PROT_WRITE;
+        assert_eq!(libc::mprotect(good.cast(), PAGE, usable), 0);
+        std::slice::from_raw_parts_mut(good, PAGE)
+    };
+    send_and_wait(server, client, &pattern(1, 3000));
+    for length in (1..300).chain([1000, 2000, 3000]) {
+        for before in [1, length / 4, length / 2].map(|before| before.max(1)) {
+            let to = bad.wrapping_add(PAGE - before);
+            // SAFETY: what is not mapped faults.
+            let answer = unsafe { sys::recv_raw(client, to, length, 0) };
+            assert_eq!(answer, Err(Errno(libc::EFAULT)));
+            assert!(good.iter().all(|byte| *byte == 0), "{length} {before}");
+        }
+    }
+    expect_pattern(client, 1, 3000);
 }
 
 fn corner_14_fault_in_send(family: Family) {

@@ -23,6 +23,8 @@ cases! {
         corner_14_splicing_looks_at_the_pipe_first,
         corner_14_splicing_to_what_only_appends,
         corner_14_splicing_to_a_listener,
+        corner_14_splicing_to_a_listener_of_a_parent,
+        corner_14_splicing_sendfile_from_the_system,
         corner_14_splicing_sendfile_to_a_pipe,
     ];
 }
@@ -281,6 +283,66 @@ fn corner_14_splicing_to_a_listener(family: Family) {
     let broken = Err(Errno(libc::EPIPE));
     assert_eq!(sys::splice(reader, listening, 5, 0), broken);
     assert_eq!(sys::sendfile(listening, file_of(b"file"), None, 4), broken);
+}
+
+/// Of a listener that the parent has made of a socket that both have.
+fn corner_14_splicing_to_a_listener_of_a_parent(family: Family) {
+    let socket = tcp(family);
+    sys::bind(socket, family.loopback(0)).unwrap();
+    sys::ignore_signal(libc::SIGPIPE).unwrap();
+    let go = Baton::new();
+    let child = fork_child(|| {
+        go.take();
+        let [reader, writer] = sys::pipe(0).unwrap();
+        sys::write(writer, b"piped").unwrap();
+        assert_eq!(sys::fcntl(socket, libc::F_GETFL, 0), Ok(libc::O_RDWR));
+        let broken = Err(Errno(libc::EPIPE));
+        assert_eq!(sys::sendfile(socket, file_of(b"file"), None, 4), broken);
+        assert_eq!(sys::splice(reader, socket, 5, 0), broken);
+        let flags = libc::O_APPEND | libc::O_NONBLOCK;
+        sys::fcntl(socket, libc::F_SETFL, flags).unwrap();
+        assert_eq!(
+            sys::fcntl(socket, libc::F_GETFL, 0),
+            Ok(libc::O_RDWR | flags)
+        );
+        assert_eq!(sys::splice(reader, socket, 5, 0), Err(INVALID));
+        assert_eq!(
+            sys::sendfile(socket, file_of(b"file"), None, 4),
+            Err(INVALID)
+        );
+    });
+    sys::listen(socket, 16).unwrap();
+    go.pass();
+    child.join();
+    let flags = libc::O_RDWR | libc::O_APPEND | libc::O_NONBLOCK;
+    assert_eq!(sys::fcntl(socket, libc::F_GETFL, 0), Ok(flags));
+    assert_eq!(sys::accept(socket), Err(LATER));
+}
+
+/// From each file what the kernel gives of it to any socket.
+fn corner_14_splicing_sendfile_from_the_system(family: Family) {
+    let (client, server) = pair(family);
+    let [near, _far] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
+    for name in [
+        c"/proc/self/status",
+        c"/proc/self/maps",
+        c"/proc/version",
+        c"/proc/sys/kernel/ostype",
+        c"/sys/kernel/mm/transparent_hugepage/enabled",
+    ] {
+        // SAFETY: the name is terminated.
+        let file = unsafe { libc::open(name.as_ptr(), libc::O_RDONLY) };
+        if file < 0 {
+            continue;
+        }
+        let mut start = 0;
+        let expected = sys::sendfile(near, file, Some(&mut start), 2);
+        assert_eq!(sys::sendfile(client, file, None, 2), expected, "{name:?}");
+        if expected.is_ok() {
+            assert_eq!(receive_exact(server, 2).len(), 2);
+        }
+        sys::close(file).unwrap();
+    }
 }
 
 fn corner_14_splicing_sendfile_to_a_pipe(family: Family) {

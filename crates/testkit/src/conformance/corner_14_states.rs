@@ -18,6 +18,7 @@ cases! {
         corner_14_states_shutdown_before_connect,
         corner_14_states_shutdown_of_a_bound_socket,
         corner_14_states_addresses_from_one_port_twice,
+        corner_14_states_addresses_from_one_port_in_two_processes,
         corner_14_states_addresses_of_a_client,
         corner_14_states_fast_open,
     ];
@@ -101,6 +102,44 @@ fn corner_14_states_addresses_from_one_port_twice(family: Family) {
     // To another listener it is another connection.
     assert_eq!(sys::connect(other, elsewhere), Ok(()));
     assert_eq!(sys::getsockname(other), Ok(own));
+}
+
+/// The connection is another process'.
+fn corner_14_states_addresses_from_one_port_in_two_processes(family: Family) {
+    let (listening, address) = listener(family);
+    let (_another, elsewhere) = listener(family);
+    let bound = move |to| {
+        let socket = tcp(family);
+        set_int(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+        sys::bind(socket, to).unwrap();
+        socket
+    };
+    // Before any connection, so that each process is one of its own.
+    let (tell, go, done) = (Baton::new(), Baton::new(), Baton::new());
+    let child = fork_child(|| {
+        let own = family.loopback(u16::try_from(tell.receive()).unwrap());
+        let other = bound(own);
+        let refused = sys::connect(other, address);
+        assert_eq!(refused, Err(Errno(libc::EADDRNOTAVAIL)));
+        assert_eq!(sys::connect(other, elsewhere), Ok(()));
+        assert_eq!(sys::getsockname(other), Ok(own));
+        let third = bound(own);
+        done.pass();
+        go.take();
+        // It was reset, which leaves nothing behind.
+        assert_eq!(sys::connect(third, address), Ok(()));
+    });
+    let one = bound(family.loopback(0));
+    let own = sys::getsockname(one).unwrap();
+    assert_eq!(sys::connect(one, address), Ok(()));
+    let server = sys::accept(listening).unwrap();
+    tell.send(own.port().into());
+    done.take();
+    expect_alive(one, server);
+    close_with_reset(one);
+    go.pass();
+    sys::accept(listening).unwrap();
+    child.join();
 }
 
 fn corner_14_states_addresses_of_a_client(family: Family) {

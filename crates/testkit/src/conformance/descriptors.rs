@@ -17,6 +17,7 @@ cases! {
         descriptors_cloexec_flags,
         descriptors_socket_flags,
         descriptors_getfl_access_mode,
+        descriptors_flags_without_use_are_kept,
         descriptors_linger_only_at_last_close,
         descriptors_options_are_shared,
         descriptors_count_returns,
@@ -145,6 +146,50 @@ fn descriptors_socket_flags(family: Family) {
     assert_eq!(flags & libc::O_NONBLOCK, libc::O_NONBLOCK);
     let bad = sys::socket(family.domain(), libc::SOCK_STREAM | 0x100_0000, 0);
     assert_eq!(bad, Err(Errno(libc::EINVAL)));
+}
+
+/// `O_APPEND` and `O_NOATIME` mean nothing to a socket, whatever becomes of it.
+fn descriptors_flags_without_use_are_kept(family: Family) {
+    let idle = libc::O_APPEND | libc::O_NOATIME;
+    let shown = |socket| sys::fcntl(socket, libc::F_GETFL, 0);
+    let set = |socket, flags| sys::fcntl(socket, libc::F_SETFL, flags).unwrap();
+    let (listening, address) = (tcp(family), family.loopback(0));
+    let direct = sys::fcntl(listening, libc::F_SETFL, libc::O_DIRECT);
+    assert_eq!(direct, Err(Errno(libc::EINVAL)));
+    set(listening, libc::O_APPEND);
+    sys::bind(listening, address).unwrap();
+    assert_eq!(shown(listening), Ok(libc::O_RDWR | libc::O_APPEND));
+    sys::listen(listening, 16).unwrap();
+    let address = sys::getsockname(listening).unwrap();
+    assert_eq!(shown(listening), Ok(libc::O_RDWR | libc::O_APPEND));
+    let client = tcp(family);
+    set(client, idle);
+    assert_eq!(shown(client), Ok(libc::O_RDWR | idle));
+    sys::connect(client, address).unwrap();
+    assert_eq!(shown(client), Ok(libc::O_RDWR | idle));
+    let server = sys::accept(listening).unwrap();
+    assert_eq!(shown(server), Ok(libc::O_RDWR));
+    set(server, libc::O_NOATIME | libc::O_NONBLOCK);
+    let flags = libc::O_RDWR | libc::O_NOATIME | libc::O_NONBLOCK;
+    assert_eq!(shown(server), Ok(flags));
+    set(listening, libc::O_NONBLOCK | idle);
+    let flags = libc::O_RDWR | libc::O_NONBLOCK | idle;
+    assert_eq!(shown(listening), Ok(flags));
+    assert_eq!(sys::accept(listening), Err(Errno(libc::EAGAIN)));
+    expect_alive(client, {
+        set_blocking(server);
+        server
+    });
+    // Nothing is left for the connections that come after them.
+    sys::close(client).unwrap();
+    expect_end(server);
+    sys::close(server).unwrap();
+    let next = connect_to(address);
+    await_events(listening, libc::POLLIN);
+    assert_eq!(shown(next), Ok(libc::O_RDWR));
+    assert_eq!(shown(sys::accept(listening).unwrap()), Ok(libc::O_RDWR));
+    sys::shutdown(listening, libc::SHUT_RD).unwrap();
+    assert_eq!(shown(listening), Ok(flags));
 }
 
 fn descriptors_getfl_access_mode(family: Family) {

@@ -30,6 +30,7 @@ cases! {
         listeners_concurrent_clients_many_threads,
         listeners_several_client_processes,
         listeners_accept_blocks_until_connection,
+        listeners_keep_their_ports,
     ];
 }
 
@@ -449,4 +450,29 @@ fn listeners_port_of_what_was_accepted(family: Family) {
     // It goes with the connection, which ends here without waiting.
     close_with_reset(server);
     eventually("the port is free", || sys::bind(other, address) == Ok(()));
+}
+
+/// A client is given no port at which somebody listens: the server would find it taken when it begins anew.
+fn listeners_keep_their_ports(family: Family) {
+    let (_first, address) = listener(family);
+    let clients = |count: usize| {
+        let connect = |_| connect_to(address);
+        (0..count).map(connect).collect::<Vec<_>>()
+    };
+    let port_of = |client: &_| sys::getsockname(*client).unwrap().port();
+    let before = clients(1);
+    let after = port_of(&before[0])..;
+    let listens = |port: u16| {
+        let socket = tcp(family);
+        set_int(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+        let bound = sys::bind(socket, family.loopback(port)).is_ok();
+        bound.then(|| sys::listen(socket, 16).unwrap());
+        bound.then_some(port)
+    };
+    // Where ports are given one after the other, the next ones.
+    let taken: BTreeSet<u16> = after.skip(1).take(8).filter_map(listens).collect();
+    assert!(!taken.is_empty());
+    for client in clients(40) {
+        assert!(!taken.contains(&port_of(&client)));
+    }
 }

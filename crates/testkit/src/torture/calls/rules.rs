@@ -136,7 +136,6 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, &["bind"], ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EINVAL", "0"]),
     rule("8.9", Rest, RECEIVING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n|0|-1 EAGAIN", "-1 EPIPE"]),
     // Some of a large send is on its way before TCP learns that the other end reads no more.
-    rule("8.26", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n", "-1 EPIPE"]),
     rule("8.10", Rest, &[], ["", "IP_MINTTL", "", ""]),
     rule("8.10", Once, SETS, ["", "EPOLLET", "0", "n"]),
     // The acknowledgement of its end wakes who watches a socket.
@@ -169,15 +168,11 @@ pub const KEPT: &[Rule] = &[
     rule("8.29", Once, &["recvmsg"], ["", "setsockopt*SO_TIMESTAMP", "n|0 flags", "n|0 flags"]),
     // What is set of a listener holds for who waits already.
     rule("8.35", Rest, RECEIVING, ["MSG_PEEK", "listen&setsockopt*SO_PEEK_OFF&accept", "n", "n|-1 EAGAIN|waited"]),
-    rule("8.30", Once, &["sendfile"], ["", "listen&fork", "-1 EPIPE", "-1 EINVAL"]),
-    // What is written to a file after it was sent is sent, as long as nobody has read it.
-    rule("8.30", Rest, RECEIVING, ["", "sendfile&file(", "n", "n"]),
     rule("8.32", Once, &["numbers"], ["", "setrlimit|thread", "open", "open"]),
     // The library's own take numbers that lie within a limit which was lowered before.
     rule("8.32", Rest, MAKING, ["", "setrlimit&exec|setrlimit&fork", "n", "n"]),
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
     rule("8.33", Rest, SETS, ["", "EPOLLET&exec", "waited|0", "n"]),
-    rule("8.34", Rest, LOOKS, ["", "close|dup2|dup3", "waited", "waited"]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
 ];
 
