@@ -123,7 +123,8 @@ fn structures() -> Vec<Structure> {
                 server,
                 generation,
                 listener,
-                anchor
+                anchor,
+                queued
             }
         ),
         structure!(
@@ -227,7 +228,8 @@ fn structures() -> Vec<Structure> {
                 listener,
                 flags,
                 address,
-                program
+                program,
+                queue
             }
         ),
     ]

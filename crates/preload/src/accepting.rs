@@ -95,6 +95,9 @@ fn look(
             return Ok(Accepted::Kernel(fd));
         }
         while let Some(pending) = listener.take(flags) {
+            if pending.in_place {
+                pending.link.awake(socket.has(status::NONBLOCKING));
+            }
             match connection::accept(socket, pending, flags, place) {
                 Ok((made, peer)) => {
                     release(socket);

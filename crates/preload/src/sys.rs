@@ -5,7 +5,7 @@ pub mod local;
 mod select;
 
 use libc::{c_int, c_void};
-use netchannel_abi::link::ANCHOR_MARK;
+pub use local::{anchor_pair, socket_pair};
 pub use netchannel_shm::system::{Sys, raw, yield_now};
 pub use select::poll as poll_by_select;
 
@@ -78,41 +78,11 @@ pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> Sys<c_int> {
     .map(descriptor)
 }
 
-/// A new pair of connected `AF_UNIX` sockets, closed on exec.
-pub fn socket_pair(kind: c_int) -> Sys<(c_int, c_int)> {
-    let mut pair = [0; 2];
-    let kind = kind | libc::SOCK_CLOEXEC;
-    // SAFETY: `pair` has room for two descriptors.
-    unsafe {
-        raw(
-            libc::SYS_socketpair,
-            [
-                int(libc::AF_UNIX),
-                int(kind),
-                0,
-                pair.as_mut_ptr().addr(),
-                0,
-                0,
-            ],
-        )?;
-    }
-    Ok((pair[0], pair[1]))
-}
-
 /// A new eventfd that counts from 0, non-blocking, closed on exec.
 pub fn event_counter(flags: c_int) -> Sys<c_int> {
     let flags = int(flags | libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
     // SAFETY: no pointers.
     unsafe { raw(libc::SYS_eventfd2, [0, flags, 0, 0, 0, 0]) }.map(descriptor)
-}
-
-/// A new pair of anchors, each with the mark by which whoever gets one knows it.
-pub fn anchor_pair() -> Sys<(c_int, c_int)> {
-    let pair = socket_pair(libc::SOCK_STREAM)?;
-    for fd in [pair.0, pair.1] {
-        set_option(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, ANCHOR_MARK)?;
-    }
-    Ok(pair)
 }
 
 /// Receives into `buffer`.

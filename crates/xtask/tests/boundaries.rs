@@ -45,12 +45,13 @@ const RULES: &[Rule] = &[
         files: &["engine/src/packet.rs"],
     },
     Rule {
-        what: "the kernel is asked whose a connection is: for bounds, for a pump, for whose daemon it is",
+        what: "the kernel is asked whose a connection is: for bounds, for a pump, for the queue of a listener, for whose daemon it is",
         words: &["socket_peercred", "SO_PEERCRED"],
         crates: ALL,
         files: &[
             "engine/src/server.rs",
             "preload/src/receiver.rs",
+            "preload/src/sys/local.rs",
             "trust/src/calls.rs",
         ],
     },

@@ -48,15 +48,17 @@ impl LinkEnd {
 
     /// (client) Whether an event loop at the other end takes a connection soon.
     pub fn has_loop(&self) -> bool {
-        let loops = self.queue(Role::Client).is_some_and(|(indices, _)| {
+        self.queue(Role::Client).is_some_and(|(indices, _)| {
             let looked = indices.looked.load(Ordering::Relaxed);
             indices.asleep.load(Ordering::Acquire) == asleep::LOOPS
                 && clock::now().wrapping_sub(looked) < LOOKS_AGAIN
-        });
-        if loops && !self.looped.load(Ordering::Relaxed) {
-            self.looped.store(true, Ordering::Relaxed);
-        }
-        loops
+        })
+    }
+
+    /// (client) Whether the server who accepted last from the queue, over which connections go here, was an event loop.
+    pub fn serves_loops(&self) -> bool {
+        let indices = self.queue(Role::Client);
+        indices.is_some_and(|(indices, _)| indices.asleep.load(Ordering::Relaxed) == asleep::LOOPS)
     }
 
     /// (client) Announces a connection whose slot is filled in, and wakes the server if need be, or

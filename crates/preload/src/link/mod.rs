@@ -57,8 +57,6 @@ pub struct LinkEnd {
     /// (client) Several processes have held the listener while the link was there. Which of them has it nobody knows: it may be one that
     /// ends.
     pub shared: AtomicBool,
-    /// (client) Some event loop has looked at it.
-    pub looped: AtomicBool,
     /// Its connections go through the queue of a listener, to whoever accepts first.
     queued: AtomicBool,
     /// (client) So many have entered it.
@@ -229,7 +227,6 @@ impl LinkEnd {
             relayed: AtomicBool::new(false),
             user: AtomicU32::new(0),
             shared: AtomicBool::new(false),
-            looped: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             entered: AtomicU32::new(0),
             client: AtomicI32::new(0),

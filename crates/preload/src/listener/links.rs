@@ -153,7 +153,7 @@ pub fn client_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
     }
     forget_ended_links();
     let most = if target.queue != 0 {
-        most_beside_queue(target, known)
+        most_beside_queue(target)
     } else {
         LINKS_FOR_EACH * target.holders.max(1)
     };
@@ -168,11 +168,15 @@ const PAUSE: usize = 32;
 /// Connections that went through queues.
 static ENTERED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many links are worth while beside a queue: one for each event loop. Who sleeps in accept takes from the queue.
-fn most_beside_queue(target: &Target, known: usize) -> usize {
-    let has_looped = |link: &&LinkEnd| link.looped.load(Ordering::Relaxed);
-    let fits = |link: &&'static LinkEnd| link.listener == target.link() && has_looped(link);
-    if known == 0 || own_link(Role::Client, fits).is_some() {
+/// How many links are worth while beside a queue: one for each event loop, once one has accepted from the queue. Who sleeps in accept
+/// takes from the queue alone, so that nobody's death costs more than what it had accepted.
+fn most_beside_queue(target: &Target) -> usize {
+    let loops = |link: &&'static LinkEnd| {
+        link.is_queued() && link.listener == target.listener && link.serves_loops()
+    };
+    if !target.shared {
+        1
+    } else if own_link(Role::Client, loops).is_some() {
         target.holders
     } else {
         0

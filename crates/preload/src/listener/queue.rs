@@ -235,6 +235,11 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
     let name = directory::queue_name(target.queue);
     link.enters(handle);
     let anchor = limits::make(|| sys::local::connect(&name))?;
+    // The name could be another's by now: the memory is for this user's programs only.
+    if sys::local::peer(anchor).is_ok_and(|server| server.uid != users::owner()) {
+        sys::close(anchor);
+        return Err(libc::ECONNREFUSED);
+    }
     let ring = link.lent_apart(handle);
     let words: [u64; WORDS] = [
         link.number,

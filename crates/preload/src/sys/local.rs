@@ -1,9 +1,39 @@
-//! Local sockets with abstract names.
+//! Local sockets: pairs, and those with abstract names.
 
 use libc::{c_int, sockaddr_un};
 use netchannel_abi::link::ANCHOR_MARK;
 
 use super::{Sys, close, descriptor, int, raw, set_option};
+
+/// A new pair of connected `AF_UNIX` sockets, closed on exec.
+pub fn socket_pair(kind: c_int) -> Sys<(c_int, c_int)> {
+    let mut pair = [0; 2];
+    let kind = kind | libc::SOCK_CLOEXEC;
+    // SAFETY: `pair` has room for two descriptors.
+    unsafe {
+        raw(
+            libc::SYS_socketpair,
+            [
+                int(libc::AF_UNIX),
+                int(kind),
+                0,
+                pair.as_mut_ptr().addr(),
+                0,
+                0,
+            ],
+        )?;
+    }
+    Ok((pair[0], pair[1]))
+}
+
+/// A new pair of anchors, each with the mark by which whoever gets one knows it.
+pub fn anchor_pair() -> Sys<(c_int, c_int)> {
+    let pair = socket_pair(libc::SOCK_STREAM)?;
+    for fd in [pair.0, pair.1] {
+        set_option(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, ANCHOR_MARK)?;
+    }
+    Ok(pair)
+}
 
 /// The address of an abstract name, and its length.
 fn address(name: &[u8]) -> (sockaddr_un, usize) {

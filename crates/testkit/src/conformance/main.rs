@@ -15,6 +15,7 @@ mod corner_01_dup2;
 mod corner_02_close;
 mod corner_03_fork;
 mod corner_04_leavers;
+mod corner_04_one_queue;
 mod corner_04_prefork;
 mod corner_04_queue;
 mod corner_05_exec;

@@ -72,6 +72,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_03_fork::CASES,
     crate::corner_04_prefork::CASES,
     crate::corner_04_leavers::CASES,
+    crate::corner_04_one_queue::CASES,
     crate::corner_04_queue::CASES,
     crate::corner_05_exec::CASES,
     crate::corner_06_rights::CASES,

@@ -1,0 +1,140 @@
+//! Corner 4: whoever accepts first has a connection. Processes that are busy, are killed, or come later, keep and miss none.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor};
+
+use crate::registry::cases;
+
+cases! {
+    families: [
+        corner_04_one_queue_a_busy_worker_keeps_none,
+        corner_04_one_queue_a_killed_worker_keeps_none,
+        corner_04_one_queue_a_later_worker_takes_what_waits,
+        corner_04_one_queue_workers_that_end_lose_none,
+        corner_04_one_queue_after_an_exec_that_failed,
+        corner_04_one_queue_large_answers,
+    ];
+}
+
+/// Connections that each send their number.
+fn numbered(address: std::net::SocketAddr, count: u8) -> Vec<Descriptor> {
+    let made = (0..count).map(|number| {
+        let client = connect_to(address);
+        send_all(client, &[number]);
+        client
+    });
+    made.collect()
+}
+
+fn echo_one(listening: Descriptor) {
+    let server = sys::accept(listening).unwrap();
+    let byte = receive_exact(server, 1);
+    send_all(server, &byte);
+    sys::close(server).unwrap();
+}
+
+fn expect_echoes(clients: Vec<Descriptor>) {
+    for (number, client) in (0..).zip(clients) {
+        expect_bytes(client, &[number]);
+        expect_end(client);
+        sys::close(client).unwrap();
+    }
+}
+
+/// A child that has accepted one connection and does nothing more until it is told to end.
+fn busy_worker(listening: Descriptor, address: std::net::SocketAddr) -> (Child, Baton, Descriptor) {
+    let (accepted, end) = (Baton::new(), Baton::new());
+    let worker = fork_child(|| {
+        let server = sys::accept(listening).unwrap();
+        accepted.pass();
+        end.take();
+        sys::close(server).unwrap();
+    });
+    let client = connect_to(address);
+    accepted.take();
+    (worker, end, client)
+}
+
+fn corner_04_one_queue_a_busy_worker_keeps_none(family: Family) {
+    let (listening, address) = listener(family);
+    let (worker, end, held) = busy_worker(listening, address);
+    let idle = fork_child(|| (0..6).for_each(|_| echo_one(listening)));
+    for number in 0..6 {
+        // One after the other: also when nobody waits in accept.
+        let client = connect_to(address);
+        send_all(client, &[number]);
+        expect_bytes(client, &[number]);
+        sys::close(client).unwrap();
+    }
+    idle.join();
+    end.pass();
+    worker.join();
+    sys::close(held).unwrap();
+}
+
+fn corner_04_one_queue_a_killed_worker_keeps_none(family: Family) {
+    let (listening, address) = listener(family);
+    let (worker, _end, held) = busy_worker(listening, address);
+    let waiting = numbered(address, 6);
+    worker.kill();
+    (0..6).for_each(|_| echo_one(listening));
+    expect_echoes(waiting);
+    sys::close(held).unwrap();
+}
+
+fn corner_04_one_queue_a_later_worker_takes_what_waits(family: Family) {
+    let (listening, address) = listener(family);
+    let (worker, end, held) = busy_worker(listening, address);
+    let waiting = numbered(address, 6);
+    let later = fork_child(|| (0..6).for_each(|_| echo_one(listening)));
+    expect_echoes(waiting);
+    later.join();
+    end.pass();
+    worker.join();
+    sys::close(held).unwrap();
+}
+
+fn corner_04_one_queue_workers_that_end_lose_none(family: Family) {
+    const EACH: u8 = 3;
+    const WORKERS: u8 = 12;
+    let (listening, address) = listener(family);
+    let work = || (0..EACH).for_each(|_| echo_one(listening));
+    let mut workers: Vec<_> = (0..WORKERS / 2).map(|_| fork_child(work)).collect();
+    let clients = numbered(address, EACH * WORKERS);
+    workers.extend((0..WORKERS / 2).map(|_| fork_child(work)));
+    expect_echoes(clients);
+    workers.iter().for_each(Child::join);
+}
+
+fn corner_04_one_queue_after_an_exec_that_failed(family: Family) {
+    let (listening, address) = listener(family);
+    let ready = Baton::new();
+    let worker = fork_child(|| {
+        let arguments = [c"/nowhere".as_ptr(), core::ptr::null()];
+        // SAFETY: a list of one string.
+        let failed = unsafe { libc::execv(c"/nowhere".as_ptr(), arguments.as_ptr()) };
+        assert_eq!(failed, -1);
+        ready.pass();
+        (0..4).for_each(|_| echo_one(listening));
+    });
+    ready.take();
+    expect_echoes(numbered(address, 4));
+    worker.join();
+}
+
+/// More than fits into what a connection has at its start, in both directions.
+fn corner_04_one_queue_large_answers(family: Family) {
+    const LENGTH: usize = 3_000_000;
+    let (listening, address) = listener(family);
+    let worker = fork_child(|| {
+        let server = sys::accept(listening).unwrap();
+        expect_pattern(server, 0, LENGTH);
+        send_pattern(server, 0, LENGTH);
+        sys::close(server).unwrap();
+    });
+    let client = connect_to(address);
+    send_pattern(client, 0, LENGTH);
+    expect_pattern(client, 0, LENGTH);
+    expect_end(client);
+    worker.join();
+}
