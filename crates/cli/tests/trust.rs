@@ -31,19 +31,26 @@ struct Ground {
     more: Vec<PathBuf>,
 }
 
+/// Copies a file that will be executed. Another program does: what this process had open to write, a child of another thread might have still,
+/// and the kernel executes no such file.
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(copied.success(), "cp {} {}", from.display(), to.display());
+}
+
 impl Ground {
     /// With the program in it, where every user can execute it, and the library if there is one.
     fn new(above: &str, name: u32) -> Self {
         let folder = Path::new(above).join(format!("netchannel-trust-{name}"));
         std::fs::create_dir(&folder).unwrap();
-        std::fs::copy(PROGRAM, folder.join("netchannel")).unwrap();
+        copy(Path::new(PROGRAM), &folder.join("netchannel"));
         let ground = Self {
             folder,
             more: Vec::new(),
         };
         let library = Path::new(PROGRAM).with_file_name("libnetchannel.so");
         if library.exists() {
-            std::fs::copy(library, ground.library()).unwrap();
+            copy(&library, &ground.library());
         }
         ground
     }

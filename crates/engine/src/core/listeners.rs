@@ -179,6 +179,10 @@ impl CoreEngine {
         }
         let listener = self.held_listener(number, words[0])?;
         self.remove_holder(listener.number(), number);
+        if words[1] != 0 {
+            // Others who hold it may have been told nothing.
+            self.prove_again(&BTreeSet::from([listener.number()]));
+        }
         Ok(Answer::default())
     }
 

@@ -115,7 +115,7 @@ impl CoreEngine {
 
     /// Asks the kernel for all of these at once, and drops those that listen no more. Returns whether all of them do, as far as is
     /// known.
-    fn prove_again(&mut self, listeners: &BTreeSet<u32>) -> bool {
+    pub(super) fn prove_again(&mut self, listeners: &BTreeSet<u32>) -> bool {
         let known = listeners.iter();
         let claims: Vec<(u32, Claim)> = known
             .filter_map(|number| {

@@ -251,6 +251,21 @@ pub fn announce_late(fd: i32) {
     }
 }
 
+/// A socket that was shared by a fork listens since a relative said so, for which it blocks: only the kernel never does. True when it is a
+/// listener of this process too from now on.
+#[cold]
+pub fn recognise_relatives(fd: i32) -> bool {
+    let blocks = flags::says_that_it_blocks(fd);
+    let known = socket::of(fd).filter(|found| found.word.kind() == Kind::Kernel);
+    match known {
+        Some(found) if blocks && is_listening(fd) && !limits::is_poor() => {
+            open_to_programs(fd, Some(found), LARGEST_BACKLOG);
+            socket::of(fd).is_some_and(|found| found.word.kind() == Kind::Listener)
+        }
+        _ => false,
+    }
+}
+
 pub(super) fn is_listening(fd: i32) -> bool {
     sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)
         && sys::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)

@@ -62,6 +62,12 @@ fn write(fd: i32, flags: c_int) {
     }
 }
 
+/// Whether the file is that of a listener which blocks, as some process of ours has noted.
+pub fn says_that_it_blocks(fd: i32) -> bool {
+    const NOTED: c_int = BLOCKING | libc::O_NONBLOCK;
+    read(fd).is_some_and(|flags| flags & NOTED == NOTED)
+}
+
 /// Puts on the kernel's file what the program has set.
 pub fn put_on(socket: &Socket, fd: i32) {
     if let Some(flags) = read(fd) {

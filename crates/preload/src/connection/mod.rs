@@ -29,7 +29,7 @@ use crate::{attach, epoll, gate, limits, names, options, owner, rings, sys, with
 use accept::is_listening;
 pub use accept::{
     accept, announce_late, listen, note_kernel_accept, receive_listener, recognise_listener,
-    unlisten,
+    recognise_relatives, unlisten,
 };
 pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};

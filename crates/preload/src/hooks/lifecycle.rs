@@ -144,7 +144,11 @@ hook! {
             _ => {}
         }
         let Some(socket) = socket::of(fd).filter(|s| s.word.kind() == Kind::Listener) else {
-            return real::accept4(fd, address, length, flags);
+            let made = real::accept4(fd, address, length, flags);
+            if made < 0 && real::errno() == libc::EAGAIN && connection::recognise_relatives(fd) {
+                return accept4(fd, address, length, flags);
+            }
+            return made;
         };
         if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
             return real::fail(libc::EINVAL);

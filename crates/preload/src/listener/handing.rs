@@ -58,8 +58,10 @@ impl Listener {
 
     /// Tells the daemon that this process has its part in the listener no longer.
     fn unlisten(&self) {
-        let mut none = [-1; sys::MOST];
-        let _ = attach::request(Operation::Unlisten, self.named(), &[], &mut none);
+        // Where it was shut it listens for nobody any more.
+        let mut words = self.named();
+        words[1] = 1;
+        let _ = attach::request(Operation::Unlisten, words, &[], &mut [-1; sys::MOST]);
     }
 
     /// Other programs come to the kernel's queue from now on. What is on its way here is taken off its channels, and accepted as ever;
@@ -192,7 +194,8 @@ pub fn hand_over() {
     announce_retired();
     // The next image has no part in them.
     leave_queues();
-    end_links(true, Listener::is_alone);
+    // What waits for all is for the next image, too: it has no part in what relatives have together.
+    end_links(true, |_| true);
 }
 
 /// Before the process becomes another user's, and leaves its links: what waits to be accepted is left for whoever accepts next.

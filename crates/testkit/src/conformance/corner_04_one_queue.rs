@@ -1,8 +1,9 @@
 //! Corner 4: whoever accepts first has a connection. Processes that are busy, are killed, or come later, keep and miss none.
 
 use netchannel_testkit::support::*;
-use netchannel_testkit::sys::{self, Descriptor};
+use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::corner_05_exec::{ask_echo, exec_child};
 use crate::registry::cases;
 
 cases! {
@@ -13,6 +14,9 @@ cases! {
         corner_04_one_queue_workers_that_end_lose_none,
         corner_04_one_queue_after_an_exec_that_failed,
         corner_04_one_queue_large_answers,
+        corner_04_one_queue_child_accepts_where_its_parent_listens,
+        corner_04_one_queue_waits_over_an_exec,
+        corner_04_one_queue_ends_for_all_when_one_shuts_it,
     ];
 }
 
@@ -137,4 +141,46 @@ fn corner_04_one_queue_large_answers(family: Family) {
     expect_pattern(client, 0, LENGTH);
     expect_end(client);
     worker.join();
+}
+
+/// The socket came by a fork before anybody listened at it.
+fn corner_04_one_queue_child_accepts_where_its_parent_listens(family: Family) {
+    let listening = tcp(family);
+    sys::bind(listening, family.loopback(0)).unwrap();
+    let listens = Baton::new();
+    let child = fork_child(|| {
+        listens.take();
+        echo_one(listening);
+    });
+    sys::listen(listening, 16).unwrap();
+    let address = sys::getsockname(listening).unwrap();
+    listens.pass();
+    // It waits until somebody comes.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    expect_echoes(numbered(address, 1));
+    child.join();
+}
+
+fn corner_04_one_queue_waits_over_an_exec(family: Family) {
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    let child = exec_child(&["accept-echo"], listening, &["1"], true);
+    ask_echo(client, b"waited");
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    child.join();
+    sys::close(client).unwrap();
+}
+
+fn corner_04_one_queue_ends_for_all_when_one_shuts_it(family: Family) {
+    let (listening, address) = listener(family);
+    let shut = Baton::new();
+    let child = fork_child(|| {
+        shut.take();
+        assert_eq!(sys::accept(listening), Err(Errno(libc::EINVAL)));
+    });
+    sys::shutdown(listening, libc::SHUT_RDWR).unwrap();
+    let refused = sys::connect(tcp(family), address);
+    assert_eq!(refused, Err(Errno(libc::ECONNREFUSED)));
+    shut.pass();
+    child.join();
 }

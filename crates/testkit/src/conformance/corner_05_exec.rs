@@ -30,7 +30,12 @@ cases! {
     ];
 }
 
-fn exec_child(words: &[&str], descriptor: Descriptor, more: &[&str], library: bool) -> Child {
+pub(crate) fn exec_child(
+    words: &[&str],
+    descriptor: Descriptor,
+    more: &[&str],
+    library: bool,
+) -> Child {
     let number = descriptor.to_string();
     fork_child(|| {
         let mut arguments: Vec<&str> = words.to_vec();
@@ -40,7 +45,7 @@ fn exec_child(words: &[&str], descriptor: Descriptor, more: &[&str], library: bo
     })
 }
 
-fn ask_echo(socket: Descriptor, text: &[u8]) {
+pub(crate) fn ask_echo(socket: Descriptor, text: &[u8]) {
     send_all(socket, text);
     expect_bytes(socket, text);
 }

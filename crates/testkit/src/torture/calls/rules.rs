@@ -205,13 +205,9 @@ const THROUGH: &[Rule] = &[
 /// Open: what is wrong. The first finding of each is named in docs/torture-calls.md.
 #[rustfmt::skip]
 pub const OPEN: &[Rule] = &[
-    rule("20301, 5589", Rest, &["accept", "accept4"], ["", "listen&fork", "waited", "-1 EAGAIN"]),
-    rule("20400, 4493; 20301, 25600", Rest, &["accept", "accept4"], ["", "listen&fork&exec", "n", "waited|-1 EAGAIN"]),
-    rule("20302, 24977; 20301, 45654", Rest, &["connect"], ["", "listen&fork&shutdown|listen&fork&unspec", "-1 ECONNREFUSED", "0|-1 EINPROGRESS"]),
     rule("20301, 47597", Once, &["getsockopt"], ["IPV6_V6ONLY", "setsockopt*IPV6_V6ONLY", "0 length", "0 length"]),
     rule("20301, 29707", Rest, &["epoll_ctl"], ["", "epoll_create&fork&exec", "0|-1 EEXIST", "-1 ENOENT|0"]),
     rule("20301, 35194", Rest, &["pipe2"], ["", "setrlimit&fork", "0 pair", "0 pair|-1 EMFILE"]),
-    rule("20302, 39583", Rest, &["splice", "sendfile"], ["", "F_SETFL", "-1 EINVAL", "-1 EPIPE"]),
 ];
 
 /// What no program can count on, or the judge can not hold steady.
