@@ -413,6 +413,8 @@ fn probe(
         }
         let flags = entry.flags.load(Ordering::Relaxed);
         let only_v6 = flags & entry_flags::V6_ONLY != 0;
+        // The relay is no process that could connect to a queue.
+        let remote = flags & entry_flags::REMOTE != 0;
         let exact = local.unmapped();
         // As the kernel scores: an exact address before a wildcard, the family before dual stack.
         let score = if exact.family == plain.family && exact.bytes == plain.bytes {
@@ -440,8 +442,12 @@ fn probe(
             listener: number,
             shared: flags & (entry_flags::SHARED | entry_flags::REMOTE) == entry_flags::SHARED,
             holders: (flags >> entry_flags::HOLDERS_SHIFT) as usize,
-            queue: entry.queue.load(Ordering::Relaxed),
-            remote: flags & entry_flags::REMOTE != 0,
+            queue: if remote {
+                0
+            } else {
+                entry.queue.load(Ordering::Relaxed)
+            },
+            remote,
             destination: *plain,
             grouped: among.is_some(),
         });
