@@ -132,6 +132,13 @@ pub fn link(
     Some(link)
 }
 
+/// The link of that number over which connections came through a queue, if this process has it.
+pub fn known_queued(role: Role, number: u64) -> Option<&'static LinkEnd> {
+    let links = LINKS.lock()?;
+    let same = |link: &&LinkEnd| link.is_queued() && link.role == role && link.number == number;
+    links.iter().copied().find(same)
+}
+
 /// A link over which connections came through a queue before, by its number. It counts as used once more.
 pub fn queued_link(number: u64, listener: u32) -> Option<&'static LinkEnd> {
     let links = LINKS.lock()?;

@@ -13,7 +13,7 @@ use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::{self, HOLDERS, Holder, SocketEntry, State, TAKEN};
 
 use crate::socket::{self, header};
-use crate::{attach, clock, listener, lock, sys};
+use crate::{attach, clock, foreign, listener, lock, sys};
 
 /// The record of this process plus one, 0 while it has none.
 static OWN: AtomicU32 = AtomicU32::new(0);
@@ -286,10 +286,12 @@ fn say_end(entry: &SocketEntry, ended: u32) -> bool {
     }
     let role = Role::from_word(entry.role.load(Ordering::Relaxed).into());
     let number = entry.link.load(Ordering::Relaxed);
-    let Some(link) = listener::own_link(role, |link| link.number == number) else {
+    let own = listener::own_link(role, |link| link.number == number);
+    // Of a server's end that came through a queue nobody here keeps the ledger, and any process may say the end.
+    let Some(link) = own.or_else(|| foreign::known_queued(role, number)) else {
         // Who made the socket keeps the ledger; without him there is none.
         let maker = entry.process.load(Ordering::Relaxed);
-        return maker == ended || !sys::exists(maker);
+        return maker == ended || maker == attach::process() || !sys::exists(maker);
     };
     if let Some(slot) = link.slot(entry.slot.load(Ordering::Relaxed)) {
         let (own, _) = link.sides(slot);
