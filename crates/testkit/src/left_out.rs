@@ -4,12 +4,28 @@
 use crate::far::Side;
 
 /// How a case's name begins, which end must not be on the other host (either, where none is named), and why.
-const LEFT_OUT: [(&str, Option<Side>, &str); 84] = [
+const LEFT_OUT: [(&str, Option<Side>, &str); 88] = [
     (
         "corner_02_close_and_reuse_while_blocked_recv",
         None,
         NUMBERS,
     ),
+    (
+        "corner_02_close_of_one_number_and_a_signal",
+        Some(Side::Client),
+        SIGNALS,
+    ),
+    (
+        "corner_12_former_port_can_be_bound_beside",
+        Some(Side::Server),
+        TWO_HOSTS,
+    ),
+    (
+        "listeners_port_of_what_was_accepted",
+        Some(Side::Server),
+        TWO_HOSTS,
+    ),
+    ("urgent_many_in_a_row", None, APART),
     (
         "corner_02_close_in_a_handler_while_polled",
         Some(Side::Client),
@@ -190,6 +206,7 @@ const ONE_HOST: &str = "it is the caller's connect that waits, which would stay 
 const PASSED_ON: &str = "a descriptor of the other host can not be passed on";
 const SHARED: &str = "a descriptor of the other host can not be shared";
 const SIGNALS: &str = "signals and cancellation reach the caller, not the call";
+const APART: &str = "over a cable the bytes may come one by one";
 const SLOW: &str = "each call is sent to the other host: it takes too long";
 const TWO_HOSTS: &str = "both calls have to be of one host";
 
