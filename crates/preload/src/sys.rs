@@ -197,6 +197,16 @@ pub fn is_open(fd: c_int) -> bool {
     fd >= 0 && fcntl(fd, libc::F_GETFD, 0).is_ok()
 }
 
+/// Whether a descriptor has something to read, or somebody waits at it. Asks the kernel.
+pub fn is_readable(fd: c_int) -> bool {
+    let mut set = [libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    fd >= 0 && poll(&mut set, 0, core::ptr::null()) == Ok(1)
+}
+
 /// Waits on `descriptors` for at most `timeout` nanoseconds (negative: for ever) under `mask`.
 pub fn poll(
     descriptors: &mut [libc::pollfd],

@@ -81,12 +81,7 @@ impl Common {
         if self.entry.receive.own.load(Ordering::Acquire) == taken {
             return false;
         }
-        let mut set = [libc::pollfd {
-            fd: self.number(),
-            events: libc::POLLIN,
-            revents: 0,
-        }];
-        sys::poll(&mut set, 0, core::ptr::null()) == Ok(1)
+        sys::is_readable(self.number())
     }
 
     /// False where it has no room.

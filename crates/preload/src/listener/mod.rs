@@ -366,12 +366,7 @@ impl Listener {
 
     /// Whether the daemon has sent offers. Asks the kernel.
     pub fn has_offers(&self) -> bool {
-        let mut set = [libc::pollfd {
-            fd: self.channel(),
-            events: libc::POLLIN,
-            revents: 0,
-        }];
-        sys::poll(&mut set, 0, core::ptr::null()) == Ok(1)
+        sys::is_readable(self.channel())
     }
 
     /// Takes the daemon's offers. True when any came.

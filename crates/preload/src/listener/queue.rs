@@ -61,12 +61,7 @@ impl Queue {
 
     /// Whether a connection waits. Asks the kernel.
     pub fn any(&self) -> bool {
-        let mut set = [libc::pollfd {
-            fd: self.number(),
-            events: libc::POLLIN,
-            revents: 0,
-        }];
-        set[0].fd >= 0 && sys::poll(&mut set, 0, core::ptr::null()) == Ok(1)
+        sys::is_readable(self.number())
     }
 
     /// The connection that waits longest: for the list of this process, or, with the flags of an accept, under the number that this

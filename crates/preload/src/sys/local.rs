@@ -30,7 +30,7 @@ pub fn socket_pair(kind: c_int) -> Sys<(c_int, c_int)> {
 pub fn anchor_pair() -> Sys<(c_int, c_int)> {
     let pair = socket_pair(libc::SOCK_STREAM)?;
     for fd in [pair.0, pair.1] {
-        set_option(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, ANCHOR_MARK)?;
+        mark(fd)?;
     }
     Ok(pair)
 }
