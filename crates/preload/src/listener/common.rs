@@ -339,6 +339,15 @@ impl Listener {
         common.map_or(0, has) <= 1
     }
 
+    /// Whether a process has the listener that has no part in the queue of this one's relatives: as the new program of an upgrade.
+    pub(super) fn has_strangers(&self) -> bool {
+        let name = self.common().and_then(Common::queue).map_or(0, Queue::name);
+        let named = || {
+            attach::current().map_or(0, |own| names::queue_of(own, self.number(), &self.address))
+        };
+        names::is_shared(&self.address, self.number()) && (name == 0 || named() != name)
+    }
+
     /// Whether anybody else may accept from it: a relative, or another program.
     pub(super) fn has_other_holders(&self) -> bool {
         !self.is_alone() || names::is_shared(&self.address, self.number())
