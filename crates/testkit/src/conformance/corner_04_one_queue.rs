@@ -16,6 +16,7 @@ cases! {
         corner_04_one_queue_large_answers,
         corner_04_one_queue_child_accepts_where_its_parent_listens,
         corner_04_one_queue_waits_over_an_exec,
+        corner_04_one_queue_old_relatives_keep_none_from_a_new_program,
         corner_04_one_queue_ends_for_all_when_one_shuts_it,
     ];
 }
@@ -169,6 +170,28 @@ fn corner_04_one_queue_waits_over_an_exec(family: Family) {
     sys::shutdown(client, libc::SHUT_WR).unwrap();
     child.join();
     sys::close(client).unwrap();
+}
+
+fn corner_04_one_queue_old_relatives_keep_none_from_a_new_program(family: Family) {
+    // As at an upgrade: an old worker has looked and ends, its master has the listener and never accepts.
+    let (listening, address) = listener(family);
+    let [told, tells] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
+    sys::fcntl(tells, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+    let worker = fork_child(|| {
+        for _ in 0..4 {
+            await_events(listening, libc::POLLIN);
+        }
+        sys::close(listening).unwrap();
+    });
+    let number = told.to_string();
+    let new = exec_child(&["accept-when-told"], listening, &[&number], true);
+    assert_eq!(sys::read(tells, &mut [0; 8]), Ok(4));
+    let client = connect_to(address);
+    worker.join();
+    assert_eq!(sys::write(tells, b"go"), Ok(2));
+    ask_echo(client, b"for the new program");
+    sys::close(client).unwrap();
+    new.join();
 }
 
 fn corner_04_one_queue_ends_for_all_when_one_shuts_it(family: Family) {

@@ -25,6 +25,14 @@ pub fn run(arguments: &[String]) {
                 sys::close(connection).expect("close");
             }
         }
+        // The same with one connection, after it has said that it is there and heard a word.
+        "accept-when-told" => {
+            let told = number(2);
+            assert_eq!(sys::write(told, b"here"), Ok(4));
+            assert_eq!(sys::read(told, &mut [0; 4]), Ok(2));
+            let connection = sys::accept(number(1)).expect("accept");
+            echo(connection);
+        }
         // Echoes two bytes on each of so many connections, the first when there is no number for another.
         "answer-at-limit" => {
             let count = arguments[2].parse().expect("a number");
