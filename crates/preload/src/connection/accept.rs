@@ -69,9 +69,11 @@ pub fn accept(
     if nonblocking {
         socket.mark(status::NONBLOCKING);
     }
-    let six = listening
-        .listener()
-        .is_some_and(|listener| listener.address.family == INET6);
+    let bound = listening.listener().map(|listener| listener.address);
+    let six = bound.is_some_and(|address| address.family == INET6);
+    if bound.is_some_and(|address| !address.is_wildcard()) {
+        socket.mark(status::ADDRESS_NAMED);
+    }
     let shown = |address: Address| if six { address.mapped() } else { address };
     let (local, peer) = (shown(named.local), shown(named.peer));
     let number = listening.entry.listener.load(Ordering::Relaxed);

@@ -31,7 +31,8 @@ pub(super) fn make_kernel(socket: &Socket, keeps: bool) -> Result<i32, i32> {
     options::replay(socket, made);
     let address = match bound {
         _ if keeps => None,
-        0 => address_of_listener(socket),
+        0 if socket.has(status::ADDRESS_NAMED) => Some(socket.entry.local.load()),
+        0 => None,
         bound => names::of_kernel(bound - 1, false),
     };
     if let Some(own) = address.filter(|own| !own.is_wildcard()) {
@@ -39,24 +40,6 @@ pub(super) fn make_kernel(socket: &Socket, keeps: bool) -> Result<i32, i32> {
     }
     flags::put_on(socket, made);
     Ok(made)
-}
-
-/// What the listener of an accepted socket is bound to, where it listens still: the socket has that from it.
-fn address_of_listener(socket: &Socket) -> Option<Address> {
-    if socket.link()?.role == Role::Client {
-        return None;
-    }
-    let own = socket.entry.local.load();
-    let mut found = None;
-    table::for_each(|fd, word| {
-        if word.kind() == Kind::Listener
-            && let Some(name) = names::of_kernel(fd, false)
-            && name == own
-        {
-            found = Some(name);
-        }
-    });
-    found
 }
 
 /// A port that the kernel chose goes with the connection, the address stays.

@@ -78,6 +78,8 @@ pub mod status {
     pub const APPENDS: u32 = 1 << 25;
     /// `O_NOATIME`.
     pub const NO_ACCESS_TIME: u32 = 1 << 26;
+    /// Its listener was bound to an address, which it keeps without its connection.
+    pub const ADDRESS_NAMED: u32 = 1 << 27;
 }
 
 /// What this process alone keeps of a socket. All zero is a valid empty one.

@@ -11,6 +11,7 @@ cases! {
         corner_12_dissolve_resets_the_peer,
         corner_12_dissolve_and_connect_again,
         corner_12_dissolve_of_an_accepted_socket,
+        corner_12_dissolve_keeps_the_address_of_a_listener_that_is_gone,
         corner_12_dissolve_what_had_ended,
         corner_12_dissolve_keeps_a_bound_address,
         corner_12_dissolve_by_every_number,
@@ -111,6 +112,16 @@ fn corner_12_dissolve_of_an_accepted_socket(family: Family) {
     await_exactly(client, ALL, ALL | libc::POLLERR | libc::POLLHUP);
     assert_eq!(socket_error(client), RESET);
     again(family, server);
+}
+
+fn corner_12_dissolve_keeps_the_address_of_a_listener_that_is_gone(family: Family) {
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    let server = sys::accept(listening).unwrap();
+    sys::close(listening).unwrap();
+    dissolve(server);
+    assert_eq!(sys::getsockname(server).unwrap().ip(), address.ip());
+    sys::close(client).unwrap();
 }
 
 fn corner_12_dissolve_what_had_ended(family: Family) {
