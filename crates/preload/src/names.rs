@@ -291,17 +291,18 @@ impl Target {
 
 /// Whether several processes have a listener, as the daemon says.
 pub fn is_shared(address: &Address, listener: u32) -> bool {
-    let entry = crate::attach::current().and_then(|own| entry_of(own, listener, address));
+    let entry = entry_of(listener, address);
     entry.is_some_and(|entry| entry.flags.load(Ordering::Relaxed) & entry_flags::SHARED != 0)
 }
 
 /// The queue from which all holders of a listener accept, 0 where there is none.
-pub fn queue_of(attachment: &Attachment, listener: u32, address: &Address) -> u64 {
-    let entry = entry_of(attachment, listener, address);
+pub fn queue_of(address: &Address, listener: u32) -> u64 {
+    let entry = entry_of(listener, address);
     entry.map_or(0, |entry| entry.queue.load(Ordering::Acquire))
 }
 
-fn entry_of<'a>(attachment: &'a Attachment, listener: u32, address: &Address) -> Option<&'a Entry> {
+fn entry_of(listener: u32, address: &Address) -> Option<&'static Entry> {
+    let attachment = crate::attach::current()?;
     let mut there = at_port(listed(attachment)?, address.unmapped().port);
     there.find_map(|(number, entry)| (number == listener).then_some(entry))
 }

@@ -31,8 +31,9 @@ pub(super) fn make_kernel(socket: &Socket, keeps: bool) -> Result<i32, i32> {
     options::replay(socket, made);
     let address = match bound {
         _ if keeps => None,
-        0 if socket.has(status::ADDRESS_NAMED) => Some(socket.entry.local.load()),
-        0 => None,
+        0 => socket
+            .has(status::ADDRESS_NAMED)
+            .then(|| socket.entry.local.load()),
         bound => names::of_kernel(bound - 1, false),
     };
     if let Some(own) = address.filter(|own| !own.is_wildcard()) {

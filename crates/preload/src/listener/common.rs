@@ -342,10 +342,8 @@ impl Listener {
     /// Whether a process has the listener that has no part in the queue of this one's relatives: as the new program of an upgrade.
     pub(super) fn has_strangers(&self) -> bool {
         let name = self.common().and_then(Common::queue).map_or(0, Queue::name);
-        let named = || {
-            attach::current().map_or(0, |own| names::queue_of(own, self.number(), &self.address))
-        };
-        names::is_shared(&self.address, self.number()) && (name == 0 || named() != name)
+        let (address, number) = (&self.address, self.number());
+        names::is_shared(address, number) && (name == 0 || names::queue_of(address, number) != name)
     }
 
     /// Whether anybody else may accept from it: a relative, or another program.

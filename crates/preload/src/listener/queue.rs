@@ -253,9 +253,7 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
     let sent = sys::send_message(anchor, &bytes, memory.as_slice(), libc::MSG_DONTWAIT);
     // Who leaves says so before it takes what waits: either that is seen here, or the connection there.
     core::sync::atomic::fence(Ordering::SeqCst);
-    let still = attach::current().is_some_and(|own| {
-        names::queue_of(own, target.listener, &target.destination) == target.queue
-    });
+    let still = names::queue_of(&target.destination, target.listener) == target.queue;
     match sent {
         Ok(_) if still || !link.withdraw(handle) => Ok(anchor),
         sent => {
