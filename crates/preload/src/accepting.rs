@@ -10,7 +10,7 @@ use crate::place::Place;
 use crate::signals::Held;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{cancel, limits, poll, renewal, signals, sys};
+use crate::{bell, cancel, limits, poll, renewal, signals, sys};
 
 /// What an accept found.
 pub enum Accepted {
@@ -96,7 +96,7 @@ fn look(
         }
         while let Some(pending) = listener.take(flags) {
             if pending.in_place {
-                pending.link.awake(socket.has(status::NONBLOCKING));
+                pending.link.awake(socket.has(status::NONBLOCKING) && bell::serves());
             }
             match connection::accept(socket, pending, flags, place) {
                 Ok((made, peer)) => {

@@ -15,12 +15,28 @@ static ASLEEP: AtomicUsize = AtomicUsize::new(0);
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);
 /// It looked again soon, the last time that it had accepted.
 static QUICK: AtomicBool = AtomicBool::new(true);
+/// Some loop of this process has watched connections together with a listener, see [`serves`].
+static SERVES: AtomicBool = AtomicBool::new(false);
 /// That soon.
 const SOON: u64 = 1000 * clock::MICROSECOND;
 
 /// An event loop of this process has accepted a connection `now`.
 pub fn accepts(now: u64) {
     note_turn(ACCEPTED.swap(now, Ordering::Relaxed));
+}
+
+/// A loop of this process watches connections together with a listener. It looks at both again whatever it accepts. One that watches
+/// listeners alone may do anything between two looks, such as wait for a lock that another acceptor has.
+#[inline]
+pub fn note_serving() {
+    if !SERVES.load(Ordering::Relaxed) {
+        SERVES.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether there is such a loop: what is announced to it while it is awake will be accepted.
+pub fn serves() -> bool {
+    SERVES.load(Ordering::Relaxed)
 }
 
 /// The turn that began with an accept is over.
@@ -45,7 +61,7 @@ pub fn lie_down() {
 pub fn rise(loops: bool) {
     if ASLEEP.fetch_sub(1, Ordering::SeqCst) == 1 {
         if loops {
-            listener::awake(QUICK.load(Ordering::Relaxed));
+            listener::awake(serves() && QUICK.load(Ordering::Relaxed));
         }
     } else {
         let _ = listener::listen_for_jobs();
@@ -62,6 +78,7 @@ pub fn reset_in_child() {
     ASLEEP.store(0, Ordering::Relaxed);
     ACCEPTED.store(0, Ordering::Relaxed);
     QUICK.store(true, Ordering::Relaxed);
+    SERVES.store(false, Ordering::Relaxed);
 }
 
 /// The bell of one listener: an eventfd that counts, made when somebody first sleeps for it.

@@ -12,7 +12,7 @@ use crate::link::LinkEnd;
 use crate::lock::Guard;
 use crate::socket::{self, Socket};
 use crate::table::{Kind, Word};
-use crate::{listener, sys};
+use crate::{bell, listener, sys};
 
 /// Whether `EPOLLEXCLUSIVE`, if it is asked for, may be.
 fn may_be_exclusive(operation: c_int, events: u32) -> bool {
@@ -247,6 +247,9 @@ impl EpollSet {
         state.index.set(item.fd, number);
         match item.word.kind() {
             Kind::Virtual => {
+                if !state.listeners.is_empty() {
+                    bell::note_serving();
+                }
                 if let Some(lane) = item.lane() {
                     item.cell = Self::join_cell(state, &lane, number);
                 }
@@ -260,6 +263,9 @@ impl EpollSet {
             }
             Kind::Listener => {
                 state.listeners.insert(number);
+                if !state.cells.is_empty() || !state.watched.is_empty() {
+                    bell::note_serving();
+                }
                 if let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener()) {
                     let exclusive = item.events & flag(EPOLLEXCLUSIVE);
                     self.add_channel(listener.channel(), exclusive);
@@ -322,7 +328,7 @@ impl EpollSet {
         if link.is_alive() && !state.links.iter().any(|known| core::ptr::eq(*known, link)) {
             state.links.push(link);
             self.add_channel(link.channel(), 0);
-            link.awake(true);
+            link.awake(bell::serves());
         }
     }
 
@@ -356,6 +362,9 @@ impl EpollSet {
                         for queue in listener.queues() {
                             self.remove_channel(queue);
                         }
+                    }
+                    if state.listeners.is_empty() {
+                        listener.rest();
                     }
                 }
             }

@@ -9,7 +9,7 @@
 //!
 //! A look by poll, select or epoll takes nothing that way. What waits there is lost with the last of them only, as over TCP.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
@@ -18,7 +18,7 @@ use netchannel_abi::message::Operation;
 use netchannel_abi::program::SocketEntry;
 
 use super::queue::Queue;
-use super::{Listener, Named, Pending};
+use super::{Listener, Named, Pending, get_up, poll_jobs};
 use crate::channel::Channel;
 use crate::link::Loan;
 use crate::{attach, bell, clock, foreign, limits, names, socket, sys};
@@ -282,6 +282,17 @@ impl Listener {
             && names::is_shared(&self.address, self.number())
         {
             self.put_all();
+        }
+    }
+
+    /// No set watches it any more: what was announced to this process meanwhile is for all who have it.
+    pub fn rest(&self) {
+        if self.common().is_some() {
+            get_up();
+            // Pairs with the fence in `announce`: a client sees that nobody loops, or its connection is seen here.
+            fence(Ordering::SeqCst);
+            poll_jobs();
+            self.share();
         }
     }
 

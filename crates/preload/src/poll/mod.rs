@@ -435,11 +435,12 @@ fn wake_descriptors(set: &[pollfd], watches: &[Watch]) -> Vec<i32> {
 }
 
 fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
-    let mut listeners = false;
+    let (mut listeners, mut lanes) = (false, false);
     let mut asleep = Vec::new();
     for (entry, watch) in set.iter().zip(watches) {
         match watch {
             Watch::Lane(lane) => {
+                lanes = true;
                 keep(&lane.socket);
                 let out = entry.events & (libc::POLLOUT | libc::POLLWRNORM) != 0;
                 lane.lie_down_in_poll(if out {
@@ -460,6 +461,9 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
         }
     }
     if listeners {
+        if lanes {
+            bell::note_serving();
+        }
         bell::lie_down();
     }
     asleep
