@@ -83,8 +83,9 @@ pub struct Entry {
     pub address: SharedAddress,
     /// Program that holds it (the daemon's number).
     pub program: AtomicU32,
-    _gap: u32,
-    /// The name of the queue from which all of its holders accept, 0 where there is none: see [`queue_name`].
+    /// The user of those who accept from the queue. Programs of root may hold the listener beside them, and do not accept.
+    pub queue_user: AtomicU32,
+    /// The name of the queue from which all who accept do so, 0 where there is none: see [`queue_name`].
     pub queue: AtomicU64,
     _rest: [u32; 4],
 }

@@ -229,6 +229,7 @@ fn structures() -> Vec<Structure> {
                 flags,
                 address,
                 program,
+                queue_user,
                 queue
             }
         ),

@@ -30,6 +30,8 @@ pub struct Row {
     pub program: u32,
     /// The queue of its holders, 0 for none.
     pub queue: u64,
+    /// The user of those who accept from it.
+    pub queue_user: u32,
 }
 
 /// What stands at a place of the table.
@@ -146,9 +148,9 @@ impl Directory {
         });
     }
 
-    /// Names the queue from which all holders of a listener accept; 0 for none.
-    pub fn set_queue(&mut self, listener: u32, queue: u64) {
-        self.change(listener, |row| row.queue = queue);
+    /// Names the queue from which programs of `user` accept, and all who do; 0 for none.
+    pub fn set_queue(&mut self, listener: u32, queue: u64, user: u32) {
+        self.change(listener, |row| (row.queue, row.queue_user) = (queue, user));
     }
 
     fn change(&mut self, listener: u32, change: impl FnOnce(&mut Row)) {
@@ -267,6 +269,7 @@ impl Directory {
             entry.address.store(&row.address);
             entry.program.store(row.program, Ordering::Relaxed);
             entry.queue.store(row.queue, Ordering::Relaxed);
+            entry.queue_user.store(row.queue_user, Ordering::Relaxed);
             entry.listener.store(row.listener, Ordering::Relaxed);
         }
     }
@@ -315,6 +318,7 @@ mod tests {
             address: Address::v4([127, 0, 0, 1], port),
             program: 1,
             queue: 0,
+            queue_user: 0,
         }
     }
 

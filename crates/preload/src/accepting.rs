@@ -96,7 +96,9 @@ fn look(
         }
         while let Some(pending) = listener.take(flags) {
             if pending.in_place {
-                pending.link.awake(socket.has(status::NONBLOCKING) && bell::serves());
+                pending
+                    .link
+                    .awake(socket.has(status::NONBLOCKING) && bell::serves());
             }
             match connection::accept(socket, pending, flags, place) {
                 Ok((made, peer)) => {

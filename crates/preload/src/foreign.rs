@@ -139,11 +139,15 @@ pub fn known_queued(role: Role, number: u64) -> Option<&'static LinkEnd> {
     links.iter().copied().find(same)
 }
 
-/// A link over which connections came through a queue before, by its number. It counts as used once more.
-pub fn queued_link(number: u64, listener: u32) -> Option<&'static LinkEnd> {
+/// A link over which connections of that user came through a queue before, by its number. It counts as used once more.
+pub fn queued_link(number: u64, listener: u32, user: u32) -> Option<&'static LinkEnd> {
     let links = LINKS.lock()?;
-    let same =
-        |link: &&LinkEnd| link.is_queued() && link.number == number && link.listener == listener;
+    let same = |link: &&LinkEnd| {
+        link.is_queued()
+            && link.number == number
+            && link.listener == listener
+            && link.user() == Some(user)
+    };
     let known = links.iter().copied().find(same)?;
     known.used_more();
     Some(known)

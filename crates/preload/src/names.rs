@@ -267,8 +267,10 @@ pub struct Target {
     pub shared: bool,
     /// How many do.
     pub holders: usize,
-    /// The queue from which all of them accept, 0 for none.
+    /// The queue from which all who accept do so, 0 for none.
     pub queue: u64,
+    /// The user of those who do.
+    pub queue_user: u32,
     /// The daemon's relay leads to it.
     pub remote: bool,
     /// The destination it was found for: another daemon may have given the number to another.
@@ -295,7 +297,13 @@ pub fn is_shared(address: &Address, listener: u32) -> bool {
     entry.is_some_and(|entry| entry.flags.load(Ordering::Relaxed) & entry_flags::SHARED != 0)
 }
 
-/// The queue from which all holders of a listener accept, 0 where there is none.
+/// The user whose programs accept from the queue of a listener. Root where there is no queue.
+pub fn queue_user(address: &Address, listener: u32) -> u32 {
+    let entry = entry_of(listener, address);
+    entry.map_or(0, |entry| entry.queue_user.load(Ordering::Relaxed))
+}
+
+/// The queue from which all who accept from a listener do so, 0 where there is none.
 pub fn queue_of(address: &Address, listener: u32) -> u64 {
     let entry = entry_of(listener, address);
     entry.map_or(0, |entry| entry.queue.load(Ordering::Acquire))
@@ -448,6 +456,7 @@ fn probe(
             } else {
                 entry.queue.load(Ordering::Relaxed)
             },
+            queue_user: entry.queue_user.load(Ordering::Relaxed),
             remote,
             destination: *plain,
             grouped: among.is_some(),

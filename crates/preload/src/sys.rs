@@ -4,6 +4,8 @@
 pub mod local;
 mod select;
 
+use core::ffi::CStr;
+
 use libc::{c_int, c_void};
 pub use local::{anchor_pair, socket_pair};
 pub use netchannel_shm::system::{Sys, raw, yield_now};
@@ -291,19 +293,22 @@ pub fn epoll_take(set: c_int, events: &mut [libc::epoll_event]) -> Sys<usize> {
     }
 }
 
+/// Opens a file, closed by an exec.
+///
+/// # Errors
+/// Those of `open`.
+pub fn open(path: &CStr, flags: c_int) -> Result<c_int, c_int> {
+    let at = int(libc::AT_FDCWD);
+    let flags = int(flags | libc::O_CLOEXEC);
+    // SAFETY: the path is a C string.
+    let opened = unsafe { raw(libc::SYS_openat, [at, path.as_ptr().addr(), flags, 0, 0, 0]) };
+    opened.map(descriptor)
+}
+
 /// The open descriptors of this process, in no order.
 pub fn open_descriptors() -> Vec<c_int> {
     let mut found = Vec::new();
-    let flags = int(libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
-    let path = c"/proc/self/fd".as_ptr().addr();
-    // SAFETY: the path is a C string.
-    let opened = unsafe {
-        raw(
-            libc::SYS_openat,
-            [int(libc::AT_FDCWD), path, flags, 0, 0, 0],
-        )
-    };
-    let Ok(directory) = opened.map(descriptor) else {
+    let Ok(directory) = open(c"/proc/self/fd", libc::O_RDONLY | libc::O_DIRECTORY) else {
         return found;
     };
     let mut buffer = [0u8; 4096];

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use netchannel_abi::program;
 use netchannel_abi::reason::Reason;
 use netchannel_shm::Region;
+use netchannel_trust::in_user_namespace;
 
 use crate::handover::{self, Handover};
 use crate::table::{self, Kind};
@@ -24,6 +25,8 @@ use crate::{
     renewal, socket, sys,
 };
 
+/// See [`are_renumbered`]: 0 where it is not known yet. Asked once: later a filter of system calls may forbid it.
+static RENUMBERED: AtomicU32 = AtomicU32::new(0);
 /// The user whose region this is.
 static USER: AtomicU32 = AtomicU32::new(0);
 /// Whether other processes may have the region, or this one has others'.
@@ -106,6 +109,16 @@ pub fn ends_at_exec() -> bool {
     attach::current().is_some() && is_another([real, effective, effective])
 }
 
+/// Whether users have other numbers here than to the daemon, or none, as in a user namespace.
+pub fn are_renumbered() -> bool {
+    const UNKNOWN: u32 = 0;
+    let of = |is: bool| u32::from(is) + 1;
+    if RENUMBERED.load(Ordering::Relaxed) == UNKNOWN {
+        RENUMBERED.store(of(in_user_namespace()), Ordering::Relaxed);
+    }
+    RENUMBERED.load(Ordering::Relaxed) == of(true)
+}
+
 /// Another process may have the region from now on, or this one has another's.
 pub fn shares() {
     SHARED.store(true, Ordering::Relaxed);
@@ -163,6 +176,7 @@ fn become_another(handover: Option<Handover>, shared: bool) {
         // None could be had, as behind `chroot`.
         announce_listeners();
     }
+    listener::keep_queues_if_told();
 }
 
 fn announce_listeners() {

@@ -14,6 +14,7 @@ use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_ring::departure;
 use netchannel_shm::Outside;
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -30,6 +31,8 @@ pub struct Link {
     pub listener: u32,
     /// The memory.
     pub memory: Rc<OwnedFd>,
+    /// The user of those who fetched it to accept from a queue: nobody of another one reads what they accept.
+    pub(super) joined: Cell<Option<u32>>,
     /// As it is charged to that user; nothing is of the daemon's own.
     pub(super) _ticket: Option<Ticket>,
 }
@@ -45,12 +48,13 @@ impl CoreEngine {
         let user = self.program(number)?.user;
         let reached = self.reachable(user, words[0], &meant)?;
         let listener = reached.number();
-        let one = self.user_of_all(listener);
         let is_queued = words[4] != 0;
-        if is_queued && one != Some(user) {
-            // Who accepts takes the memory from the client itself.
-            return Err(Refusal::Errno(Errno::PERM));
-        }
+        let one = if is_queued {
+            let acceptors = self.acceptors_for(listener, user);
+            Some(acceptors.ok_or(Errno::PERM)?)
+        } else {
+            self.user_of_all(listener)
+        };
         let ticket = self.admit_link(number, listener)?;
         let made = self.make_link(if is_queued { 0 } else { FIRST_ANCHORS })?;
         let memory = Rc::clone(&made.memory);
@@ -81,6 +85,7 @@ impl CoreEngine {
             user,
             listener,
             memory,
+            joined: Cell::default(),
             _ticket: Some(ticket),
         };
         self.note_link(link, link_of_client);
@@ -93,14 +98,20 @@ impl CoreEngine {
     pub(super) fn join(&self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
         let listener = self.held_listener(number, words[0])?.number();
         let link = self.links.get(&words[1]).ok_or(Errno::NOENT)?;
-        // As for who makes such a link.
-        if link.listener != listener || self.user_of_all(listener) != Some(link.user) {
+        let user = self.program(number)?.user;
+        let is_first = link.joined.get().is_none_or(|joined| joined == user);
+        if link.listener != listener
+            || self.acceptors_for(listener, link.user) != Some(user)
+            || !is_first
+        {
             return Err(Refusal::Errno(Errno::PERM));
         }
+        link.joined.set(Some(user));
         let layout = self.limits.layout();
         let mut answer = Answer::default();
         answer.words[0] = layout.slots as u64;
         answer.words[1] = layout.arena as u64;
+        answer.words[2] = u64::from(link.user);
         answer.descriptors = vec![Rc::clone(&link.memory)];
         Ok(answer)
     }

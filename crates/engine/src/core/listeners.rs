@@ -11,7 +11,7 @@ use crate::relay::{self, Command, Manner};
 use crate::view::shown_address;
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_abi::directory::{LEFT, entry_flags};
-use netchannel_abi::message::listen_flags;
+use netchannel_abi::message::{listen_flags, queue_flags};
 use rustix::io::Errno;
 use rustix::net::SocketType;
 use std::collections::BTreeSet;
@@ -48,7 +48,13 @@ pub struct Listener {
 pub struct Queue {
     name: u64,
     members: BTreeSet<u32>,
+    /// Programs of root that accept beside those of another user: they do so elsewhere.
+    apart: BTreeSet<u32>,
+    /// Some member sees users by other numbers than the daemon: it can not tell clients of other users apart.
+    is_confined: bool,
 }
+
+const ROOT: u32 = 0;
 
 /// More than this the kernel never lets wait either.
 const MOST_BACKLOG: u64 = 65535;
@@ -110,6 +116,7 @@ impl CoreEngine {
             address,
             program: number,
             queue: 0,
+            queue_user: 0,
         })?;
         tracing::debug!(
             listener,
@@ -225,14 +232,44 @@ impl CoreEngine {
         let queue = &mut known.queue;
         if words[1] == 0 {
             queue.members.remove(&number);
+            if words[2] & queue_flags::ACCEPTS != 0 {
+                queue.apart.insert(number);
+            }
         } else if queue.members.is_empty() || queue.name == words[1] {
+            if queue.members.is_empty() {
+                queue.is_confined = false;
+            }
             queue.name = words[1];
+            queue.is_confined |= words[2] & queue_flags::CONFINED != 0;
             queue.members.insert(number);
         } else {
             return Err(Refusal::Errno(Errno::EXIST));
         }
         self.publish_holders(listener);
         Ok(Answer::default())
+    }
+
+    /// The user of those who accept from a listener: of all holders but programs of root, which read what they please anyway. Root
+    /// where there are no others, `None` where there are several.
+    pub(super) fn acceptors(&self, listener: u32) -> Option<u32> {
+        let holders = self.listeners.get(&listener)?.holders.iter();
+        let users = holders.map(|holder| self.programs.get(holder).map(|one| one.user));
+        let mut found = ROOT;
+        for user in users {
+            match user? {
+                ROOT => {}
+                user if found == ROOT || found == user => found = user,
+                _ => return None,
+            }
+        }
+        Some(found)
+    }
+
+    /// Who accepts from the queue of a listener, where a client of `user` may come to it.
+    pub(super) fn acceptors_for(&self, listener: u32, user: u32) -> Option<u32> {
+        let known = self.listeners.get(&listener)?;
+        let acceptors = self.acceptors(listener);
+        acceptors.filter(|acceptor| *acceptor == user || !known.queue.is_confined)
     }
 
     /// What a program executed has no part in the queues of these listeners.
@@ -245,16 +282,29 @@ impl CoreEngine {
         }
     }
 
-    /// Who holds a listener has changed. Its queue is for all of them or nobody: who has no part in it would never see what waits there.
+    /// Who holds a listener has changed. Its queue is for all who accept or nobody: who has no part in it would never see what waits
+    /// there. Programs of root beside another user's need no part.
     fn publish_holders(&mut self, listener: u32) {
         let Some(known) = self.listeners.get(&listener) else {
             return;
         };
         let manner = known.manner();
-        let is_for_all = known.holders.is_subset(&known.queue.members);
-        let queue = if is_for_all { known.queue.name } else { 0 };
-        self.directory.hold(listener, known.holders.len());
-        self.directory.set_queue(listener, queue);
+        let (queue, holders) = (&known.queue, &known.holders);
+        let acceptors = self.acceptors(listener);
+        let is_member = |holder: &u32| {
+            let is_root = || {
+                self.programs
+                    .get(holder)
+                    .is_some_and(|one| one.user == ROOT)
+            };
+            queue.members.contains(holder)
+                || acceptors != Some(ROOT) && is_root() && !queue.apart.contains(holder)
+        };
+        let user = acceptors.filter(|_| holders.iter().all(is_member));
+        let name = user.map_or(0, |_| queue.name);
+        self.directory.hold(listener, holders.len());
+        self.directory
+            .set_queue(listener, name, user.unwrap_or(ROOT));
         self.tell_leaders(|| Command::Manner(listener, manner));
     }
 
@@ -283,6 +333,7 @@ impl CoreEngine {
         };
         known.holders.remove(&number);
         known.queue.members.remove(&number);
+        known.queue.apart.remove(&number);
         if let Some(other) = known.holders.first() {
             self.directory.assign(listener, *other);
             self.publish_holders(listener);

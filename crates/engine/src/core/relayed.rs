@@ -93,6 +93,7 @@ impl CoreEngine {
             user: DAEMON,
             listener,
             memory,
+            joined: std::cell::Cell::default(),
             _ticket: Some(ticket),
         };
         self.note_link(number, link);

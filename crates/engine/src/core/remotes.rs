@@ -38,6 +38,7 @@ impl CoreEngine {
             address: *address,
             program: relay::PROGRAM,
             queue: 0,
+            queue_user: 0,
         })?;
         self.remotes.insert(number, *address);
         Ok(())
@@ -84,6 +85,7 @@ impl CoreEngine {
             user,
             listener: 0,
             memory,
+            joined: std::cell::Cell::default(),
             _ticket: Some(ticket),
         };
         self.note_link(link, made);

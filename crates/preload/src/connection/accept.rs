@@ -286,7 +286,7 @@ pub fn unlisten(fd: i32) {
     flags::end(fd, flags::of(&turned));
     if let Some(listener) = socket.listener() {
         // For all who have it: the kernel resets what waits.
-        listener.close(true);
+        listener.shut();
     }
     turned
         .local

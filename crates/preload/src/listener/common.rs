@@ -14,7 +14,6 @@ use core::sync::atomic::{Ordering, fence};
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role};
-use netchannel_abi::message::Operation;
 use netchannel_abi::program::SocketEntry;
 
 use super::queue::Queue;
@@ -40,23 +39,28 @@ pub(super) struct Common {
     /// The listener's, which all of them share. Its own indexes count connections: of receiving those that were ever put in, of
     /// sending those that were taken.
     entry: &'static SocketEntry,
-    queue: Option<Queue>,
+    queue: Option<&'static Queue>,
 }
 
 impl Common {
-    fn make(entry: &'static SocketEntry, backlog: i32) -> Option<&'static Self> {
+    /// With the queue of clients that relatives of another user have already, where there is one.
+    fn make(
+        entry: &'static SocketEntry,
+        backlog: i32,
+        queue: Option<&'static Queue>,
+    ) -> Option<&'static Self> {
         let (takes, puts) = limits::make(|| sys::socket_pair(libc::SOCK_SEQPACKET)).ok()?;
         Some(Box::leak(Box::new(Self {
             takes: Channel::new(takes),
             puts: Channel::new(puts),
             entry,
-            queue: Queue::open(backlog),
+            queue: queue.or_else(|| Queue::open(backlog)),
         })))
     }
 
     /// The queue to which clients connect.
-    pub fn queue(&self) -> Option<&Queue> {
-        self.queue.as_ref()
+    pub fn queue(&self) -> Option<&'static Queue> {
+        self.queue
     }
 
     /// The number to sleep on, -1 after the end.
@@ -226,7 +230,9 @@ impl Listener {
         if self.common().is_some_and(|common| common.number() >= 0) {
             return;
         }
-        let Some(made) = Common::make(entry, self.backlog.load(Ordering::Relaxed)) else {
+        let before = self.common().and_then(Common::queue);
+        let queue = before.filter(|queue| queue.number() >= 0);
+        let Some(made) = Common::make(entry, self.backlog.load(Ordering::Relaxed), queue) else {
             return;
         };
         let place = core::ptr::from_ref(made).cast_mut();
@@ -234,25 +240,12 @@ impl Listener {
         if let Some(watchers) = self.watchers.lock() {
             watchers.iter().for_each(|set| {
                 set.add_queue(made.number(), 0);
-                set.add_queue(made.queued(), 0);
+                if queue.is_none() {
+                    set.add_queue(made.queued(), 0);
+                }
             });
         }
         self.announce_queue();
-    }
-
-    /// Says to the daemon that this process accepts from the queue.
-    pub(super) fn announce_queue(&self) {
-        let queue = self.common().and_then(Common::queue);
-        if let Some(name) = queue.map(Queue::name).filter(|name| *name != 0) {
-            self.tell_queue(name);
-        }
-    }
-
-    pub(super) fn tell_queue(&self, name: u64) {
-        let mut words = self.named();
-        words[1] = name;
-        let mut none = [-1; sys::MOST];
-        let _ = attach::request(Operation::Queue, words, &[], &mut none);
     }
 
     /// Whether there are such queues.
@@ -343,11 +336,17 @@ impl Listener {
         true
     }
 
-    /// Whether no relative has the listener too, with a queue for all.
+    /// Whether nobody else accepts from the queues of this process.
     pub(super) fn is_alone(&self) -> bool {
-        let has = |common: &Common| common.entry.references.load(Ordering::Acquire);
-        let common = self.common().filter(|common| common.number() >= 0);
-        common.map_or(0, has) <= 1
+        let Some(common) = self.common() else {
+            return true;
+        };
+        // Acquire: pairs with the release of who lets the listener go.
+        let relatives = common.entry.references.load(Ordering::Acquire);
+        let is_shared = || names::is_shared(&self.address, self.number());
+        let with_others =
+            common.number() < 0 && common.queue().is_some_and(Queue::is_open) && is_shared();
+        !with_others && (common.number() < 0 || relatives <= 1)
     }
 
     /// Whether a process has the listener that has no part in the queue of this one's relatives: as the new program of an upgrade.
@@ -362,11 +361,24 @@ impl Listener {
         !self.is_alone() || names::is_shared(&self.address, self.number())
     }
 
-    /// This process goes, or becomes another user's: what waits in the queue is taken to its own list.
+    /// This process goes: what waits in the queues is taken to its own list.
     pub(super) fn empty_common(&self) {
         self.leave_queue();
+        self.empty_taken();
+    }
+
+    /// The same of what relatives have taken, and not of the queue of clients.
+    pub(super) fn empty_taken(&self) {
         while let Some(pending) = self.take_common() {
             self.pending.push_back(pending);
+        }
+    }
+
+    /// This process is another user's: it has no part in what its relatives take. The queue of clients stays.
+    pub(super) fn forsake_common(&self) {
+        if let Some(common) = self.common() {
+            common.takes.end();
+            common.puts.end();
         }
     }
 

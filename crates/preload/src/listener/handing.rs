@@ -10,14 +10,24 @@ use super::links::{REGISTRY, leave_queues};
 use super::renewal::announce_retired;
 use super::{Listener, Pending, poll_jobs, server_links};
 use crate::link::LinkEnd;
-use crate::{attach, bell, clock, confinement, sys};
+use crate::{attach, bell, clock, confinement, names, sys};
 
 impl Listener {
-    /// This process closes the listener. `last` when no other process holds it: then what waits is
-    /// reset, as TCP does; otherwise it is handed to the others.
+    /// This process closes the listener. `last` when none of its relatives holds it. Where nobody does, what waits is reset, as TCP
+    /// does; otherwise it is handed to the others.
     pub fn close(&'static self, last: bool) {
+        let alone = last && !names::is_shared(&self.address, self.number());
+        self.leave(alone, last);
+    }
+
+    /// The listener was shut down, for all who hold it: what waits is reset.
+    pub fn shut(&'static self) {
+        self.leave(true, true);
+    }
+
+    fn leave(&'static self, alone: bool, last: bool) {
         self.open.store(false, Ordering::Release);
-        if last {
+        if alone {
             // What is on its way is reset here and now, not when its client looks for a server.
             while self.take_offers() {}
         }
@@ -25,7 +35,7 @@ impl Listener {
         clear_links(
             |link| self.has_number(link.listener),
             || {
-                if !last {
+                if !alone {
                     self.hand_on_all(false);
                 }
             },
@@ -35,7 +45,7 @@ impl Listener {
                 .listeners
                 .retain(|listener| !core::ptr::eq(*listener, self));
         }
-        if last {
+        if alone {
             self.empty_common();
             self.pending.take_all().iter().for_each(reset);
         } else {
@@ -199,7 +209,7 @@ pub fn hand_over() {
     // The next image has no part in them.
     leave_queues();
     // What waits for all is for the next image, too: it has no part in what relatives have together.
-    end_links(true, |_| true);
+    end_links(true, Listener::empty_common);
 }
 
 /// Before the process becomes another user's, and leaves its links: what waits to be accepted is left for whoever accepts next.
@@ -211,7 +221,8 @@ pub fn hand_on_everything() {
     });
     if any {
         // To all who have the listener, this process too: with its relatives it has no queue any more.
-        end_links(true, |_| true);
+        // The queue of clients stays, also for those of the former user.
+        end_links(true, Listener::empty_taken);
     }
 }
 
@@ -230,21 +241,21 @@ pub fn hand_on_at_exit() {
     // A child that has its parent's memory, as between vfork and exec, touches nothing of it.
     if any && sys::process() == attach::process() {
         end_links(false, |listener| {
-            listener.is_alone() || listener.has_strangers()
+            if listener.is_alone() || listener.has_strangers() {
+                listener.empty_common();
+            }
         });
     }
 }
 
-/// Hands on what waits in this process, and with some listeners what waits in the queue of all who have them.
-fn end_links(to_next_image: bool, with_common: impl Fn(&Listener) -> bool) {
+/// Hands on what waits in this process, after `take` has taken to its list what else is to go.
+fn end_links(to_next_image: bool, take: impl Fn(&Listener)) {
     clear_links(
         |_| true,
         || {
             let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
             for listener in listeners.into_iter().flatten() {
-                if with_common(listener) {
-                    listener.empty_common();
-                }
+                take(listener);
                 listener.hand_on_all(to_next_image);
             }
         },

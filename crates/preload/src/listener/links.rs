@@ -261,8 +261,12 @@ fn make_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
 /// The daemon's refusal.
 pub fn queued_link(target: &Target) -> Result<&'static LinkEnd, i32> {
     let _making = MAKING.lock();
+    // One that was made for those of another user was read by them.
     let fits = |link: &&'static LinkEnd| {
-        link.is_queued() && link.is_alive() && link.listener == target.listener
+        link.is_queued()
+            && link.is_alive()
+            && link.listener == target.listener
+            && link.user() == Some(target.queue_user)
     };
     if let Some(known) = own_link(Role::Client, fits) {
         return Ok(known);
@@ -300,6 +304,11 @@ pub fn queued_link(target: &Target) -> Result<&'static LinkEnd, i32> {
 /// This process accepts from no queue any more.
 pub fn leave_queues() {
     for_each_listener(Listener::leave_queue);
+}
+
+/// This process has become another user's: it keeps the queues of which the daemon has heard from it.
+pub fn keep_queues_if_told() {
+    for_each_listener(Listener::keep_queue_if_told);
 }
 
 /// It does again: it executes no other program.
@@ -350,7 +359,7 @@ pub fn forsake_links() {
         registry.clients.clear();
         registry.servers.clear();
         for listener in &registry.listeners {
-            listener.leave_common();
+            listener.forsake_common();
         }
     }
 }

@@ -31,9 +31,9 @@ pub use common::{before_adoption, before_fork};
 pub use handing::{hand_on_at_exit, hand_on_everything, hand_over, reset, retire_all, withdraw};
 use links::are_starved;
 pub use links::{
-    awake, client_link, end_client_links, forsake_links, get_up, leave_queues, listen_for_jobs,
-    numbers, own_link, poll_jobs, queued_link, read_channels, relocate, reset_in_child,
-    return_to_queues, server_links,
+    awake, client_link, end_client_links, forsake_links, get_up, keep_queues_if_told, leave_queues,
+    listen_for_jobs, numbers, own_link, poll_jobs, queued_link, read_channels, relocate,
+    reset_in_child, return_to_queues, server_links,
 };
 pub use queue::enter;
 pub use renewal::announce_again;

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use netchannel_abi::directory;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role};
-use netchannel_abi::message::Operation;
+use netchannel_abi::message::{Operation, queue_flags};
 
 use super::{Listener, Pending};
 use crate::channel::Channel;
@@ -23,6 +23,8 @@ use crate::{attach, clock, foreign, limits, names, sys, users};
 /// Words of the first message on such an anchor.
 const WORDS: usize = 7;
 const BYTES: usize = WORDS * size_of::<u64>();
+/// Whatever the daemon calls it, root reads what it pleases.
+const ROOT: u32 = 0;
 /// A client says what it wants right after it has connected. It may be stopped between.
 const PATIENCE: i64 = 100_000_000;
 
@@ -35,20 +37,24 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub fn open(backlog: i32) -> Option<Self> {
+    pub fn open(backlog: i32) -> Option<&'static Self> {
         let name = sys::random().max(1);
         let listen = || sys::local::listener(&directory::queue_name(name), backlog);
         let socket = limits::make(listen).ok()?;
-        Some(Self {
+        Some(Box::leak(Box::new(Self {
             socket: Channel::new(socket),
             name,
             left: AtomicBool::new(false),
-        })
+        })))
     }
 
     /// The number to sleep on, -1 after the end.
     pub fn number(&self) -> i32 {
         self.socket.number()
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.number() >= 0
     }
 
     /// Its name, 0 where this process has left it.
@@ -110,20 +116,34 @@ impl Queue {
     }
 }
 
-/// What the client says of a connection: only a program of this process' own user is believed.
+/// What the client says of a connection. Memory of its own is taken from a program of this process' user only; that of another user's
+/// the daemon gives, and says whose link it is.
 fn admit(anchor: i32, listener: u32) -> Option<Pending> {
     let client = sys::local::peer(anchor).ok()?;
-    if client.uid != users::owner() {
-        return None;
-    }
+    let is_own = client.uid == users::owner();
     let (words, memory) = first_message(anchor)?;
     let [number, slots, arena, handle, ring, place, announced] = words;
+    let build = |memory| foreign::link(Role::Server, number, listener, (slots, arena), memory);
     let link = match memory {
-        Some(memory) => foreign::link(Role::Server, number, listener, (slots, arena), memory)?,
-        None => foreign::queued_link(number, listener).or_else(|| {
-            let memory = fetch(number, listener).or_else(|| borrow(client.pid, place))?;
-            foreign::link(Role::Server, number, listener, (slots, arena), memory)
-        })?,
+        Some(memory) if is_own => build(memory)?,
+        Some(memory) => {
+            sys::close(memory);
+            return None;
+        }
+        None => match foreign::queued_link(number, listener, client.uid) {
+            Some(known) => known,
+            None => build(match fetch(number, listener) {
+                Ok((memory, user)) if user == u64::from(client.uid) => memory,
+                Ok((memory, _)) => {
+                    sys::close(memory);
+                    return None;
+                }
+                // It is for others, or the user is not the one that the client says.
+                Err(libc::EPERM) => return None,
+                Err(_) if is_own => borrow(client.pid, place)?,
+                Err(_) => return None,
+            })?,
+        },
     };
     let mut pending = open(link, anchor, Handle::from_word(handle), ring);
     match &mut pending {
@@ -137,19 +157,22 @@ fn admit(anchor: i32, listener: u32) -> Option<Pending> {
     pending
 }
 
-/// The memory of a link, from the daemon.
+/// The memory of a link, from the daemon, and the user of its client.
+///
+/// # Errors
+/// `EPERM` where programs of another user have it or may have it; `ENOENT` where no daemon knows of it.
 #[cold]
-fn fetch(link: u64, listener: u32) -> Option<i32> {
+fn fetch(link: u64, listener: u32) -> Result<(i32, u64), i32> {
     let mut words = [0; 14];
     (words[0], words[1]) = (u64::from(listener), link);
     let mut received = [-1; sys::MOST];
-    let (_, count) = attach::request(Operation::Join, words, &[], &mut received).ok()?;
+    let (answer, count) = attach::request(Operation::Join, words, &[], &mut received)?;
     let fds = received.get(..count).unwrap_or(&[]);
     match *fds {
-        [memory] => Some(memory),
+        [memory] => Ok((memory, answer.words[2])),
         _ => {
             fds.iter().for_each(|fd| sys::close(*fd));
-            None
+            Err(libc::EPROTO)
         }
     }
 }
@@ -158,19 +181,7 @@ fn fetch(link: u64, listener: u32) -> Option<i32> {
 #[cold]
 fn borrow(client: i32, number: u64) -> Option<i32> {
     let path = std::ffi::CString::new(format!("/proc/{client}/fd/{number}")).ok()?;
-    let flags = sys::int(libc::O_RDWR | libc::O_CLOEXEC);
-    let words = [
-        sys::int(libc::AT_FDCWD),
-        path.as_ptr().addr(),
-        flags,
-        0,
-        0,
-        0,
-    ];
-    // SAFETY: a string of ours.
-    let open = || unsafe { sys::raw(libc::SYS_openat, words) };
-    let opened = limits::make(open).ok()?;
-    i32::try_from(opened).ok()
+    limits::make(|| sys::open(&path, libc::O_RDWR)).ok()
 }
 
 fn open(link: &'static LinkEnd, anchor: i32, handle: Handle, ring: u64) -> Option<Pending> {
@@ -230,8 +241,9 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
     let name = directory::queue_name(target.queue);
     link.enters(handle);
     let anchor = limits::make(|| sys::local::connect(&name))?;
-    // The name could be another's by now: the memory is for this user's programs only.
-    if sys::local::peer(anchor).is_ok_and(|server| server.uid != users::owner()) {
+    // The name could be another's by now.
+    let is_known = |user| user == ROOT || user == target.queue_user;
+    if !sys::local::peer(anchor).is_ok_and(|server| is_known(server.uid)) {
         sys::close(anchor);
         return Err(libc::ECONNREFUSED);
     }
@@ -249,7 +261,10 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
     for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
         place.copy_from_slice(&word.to_le_bytes());
     }
-    let memory = link.memory_for(target.holders);
+    // A program of root may yet become another user's, and what it was sent stays with it: the daemon gives it what it may have.
+    let owner = users::owner();
+    let is_given = owner != ROOT && target.queue_user == owner;
+    let memory = is_given.then(|| link.memory_for(target.holders)).flatten();
     let sent = sys::send_message(anchor, &bytes, memory.as_slice(), libc::MSG_DONTWAIT);
     // Who leaves says so before it takes what waits: either that is seen here, or the connection there.
     core::sync::atomic::fence(Ordering::SeqCst);
@@ -266,11 +281,71 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
 impl Listener {
     /// A connection of the queue of all holders, for an accept with these flags, or for the list of this process.
     pub(super) fn take_queued(&self, flags: Option<i32>) -> Option<Pending> {
-        let taken = self.common()?.queue()?.take(self.number(), flags);
+        let queue = self.common()?.queue()?;
+        if users::owner() == ROOT && self.is_others(queue) {
+            if flags.is_some() {
+                self.stand_apart(queue);
+            }
+            return None;
+        }
+        let taken = queue.take(self.number(), flags);
         if let Err(error) = taken {
             self.starved.store(error == libc::EMFILE, Ordering::Relaxed);
         }
         taken.ok().flatten()
+    }
+
+    /// Whether the queue is of programs of another user than root, who holds the listener beside them.
+    fn is_others(&self, queue: &Queue) -> bool {
+        queue.number() >= 0 && names::queue_user(&self.address, self.number()) != ROOT
+    }
+
+    /// This process of root accepts beside programs of another user, who may not have what it accepts: it has no part in their queue,
+    /// and clients go other ways.
+    #[cold]
+    fn stand_apart(&self, queue: &Queue) {
+        queue.left.store(true, Ordering::Relaxed);
+        let _ = self.tell_queue(0, queue_flags::ACCEPTS);
+        self.end_queue(queue);
+    }
+
+    /// The process has become another user's: the queue goes with it where the daemon has agreed.
+    pub(super) fn keep_queue_if_told(&self) {
+        if let Some(queue) = self.common().and_then(|common| common.queue())
+            && queue.name() == 0
+        {
+            self.end_queue(queue);
+        }
+    }
+
+    /// Sleeps on it no more.
+    fn end_queue(&self, queue: &Queue) {
+        self.unwatch_channel(queue.number());
+        queue.end();
+    }
+
+    /// Says to the daemon that this process accepts from the queue.
+    pub(super) fn announce_queue(&self) {
+        let Some(queue) = self.common().and_then(|common| common.queue()) else {
+            return;
+        };
+        let name = queue.name();
+        if name != 0 {
+            let flags = if users::are_renumbered() {
+                queue_flags::CONFINED
+            } else {
+                0
+            };
+            let told = self.tell_queue(name, flags);
+            queue.left.store(told.is_err(), Ordering::Relaxed);
+        }
+    }
+
+    fn tell_queue(&self, name: u64, flags: u64) -> Result<(), i32> {
+        let mut words = self.named();
+        (words[1], words[2]) = (name, flags);
+        let mut none = [-1; sys::MOST];
+        attach::request(Operation::Queue, words, &[], &mut none).map(|_| ())
     }
 
     /// A look takes all that waits there: this process accepts it soon, or leaves it to its relatives.
@@ -302,7 +377,7 @@ impl Listener {
             return;
         };
         queue.left.store(true, Ordering::Relaxed);
-        self.tell_queue(0);
+        let _ = self.tell_queue(0, 0);
         self.look_into_queue();
     }
 }

@@ -19,11 +19,15 @@ impl Listener {
 
     pub(super) fn end_channel(&self) {
         let Some(channel) = self.offers() else { return };
+        self.unwatch_channel(channel.number());
+        channel.end();
+    }
+
+    /// No set hears of what comes there any more.
+    pub(super) fn unwatch_channel(&self, number: i32) {
         if let Some(watchers) = self.watchers.lock() {
-            let number = channel.number();
             watchers.iter().for_each(|set| set.remove_channel(number));
         }
-        channel.end();
     }
 
     /// Tells another daemon of the listener at `fd`. True when that was done.
@@ -35,8 +39,9 @@ impl Listener {
         };
         let former = self.number();
         if number == former && self.channel() >= 0 {
-            // The daemon is the one that knew it.
+            // The daemon is the one that knew it, and the process may be another user's.
             sys::close(offers);
+            self.announce_queue();
             return false;
         }
         if let Some(mut numbers) = self.former.lock() {
