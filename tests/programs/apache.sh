@@ -2,6 +2,7 @@
 # Apache with each of its three ways to serve, with two addresses, in Debian's configuration otherwise: curl and ab, workers that end after
 # some connections, a reload in good order.
 . "$(dirname "$0")/common.sh"
+. "$HERE/helpers/http.sh"
 need curl ab openssl
 APACHE=/usr/sbin/apache2
 MODULES=/usr/lib/apache2/modules
@@ -39,22 +40,6 @@ CONFIGURATION
     wait_port "$PORT" apache
     [ "$2" = 1 ] || wait_port "$OTHER" apache
     MASTER=$LAST_STARTED
-}
-
-fetch() {
-    local name=$1 code=0
-    shift
-    limited 20 "${CLIENT[@]}" curl --silent --show-error --output "$TMP/fetched" "$@" >"$TMP/client.log" 2>&1 || code=$?
-    observe "$name: exit $code, $(checksum "$TMP/fetched" 2>/dev/null || echo nothing)"
-    rm -f "$TMP/fetched"
-}
-
-hammer() {
-    local name=$1 code=0
-    shift
-    limited 40 "${CLIENT[@]}" ab -q "$@" >"$TMP/ab.log" 2>&1 || code=$?
-    [ "$code" = 0 ] || tail -n 5 "$TMP/ab.log"
-    observe "$name: exit $code, $(grep -E '^(Complete|Failed|Non-2xx)' "$TMP/ab.log" | tr -s ' ' | xargs)"
 }
 
 serve() {

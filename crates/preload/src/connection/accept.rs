@@ -13,6 +13,7 @@ use netchannel_abi::reason::Reason;
 use super::{describe, flags, publish, set_blocking, turn_into};
 use crate::link::LinkEnd;
 use crate::listener::{self, Listener, Named, Pending};
+use crate::lock::Lock;
 use crate::place::{self, Place};
 use crate::socket::{self, Socket, header, status};
 use crate::table::{self, Kind};
@@ -168,11 +169,25 @@ pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
     }
 }
 
+/// Held by the thread that opens a listener to our programs.
+static OPENING: Lock<()> = Lock::new(());
+
+/// In a forked child nobody holds the lock.
+pub fn reset_in_child() {
+    OPENING.reset();
+}
+
 fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     if attach::ensure().is_some()
         && let Some(why) = rings::excludes()
     {
         socket.inspect(|socket| socket.falls_back(why));
+        return;
+    }
+    // Threads that find it at the same time are to have one.
+    let opening = OPENING.lock();
+    if opening.is_none() || socket::of(fd).map(|found| found.word) != socket.map(|known| known.word)
+    {
         return;
     }
     let Some(listener) = Listener::register(fd, backlog) else {
@@ -210,6 +225,7 @@ pub fn recognise_listener(fd: i32) {
         || attach::ensure().is_none()
         || withdrawal::reason().is_some()
         || !is_listening(fd)
+        || options::defers_accept(fd)
     {
         return;
     }

@@ -125,6 +125,7 @@ static REPLACING: Lock<()> = Lock::new(());
 /// In a forked child nobody holds the lock.
 pub fn reset_in_child() {
     REPLACING.reset();
+    accept::reset_in_child();
     noted::reset_in_child();
 }
 

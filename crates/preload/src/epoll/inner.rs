@@ -31,6 +31,20 @@ impl EpollSet {
         let pointer = eight.as_mut_ptr().addr();
         // SAFETY: eight bytes of ours.
         let _ = unsafe { sys::raw(libc::SYS_read, [fd, pointer, 8, 0, 0, 0]) };
+        if self.wakes_all.load(Ordering::Relaxed) {
+            self.wakes_all.store(false, Ordering::Relaxed);
+            self.wake_all();
+        }
+    }
+
+    /// Wakes whoever sleeps, one after the other: each does something before it sleeps again.
+    pub(super) fn wake_all(&self) {
+        // Pairs with `fall_asleep`, as `wake`.
+        core::sync::atomic::fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            self.wakes_all.store(true, Ordering::Relaxed);
+            self.wake();
+        }
     }
 
     fn take_token(&'static self, number: u32) {

@@ -57,9 +57,14 @@ impl EpollSet {
                 item.registered = back.is_some();
                 let number = back.unwrap_or_else(|| Self::place(&mut state));
                 self.insert(&mut state, item, number);
+                let wakes = self.arm_for_sleepers(&mut state, number);
                 drop(state);
                 if back.is_none() {
                     socket.with_memberships(|list| list.push(Membership::new(self, number)));
+                }
+                if !wakes {
+                    self.edge();
+                    return Ok(());
                 }
             }
             EPOLL_CTL_MOD => {
@@ -150,7 +155,11 @@ impl EpollSet {
             }
         };
         drop(state);
-        if !item.native {
+        if added.is_some() && item.word.kind() == Kind::Listener {
+            // Each thread that sleeps is to say that it sleeps for connections.
+            self.edge();
+            self.wake_all();
+        } else if !item.native {
             self.changed();
         }
         Ok(added)
@@ -178,10 +187,14 @@ impl EpollSet {
 
     /// Whoever sleeps looks again; sets around this one have news.
     pub(super) fn changed(&self) {
+        self.edge();
+        self.wake();
+    }
+
+    fn edge(&self) {
         if self.has_parents.load(Ordering::Relaxed) {
             self.edges.fetch_add(1, Ordering::Relaxed);
         }
-        self.wake();
     }
 
     fn lock_to_change(&'static self) -> Result<Guard<'static, State>, i32> {

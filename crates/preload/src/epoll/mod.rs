@@ -82,6 +82,8 @@ pub struct EpollSet {
     active: AtomicBool,
     /// Threads that sleep in the kernel for this set, or for one around it, or in poll on it.
     sleepers: AtomicUsize,
+    /// All of them are to be woken, and not only one.
+    wakes_all: AtomicBool,
     /// A listener that is a member got connections, whoever took them off their link.
     jobs: AtomicBool,
     /// Counts news, for edge-triggered sets around this one.
@@ -256,6 +258,7 @@ impl EpollSet {
             strange: AtomicBool::new(false),
             active: AtomicBool::new(false),
             sleepers: AtomicUsize::new(0),
+            wakes_all: AtomicBool::new(false),
             jobs: AtomicBool::new(false),
             edges: AtomicU64::new(0),
             has_parents: AtomicBool::new(false),

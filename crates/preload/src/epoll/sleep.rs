@@ -183,6 +183,28 @@ impl EpollSet {
         }
     }
 
+    /// Threads may sleep in the set while a member joins: its news is to wake one of them, who need not be awake before. True where one
+    /// must be woken at once.
+    pub(super) fn arm_for_sleepers(&self, state: &mut State, number: u32) -> bool {
+        if self.sleepers.load(Ordering::SeqCst) == 0 {
+            return true;
+        }
+        self.register(state);
+        let Some(item) = state.items.get(number as usize) else {
+            return true;
+        };
+        let cell = item.cell.and_then(|cell| state.cells.get(cell));
+        let shared = cell.and_then(|used| used.link?.cell(used.link?.role, used.cell));
+        match (shared, item.lane()) {
+            (Some(shared), _) => cell::sleep(&shared.asleep),
+            (None, Some(lane)) => lane.arm(bits::DATA),
+            (None, None) => return true,
+        }
+        // Pairs with the fence of the peer: it sees who sleeps, or what it did is seen here.
+        core::sync::atomic::fence(Ordering::SeqCst);
+        !item.registered || item.wants_room() || item.would_tell()
+    }
+
     /// Puts the anchors of new members into the inner set.
     pub(super) fn register(&self, state: &mut State) {
         let inner = self.inner.load(Ordering::Acquire);

@@ -199,6 +199,10 @@ impl EpollSet {
         if seen < out.len() && (ours || waits()) {
             return Ok(seen + self.collect(out, seen));
         }
+        if ours {
+            // What was taken and has no room is for the others.
+            self.wake();
+        }
         Ok(seen)
     }
 

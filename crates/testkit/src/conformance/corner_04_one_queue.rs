@@ -16,6 +16,7 @@ cases! {
         corner_04_one_queue_large_answers,
         corner_04_one_queue_child_accepts_where_its_parent_listens,
         corner_04_one_queue_waits_over_an_exec,
+        corner_04_one_queue_threads_of_a_new_program,
         corner_04_one_queue_old_relatives_keep_none_from_a_new_program,
         corner_04_one_queue_ends_for_all_when_one_shuts_it,
     ];
@@ -192,6 +193,31 @@ fn corner_04_one_queue_old_relatives_keep_none_from_a_new_program(family: Family
     ask_echo(client, b"for the new program");
     sys::close(client).unwrap();
     new.join();
+}
+
+fn corner_04_one_queue_threads_of_a_new_program(family: Family) {
+    // They find the listener that came over the exec at the same time.
+    for _ in 0..4 {
+        let listening = tcp(family);
+        sys::set_option(listening, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1).unwrap();
+        sys::bind(listening, family.loopback(0)).unwrap();
+        sys::listen(listening, 16).unwrap();
+        let address = sys::getsockname(listening).unwrap();
+        let [told, tells] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
+        sys::fcntl(tells, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+        let number = told.to_string();
+        let new = exec_child(&["watch-in-threads"], listening, &[&number], true);
+        sys::close(told).unwrap();
+        sys::close(listening).unwrap();
+        for _ in 0..4 {
+            assert_eq!(sys::read(tells, &mut [0; 4]), Ok(4));
+            let client = connect_to(address);
+            ask_echo(client, b"for whichever thread");
+            sys::close(client).unwrap();
+        }
+        new.join();
+        sys::close(tells).unwrap();
+    }
 }
 
 fn corner_04_one_queue_ends_for_all_when_one_shuts_it(family: Family) {

@@ -13,6 +13,8 @@ cases! {
         corner_07_one_socket_in_two_sets,
         corner_07_two_sets_two_sleepers,
         corner_07_edge_and_level_in_two_sets,
+        corner_07_joins_while_another_thread_sleeps,
+        corner_07_listener_joins_while_another_thread_sleeps,
         corner_07_one_set_several_threads_oneshot,
         corner_07_one_set_several_threads_edge,
         corner_07_one_set_several_threads_each_event_once,
@@ -85,6 +87,50 @@ fn corner_07_edge_and_level_in_two_sets(family: Family) {
     assert_eq!(sys::epoll_wait(edge, 4, 10_000).unwrap().len(), 1);
     expect_bytes(client, b"xy");
     assert_eq!(sys::epoll_wait(level, 4, 0).unwrap().len(), 0);
+}
+
+/// A thread that sleeps in a set, and is told of one event, or of none in ten seconds.
+fn sleeper_in(set: Descriptor) -> std::thread::JoinHandle<sys::Outcome<usize>> {
+    let (thread, id) = start_thread(move || sys::epoll_wait(set, 4, 10_000).map(|told| told.len()));
+    await_asleep(id);
+    thread
+}
+
+fn corner_07_joins_while_another_thread_sleeps(family: Family) {
+    let (idle, _other) = pair(family);
+    let set = set_of(&[(idle, IN)]);
+    for _ in 0..50 {
+        let (client, server) = pair(family);
+        let sleeper = sleeper_in(set);
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 1).unwrap();
+        // What woke the sleeper may be taken here.
+        assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
+        send_all(server, b"x");
+        assert_eq!(join_thread(sleeper), Ok(1));
+        sys::close(client).unwrap();
+        sys::close(server).unwrap();
+    }
+}
+
+fn corner_07_listener_joins_while_another_thread_sleeps(family: Family) {
+    let (idle, _other) = pair(family);
+    let set = set_of(&[(idle, IN)]);
+    for _ in 0..20 {
+        let (listening, address) = listener(family);
+        // So that there is a link to it.
+        for _ in 0..2 {
+            let client = connect_to(address);
+            sys::close(sys::accept(listening).unwrap()).unwrap();
+            sys::close(client).unwrap();
+        }
+        let sleeper = sleeper_in(set);
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, IN, 1).unwrap();
+        assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
+        let client = connect_to(address);
+        assert_eq!(join_thread(sleeper), Ok(1));
+        sys::close(client).unwrap();
+        sys::close(listening).unwrap();
+    }
 }
 
 /// Four threads take events of one set, with a re-arm per event, until everything is echoed.

@@ -2,6 +2,7 @@
 //! and what the cases of several files use.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::*;
@@ -33,6 +34,8 @@ pub fn run(arguments: &[String]) {
             let connection = sys::accept(number(1)).expect("accept");
             echo(connection);
         }
+        // Several threads begin to watch a listener at once; then each by itself is told of a connection.
+        "watch-in-threads" => watch_in_threads(number(1), number(2)),
         // Echoes two bytes on each of so many connections, the first when there is no number for another.
         "answer-at-limit" => {
             let count = arguments[2].parse().expect("a number");
@@ -246,4 +249,37 @@ pub fn expect_taken(socket: Descriptor, byte: u8) {
 pub fn expect_no_urgent(socket: Descriptor) {
     let answer = sys::recv(socket, &mut [0_u8; 4], libc::MSG_OOB);
     assert_eq!(answer, Err(Errno(libc::EINVAL)));
+}
+
+fn watch_in_threads(listening: Descriptor, told: Descriptor) {
+    // Until now it was the kernel's alone.
+    sys::set_option(listening, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 0).expect("setsockopt");
+    for set in watched_at_once(listening) {
+        assert_eq!(sys::write(told, b"next"), Ok(4));
+        let events = sys::epoll_wait(set, 8, 10_000).expect("epoll_wait");
+        assert_eq!(events.len(), 1, "each set is told");
+        let connection = sys::accept(listening).expect("accept");
+        echo(connection);
+        sys::close(connection).expect("close");
+    }
+}
+
+/// Sets of as many threads, which have begun to watch a listener at the same time.
+fn watched_at_once(listening: Descriptor) -> Vec<Descriptor> {
+    const THREADS: usize = 4;
+    let ready = AtomicUsize::new(0);
+    let watch = || {
+        let set = sys::epoll_create().expect("epoll_create");
+        ready.fetch_add(1, Ordering::AcqRel);
+        while ready.load(Ordering::Acquire) < THREADS {
+            std::hint::spin_loop();
+        }
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, sys::IN, 0).expect("epoll_ctl");
+        set
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(watch)).collect();
+        let sets = threads.into_iter();
+        sets.map(|one| one.join().expect("a set")).collect()
+    })
 }
