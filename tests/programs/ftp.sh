@@ -1,9 +1,9 @@
 #!/bin/bash
-# FTP servers, a process for each connection and more for each transfer, under their own limits of memory: active and passive, up and
-# down, listings, a transfer that goes on where another ended.
+# vsftpd, with processes of two users for each connection, confined by a filter of system calls and a limit of memory: active and passive,
+# up and down, listings, a transfer that goes on where another ended.
 . "$(dirname "$0")/common.sh"
-need curl
-[ "$(id -u)" = 0 ] || skip "FTP servers begin as root"
+need curl vsftpd
+[ "$(id -u)" = 0 ] || skip "vsftpd begins as root"
 
 curl_() {
     local name=$1 code=0
@@ -56,7 +56,7 @@ anon_other_write_enable=YES
 anon_umask=022
 write_enable=YES
 no_anon_password=YES
-ftp_username=nobody
+ftp_username=daemon
 nopriv_user=nobody
 secure_chroot_dir=$TMP/empty
 connect_from_port_20=NO
@@ -68,22 +68,5 @@ CONFIGURATION
     stop "$LAST_STARTED"
 }
 
-by_pure_ftpd() {
-    make_folder
-    getent passwd ftp >/dev/null || { left_out "pure-ftpd without a user ftp"; observe none; return; }
-    start pure-ftpd "${SERVER[@]}" pure-ftpd -S "127.0.0.1,$PORT" -e -M -H -l unix -j
-    wait_port "$PORT" pure-ftpd
-    local url=ftp://127.0.0.1:$PORT
-    curl_ "list" --list-only "$url/"
-    curl_ "list, active" --ftp-port 127.0.0.1 --list-only "$url/"
-    stop "$LAST_STARTED"
-}
-
 make_data "$TMP/large" 8000001 ftp
-if command -v vsftpd >/dev/null; then compare_modes by_vsftpd; else left_out "vsftpd is not installed"; fi
-if command -v pure-ftpd >/dev/null; then
-    # A listing is all that its anonymous user may do here.
-    compare_modes by_pure_ftpd
-else
-    left_out "pure-ftpd is not installed"
-fi
+compare_modes by_vsftpd

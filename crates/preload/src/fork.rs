@@ -10,9 +10,9 @@ use crate::lane::Lane;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{
-    HEAP, accepting, attach, connection, copying, epoll, faults, foreign, former_ports, gate,
-    holders, lent, limits, link, listener, names, place, poll, ports, receiver, rings, sys, thread,
-    users,
+    HEAP, accepting, addresses, attach, connection, copying, epoll, faults, foreign, former_ports,
+    gate, holders, lent, limits, link, listener, names, place, poll, ports, receiver, rings, sys,
+    thread, users,
 };
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
@@ -201,6 +201,7 @@ unsafe extern "C" fn in_child() {
     thread::forget();
     attach::renew_process();
     attach::reset_in_child();
+    addresses::reset_in_child();
     faults::reset_in_child();
     table::reset_in_child();
     lent::reset_in_child();

@@ -19,6 +19,7 @@
 )]
 
 mod accepting;
+mod addresses;
 mod attach;
 mod bell;
 mod beside;

@@ -19,7 +19,7 @@ pub mod split;
 pub mod system;
 
 pub use outside::Outside;
-pub use region::{Access, Region, ShmError, Vacancy};
+pub use region::{Access, Region, ShmError, Vacancy, mapped};
 pub use run::{Room, Run, Span};
 pub use shared::Shared;
 pub use snapshot::Snapshot;

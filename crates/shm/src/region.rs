@@ -3,6 +3,7 @@
 use crate::{Outside, Shared, copy};
 use core::ffi::CStr;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Why a region could not be made or mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +98,15 @@ fn seal(descriptor: i32, seals: libc::c_int) -> Result<(), ShmError> {
         return Err(ShmError::System(errno()));
     }
     Ok(())
+}
+
+/// Bytes of addresses that regions of this process have.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of addresses that regions of this process have, vacant ones too.
+#[must_use]
+pub fn mapped() -> usize {
+    MAPPED.load(Ordering::Relaxed)
 }
 
 impl Region {
@@ -203,6 +213,7 @@ impl Region {
             return Err(ShmError::System(errno()));
         }
         // Its addresses are nobody's now.
+        MAPPED.fetch_sub(self.size, Ordering::Relaxed);
         core::mem::forget(self);
         Ok(())
     }
@@ -222,7 +233,12 @@ impl Region {
         // SAFETY: a new mapping at an address the kernel chooses, or over addresses that are vacant.
         let base = unsafe { libc::mmap(wanted, size, protection, flags, descriptor, 0) };
         match NonNull::new(base.cast::<u8>()) {
-            Some(base) if base.as_ptr().addr() != usize::MAX => Ok(Self { base, size }),
+            Some(base) if base.as_ptr().addr() != usize::MAX => {
+                if flags & libc::MAP_FIXED == 0 {
+                    MAPPED.fetch_add(size, Ordering::Relaxed);
+                }
+                Ok(Self { base, size })
+            }
             _ => Err(ShmError::System(errno())),
         }
     }
@@ -326,5 +342,6 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and nothing borrows it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
+        MAPPED.fetch_sub(self.size, Ordering::Relaxed);
     }
 }

@@ -11,8 +11,8 @@ use crate::poll as polling;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
 use crate::{
-    attach, confinement, connection, copying, epoll, fork as forking, gate, limits, listener,
-    owner, real, relocate, sys, user,
+    addresses, attach, confinement, connection, copying, epoll, fork as forking, gate, limits,
+    listener, owner, real, relocate, sys, user,
 };
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
@@ -34,12 +34,47 @@ fn close_ours(fd: c_int) -> Option<Result<(), i32>> {
     }
 }
 
+/// Whether a call that names a process means this one.
+fn is_own(process: libc::pid_t) -> bool {
+    process == 0 || u32::try_from(process) == Ok(attach::process())
+}
+
+/// The limit of address space, asked for or changed: the program's, as if the library had mapped nothing. `None` where that is the
+/// kernel's. A child of `vfork` has the kernel's: what is known here is its parent's.
+unsafe fn space(
+    process: libc::pid_t,
+    resource: c_int,
+    new: *const libc::rlimit,
+    old: *mut libc::rlimit,
+) -> Option<c_int> {
+    if !addresses::is_meant(resource)
+        || !is_own(process)
+        || new.is_null() && addresses::limit().is_none()
+        || attach::current().is_none()
+        || sys::process() != attach::process()
+    {
+        return None;
+    }
+    let change = || {
+        let before = addresses::seen()?;
+        if !new.is_null() {
+            // SAFETY: the program's pointer, read as the kernel does.
+            addresses::set(&unsafe { user::read(new) }?)?;
+        }
+        if !old.is_null() {
+            // SAFETY: the program's pointer, written as the kernel does.
+            unsafe { user::write(old, before) }?;
+        }
+        Ok(())
+    };
+    Some(change().map_or_else(real::fail, |()| 0))
+}
+
 /// The program is about to change a limit. Where it will have no number to spare, what comes to its listeners goes to the kernel's queue
 /// from now on, and what has come is taken while there are numbers for it; and its sockets are made real, for which there may be none
 /// later.
 unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rlimit) {
-    let own = process == 0 || u32::try_from(process) == Ok(attach::process());
-    if !own || new.is_null() {
+    if !is_own(process) || new.is_null() {
         return;
     }
     // SAFETY: the program's pointer, read as the kernel does.
@@ -59,8 +94,13 @@ unsafe fn changing(
     process: libc::pid_t,
     resource: c_int,
     new: *const libc::rlimit,
+    old: *mut libc::rlimit,
     work: impl FnOnce() -> c_int,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    if let Some(answer) = unsafe { space(process, resource, new, old) } {
+        return answer;
+    }
     // SAFETY: the caller's promise.
     unsafe { make_ready(process, resource, new) };
     limits::undisturbed(resource, || {
@@ -510,6 +550,9 @@ hook! {
     }
 
     fn getrlimit(resource: c_int, limit: *mut libc::rlimit) -> c_int {
+        if !limit.is_null() && let Some(answer) = space(0, resource, core::ptr::null(), limit) {
+            return answer;
+        }
         limits::undisturbed(resource, || real::getrlimit(resource, limit))
     }
 
@@ -518,7 +561,7 @@ hook! {
     }
 
     fn setrlimit(resource: c_int, limit: *const libc::rlimit) -> c_int {
-        changing(0, resource, limit, || real::setrlimit(resource, limit))
+        changing(0, resource, limit, core::ptr::null_mut(), || real::setrlimit(resource, limit))
     }
 
     fn setrlimit64(resource: c_int, limit: *const libc::rlimit) -> c_int {
@@ -528,7 +571,7 @@ hook! {
     fn prlimit(
         process: libc::pid_t, resource: c_int, new: *const libc::rlimit, old: *mut libc::rlimit,
     ) -> c_int {
-        changing(process, resource, new, || real::prlimit(process, resource, new, old))
+        changing(process, resource, new, old, || real::prlimit(process, resource, new, old))
     }
 
     fn prlimit64(

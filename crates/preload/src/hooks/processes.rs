@@ -9,7 +9,7 @@ use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use crate::departure::{self, How};
 use crate::image::{self, Entries};
 use crate::program::{self, Verdict};
-use crate::{attach, lent, limits, real, sys, user};
+use crate::{addresses, attach, lent, limits, real, sys, user};
 
 type Strings = *const *const c_char;
 
@@ -49,6 +49,11 @@ fn with_own_limit(call: impl FnOnce() -> c_int) -> c_int {
     result
 }
 
+/// The same of a call that puts another program into this process, which has nothing of the library's.
+fn with_own_limits(call: impl FnOnce() -> c_int) -> c_int {
+    with_own_limit(|| addresses::as_set(call))
+}
+
 /// Runs `call`, which does not return when it succeeds, with the environment for the program in
 /// `file`. Where there is no such program the call fails as it would.
 unsafe fn become_program(
@@ -59,7 +64,7 @@ unsafe fn become_program(
 ) -> c_int {
     // SAFETY: what the program gave.
     if unsafe { goes_as_it_is(file, environment) } {
-        return with_own_limit(|| call(environment));
+        return with_own_limits(|| call(environment));
     }
     // SAFETY: what the program gave.
     let known = unsafe { text(file) }.and_then(|file| unsafe {
@@ -70,7 +75,7 @@ unsafe fn become_program(
         return call(environment);
     };
     let environment = lent::keep(departure::prepare(How::Exec, verdict, entries));
-    let result = with_own_limit(|| call(environment));
+    let result = with_own_limits(|| call(environment));
     let error = real::errno();
     if let Some(departure) = lent::take_back() {
         departure.undo();

@@ -6,7 +6,7 @@ use netchannel_shm::{Access, Region, Vacancy};
 
 use super::LinkEnd;
 use crate::lock::Lock;
-use crate::{attach, clock, foreign, mappings, sys};
+use crate::{addresses, attach, clock, foreign, mappings, sys};
 
 impl LinkEnd {
     fn drop_memory(&self) {
@@ -173,6 +173,6 @@ pub(super) fn map(memory: i32, size: usize) -> Option<Region> {
     });
     match vacancy {
         Some(vacancy) => Region::map_into(vacancy, memory, Access::ReadWrite).ok(),
-        None => Region::map(memory, size, Access::ReadWrite).ok(),
+        None => addresses::with_room(size, || Region::map(memory, size, Access::ReadWrite)).ok(),
     }
 }

@@ -34,6 +34,15 @@ pub fn run(arguments: &[String]) {
             let connection = sys::accept(number(1)).expect("accept");
             echo(connection);
         }
+        // The limits of address space, as the kernel says them.
+        "expect-addresses" => {
+            let text = std::fs::read_to_string("/proc/self/limits").expect("limits");
+            let line = text
+                .lines()
+                .find(|line| line.starts_with("Max address space"));
+            let words: Vec<&str> = line.expect("a line").split_whitespace().collect();
+            assert_eq!(words[3..5], arguments[1..3]);
+        }
         // Several threads begin to watch a listener at once; then each by itself is told of a connection.
         "watch-in-threads" => watch_in_threads(number(1), number(2)),
         // Echoes two bytes on each of so many connections, the first when there is no number for another.

@@ -47,6 +47,7 @@ mod corner_14_states;
 mod corner_14_told;
 mod corner_14_vectors;
 mod corner_14_waits;
+mod corner_15_addresses;
 mod corner_15_limits;
 mod corner_15_vfork;
 mod corner_16_confined;

@@ -103,6 +103,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_14_states::CASES,
     crate::corner_14_vectors::CASES,
     crate::corner_14_waits::CASES,
+    crate::corner_15_addresses::CASES,
     crate::corner_15_limits::CASES,
     crate::corner_16_confined::CASES,
     crate::corner_15_vfork::CASES,

@@ -107,22 +107,3 @@ pub fn close_range(first: libc::c_uint, last: libc::c_uint, flags: libc::c_int) 
     // SAFETY: takes integers; cases own what they close.
     check_unit(unsafe { libc::close_range(first, last, flags) })
 }
-
-/// `getrlimit(RLIMIT_NOFILE)`
-pub fn descriptor_limit() -> Outcome<libc::rlimit> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: limit has room.
-    check_unit(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
-    Ok(limit)
-}
-
-/// `setrlimit(RLIMIT_NOFILE)`, the soft limit only
-pub fn set_descriptor_limit(soft: u64) -> Outcome<()> {
-    let mut limit = descriptor_limit()?;
-    limit.rlim_cur = soft;
-    // SAFETY: limit is a valid rlimit.
-    check_unit(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) })
-}

@@ -4,6 +4,7 @@
 //! exactly as it would be for a C program; those in `number` through `syscall` on purpose.
 
 mod descriptor;
+mod limits;
 mod message;
 mod number;
 mod process;
@@ -13,6 +14,7 @@ mod socket;
 mod transfer;
 
 pub use descriptor::*;
+pub use limits::*;
 pub use message::*;
 pub use number::*;
 pub use process::*;
