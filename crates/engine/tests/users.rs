@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use support::{
     Answer, Client, Served, inode, listening_at_own_port, packet_pair, receive, send, small,
 };
-use user::{HONEST, HOSTILE, THIRD, User, has_users, sealed, served_to_all};
+use user::{HONEST, HOSTILE, THIRD, User, has_users, served_to_all};
 
 /// A client and what it got when it attached.
 struct Program {
@@ -33,21 +33,8 @@ struct Program {
     number: u64,
 }
 
-fn dial(path: &PathBuf) -> Client {
-    let socket = rustix::net::socket_with(
-        rustix::net::AddressFamily::UNIX,
-        rustix::net::SocketType::SEQPACKET,
-        rustix::net::SocketFlags::CLOEXEC,
-        None,
-    )
-    .unwrap();
-    let address = rustix::net::SocketAddrUnix::new(path).unwrap();
-    rustix::net::connect(&socket, &address).unwrap();
-    Client::over(socket)
-}
-
 fn attached(path: &PathBuf) -> Program {
-    let mut client = dial(path);
+    let mut client = Client::dial(path);
     let (answer, mut descriptors) = client.attach();
     assert_eq!(answer.status, 0);
     let directory = descriptors.pop().unwrap();
@@ -131,6 +118,20 @@ fn is_offered(channel: &OwnedFd) -> bool {
     rustix::event::poll(&mut looked, Some(&soon)).unwrap() > 0 && receive(channel).is_some()
 }
 
+/// A memfd of a size that can not change.
+fn sealed(size: usize) -> OwnedFd {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = memfd_create(c"test", flags).unwrap();
+    ftruncate(&memory, size as u64).unwrap();
+    fcntl_add_seals(
+        &memory,
+        SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+    )
+    .unwrap();
+    memory
+}
+
 fn v4(port: u16) -> Address {
     Address::v4([127, 0, 0, 1], port)
 }
@@ -155,7 +156,7 @@ fn finding_01_memory_of_huge_pages_ends_nobody() {
     let path = served.path();
     let refused = hostile.run(move || {
         let words = [u64::from(VERSION), LAYOUT_HASH, 1, 0, 0, entries as u64];
-        let answer = dial(&path).ask(Operation::Attach, &words, &[memory.as_fd()]);
+        let answer = Client::dial(&path).ask(Operation::Attach, &words, &[memory.as_fd()]);
         answer.is_none_or(|(message, _)| message.status != 0)
     });
     assert!(refused);
@@ -524,9 +525,9 @@ fn finding_14_who_never_attaches_makes_room_for_others() {
     let served = served_to_all(small());
     let (honest, hostile) = (User::new(HONEST), User::new(HOSTILE));
     let path = served.path();
-    let (waiting, path) = honest.run(move || (dial(&path), path));
+    let (waiting, path) = honest.run(move || (Client::dial(&path), path));
     let (_half_open, path) = hostile.run(move || {
-        let many: Vec<Client> = (0..400).map(|_| dial(&path)).collect();
+        let many: Vec<Client> = (0..400).map(|_| Client::dial(&path)).collect();
         (many, path)
     });
     // It was there before, and says something only now.
@@ -556,7 +557,7 @@ fn finding_14_a_program_beyond_the_bound_is_told_so() {
     let path = served.path();
     let answer = hostile.run(move || {
         let words = [u64::from(VERSION), LAYOUT_HASH, 1];
-        let answer = dial(&path).ask(Operation::Attach, &words, &[]);
+        let answer = Client::dial(&path).ask(Operation::Attach, &words, &[]);
         answer.map(|(message, _)| message.status)
     });
     let full = Errno::NOBUFS.raw_os_error().unsigned_abs();
@@ -617,7 +618,7 @@ fn who_does_not_read_his_answers_uses_up_nobodys_descriptors_in_flight() {
     let path = served.path();
     let refused = hostile.run(move || {
         let words = [u64::from(VERSION), LAYOUT_HASH, 1];
-        let answer = dial(&path).ask(Operation::Attach, &words, &[]);
+        let answer = Client::dial(&path).ask(Operation::Attach, &words, &[]);
         answer.map(|(message, _)| message.status)
     });
     let full = Errno::NOBUFS.raw_os_error().unsigned_abs();

@@ -36,7 +36,7 @@ pub enum Action {
 const NO_TESTS: [&str; 2] = ["common.sh", "acceptance.sh"];
 
 /// Those that take long for what they find.
-const SELDOM: [&str; 1] = ["apache"];
+const SELDOM: [&str; 4] = ["apache", "gunicorn", "haproxy", "uwsgi"];
 
 const MINUTE: u64 = 60;
 

@@ -140,6 +140,10 @@ pub type Answer = (Message, Vec<OwnedFd>);
 
 impl Client {
     pub fn connect(served: &Served) -> Self {
+        Self::dial(&served.path())
+    }
+
+    pub fn dial(path: &PathBuf) -> Self {
         let socket = rustix::net::socket_with(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -147,7 +151,7 @@ impl Client {
             None,
         )
         .unwrap();
-        let address = SocketAddrUnix::new(served.path()).unwrap();
+        let address = SocketAddrUnix::new(path).unwrap();
         rustix::net::connect(&socket, &address).unwrap();
         Self::over(socket)
     }

@@ -76,17 +76,3 @@ pub fn served_to_all(limits: netchannel_engine::Limits) -> Served {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     served
 }
-
-/// A memfd of a size that can not change.
-pub fn sealed(size: usize) -> OwnedFd {
-    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memory = memfd_create(c"test", flags).unwrap();
-    ftruncate(&memory, size as u64).unwrap();
-    fcntl_add_seals(
-        &memory,
-        SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
-    )
-    .unwrap();
-    memory
-}

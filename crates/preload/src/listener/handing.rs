@@ -30,6 +30,10 @@ impl Listener {
         if alone {
             // What is on its way is reset here and now, not when its client looks for a server.
             while self.take_offers() {}
+        } else {
+            self.leaves.store(true, Ordering::Release);
+            // A thread may be about to take one.
+            drop(self.taking.lock());
         }
         // Before anything is reset: that makes room in the backlog, for which others wait. They come to another link, and are told.
         clear_links(

@@ -124,6 +124,8 @@ pub struct Listener {
     taking: Lock<()>,
     /// An offer waits in the channel, for whose descriptors there were no numbers.
     starved: AtomicBool,
+    /// This process closes it, others have it: offers are for them.
+    leaves: AtomicBool,
     /// No more offers are wanted: it ends its part when none is left.
     retires: AtomicBool,
     pending: Waiting,
@@ -158,6 +160,7 @@ impl Listener {
             watchers: Lock::new(Vec::new()),
             taking: Lock::new(()),
             starved: AtomicBool::new(false),
+            leaves: AtomicBool::new(false),
             retires: AtomicBool::new(false),
             pending: Waiting::new(),
             common: AtomicPtr::new(core::ptr::null_mut()),
@@ -387,6 +390,10 @@ impl Listener {
         let Some(_taking) = self.taking.lock() else {
             return false;
         };
+        // Acquire: pairs with the release in `leave`, whose thread leaves all links that it sees.
+        if self.leaves.load(Ordering::Acquire) {
+            return false;
+        }
         let mut any = false;
         loop {
             let mut bytes = [0; MESSAGE_BYTES];
