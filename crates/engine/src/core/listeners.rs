@@ -245,8 +245,10 @@ impl CoreEngine {
         } else {
             return Err(Refusal::Errno(Errno::EXIST));
         }
+        let mut answer = Answer::default();
+        answer.words[0] = queue.members.len() as u64;
         self.publish_holders(listener);
-        Ok(Answer::default())
+        Ok(answer)
     }
 
     /// The user of those who accept from a listener: of all holders but programs of root, which read what they please anyway. Root

@@ -356,6 +356,24 @@ impl Listener {
         names::is_shared(address, number) && (name == 0 || names::queue_of(address, number) != name)
     }
 
+    /// This process goes: what waits in the queues stays for the relatives that remain. Where none of them has a part in the queue of
+    /// clients, or they may never accept, as the old master of an upgrade, it is taken to this process' list, to be handed to everybody.
+    pub(super) fn leave_to_others(&self) {
+        let has_queue = self
+            .common()
+            .and_then(Common::queue)
+            .is_some_and(Queue::is_open);
+        let stays = !self.has_strangers()
+            && if has_queue {
+                self.quit_queue()
+            } else {
+                !self.is_alone()
+            };
+        if !stays {
+            self.empty_common();
+        }
+    }
+
     /// Whether anybody else may accept from it: a relative, or another program.
     pub(super) fn has_other_holders(&self) -> bool {
         !self.is_alone() || names::is_shared(&self.address, self.number())

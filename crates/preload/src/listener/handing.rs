@@ -53,10 +53,7 @@ impl Listener {
             self.empty_common();
             self.pending.take_all().iter().for_each(reset);
         } else {
-            // The relatives that remain may never accept, as the old master of an upgrade: what waits among them is for everybody.
-            if self.has_strangers() {
-                self.empty_common();
-            }
+            self.leave_to_others();
             self.hand_on_all(false);
         }
         // Links to a listener that is gone bring no more connections: those that are open go on.
@@ -244,11 +241,7 @@ pub fn hand_on_at_exit() {
     });
     // A child that has its parent's memory, as between vfork and exec, touches nothing of it.
     if any && sys::process() == attach::process() {
-        end_links(false, |listener| {
-            if listener.is_alone() || listener.has_strangers() {
-                listener.empty_common();
-            }
-        });
+        end_links(false, Listener::leave_to_others);
     }
 }
 

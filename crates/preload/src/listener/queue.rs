@@ -341,11 +341,13 @@ impl Listener {
         }
     }
 
-    fn tell_queue(&self, name: u64, flags: u64) -> Result<(), i32> {
+    /// How many programs have a part in the queue then.
+    fn tell_queue(&self, name: u64, flags: u64) -> Result<u64, i32> {
         let mut words = self.named();
         (words[1], words[2]) = (name, flags);
         let mut none = [-1; sys::MOST];
-        attach::request(Operation::Queue, words, &[], &mut none).map(|_| ())
+        let told = attach::request(Operation::Queue, words, &[], &mut none);
+        told.map(|(answer, _)| answer.words[0])
     }
 
     /// A look takes all that waits there: this process accepts it soon, or leaves it to its relatives.
@@ -370,14 +372,19 @@ impl Listener {
         }
     }
 
-    /// This process has no part in it any more: clients are told before what waits is taken to its own list.
-    pub(super) fn leave_queue(&self) {
+    /// This process has no part in it any more. Whether other programs have, which go on with what waits there.
+    pub(super) fn quit_queue(&self) -> bool {
         let queue = self.common().and_then(|common| common.queue());
         let Some(queue) = queue.filter(|queue| queue.name() != 0) else {
-            return;
+            return false;
         };
         queue.left.store(true, Ordering::Relaxed);
-        let _ = self.tell_queue(0, 0);
+        self.tell_queue(0, 0).is_ok_and(|others| others > 0)
+    }
+
+    /// The same: clients are told before what waits is taken to its own list.
+    pub(super) fn leave_queue(&self) {
+        self.quit_queue();
         self.look_into_queue();
     }
 }
