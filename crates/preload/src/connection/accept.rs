@@ -199,7 +199,7 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     socket.entry.local.store(&listener.address);
     socket.entry.descriptor.store(fd, Ordering::Relaxed);
     let turned = turn_into(fd, &socket, Kind::Listener, State::Listener);
-    options::note_listening(&turned, fd);
+    options::note_bound(&turned, fd);
     epoll::replaced(fd, &turned);
 }
 

@@ -133,8 +133,9 @@ pub fn note_received(socket: &Socket, fd: c_int) {
     sys::close(fresh);
 }
 
-/// Notes of a listener at `fd` what the kernel has decided, and hands on: one that is bound to an IPv6 address takes nothing of IPv4.
-pub fn note_listening(socket: &Socket, fd: c_int) {
+/// Notes of a socket that is bound, at `fd`, what the kernel has decided, and a listener hands on: at an IPv6 address there is nothing of
+/// IPv4.
+pub fn note_bound(socket: &Socket, fd: c_int) {
     if is_only_v6(fd) {
         let mut value = [0; 16];
         value[0] = 1;

@@ -205,7 +205,6 @@ const THROUGH: &[Rule] = &[
 /// Open: what is wrong. The first finding of each is named in docs/torture-calls.md.
 #[rustfmt::skip]
 pub const OPEN: &[Rule] = &[
-    rule("20301, 47597", Once, &["getsockopt"], ["IPV6_V6ONLY", "setsockopt*IPV6_V6ONLY", "0 length", "0 length"]),
     rule("20301, 29707", Rest, &["epoll_ctl"], ["", "epoll_create&fork&exec", "0|-1 EEXIST", "-1 ENOENT|0"]),
     rule("20301, 35194", Rest, &["pipe2"], ["", "setrlimit&fork", "0 pair", "0 pair|-1 EMFILE"]),
 ];
