@@ -49,6 +49,7 @@ unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rl
     confinement::before_limit(resource, &limit);
     if limits::is_of_files(resource) && !limits::is_poor() && limits::leaves_none(&limit) {
         listener::retire_all();
+        forking::for_each_socket(listener::before_poverty);
         connection::make_real();
         epoll::prepare();
     }

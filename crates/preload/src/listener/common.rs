@@ -44,13 +44,13 @@ pub(super) struct Common {
 }
 
 impl Common {
-    fn make(entry: &'static SocketEntry, backlog: i32) -> Option<&'static Self> {
+    fn make(entry: &'static SocketEntry, queue: Option<Queue>) -> Option<&'static Self> {
         let (takes, puts) = limits::make(|| sys::socket_pair(libc::SOCK_SEQPACKET)).ok()?;
         Some(Box::leak(Box::new(Self {
             takes: Channel::new(takes),
             puts: Channel::new(puts),
             entry,
-            queue: Queue::open(backlog),
+            queue,
         })))
     }
 
@@ -222,11 +222,12 @@ impl Listener {
         unsafe { self.common.load(Ordering::Acquire).as_ref() }
     }
 
-    fn make_common(&self, entry: &'static SocketEntry) {
+    fn make_common(&self, entry: &'static SocketEntry, queue: impl FnOnce(i32) -> Option<Queue>) {
         if self.common().is_some_and(|common| common.number() >= 0) {
             return;
         }
-        let Some(made) = Common::make(entry, self.backlog.load(Ordering::Relaxed)) else {
+        let queue = queue(self.backlog.load(Ordering::Relaxed));
+        let Some(made) = Common::make(entry, queue) else {
             return;
         };
         let place = core::ptr::from_ref(made).cast_mut();
@@ -388,7 +389,15 @@ impl Listener {
 /// Before the daemon is told of a child: it will have a part in the queues.
 pub fn before_adoption(listening: &socket::Socket) {
     if let Some(listener) = listening.listener() {
-        listener.make_common(listening.entry);
+        listener.make_common(listening.entry, Queue::open);
+    }
+}
+
+/// Before the numbers become few: what waits here may be left to a child, and nothing more comes.
+pub fn before_poverty(listening: &socket::Socket) {
+    let listener = listening.listener();
+    if let Some(listener) = listener.filter(|listener| listener.pending.any()) {
+        listener.make_common(listening.entry, |_| None);
     }
 }
 

@@ -27,8 +27,10 @@ use common::Common;
 use links::REGISTRY;
 use waiting::Waiting;
 
-pub use common::{before_adoption, before_fork};
-pub use handing::{hand_on_at_exit, hand_on_everything, hand_over, reset, retire_all, withdraw};
+pub use common::{before_adoption, before_fork, before_poverty};
+pub use handing::{
+    hand_on_at_exit, hand_on_everything, hand_over, have_retired, reset, retire_all, withdraw,
+};
 use links::are_starved;
 pub use links::{
     awake, client_link, end_client_links, forsake_links, get_up, leave_queues, listen_for_jobs,
@@ -372,11 +374,7 @@ impl Listener {
     /// Takes the daemon's offers. True when any came.
     pub fn take_offers(&self) -> bool {
         let any = self.take_next_offer();
-        if !any
-            && !self.starved.load(Ordering::Relaxed)
-            && self.retires.load(Ordering::Relaxed)
-            && self.retires.swap(false, Ordering::Relaxed)
-        {
+        if !any && !self.starved.load(Ordering::Relaxed) && self.retires.load(Ordering::Relaxed) {
             self.finish_retiring();
         }
         any

@@ -206,7 +206,6 @@ const THROUGH: &[Rule] = &[
 #[rustfmt::skip]
 pub const OPEN: &[Rule] = &[
     rule("20301, 29707", Rest, &["epoll_ctl"], ["", "epoll_create&fork&exec", "0|-1 EEXIST", "-1 ENOENT|0"]),
-    rule("20301, 35194", Rest, &["pipe2"], ["", "setrlimit&fork", "0 pair", "0 pair|-1 EMFILE"]),
 ];
 
 /// What no program can count on, or the judge can not hold steady.
