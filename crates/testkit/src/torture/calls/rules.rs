@@ -172,7 +172,6 @@ pub const KEPT: &[Rule] = &[
     // The library's own take numbers that lie within a limit which was lowered before.
     rule("8.32", Rest, MAKING, ["", "setrlimit&exec|setrlimit&fork", "n", "n"]),
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
-    rule("8.33", Rest, SETS, ["", "EPOLLET&exec", "waited|0", "n"]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
 ];
 
@@ -205,7 +204,6 @@ const THROUGH: &[Rule] = &[
 /// Open: what is wrong. The first finding of each is named in docs/torture-calls.md.
 #[rustfmt::skip]
 pub const OPEN: &[Rule] = &[
-    rule("20301, 29707", Rest, &["epoll_ctl"], ["", "epoll_create&fork&exec", "0|-1 EEXIST", "-1 ENOENT|0"]),
 ];
 
 /// What no program can count on, or the judge can not hold steady.
