@@ -13,6 +13,7 @@ use netchannel_abi::reason::Reason;
 use super::{describe, flags, publish, set_blocking, turn_into};
 use crate::link::LinkEnd;
 use crate::listener::{self, Listener, Named, Pending};
+use crate::options::Inherited;
 use crate::place::{self, Place};
 use crate::socket::{self, Socket, header, status};
 use crate::table::{self, Kind};
@@ -32,6 +33,7 @@ pub fn accept(
         named,
         ring,
         in_place,
+        era,
         ..
     } = pending;
     let shared = link.slot(loan.handle.index).ok_or(0)?;
@@ -78,7 +80,12 @@ pub fn accept(
     let (local, peer) = (shown(named.local), shown(named.peer));
     let number = listening.entry.listener.load(Ordering::Relaxed);
     describe(&socket, link, loan, &local, &peer, number);
-    options::inherit(listening, &socket);
+    let former = listening
+        .listener()
+        .is_some_and(|listener| listener.give_former(era, &socket));
+    if !former {
+        Inherited::of(listening).give(&socket);
+    }
     let apart = &socket.entry.receive.former_geometry;
     apart.store(ring, Ordering::Relaxed);
     let (own, _) = link.sides(shared);

@@ -252,10 +252,15 @@ hook! {
                 done(options::set(&socket, fd, level, name, value, length))
             }
             kind => {
+                let listener = socket.listener().filter(|_| kind == Kind::Listener);
+                let former = listener.and_then(|listener| listener.before_set(&socket));
                 let result = real::setsockopt(fd, level, name, value, length);
                 let goes_on = kind == Kind::Listener || !socket.has(status::KERNEL_CONNECTED);
                 if result == 0 && goes_on {
                     options::note(&socket, fd, level, name, value, length);
+                }
+                if let (0, Some(listener), Some(former)) = (result, listener, former) {
+                    listener.begin_era(former);
                 }
                 if kind == Kind::Listener && options::defers_accept(fd) {
                     connection::unlisten(fd);

@@ -91,6 +91,7 @@ impl Common {
             loan,
             named,
             ring,
+            era,
             ..
         } = pending;
         let memory = link.memory();
@@ -115,7 +116,7 @@ impl Common {
             peer[1],
             peer[2],
             named.owner,
-            0,
+            *era,
         ];
         let mut bytes = [0; BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -179,7 +180,7 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
         *word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
     }
     let [number, of, slots, arena, handle, flags, user, ring, ..] = words;
-    let [.., l0, l1, l2, p0, p1, p2, owner, _] = words;
+    let [.., l0, l1, l2, p0, p1, p2, owner, era] = words;
     let listener = u32::try_from(of).unwrap_or(0);
     let Some(link) = foreign::link(Role::Server, number, listener, (slots, arena), memory) else {
         // The other end sees a reset.
@@ -211,6 +212,7 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
         ring,
         announced: 0,
         in_place: false,
+        era,
     })
 }
 

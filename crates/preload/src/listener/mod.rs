@@ -2,6 +2,7 @@
 //! links or in offers of the daemon.
 
 mod common;
+mod eras;
 mod handing;
 mod links;
 mod queue;
@@ -24,6 +25,7 @@ use crate::lock::Lock;
 use crate::{attach, foreign, limits, names, sys};
 
 use common::Common;
+use eras::Eras;
 use links::REGISTRY;
 use waiting::Waiting;
 
@@ -55,6 +57,8 @@ pub struct Pending {
     pub announced: u64,
     /// Its anchor has the number already that an accept gives.
     pub in_place: bool,
+    /// The era of its listener in which it came.
+    pub era: u64,
 }
 
 /// The addresses of a connection as the client named them.
@@ -82,6 +86,7 @@ impl Pending {
             ring: 0,
             announced: 0,
             in_place: false,
+            era: 0,
         })
     }
 }
@@ -129,6 +134,8 @@ pub struct Listener {
     /// No more offers are wanted: it ends its part when none is left.
     retires: AtomicBool,
     pending: Waiting,
+    /// What was set of it when connections came that wait still.
+    eras: Eras,
     /// The queue that relatives have with this process; null before the first fork.
     common: AtomicPtr<Common>,
 }
@@ -162,6 +169,7 @@ impl Listener {
             starved: AtomicBool::new(false),
             retires: AtomicBool::new(false),
             pending: Waiting::new(),
+            eras: Eras::new(),
             common: AtomicPtr::new(core::ptr::null_mut()),
         }));
         REGISTRY.lock()?.listeners.push(made);
@@ -289,7 +297,8 @@ impl Listener {
         self.pending.push_front(pending);
     }
 
-    fn push(&self, pending: Pending) {
+    fn push(&self, mut pending: Pending) {
+        pending.era = self.eras.now();
         self.pending.push_back(pending);
         self.arrived.fetch_add(1, Ordering::Relaxed);
         self.bell.ring();

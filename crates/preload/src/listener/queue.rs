@@ -270,7 +270,11 @@ impl Listener {
         if let Err(error) = taken {
             self.starved.store(error == libc::EMFILE, Ordering::Relaxed);
         }
-        taken.ok().flatten()
+        let mut taken = taken.ok().flatten();
+        taken
+            .iter_mut()
+            .for_each(|pending| pending.era = self.eras.now());
+        taken
     }
 
     /// A look takes all that waits there: this process accepts it soon, or leaves it to its relatives.

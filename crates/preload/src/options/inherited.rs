@@ -8,43 +8,62 @@ use super::{MOST_BYTES, Record, apply, flag_bit, get_raw, is_only_v6, remember, 
 use crate::socket::{Socket, status};
 use crate::{limits, sys};
 
-/// Options that the accepted socket has from its listener.
-pub fn inherit(listener: &Socket, socket: &Socket) {
-    let (from, to) = (listener.entry, socket.entry);
-    to.linger
-        .store(from.linger.load(Ordering::Relaxed), Ordering::Relaxed);
-    to.receive_timeout.store(
-        from.receive_timeout.load(Ordering::Relaxed),
-        Ordering::Relaxed,
-    );
-    to.send_timeout
-        .store(from.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
-    let limit = from.transmit.limit.load(Ordering::Relaxed);
-    to.transmit.limit.store(limit, Ordering::Relaxed);
-    to.hints
-        .store(from.hints.load(Ordering::Relaxed), Ordering::Relaxed);
-    to.flags
-        .store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
-    to.low_water
-        .store(from.low_water.load(Ordering::Relaxed), Ordering::Relaxed);
-    if listener.has(status::PEEK_OFFSET) {
-        let offset = from.peek_offset.load(Ordering::Relaxed);
-        to.peek_offset.store(offset, Ordering::Relaxed);
-        socket.mark(status::PEEK_OFFSET);
+/// Options that an accepted socket has from its listener.
+pub struct Inherited {
+    linger: u32,
+    receive_timeout: u64,
+    send_timeout: u64,
+    limit: u64,
+    hints: u32,
+    flags: u32,
+    low_water: u32,
+    peek_offset: Option<i32>,
+    records: Vec<Record>,
+}
+
+impl Inherited {
+    /// As they are now.
+    pub fn of(listener: &Socket) -> Self {
+        let from = listener.entry;
+        let offset = || from.peek_offset.load(Ordering::Relaxed);
+        let records = || listener.with_options(|records| records.clone());
+        let any = listener.has_options();
+        Self {
+            linger: from.linger.load(Ordering::Relaxed),
+            receive_timeout: from.receive_timeout.load(Ordering::Relaxed),
+            send_timeout: from.send_timeout.load(Ordering::Relaxed),
+            limit: from.transmit.limit.load(Ordering::Relaxed),
+            hints: from.hints.load(Ordering::Relaxed),
+            flags: from.flags.load(Ordering::Relaxed),
+            low_water: from.low_water.load(Ordering::Relaxed),
+            peek_offset: listener.has(status::PEEK_OFFSET).then(offset),
+            records: any.then(records).flatten().unwrap_or_default(),
+        }
     }
-    if listener.has_options() {
-        let records = listener
-            .with_options(|records| records.clone())
-            .unwrap_or_default();
-        let inherited = records.iter().filter(|record| is_inherited(record));
+
+    /// Gives them to an accepted socket.
+    pub fn give(&self, socket: &Socket) {
+        let to = socket.entry;
+        to.linger.store(self.linger, Ordering::Relaxed);
+        to.receive_timeout
+            .store(self.receive_timeout, Ordering::Relaxed);
+        to.send_timeout.store(self.send_timeout, Ordering::Relaxed);
+        to.transmit.limit.store(self.limit, Ordering::Relaxed);
+        to.hints.store(self.hints, Ordering::Relaxed);
+        to.flags.store(self.flags, Ordering::Relaxed);
+        to.low_water.store(self.low_water, Ordering::Relaxed);
+        if let Some(offset) = self.peek_offset {
+            to.peek_offset.store(offset, Ordering::Relaxed);
+            socket.mark(status::PEEK_OFFSET);
+        }
+        if self.records.is_empty() {
+            return;
+        }
+        let inherited = self.records.iter().filter(|record| is_inherited(record));
+        let sets_priority = self.records.iter().any(Record::sets_priority);
         socket.with_options(|own| {
             own.extend(inherited);
-            own.extend(
-                records
-                    .iter()
-                    .any(Record::sets_priority)
-                    .then_some(NO_PRIORITY),
-            );
+            own.extend(sets_priority.then_some(NO_PRIORITY));
         });
     }
 }

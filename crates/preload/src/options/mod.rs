@@ -18,7 +18,7 @@ use crate::{beside, class, connection, limits, real, sys, user};
 
 use answers::{ESTABLISHED, state};
 pub use answers::{get, take_error};
-pub use inherited::{inherit, note_bound, note_received};
+pub use inherited::{Inherited, note_bound, note_received};
 
 /// One option as the program set it.
 #[derive(Clone, Copy)]

@@ -167,7 +167,7 @@ pub const KEPT: &[Rule] = &[
     // To the kernel it is the packets that have times, some moments after the first socket of the whole system has asked for them.
     rule("8.29", Once, &["recvmsg"], ["", "setsockopt*SO_TIMESTAMP", "n|0 flags", "n|0 flags"]),
     // What is set of a listener holds for who waits already.
-    rule("8.35", Rest, RECEIVING, ["MSG_PEEK", "listen&setsockopt*SO_PEEK_OFF&accept", "n", "n|-1 EAGAIN|waited"]),
+    rule("8.35", Rest, RECEIVING, ["MSG_PEEK", "setsockopt*SO_PEEK_OFF&accept&fork|setsockopt*SO_PEEK_OFF&accept&exec", "n", "n|-1 EAGAIN|waited"]),
     rule("8.32", Once, &["numbers"], ["", "setrlimit|thread", "open", "open"]),
     // The library's own take numbers that lie within a limit which was lowered before.
     rule("8.32", Rest, MAKING, ["", "setrlimit&exec|setrlimit&fork", "n", "n"]),
