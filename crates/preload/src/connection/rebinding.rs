@@ -64,6 +64,10 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
         return Ok(());
     }
     sys::close(made);
+    if is_free && bound == Err(libc::EADDRINUSE) {
+        // What it took first, and lost again.
+        entry.local.store(&own.unnamed());
+    }
     // It has an address already, also where an option lets the one that was asked be bound once more.
     bound.and(Err(libc::EINVAL))
 }

@@ -10,7 +10,7 @@ use super::{dealt_port, flags, keeps_port, turn_into};
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
 use crate::table::{self, Kind};
-use crate::{attach, epoll, limits, lock, names, options, ports, sys};
+use crate::{attach, epoll, limits, lock, names, options, owner, ports, sys};
 
 /// A kernel socket that is not connected, with all that the program has set on a virtual one, or the one that it bound before, which
 /// `keeps` also a port that the kernel chose.
@@ -88,6 +88,7 @@ pub(super) fn become_kernel(
     for number in &numbers {
         epoll::before_replace(*number, socket);
     }
+    owner::hand_on(fd, made);
     let replaced = replace_all(made, &numbers);
     sys::close(made);
     let replaced = replaced.map(|()| {
