@@ -6,7 +6,7 @@ use libc::c_int;
 
 use super::{MOST_BYTES, Record, apply, flag_bit, get_raw, is_only_v6, remember, set_flag};
 use crate::socket::{Socket, status};
-use crate::{limits, sys};
+use crate::{beside, limits, sys};
 
 /// Options that an accepted socket has from its listener.
 pub struct Inherited {
@@ -95,13 +95,17 @@ const fn is_inherited(record: &Record) -> bool {
 }
 
 /// Options that TCP hands on from a listener.
-const HANDED_ON: [(c_int, c_int); 23] = [
+const HANDED_ON: [(c_int, c_int); 40] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_DONTROUTE),
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::SOL_SOCKET, libc::SO_LINGER),
     (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
     (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
+    (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
+    (libc::SOL_SOCKET, libc::SO_PEEK_OFF),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
     (libc::SOL_SOCKET, libc::SO_MARK),
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::IPPROTO_TCP, libc::TCP_CORK),
@@ -110,6 +114,9 @@ const HANDED_ON: [(c_int, c_int); 23] = [
     (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
     (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
     (libc::IPPROTO_TCP, libc::TCP_SYNCNT),
+    (libc::IPPROTO_TCP, libc::TCP_LINGER2),
+    (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
+    (libc::IPPROTO_TCP, libc::TCP_INQ),
     (libc::IPPROTO_IP, libc::IP_TTL),
     (libc::IPPROTO_IP, libc::IP_TOS),
     (libc::IPPROTO_IP, libc::IP_FREEBIND),
@@ -119,6 +126,16 @@ const HANDED_ON: [(c_int, c_int); 23] = [
     (libc::IPPROTO_IP, libc::IP_RECVTOS),
     (libc::IPPROTO_IP, libc::IP_RECVERR),
     (libc::IPPROTO_IP, libc::IP_MINTTL),
+    (libc::IPPROTO_IP, libc::IP_RECVTTL),
+    (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
+    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+    (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
+    (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG),
 ];
 
 /// Notes of a listener that came from another image or process what that one has set.
@@ -146,6 +163,9 @@ pub fn note_received(socket: &Socket, fd: c_int) {
             length: u32::try_from(length).unwrap_or(0),
             value,
         };
+        if beside::note(socket, level, name, true) {
+            continue;
+        }
         apply(socket, fd, &record);
         remember(socket, record);
     }

@@ -85,6 +85,8 @@ pub fn run(arguments: &[String]) {
                 assert_eq!(sys::option_int(made, libc::IPPROTO_TCP, name), Ok(value));
             }
         }
+        // All of it.
+        "accept-has-options" => crate::corner_05_exec::expect_handed_on(number(1)),
         // Members of a set that came along, a listener as 7 and a connection as 8, are there.
         "set-goes-on" => set_goes_on(number(1), number(2), number(3)),
         // The same of a set that another process has, too.

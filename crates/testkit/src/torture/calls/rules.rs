@@ -213,7 +213,7 @@ const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, LOOKS, ["", "recvmmsg", "n", ""]),
     // A reader that waits may be woken by the first part of a large send: TCP promises no more.
     rule("who waits takes what is there first of a large send", Rest, RECEIVING, ["", "8192|20000|40000|100000|400000", "waited n", "waited n"]),
-    rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread", "waited interrupted", "waited interrupted"]),
+    rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread|fork", "waited interrupted", "waited interrupted"]),
     rule("which member is told first is no promise", Rest, SETS, ["{1,|{2,", "", "n", "n"]),
 ];
 
