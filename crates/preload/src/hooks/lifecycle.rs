@@ -9,7 +9,7 @@ use crate::accepting::{self, Accepted};
 use crate::connection::{self, Connected};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{class, names, options, real};
+use crate::{class, names, options, real, sys};
 
 /// Result of a call that gives 0 or an errno.
 fn done(result: Result<(), i32>) -> c_int {
@@ -68,6 +68,8 @@ hook! {
             && connection::is_in_use(&wanted, &socket, options::is_only_v6(fd))
             // One that listens without a name has a port already.
             && names::of_kernel(fd, false).is_none_or(|own| own.port == 0)
+            // An address of another family the kernel refuses for that.
+            && sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(c_int::from(wanted.family))
         {
             return real::fail(libc::EADDRINUSE);
         }
