@@ -26,7 +26,7 @@ fn goes(fd: i32) -> bool {
     sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0)
 }
 
-/// Before an exec. What the next image is to be told of sets: [`arrive`] reads it.
+/// Before an exec. What the next image is to be told of sets: [`adopt_inherited`] reads it.
 pub fn pack() -> Option<String> {
     let mut told = String::new();
     for_each_that_goes(|set| match set.depart() {
