@@ -58,6 +58,16 @@ impl Address {
         }
     }
 
+    /// The unspecified address of this family, with this port.
+    #[must_use]
+    pub fn unnamed(&self) -> Self {
+        if self.family == INET6 {
+            Self::v6([0; 16], self.port, 0)
+        } else {
+            Self::v4([0; 4], self.port)
+        }
+    }
+
     /// Whether this is the unspecified address (`0.0.0.0` or `::`).
     #[must_use]
     pub fn is_wildcard(&self) -> bool {

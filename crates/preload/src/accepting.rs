@@ -109,6 +109,7 @@ fn look(
                 Err(error) => return Err(error),
             }
         }
+        listener.forget_eras();
         if socket.has(status::NONBLOCKING) && listener.is_done() && !listener.is_starved() {
             let used_up = limits::are_used_up(fd);
             return Err(if used_up { libc::EMFILE } else { libc::EAGAIN });

@@ -41,6 +41,9 @@ impl Attachment {
 
 static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
 static CONTROL: AtomicI32 = AtomicI32::new(-1);
+/// In a child that has no control socket of its own: that of its parent. Nothing is said on it. As long as it is open the daemon takes the
+/// parent for alive, and with it what the child has from it.
+static PARENTS: AtomicI32 = AtomicI32::new(-1);
 /// The memfd of the region, for a daemon that did not make it.
 static MEMORY: AtomicI32 = AtomicI32::new(-1);
 /// Whether the process itself has said Attach on its control socket.
@@ -441,11 +444,13 @@ fn introduce(fd: i32) -> Result<(), i32> {
 
 /// Device and inode of the region's memory.
 pub fn memory_identity() -> Option<(u64, u64)> {
-    let memory = MEMORY.load(Ordering::Acquire);
-    let size = current()?.region.size();
-    Outside::admit(memory, size)
-        .ok()
-        .map(|region| region.identity())
+    // SAFETY: all zero is a valid stat.
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    let memory = sys::int(MEMORY.load(Ordering::Acquire));
+    let words = [memory, (&raw mut stat).addr(), 0, 0, 0, 0];
+    // SAFETY: the kernel writes to a local.
+    unsafe { sys::raw(libc::SYS_fstat, words) }.ok()?;
+    Some((stat.st_dev, stat.st_ino))
 }
 
 /// The process is another user's: the next request attaches anew, with the region that the process has now; `memory` is a new one's,
@@ -459,6 +464,8 @@ pub fn begin_anew(memory: Option<i32>) {
     for word in [&ATTACHED, &ADOPTED] {
         word.store(false, Ordering::Release);
     }
+    // The former user's.
+    drop_kept(PARENTS.swap(-1, Ordering::AcqRel));
     RETRY_AT.store(0, Ordering::Relaxed);
 }
 
@@ -496,8 +503,15 @@ pub fn is_served() -> bool {
 /// Lets go of the control socket if the daemon has closed it.
 pub fn forget_if_gone() {
     let Some(_guard) = TALK.lock() else { return };
-    let fd = CONTROL.load(Ordering::Acquire);
+    let parents = PARENTS.load(Ordering::Acquire);
+    let fd = match CONTROL.load(Ordering::Acquire) {
+        -1 => parents,
+        own => own,
+    };
     if fd < 0 || sys::has_hung_up(fd) {
+        if fd == parents {
+            drop_kept(PARENTS.swap(-1, Ordering::AcqRel));
+        }
         forget_control();
     }
 }
@@ -529,9 +543,14 @@ pub fn reset_in_child() {
     TALK.reset();
 }
 
-/// In a forked child: `adopted` is its own control socket, or -1 when it has none.
+/// In a forked child: `adopted` is its own control socket, or -1 when it has none. Where it has no number to spare for one, it keeps its
+/// parent's.
 pub fn adopt_in_child(adopted: i32) {
-    drop_kept(CONTROL.swap(adopted, Ordering::AcqRel));
+    let mut former = CONTROL.swap(adopted, Ordering::AcqRel);
+    if former >= 0 && adopted < 0 && limits::is_poor() {
+        former = PARENTS.swap(former, Ordering::AcqRel);
+    }
+    drop_kept(former);
     ATTACHED.store(false, Ordering::Release);
     ADOPTED.store(adopted >= 0, Ordering::Release);
     UNREAD.store(false, Ordering::Relaxed);
@@ -541,7 +560,7 @@ pub fn adopt_in_child(adopted: i32) {
 pub fn relocate(from: i32, to: i32) {
     // Nobody talks on it meanwhile.
     let _guard = TALK.lock();
-    for word in [&CONTROL, &MEMORY] {
+    for word in [&CONTROL, &PARENTS, &MEMORY] {
         let _ = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 }

@@ -112,7 +112,7 @@ pub fn concerns(how: How) -> bool {
 /// Makes ready for a program of which `verdict` says whether the library will be in it.
 pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> Departure {
     let (mut deposited, mut diverted) = (Vec::new(), Vec::new());
-    let mut control = None;
+    let (mut control, mut sets) = (None, None);
     let mut inherits = false;
     if attach::current().is_some() {
         let (travellers, listeners) = gather(how, verdict);
@@ -135,7 +135,8 @@ pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> Departure {
                 listener::hand_over();
             }
             if takes {
-                epoll::pack();
+                sets = epoll::pack();
+                inherits |= sets.is_some();
             }
             if inherits {
                 control = keep_control(true);
@@ -143,7 +144,7 @@ pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> Departure {
         }
     }
     let mut made = Departure {
-        environment: Environment::new(environment, verdict, inherits, control),
+        environment: Environment::new(environment, verdict, inherits, control, sets.as_deref()),
         deposited,
         diverted,
         pump: None,

@@ -95,6 +95,23 @@ pub fn home(entry: &SocketEntry) -> Option<(u64, usize)> {
         .find_map(|one| Some((one.number, one.index(entry)?)))
 }
 
+/// The region that has `entry`, by the number of its file, and the entry's number there.
+pub fn place(entry: &SocketEntry) -> Option<(u64, usize)> {
+    let regions = REGIONS.lock()?;
+    regions
+        .iter()
+        .find_map(|one| Some((one.identity.1, one.index(entry)?)))
+}
+
+/// The entry of that place, where the region is known here.
+pub fn known_entry(file: u64, index: usize) -> Option<&'static SocketEntry> {
+    let regions = REGIONS.lock()?;
+    let known = regions.iter().copied().find(|one| one.identity.1 == file);
+    let region = known.filter(|one| index < one.entries)?;
+    let offset = program::ENTRIES_OFFSET + index * size_of::<SocketEntry>();
+    region.region.at(offset)
+}
+
 /// Gives an entry back to the region it belongs to.
 pub fn free(entry: &SocketEntry) {
     let Some(regions) = REGIONS.lock() else {

@@ -89,6 +89,10 @@ fn prepare_child() {
     if attach::control() < 0 {
         return;
     }
+    if limits::is_poor() && listener::have_retired() {
+        // The numbers are the program's.
+        return for_each_socket(listener::before_fork);
+    }
     for_each_socket(listener::before_adoption);
     let mut words = [0; 14];
     let numbers = listener::numbers();

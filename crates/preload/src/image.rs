@@ -16,6 +16,8 @@ const INHERIT: &[u8] = b"NETCHANNEL_INHERIT=";
 const CONTROL: &[u8] = b"NETCHANNEL_CONTROL=";
 /// Names of local sockets that were TCP's.
 const NAMES: &[u8] = b"NETCHANNEL_NAMES=";
+/// Epoll sets that came with the exec.
+const SETS: &[u8] = b"NETCHANNEL_SETS=";
 const SOCKET: &[u8] = b"NETCHANNEL_SOCKET=";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const NAME: &[u8] = b"libnetchannel.so";
@@ -57,13 +59,20 @@ pub fn arrive() {
         attach::inherit_control(fd, cookie);
     }
     if variable(c"NETCHANNEL_INHERIT").is_some() {
+        let sets = variable(c"NETCHANNEL_SETS").map(<[u8]>::to_vec);
         // SAFETY: no thread but this one runs yet.
         unsafe {
-            libc::unsetenv(c"NETCHANNEL_INHERIT".as_ptr());
-            libc::unsetenv(c"NETCHANNEL_CONTROL".as_ptr());
+            for name in [
+                c"NETCHANNEL_INHERIT",
+                c"NETCHANNEL_CONTROL",
+                c"NETCHANNEL_SETS",
+            ] {
+                libc::unsetenv(name.as_ptr());
+            }
         }
         if attach::ensure().is_some() {
-            travel::adopt_inherited();
+            let sets = sets.and_then(|sets| String::from_utf8(sets).ok());
+            travel::adopt_inherited(sets.as_deref());
         }
     }
     arrive_handed();
@@ -136,7 +145,7 @@ unsafe fn look_through(environment: *const *const c_char) -> Option<bool> {
                 preloads += usize::from(contains(list, NAME));
             } else if start.starts_with(SOCKET) {
                 sockets += 1;
-            } else if [INHERIT, CONTROL, NAMES]
+            } else if [INHERIT, CONTROL, NAMES, SETS]
                 .iter()
                 .any(|one| start.starts_with(one))
             {
@@ -174,7 +183,7 @@ impl Entries {
             let entry = entry.as_bytes();
             if let Some(value) = entry.strip_prefix(PRELOAD) {
                 entries.preload = Some(value.to_vec());
-            } else if ![INHERIT, CONTROL, NAMES]
+            } else if ![INHERIT, CONTROL, NAMES, SETS]
                 .iter()
                 .any(|one| entry.starts_with(one))
             {
@@ -194,12 +203,13 @@ pub struct Environment {
 
 impl Environment {
     /// `from` with the library and the daemon's socket in it even where the program left them out,
-    /// and word of what the image `inherits`, with the `control` socket.
+    /// and word of what the image `inherits`, with the `control` socket and `sets`.
     pub fn new(
         from: Entries,
         verdict: Verdict,
         inherits: bool,
         control: Option<(i32, u64)>,
+        sets: Option<&str>,
     ) -> Self {
         let Entries {
             mut pointers,
@@ -221,6 +231,9 @@ impl Environment {
         }
         if let Some((fd, cookie)) = control {
             own.push([CONTROL, format!("{fd}:{cookie}").as_bytes()].concat());
+        }
+        if let Some(sets) = sets {
+            own.push([SETS, sets.as_bytes()].concat());
         }
         if let Some(names) = handover::names() {
             own.push([NAMES, names.as_bytes()].concat());

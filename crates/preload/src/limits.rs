@@ -87,6 +87,19 @@ pub fn allow(number: c_int) -> bool {
     exchange(None).is_none_or(within)
 }
 
+/// Whether the program may make files of so many bytes. Who makes a larger one gets a signal.
+pub fn allow_file(bytes: usize) -> bool {
+    let mut limit = libc::rlimit64 {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let resource = libc::RLIMIT_FSIZE as usize;
+    let words = [0, resource, 0, (&raw mut limit).addr(), 0, 0];
+    // SAFETY: the kernel writes to a local.
+    let asked = unsafe { sys::raw(libc::SYS_prlimit64, words) };
+    asked.is_ok() && bytes as u64 <= limit.rlim_cur
+}
+
 /// Whether `resource` is the number of descriptors.
 pub fn is_of_files(resource: c_int) -> bool {
     resource == c_int::try_from(libc::RLIMIT_NOFILE).unwrap_or(-1)

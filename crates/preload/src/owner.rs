@@ -1,5 +1,6 @@
 //! Whom to signal (`F_SETOWN`) of a socket that is not connected yet. The kernel keeps that with an open file, and fresh sockets
 //! share one: so it is kept here, and put on the file that the socket becomes. What can be an owner, the kernel says, of a file made to ask it.
+//! A socket whose file is replaced later hands it on from the one to the other.
 
 use core::sync::atomic::Ordering;
 
@@ -11,6 +12,8 @@ use crate::{limits, sys};
 
 const F_SETOWN_EX: c_int = 15;
 const F_GETOWN_EX: c_int = 16;
+const F_SETSIG: c_int = 10;
+const F_GETSIG: c_int = 11;
 
 /// `struct f_owner_ex`.
 #[repr(C)]
@@ -87,4 +90,21 @@ pub fn follow(socket: &Socket, fd: c_int) {
         lane.signals_urgent();
     }
     socket.local.owner.store(0, Ordering::Relaxed);
+}
+
+/// What signals the file `from` raises, and for whom, `to` does, too.
+pub fn hand_on(from: c_int, to: c_int) {
+    let mut owner = Owner { kind: 0, id: 0 };
+    if control(from, F_GETOWN_EX, &mut owner) && owner.id != 0 {
+        control(to, F_SETOWN_EX, &mut owner);
+    }
+    let asked = |fd, command| sys::fcntl(fd, command, 0).unwrap_or(0);
+    let signal = asked(from, F_GETSIG);
+    if signal != 0 {
+        let _ = sys::fcntl(to, F_SETSIG, signal);
+    }
+    let raises = asked(from, libc::F_GETFL) & sys::int(libc::O_ASYNC);
+    if raises != 0 {
+        let _ = sys::fcntl(to, libc::F_SETFL, asked(to, libc::F_GETFL) | raises);
+    }
 }

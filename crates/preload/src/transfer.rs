@@ -37,6 +37,11 @@ fn attend(lane: &Lane) {
     }
 }
 
+/// Whether a token came for fewer bytes than the low-water mark, for which TCP wakes nobody. Who waits for a time only goes on with them.
+fn is_woken_too_early(lane: &Lane) -> bool {
+    lane.has_too_few() && lane.socket.entry.receive_timeout.load(Ordering::Relaxed) == 0
+}
+
 #[inline(always)]
 unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
@@ -51,7 +56,7 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
     let peek = flags & libc::MSG_PEEK != 0;
     let discard = flags & libc::MSG_TRUNC != 0;
     // What a call that waits waits for: the low-water mark, or all that was asked for. What comes before is taken all the same.
-    let target = if nonblocking {
+    let mut target = if nonblocking {
         1
     } else if flags & libc::MSG_WAITALL != 0 {
         usize::MAX
@@ -115,8 +120,17 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         }
                     };
                     match wait::sleep_on(lane, bits::DATA, ready) {
-                        Ok(()) => {}
+                        Ok(()) => {
+                            while have == 0 && is_woken_too_early(lane) {
+                                if wait::sleep_on(lane, bits::DATA, ready).is_err() {
+                                    target = 1;
+                                    break;
+                                }
+                            }
+                        }
                         Err(_) if total > 0 => break 'vectors,
+                        // What is there is taken also by who was not to be woken for it.
+                        Err(_) if have == 0 && lane.has_too_few() => target = 1,
                         Err(error) => return Err(error),
                     }
                 }

@@ -250,8 +250,8 @@ pub fn adopt_listener(fd: i32) {
     }
 }
 
-/// At the start of a program: what it inherited becomes what it was before the exec.
-pub fn adopt_inherited() {
+/// At the start of a program: what it inherited becomes what it was before the exec. `sets` is what was told of epoll sets.
+pub fn adopt_inherited(sets: Option<&str>) {
     let mut adopted: Vec<(u64, table::Word)> = Vec::new();
     for fd in sys::open_descriptors() {
         if table::get(fd).kind() != Kind::Foreign {
@@ -276,7 +276,7 @@ pub fn adopt_inherited() {
             adopted.push((cookie, word));
         }
     }
-    epoll::adopt_inherited();
+    epoll::adopt_inherited(sets);
     if !adopted.is_empty() {
         rings::inherited();
     }

@@ -14,6 +14,7 @@ use super::{describe, flags, publish, set_blocking, turn_into};
 use crate::link::LinkEnd;
 use crate::listener::{self, Listener, Named, Pending};
 use crate::lock::Lock;
+use crate::options::Inherited;
 use crate::place::{self, Place};
 use crate::socket::{self, Socket, header, status};
 use crate::table::{self, Kind};
@@ -33,6 +34,7 @@ pub fn accept(
         named,
         ring,
         in_place,
+        era,
         ..
     } = pending;
     let shared = link.slot(loan.handle.index).ok_or(0)?;
@@ -79,7 +81,12 @@ pub fn accept(
     let (local, peer) = (shown(named.local), shown(named.peer));
     let number = listening.entry.listener.load(Ordering::Relaxed);
     describe(&socket, link, loan, &local, &peer, number);
-    options::inherit(listening, &socket);
+    let former = listening
+        .listener()
+        .is_some_and(|listener| listener.give_former(era, &socket));
+    if !former {
+        Inherited::of(listening).give(&socket);
+    }
     let apart = &socket.entry.receive.former_geometry;
     apart.store(ring, Ordering::Relaxed);
     let (own, _) = link.sides(shared);
@@ -214,7 +221,7 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     socket.entry.local.store(&listener.address);
     socket.entry.descriptor.store(fd, Ordering::Relaxed);
     let turned = turn_into(fd, &socket, Kind::Listener, State::Listener);
-    options::note_listening(&turned, fd);
+    options::note_bound(&turned, fd);
     epoll::replaced(fd, &turned);
 }
 

@@ -310,6 +310,9 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     if was_bound && let Ok(kept) = attach::duplicate(fd) {
         // The kernel goes on reserving the port the program bound.
         table::set(kept, Word::new(Kind::Internal, 0, 0));
+        if local.family == INET6 {
+            options::note_bound(socket, kept);
+        }
         socket.local.reserve.store(kept + 1, Ordering::Relaxed);
     }
     set_blocking(loan, !socket.has(status::NONBLOCKING));

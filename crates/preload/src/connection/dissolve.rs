@@ -29,6 +29,7 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     if !alone {
         let untold = reset != 0 || options::take_error(socket, fd) == libc::ECONNRESET;
         break_off(&lane, reset, untold);
+        forget_address(socket);
         return Ok(());
     }
     if is_slept_in(socket) {
@@ -104,6 +105,18 @@ fn is_slept_in(socket: &Socket) -> bool {
     let entry = socket.entry;
     entry.receive.sleepers.load(Ordering::Acquire) > 0
         || entry.transmit.sleepers.load(Ordering::Acquire) > 0
+}
+
+/// Of an address that the program has not named, nor its listener's, only the port is left.
+fn forget_address(socket: &Socket) {
+    let bound = socket.local.reserve.load(Ordering::Relaxed);
+    let named = socket.has(status::ADDRESS_NAMED)
+        || bound > 0
+            && names::of_kernel(bound - 1, false).is_some_and(|bound| !bound.is_wildcard());
+    if !named {
+        let entry = socket.entry;
+        entry.local.store(&entry.local.load().unnamed());
+    }
 }
 
 /// Ends the connection for calls that wait for something of it, and for the peer.

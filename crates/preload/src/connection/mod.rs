@@ -35,7 +35,7 @@ pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};
 pub use dissolve::dissolve;
 pub use pending::{Progress, connect_again};
-pub use rebinding::bind;
+pub use rebinding::{bind, keeps_port};
 pub use tuples::is_in_use;
 
 /// The socket of which fresh ones are duplicates. It is a local one: the kernel neither connects it to an internet address nor binds it

@@ -8,8 +8,13 @@ use netchannel_abi::link::Role;
 
 use super::dealt_port;
 use crate::lane::Lane;
-use crate::socket::status;
+use crate::socket::{Socket, status};
 use crate::{attach, limits, names, options, ports, sys};
+
+/// Whether the port of a connection stays its socket's when it is over: the program has named it, or bound the socket anew since.
+pub fn keeps_port(socket: &Socket) -> bool {
+    socket.has(status::PORT_NAMED) || socket.entry.peer.load() == Address::default()
+}
 
 /// Asks the kernel, of a socket that is bound too. One that is over and had its port from the kernel, also by a `bind` to port 0, has
 /// given that back, and can be bound anew, once; it can not be used for anything else.
@@ -29,8 +34,7 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
         (libc::AF_INET, Address::v4([0; 4], 0))
     };
     let made = limits::stream_socket(family)?;
-    let is_bound_anew = entry.peer.load() == Address::default();
-    let is_free = lane.is_over() && !lane.socket.has(status::PORT_NAMED) && !is_bound_anew;
+    let is_free = lane.is_over() && !keeps_port(&lane.socket);
     let former = local.reserve.load(Ordering::Relaxed);
     let port = dealt_port(&lane.socket, former);
     if is_free && former > 0 {
@@ -48,6 +52,7 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
         bind_raw(made, address, length)
     };
     if let (Ok(()), true, Some(name)) = (bound, is_free, names::of_kernel(made, false)) {
+        options::note_bound(&lane.socket, made);
         let kept = attach::keep(made);
         if lane.link.role == Role::Client && !lane.socket.is_foreign() {
             ports::give(port, entry.process.load(Ordering::Relaxed));
@@ -59,6 +64,10 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
         return Ok(());
     }
     sys::close(made);
+    if is_free && bound == Err(libc::EADDRINUSE) {
+        // What it took first, and lost again.
+        entry.local.store(&own.unnamed());
+    }
     // It has an address already, also where an option lets the one that was asked be bound once more.
     bound.and(Err(libc::EINVAL))
 }

@@ -6,11 +6,11 @@ use netchannel_abi::address::Address;
 use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::State;
 
-use super::{dealt_port, flags, turn_into};
+use super::{dealt_port, flags, keeps_port, turn_into};
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
 use crate::table::{self, Kind};
-use crate::{attach, epoll, limits, lock, names, options, ports, sys};
+use crate::{attach, epoll, limits, lock, names, options, owner, ports, sys};
 
 /// A kernel socket that is not connected, with all that the program has set on a virtual one, or the one that it bound before, which
 /// `keeps` also a port that the kernel chose.
@@ -18,9 +18,7 @@ pub(super) fn make_kernel(socket: &Socket, keeps: bool) -> Result<i32, i32> {
     // The anchor is not used again, and the new one may need its number.
     socket.drop_spare();
     let bound = socket.local.reserve.load(Ordering::Relaxed);
-    // Bound after its connection was over, it keeps that.
-    let is_bound_anew = socket.entry.peer.load() == Address::default();
-    let keeps = keeps || is_bound_anew || socket.has(status::PORT_NAMED);
+    let keeps = keeps || keeps_port(socket);
     let made = if bound > 0 && keeps {
         limits::make(|| sys::duplicate(bound - 1, 0, true))?
     } else {
@@ -90,6 +88,7 @@ pub(super) fn become_kernel(
     for number in &numbers {
         epoll::before_replace(*number, socket);
     }
+    owner::hand_on(fd, made);
     let replaced = replace_all(made, &numbers);
     sys::close(made);
     let replaced = replaced.map(|()| {

@@ -5,7 +5,7 @@ use std::fs;
 
 use core::sync::atomic::Ordering;
 
-use super::{EpollSet, all};
+use super::{EpollSet, NUMBER, all, own_data};
 use crate::socket::Socket;
 use crate::sys;
 use crate::table::Kind;
@@ -28,17 +28,23 @@ pub fn watching(fd: i32) -> Option<Vec<Watched>> {
     Some(found)
 }
 
-/// What a line like `tfd: 5 events: 19 data: 7 pos:0 ino:8 sdev:9` says of `fd`.
+/// What a line like `tfd: 5 events: 19 data: 7 pos:0 ino:8 sdev:9` says of `fd`, if the program said it.
 fn member(line: &str, fd: i32) -> Option<libc::epoll_event> {
+    let (known, event) = any_member(line)?;
+    (known == fd && event.u64 & !NUMBER != own_data()).then_some(event)
+}
+
+/// What such a line says, and of which descriptor.
+pub(super) fn any_member(line: &str) -> Option<(i32, libc::epoll_event)> {
     let mut words = line.split_whitespace();
     let mut after = |name| {
         let word = words.next()?;
         (word == name).then(|| words.next())?
     };
-    let same = after("tfd:")?.parse() == Ok(fd);
+    let fd = after("tfd:")?.parse().ok()?;
     let events = u32::from_str_radix(after("events:")?, 16).ok()?;
     let data = u64::from_str_radix(after("data:")?, 16).ok()?;
-    same.then_some(libc::epoll_event { events, u64: data })
+    Some((fd, libc::epoll_event { events, u64: data }))
 }
 
 /// Sets hear of a socket as if it had been ours when they were told of it.

@@ -1,10 +1,13 @@
 //! What several processes that share a set over fork know of it together: which members there are,
-//! and what they are told with. Made at the first fork, in memory that parent and child share.
+//! and what they are told with. Made at the first fork, or before an exec, in memory that all of them share, and the next image.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use crate::sys;
+use netchannel_abi::LAYOUT_HASH;
+use netchannel_shm::{Access, Outside, Region};
+
+use crate::{attach, limits, sys};
 
 /// Processes that may use one set.
 const USERS: usize = 16;
@@ -22,8 +25,8 @@ pub struct Entry {
     changes: AtomicU32,
     /// The change whose one shot is spent.
     spent: AtomicU32,
-    /// The socket, by its word in the process that added it; 0 where it is not said.
-    pub socket: AtomicU64,
+    /// The socket: its kind and its place in a region, as a word of the table says them; 0 where it is not said.
+    socket: AtomicU64,
     /// The descriptor that it was added under.
     pub fd: AtomicI32,
     /// The last change of which an edge was told.
@@ -33,8 +36,18 @@ pub struct Entry {
     /// and which ends had come.
     ends: AtomicU32,
     _room: u32,
-    /// What the socket was when it was added: another one may have its place in the program's region since.
-    pub identity: AtomicU64,
+    /// What the socket was when it was added: another one may have its place in the region since.
+    identity: AtomicU64,
+    /// The region that has the socket, by the number of its file.
+    region: AtomicU64,
+}
+
+/// A member as the board names it.
+#[derive(Clone, Copy, Default)]
+pub struct Named {
+    pub socket: u64,
+    pub identity: u64,
+    pub region: u64,
 }
 
 #[repr(C)]
@@ -42,12 +55,24 @@ struct Head {
     users: [AtomicU32; USERS],
     /// Counts members that were added since the fork.
     added: AtomicU32,
+    _room: u32,
+    /// What the image that made it takes a board to be.
+    format: AtomicU64,
 }
+
+/// Says how all of this lies.
+const FORMAT: u64 = LAYOUT_HASH ^ (size_of::<Head>() + size_of::<Entry>() * 0x1_0000) as u64;
+/// Members that any board has room for at most.
+const MOST: usize = 1 << 20;
 
 /// The memory, of this process's mapping of it.
 pub struct Board {
     head: NonNull<Head>,
     length: usize,
+    /// The mapping, where it is of a file: the descriptor of that, with which the board goes over an exec.
+    file: Option<(Region, i32)>,
+    /// What the entries call the region of this process.
+    pub own: u64,
 }
 
 // SAFETY: the memory is shared and only touched by atomics.
@@ -60,15 +85,66 @@ impl Board {
 
     /// A board for at least this many members.
     pub fn new(least: usize) -> Option<Self> {
-        let length = least.saturating_mul(2).clamp(1024, 1 << 20);
-        Self::map(length, libc::MAP_SHARED)
+        Self::in_file(least).or_else(|| Self::map(Self::room(least), libc::MAP_SHARED))
+    }
+
+    fn room(least: usize) -> usize {
+        least.saturating_mul(2).clamp(1024, MOST)
+    }
+
+    /// The same, which goes with an exec. It takes a number.
+    pub fn in_file(least: usize) -> Option<Self> {
+        let length = Self::room(least);
+        if limits::is_poor() || !limits::allow_file(Self::bytes(length)) {
+            return None;
+        }
+        let create =
+            || Region::create(c"netchannel-set", Self::bytes(length)).map_err(|_| libc::EMFILE);
+        let (fd, region) = limits::make(create).ok()?;
+        let made = Self::of_region(region, attach::keep(fd), length)?;
+        made.head().format.store(FORMAT, Ordering::Relaxed);
+        Some(made)
+    }
+
+    /// The board that the image before this one has left at `fd`, with room for so many.
+    pub fn inherit(fd: i32, length: usize) -> Option<Self> {
+        let sent = Outside::admit(fd, Self::bytes(length.min(MOST))).ok()?;
+        let made = Self::of_region(sent.map(Access::ReadWrite).ok()?, fd, length)?;
+        (made.head().format.load(Ordering::Relaxed) == FORMAT).then_some(made)
+    }
+
+    fn of_region(region: Region, fd: i32, length: usize) -> Option<Self> {
+        let words = Self::bytes(length) / size_of::<AtomicU64>();
+        let start = region.slice::<AtomicU64>(0, words)?.as_ptr();
+        Some(Self {
+            head: NonNull::new(start.cast_mut())?.cast(),
+            length,
+            file: Some((region, fd)),
+            own: own_region(),
+        })
+    }
+
+    /// Its file's descriptor, and how many members it has room for.
+    pub fn file(&self) -> Option<(i32, usize)> {
+        self.file.as_ref().map(|(_, fd)| (*fd, self.length))
+    }
+
+    /// A descriptor of the library has moved.
+    pub fn relocate(&mut self, from: i32, to: i32) {
+        if let Some((_, fd)) = &mut self.file
+            && *fd == from
+        {
+            *fd = to;
+        }
     }
 
     /// What it says now is this process's alone from now on. False where there is no memory for that: then it is as good as gone.
     pub fn keep(&mut self) -> bool {
-        let Some(own) = Self::map(self.length, libc::MAP_PRIVATE) else {
+        let Some(mut own) = Self::map(self.length, libc::MAP_PRIVATE) else {
             return false;
         };
+        // The entries say still what the region is called.
+        own.own = self.own;
         let words = Self::bytes(self.length) / size_of::<AtomicU32>();
         let all = |board: &Self| {
             // SAFETY: the mapping has so many words, lives as long as its board, and is only touched by atomics.
@@ -105,6 +181,8 @@ impl Board {
         Some(Self {
             head: NonNull::new(head)?,
             length,
+            file: None,
+            own: own_region(),
         })
     }
 
@@ -168,8 +246,15 @@ impl Board {
     }
 }
 
+fn own_region() -> u64 {
+    attach::memory_identity().map_or(0, |(_, file)| file)
+}
+
 impl Drop for Board {
     fn drop(&mut self) {
+        if let Some((_, fd)) = self.file.take() {
+            return attach::drop_kept(fd);
+        }
         let bytes = Self::bytes(self.length);
         let start = self.head.as_ptr().expose_provenance();
         // SAFETY: the mapping is this board's, and nobody looks at it any more.
@@ -192,11 +277,23 @@ impl Entry {
     }
 
     /// Says which socket the member is, after [`Self::describe`].
-    pub fn name(&self, socket: u64, fd: i32, identity: u64) {
+    pub fn name(&self, named: Named, fd: i32) {
         self.fd.store(fd, Ordering::Relaxed);
-        self.identity.store(identity, Ordering::Relaxed);
-        // Release: pairs with the acquire in `EpollSet::stranger`.
-        self.socket.store(socket, Ordering::Release);
+        self.identity.store(named.identity, Ordering::Relaxed);
+        self.region.store(named.region, Ordering::Relaxed);
+        // Release: pairs with the acquire in `named`.
+        self.socket.store(named.socket, Ordering::Release);
+    }
+
+    /// What [`Self::name`] said.
+    pub fn named(&self) -> Named {
+        // Acquire: pairs with the release in `name`.
+        let socket = self.socket.load(Ordering::Acquire);
+        Named {
+            socket,
+            identity: self.identity.load(Ordering::Relaxed),
+            region: self.region.load(Ordering::Relaxed),
+        }
     }
 
     /// Says what the member of a claimed number is.
@@ -244,6 +341,14 @@ impl Entry {
                 self.ends.load(Ordering::Relaxed),
             )
         })
+    }
+
+    /// The edge was told before, when so much had arrived and these ends had come.
+    pub fn note_told(&self, change: u32, arrived: u64, ends: u32) {
+        self.arrived.store(arrived, Ordering::Relaxed);
+        self.ends.store(ends, Ordering::Relaxed);
+        // Release: pairs with the acquire in `told`.
+        self.told.store(change, Ordering::Release);
     }
 
     /// The calling process tells its program of an edge, of what has `arrived` since `seen`. False where another one was quicker.

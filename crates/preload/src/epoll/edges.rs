@@ -67,6 +67,11 @@ impl Seen {
         self.arrived
     }
 
+    /// The ends that had come.
+    pub const fn ends(&self) -> u32 {
+        self.ends
+    }
+
     /// A member that was just added. Where there is no room now, the edge of room is due.
     pub const fn start(look: &Look) -> Self {
         let room = look.mask & WRITES != 0;

@@ -6,7 +6,7 @@ use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLEXCLUSIVE, EPOLLIN,
 use netchannel_abi::link::waiter as bits;
 
 use super::item::Item;
-use super::shared::identity_of;
+use super::shared::named;
 use super::{EpollSet, Membership, NUMBER, State, flag, inside, own_data};
 use crate::link::LinkEnd;
 use crate::lock::Guard;
@@ -274,6 +274,29 @@ impl EpollSet {
                 }
                 state.ready.push(number);
             }
+            _ => self.insert_known(state, &item, number),
+        }
+        if let Some(board) = &state.board
+            && let Some(entry) = board.entry(number)
+        {
+            item.life = entry.life().unwrap_or(0);
+            entry.describe(item.events, item.data, item.enabled);
+            entry.name(named(board, item.word), item.fd);
+        }
+        state.items[index] = item;
+        if item.life != 0 {
+            // Another process may sleep in the set, and can be woken only by a token.
+            self.register(state);
+            if let Some(lane) = item.lane() {
+                lane.arm(bits::DATA);
+            }
+            state.board.as_ref().inspect(|board| board.add());
+        }
+    }
+
+    /// What the kernel knows, too, is looked at from now on.
+    pub(super) fn insert_known(&'static self, state: &mut State, item: &Item, number: u32) {
+        match item.word.kind() {
             Kind::Listener => {
                 state.listeners.insert(number);
                 if !state.cells.is_empty() || !state.watched.is_empty() {
@@ -290,28 +313,11 @@ impl EpollSet {
                 for link in listener::server_links() {
                     self.add_link_locked(state, link);
                 }
-                state.ready.push(number);
             }
-            Kind::Epoll => {
-                state.nested.insert(number);
-                state.ready.push(number);
-            }
-            _ => {}
+            Kind::Epoll => state.nested.insert(number),
+            _ => return,
         }
-        if let Some(entry) = state.board.as_ref().and_then(|board| board.entry(number)) {
-            item.life = entry.life().unwrap_or(0);
-            entry.describe(item.events, item.data, item.enabled);
-            entry.name(item.word.0, item.fd, identity_of(item.word));
-        }
-        state.items[index] = item;
-        if item.life != 0 {
-            // Another process may sleep in the set, and can be woken only by a token.
-            self.register(state);
-            if let Some(lane) = item.lane() {
-                lane.arm(bits::DATA);
-            }
-            state.board.as_ref().inspect(|board| board.add());
-        }
+        state.ready.push(number);
     }
 
     /// The set hears of what comes over a channel.

@@ -158,10 +158,17 @@ mod inside {
 /// The low bits of our own data words in the program's sets: an item, or all ones for the inner set.
 const NUMBER: u64 = 0xff_ffff;
 
+/// What [`own_data`] says in an image that has sets of the one before, in which the kernel knows members by it; else 0.
+static OWN_DATA: AtomicU64 = AtomicU64::new(0);
+
 /// The high bits of our own data words: no pointer, no small number, and not the same in another
 /// program, so that no program uses it by chance.
 #[inline]
 fn own_data() -> u64 {
+    let inherited = OWN_DATA.load(Ordering::Relaxed);
+    if inherited != 0 {
+        return inherited;
+    }
     let place = (&raw const TABLE).addr() as u64;
     (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 << 63) & !NUMBER
 }

@@ -32,15 +32,20 @@ impl EpollSet {
             done = self.control_both(operation, fd, item, event.is_some());
         }
         let added = done?;
-        if let Some(number) = added
-            && let Some(mut parents) = set.parents.lock()
-        {
+        if let Some(number) = added {
             let parent = Membership::new(self, number);
-            parents.push(parent);
-            set.has_parents.store(true, Ordering::Relaxed);
+            set.join_parent(parent);
             set.follow_parent(parent, true);
         }
         Ok(())
+    }
+
+    /// The set is a member there.
+    pub(super) fn join_parent(&self, parent: Membership) {
+        if let Some(mut parents) = self.parents.lock() {
+            parents.push(parent);
+            self.has_parents.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The set is not a member there any more.

@@ -9,12 +9,12 @@ use core::sync::atomic::Ordering;
 use libc::{EPOLLIN, EPOLLRDNORM};
 use netchannel_abi::program::{self, SocketEntry};
 
-use super::board::{Board, Entry};
+use super::board::{Board, Entry, Named};
 use super::edges::{Look, Seen};
 use super::item::Item;
 use super::{EpollSet, Membership, State, all, flag, spares};
 use crate::table::{self, Kind, Word};
-use crate::{attach, bell, socket};
+use crate::{attach, bell, foreign, socket};
 
 /// Strangers that are told at once.
 const STRANGERS: usize = 64;
@@ -34,14 +34,46 @@ fn identity(entry: &SocketEntry) -> u64 {
     number | u64::from(state & 0x7f) | 0x80
 }
 
-/// The same of a member by its word; 0 where that is not to be told.
-pub(super) fn identity_of(word: Word) -> u64 {
-    match word.kind() {
-        Kind::Virtual | Kind::Listener | Kind::Kernel => {
-            socket::own_entry(word.index()).map_or(0, identity)
-        }
-        _ => 0,
+/// What a board calls a member of this process. What other processes could not find is not named.
+pub(super) fn named(board: &Board, word: Word) -> Named {
+    let known = matches!(word.kind(), Kind::Virtual | Kind::Listener | Kind::Kernel)
+        .then(|| socket::of_word(word))
+        .flatten();
+    let Some(socket) = known else {
+        return Named {
+            socket: word.0,
+            ..Named::default()
+        };
+    };
+    let identity = identity(socket.entry);
+    if !socket.is_foreign() {
+        let (socket, region) = (word.0, board.own);
+        return Named {
+            socket,
+            identity,
+            region,
+        };
     }
+    let named = foreign::place(socket.entry).and_then(|(region, index)| {
+        let word = Word::new(word.kind(), u32::try_from(index).ok()?, 0);
+        Some(Named {
+            socket: word.0,
+            identity,
+            region,
+        })
+    });
+    named.unwrap_or_default()
+}
+
+/// The entry of a member of a board, and whether it has the socket still that it had when that was added.
+fn entry_of(board: &Board, named: Named) -> Option<(&'static SocketEntry, bool)> {
+    let index = Word(named.socket).index();
+    let entry = if named.region == board.own {
+        socket::own_entry(index)
+    } else {
+        foreign::known_entry(named.region, index)
+    }?;
+    Some((entry, identity(entry) == named.identity))
 }
 
 /// Before a fork: parent and child will know the members together.
@@ -56,23 +88,8 @@ pub fn before_fork() {
         };
         if state.board.is_none() {
             set.end_all_lingering(&mut state);
-            state.board = Board::new(state.items.len());
-            let State {
-                board, items, free, ..
-            } = &mut *state;
-            if let Some(board) = board {
-                // From now on the board says which numbers are free.
-                free.clear();
-                for (number, item) in (0..).zip(items.iter_mut()) {
-                    if item.alive
-                        && let Some(entry) = board.entry(number)
-                    {
-                        item.life = entry.claim().unwrap_or(0);
-                        item.change = 1;
-                        entry.describe(item.events, item.data, item.enabled);
-                        entry.name(item.word.0, item.fd, identity_of(item.word));
-                    }
-                }
+            if let Some(board) = Board::new(state.items.len()) {
+                set.share(&mut state, board);
             }
         }
         set.shared.store(state.board.is_some(), Ordering::Relaxed);
@@ -106,6 +123,26 @@ pub fn reset_in_child() {
 }
 
 impl EpollSet {
+    /// From now on all members stand on a board, which says also which numbers are free.
+    pub(super) fn share(&self, state: &mut State, board: Board) {
+        state.free.clear();
+        for (number, item) in (0..).zip(state.items.iter_mut()) {
+            if item.alive
+                && let Some(entry) = board.entry(number)
+            {
+                item.life = entry.claim().unwrap_or(0);
+                item.change = 1;
+                entry.describe(item.events, item.data, item.enabled);
+                if item.is_edge() && !item.fresh {
+                    entry.note_told(item.change, item.seen.arrived(), item.seen.ends());
+                }
+                entry.name(named(&board, item.word), item.fd);
+            }
+        }
+        state.board = Some(board);
+        self.shared.store(true, Ordering::Relaxed);
+    }
+
     /// The process uses a set that it shares: others look again now and then.
     #[cold]
     pub(super) fn enroll(&self) {
@@ -240,10 +277,9 @@ impl EpollSet {
             if known.is_none_or(|item| !item.alive)
                 && let Some(entry) = board.entry(number)
                 && let Some(life) = entry.life()
-                && entry.identity.load(Ordering::Relaxed) != 0
-                && let Some(found) =
-                    socket::own_entry(Word(entry.socket.load(Ordering::Acquire)).index())
-                && identity(found) != entry.identity.load(Ordering::Relaxed)
+                && let named = entry.named()
+                && named.identity != 0
+                && let Some((_, false)) = entry_of(board, named)
             {
                 entry.end(life);
             }
@@ -268,29 +304,36 @@ impl EpollSet {
 
     /// A member on the board that this process does not know, if it has the socket.
     fn stranger(state: &State, number: u32) -> Option<Item> {
-        let entry = state.board.as_ref()?.entry(number)?;
+        let board = state.board.as_ref()?;
+        let entry = board.entry(number)?;
         let life = entry.life()?;
         let known = state.items.get(number as usize);
         if known.is_some_and(|item| item.alive && item.life == life) {
             return None;
         }
-        let word = Word(entry.socket.load(Ordering::Acquire));
-        if word.kind() != Kind::Virtual {
+        let named = entry.named();
+        if Word(named.socket).kind() != Kind::Virtual {
             return None;
         }
+        let (target, _) = entry_of(board, named).filter(|(_, same)| *same)?;
         let fd = entry.fd.load(Ordering::Relaxed);
-        let own = (table::get(fd) == word).then_some(fd);
-        let through = own.or_else(|| table::find(word));
+        let fits = |word: Word| {
+            word.kind() == Kind::Virtual
+                && socket::of_word(word).is_some_and(|known| core::ptr::eq(known.entry, target))
+        };
+        let own = fits(table::get(fd)).then_some(fd);
+        let through = own.or_else(|| table::find_if(|_, word| fits(word)))?;
         let change = entry.last_change();
         let events = entry.events.load(Ordering::Relaxed);
+        let data = entry.data.load(Ordering::Relaxed);
         Some(Item {
-            through: through?,
+            through,
             enabled: !entry.is_spent(change),
             // Whoever added it has put its anchor into the inner set.
             registered: true,
             life,
             change,
-            ..Item::new(fd, word, events, entry.data.load(Ordering::Relaxed))
+            ..Item::new(fd, table::get(through), events, data)
         })
     }
 

@@ -11,6 +11,7 @@ use netchannel_ring::cell;
 use super::{EpollSet, State, flag, inside};
 use crate::listener::{self, Listener};
 use crate::socket::{self, status};
+use crate::table::Kind;
 use crate::{bell, sys};
 
 /// After a member has left, a wake-up may be on its way to it: the first sleep is bounded.
@@ -68,6 +69,7 @@ impl EpollSet {
             }
             if self.has_others(&state) {
                 limit = TOGETHER;
+                Self::watch_all(&mut state);
             } else if blind {
                 limit = BLIND;
             }
@@ -133,6 +135,15 @@ impl EpollSet {
             }
         }
         (news, blind)
+    }
+
+    /// What another process has taken the token of is found by looking only.
+    fn watch_all(state: &mut State) {
+        for (number, item) in (0u32..).zip(&state.items) {
+            if item.alive && item.cell.is_none() && item.word.kind() == Kind::Virtual {
+                state.watched.insert(number);
+            }
+        }
     }
 
     fn lie_down(&'static self, asleep: &mut Asleep) {

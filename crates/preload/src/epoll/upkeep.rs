@@ -197,6 +197,11 @@ impl EpollSet {
 pub fn relocate(from: i32, to: i32) {
     spares::relocate(from, to);
     for set in all() {
+        if let Some(mut state) = set.state.lock()
+            && let Some(board) = &mut state.board
+        {
+            board.relocate(from, to);
+        }
         let order = (Ordering::AcqRel, Ordering::Relaxed);
         let inner = set.inner.load(Ordering::Acquire);
         if inner == from {

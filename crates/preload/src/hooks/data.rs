@@ -372,6 +372,11 @@ hook! {
                 // There is one urgent byte at most.
                 break;
             }
+            let waits_on = lane.socket.entry.receive_timeout.load(Ordering::Relaxed) == 0;
+            if got == 0 && waits_on && !lane.has_input() {
+                // A signal has ended the wait for nothing, and would end the next one, too.
+                break;
+            }
             // The time is looked at between messages only, as in the kernel.
             if limit == 0 || limit > 0 && epoll::remaining(limit, start) == 0 {
                 break;

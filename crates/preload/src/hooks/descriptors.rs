@@ -84,6 +84,7 @@ unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rl
     confinement::before_limit(resource, &limit);
     if limits::is_of_files(resource) && !limits::is_poor() && limits::leaves_none(&limit) {
         listener::retire_all();
+        forking::for_each_socket(listener::before_poverty);
         connection::make_real();
         epoll::prepare();
     }
@@ -144,6 +145,11 @@ fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
         return real::fail(error);
     }
     let open = table::get(to) != Word::FOREIGN;
+    let is_kept = || socket::of(to).is_some_and(|socket| socket.is_kept(to));
+    if open && table::get(from) == table::get(to) && !is_kept() {
+        // The number names the same file before and after.
+        return call();
+    }
     if from != to
         && sys::fcntl(from, libc::F_GETFD, 0).is_ok()
         // A number that the kernel will not give stays what it is.

@@ -9,7 +9,7 @@ use crate::accepting::{self, Accepted};
 use crate::connection::{self, Connected};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{class, names, options, real};
+use crate::{class, names, options, real, sys};
 
 /// Result of a call that gives 0 or an errno.
 fn done(result: Result<(), i32>) -> c_int {
@@ -68,6 +68,8 @@ hook! {
             && connection::is_in_use(&wanted, &socket, options::is_only_v6(fd))
             // One that listens without a name has a port already.
             && names::of_kernel(fd, false).is_none_or(|own| own.port == 0)
+            // An address of another family the kernel refuses for that.
+            && sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(c_int::from(wanted.family))
         {
             return real::fail(libc::EADDRINUSE);
         }
@@ -252,10 +254,15 @@ hook! {
                 done(options::set(&socket, fd, level, name, value, length))
             }
             kind => {
+                let listener = socket.listener().filter(|_| kind == Kind::Listener);
+                let former = listener.and_then(|listener| listener.before_set(&socket));
                 let result = real::setsockopt(fd, level, name, value, length);
                 let goes_on = kind == Kind::Listener || !socket.has(status::KERNEL_CONNECTED);
                 if result == 0 && goes_on {
                     options::note(&socket, fd, level, name, value, length);
+                }
+                if let (0, Some(listener), Some(former)) = (result, listener, former) {
+                    listener.begin_era(former);
                 }
                 if kind == Kind::Listener && options::defers_accept(fd) {
                     connection::unlisten(fd);

@@ -13,7 +13,7 @@ mod wake;
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::handle::Handle;
-use netchannel_abi::link::{MOST_RING_LOG2, Role, Side, Slot, side_flags};
+use netchannel_abi::link::{Geometry, MOST_RING_LOG2, Role, SMALL_RING, Side, Slot, side_flags};
 
 use netchannel_ring::held;
 use netchannel_shm::split::Transfer;
@@ -259,6 +259,19 @@ impl Lane {
     fn reaches_low_water(&self) -> bool {
         let least = self.socket.entry.low_water.load(Ordering::Relaxed);
         self.readable() >= u64::from(least.max(1)) + self.hole()
+    }
+
+    /// Whether bytes are there, not enough to make the socket readable, and the peer has room for more.
+    #[inline]
+    pub fn has_too_few(&self) -> bool {
+        self.socket.entry.low_water.load(Ordering::Relaxed) > 1 && self.is_below_low_water()
+    }
+
+    #[cold]
+    fn is_below_low_water(&self) -> bool {
+        let ring = self.socket.entry.receive.geometry.load(Ordering::Relaxed);
+        let room = Geometry::from_word(ring).size().max(SMALL_RING as u64);
+        self.has_bytes() && !self.has_input() && self.readable() < room
     }
 
     /// Copies some of the `room` bytes that can go at once, of a call for `call` bytes, and publishes them as they are there: a

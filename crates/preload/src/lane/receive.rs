@@ -403,10 +403,14 @@ impl Lane {
                 error => self.reset_seen(error),
             };
         }
-        if flags & side_flags::FIN == 0
-            && let Some(error) = self.take_left_error()
-        {
-            return Stop::Error(error);
+        if flags & side_flags::FIN == 0 && self.socket.has(status::LEFT_ERROR) {
+            // The end of a peer, also of one that was killed, goes before it.
+            self.look_for_peer();
+            seen = self.socket.entry.status.load(Ordering::Relaxed);
+            let ended = seen & status::PEER_GONE != 0 && !self.ended_by_reset();
+            if let Some(error) = (!ended).then(|| self.take_left_error()).flatten() {
+                return Stop::Error(error);
+            }
         }
         if seen & (status::SHUT_READ | status::PEER_GONE) == status::SHUT_READ
             && flags & side_flags::FIN == 0

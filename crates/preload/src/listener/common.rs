@@ -43,18 +43,13 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// With the queue of clients that relatives of another user have already, where there is one.
-    fn make(
-        entry: &'static SocketEntry,
-        backlog: i32,
-        queue: Option<&'static Queue>,
-    ) -> Option<&'static Self> {
+    fn make(entry: &'static SocketEntry, queue: Option<&'static Queue>) -> Option<&'static Self> {
         let (takes, puts) = limits::make(|| sys::socket_pair(libc::SOCK_SEQPACKET)).ok()?;
         Some(Box::leak(Box::new(Self {
             takes: Channel::new(takes),
             puts: Channel::new(puts),
             entry,
-            queue: queue.or_else(|| Queue::open(backlog)),
+            queue,
         })))
     }
 
@@ -95,6 +90,7 @@ impl Common {
             loan,
             named,
             ring,
+            era,
             ..
         } = pending;
         let memory = link.memory();
@@ -119,7 +115,7 @@ impl Common {
             peer[1],
             peer[2],
             named.owner,
-            0,
+            *era,
         ];
         let mut bytes = [0; BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -183,7 +179,7 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
         *word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
     }
     let [number, of, slots, arena, handle, flags, user, ring, ..] = words;
-    let [.., l0, l1, l2, p0, p1, p2, owner, _] = words;
+    let [.., l0, l1, l2, p0, p1, p2, owner, era] = words;
     let listener = u32::try_from(of).unwrap_or(0);
     let Some(link) = foreign::link(Role::Server, number, listener, (slots, arena), memory) else {
         // The other end sees a reset.
@@ -215,6 +211,7 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
         ring,
         announced: 0,
         in_place: false,
+        era,
     })
 }
 
@@ -226,13 +223,19 @@ impl Listener {
         unsafe { self.common.load(Ordering::Acquire).as_ref() }
     }
 
-    fn make_common(&self, entry: &'static SocketEntry) {
+    /// With the queue of clients that it has already with relatives of another user, or else the one that `open` makes.
+    fn make_common(
+        &self,
+        entry: &'static SocketEntry,
+        open: impl FnOnce(i32) -> Option<&'static Queue>,
+    ) {
         if self.common().is_some_and(|common| common.number() >= 0) {
             return;
         }
         let before = self.common().and_then(Common::queue);
-        let queue = before.filter(|queue| queue.number() >= 0);
-        let Some(made) = Common::make(entry, self.backlog.load(Ordering::Relaxed), queue) else {
+        let before = before.filter(|queue| queue.is_open());
+        let queue = before.or_else(|| open(self.backlog.load(Ordering::Relaxed)));
+        let Some(made) = Common::make(entry, queue) else {
             return;
         };
         let place = core::ptr::from_ref(made).cast_mut();
@@ -240,7 +243,7 @@ impl Listener {
         if let Some(watchers) = self.watchers.lock() {
             watchers.iter().for_each(|set| {
                 set.add_queue(made.number(), 0);
-                if queue.is_none() {
+                if before.is_none() {
                     set.add_queue(made.queued(), 0);
                 }
             });
@@ -429,7 +432,15 @@ impl Listener {
 /// Before the daemon is told of a child: it will have a part in the queues.
 pub fn before_adoption(listening: &socket::Socket) {
     if let Some(listener) = listening.listener() {
-        listener.make_common(listening.entry);
+        listener.make_common(listening.entry, Queue::open);
+    }
+}
+
+/// Before the numbers become few: what waits here may be left to a child, and nothing more comes.
+pub fn before_poverty(listening: &socket::Socket) {
+    let listener = listening.listener();
+    if let Some(listener) = listener.filter(|listener| listener.pending.any()) {
+        listener.make_common(listening.entry, |_| None);
     }
 }
 

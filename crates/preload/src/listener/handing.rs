@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::message::Operation;
 
-use super::links::{REGISTRY, leave_queues};
+use super::links::{REGISTRY, Registry, leave_queues};
 use super::renewal::announce_retired;
 use super::{Listener, Pending, poll_jobs, server_links};
 use crate::link::LinkEnd;
@@ -97,8 +97,9 @@ impl Listener {
     #[cold]
     pub(super) fn finish_retiring(&self) {
         self.unlisten();
-        while self.take_offers() {}
+        while self.take_next_offer() {}
         self.end_channel();
+        self.retires.store(false, Ordering::Relaxed);
         clear_links(|link| self.has_number(link.listener), || ());
     }
 
@@ -146,6 +147,12 @@ impl Listener {
 pub fn retire_all() {
     let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
     listeners.into_iter().flatten().for_each(Listener::retire);
+}
+
+/// Whether all listeners have [retired](Listener::retire): no more virtual connections come.
+pub fn have_retired() -> bool {
+    let retired = |registry: &Registry| registry.listeners.iter().all(|one| one.channel() < 0);
+    REGISTRY.lock().is_some_and(|registry| retired(&registry))
 }
 
 /// Resets a connection that nobody will accept.

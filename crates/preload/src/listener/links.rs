@@ -399,6 +399,7 @@ pub fn reset_in_child() {
             .offers()
             .inspect(|channel| channel.reset_in_child());
         listener.watchers.reset();
+        listener.eras.reset_in_child();
         listener.taking.reset();
         listener.bell.silence();
         listener.kernel_tells();

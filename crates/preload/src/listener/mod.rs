@@ -2,6 +2,7 @@
 //! links or in offers of the daemon.
 
 mod common;
+mod eras;
 mod handing;
 mod links;
 mod queue;
@@ -24,11 +25,14 @@ use crate::lock::Lock;
 use crate::{attach, foreign, limits, names, sys};
 
 use common::Common;
+use eras::Eras;
 use links::REGISTRY;
 use waiting::Waiting;
 
-pub use common::{before_adoption, before_fork};
-pub use handing::{hand_on_at_exit, hand_on_everything, hand_over, reset, retire_all, withdraw};
+pub use common::{before_adoption, before_fork, before_poverty};
+pub use handing::{
+    hand_on_at_exit, hand_on_everything, hand_over, have_retired, reset, retire_all, withdraw,
+};
 use links::are_starved;
 pub use links::{
     awake, client_link, end_client_links, forsake_links, get_up, keep_queues_if_told, leave_queues,
@@ -53,6 +57,8 @@ pub struct Pending {
     pub announced: u64,
     /// Its anchor has the number already that an accept gives.
     pub in_place: bool,
+    /// The era of its listener in which it came.
+    pub era: u64,
 }
 
 /// The addresses of a connection as the client named them.
@@ -80,6 +86,7 @@ impl Pending {
             ring: 0,
             announced: 0,
             in_place: false,
+            era: 0,
         })
     }
 }
@@ -129,6 +136,8 @@ pub struct Listener {
     /// No more offers are wanted: it ends its part when none is left.
     retires: AtomicBool,
     pending: Waiting,
+    /// What was set of it when connections came that wait still.
+    eras: Eras,
     /// The queue that relatives have with this process; null before the first fork.
     common: AtomicPtr<Common>,
 }
@@ -163,6 +172,7 @@ impl Listener {
             leaves: AtomicBool::new(false),
             retires: AtomicBool::new(false),
             pending: Waiting::new(),
+            eras: Eras::new(),
             common: AtomicPtr::new(core::ptr::null_mut()),
         }));
         REGISTRY.lock()?.listeners.push(made);
@@ -290,7 +300,8 @@ impl Listener {
         self.pending.push_front(pending);
     }
 
-    fn push(&self, pending: Pending) {
+    fn push(&self, mut pending: Pending) {
+        pending.era = self.eras.now();
         self.pending.push_back(pending);
         self.arrived.fetch_add(1, Ordering::Relaxed);
         self.bell.ring();
@@ -375,11 +386,7 @@ impl Listener {
     /// Takes the daemon's offers. True when any came.
     pub fn take_offers(&self) -> bool {
         let any = self.take_next_offer();
-        if !any
-            && !self.starved.load(Ordering::Relaxed)
-            && self.retires.load(Ordering::Relaxed)
-            && self.retires.swap(false, Ordering::Relaxed)
-        {
+        if !any && !self.starved.load(Ordering::Relaxed) && self.retires.load(Ordering::Relaxed) {
             self.finish_retiring();
         }
         any

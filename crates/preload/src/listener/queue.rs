@@ -292,7 +292,11 @@ impl Listener {
         if let Err(error) = taken {
             self.starved.store(error == libc::EMFILE, Ordering::Relaxed);
         }
-        taken.ok().flatten()
+        let mut taken = taken.ok().flatten();
+        taken
+            .iter_mut()
+            .for_each(|pending| pending.era = self.eras.now());
+        taken
     }
 
     /// Whether the queue is of programs of another user than root, who holds the listener beside them.

@@ -11,8 +11,8 @@ impl Listener {
     /// Nobody is at the other end of the accept channel any more, which would be told for ever.
     pub(super) fn lose_channel(&self) {
         self.end_channel();
-        // That of a listener that is being closed the daemon ends.
-        if self.open.load(Ordering::Acquire) {
+        // That of a listener that is being closed, or retires, the daemon ends.
+        if self.open.load(Ordering::Acquire) && !self.retires.load(Ordering::Relaxed) {
             daemon_is_gone();
         }
     }

@@ -174,12 +174,6 @@ fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Opti
         }
         (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) if accepted && six => Some(HOP_LIMIT),
         (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF) if accepted && six => Some(LOOPBACK),
-        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if six && !accepted => {
-            // The socket that was bound knows.
-            let bound = socket.local.reserve.load(Ordering::Relaxed).checked_sub(1);
-            let bound = bound.filter(|bound| *bound >= 0)?;
-            sys::option(bound, level, name).ok()
-        }
         (libc::SOL_SOCKET, libc::SO_ERROR) => Some(take_error(socket, fd)),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
         // What comes is brought by whoever asks for it.

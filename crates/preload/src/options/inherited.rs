@@ -6,45 +6,64 @@ use libc::c_int;
 
 use super::{MOST_BYTES, Record, apply, flag_bit, get_raw, is_only_v6, remember, set_flag};
 use crate::socket::{Socket, status};
-use crate::{limits, sys};
+use crate::{beside, limits, sys};
 
-/// Options that the accepted socket has from its listener.
-pub fn inherit(listener: &Socket, socket: &Socket) {
-    let (from, to) = (listener.entry, socket.entry);
-    to.linger
-        .store(from.linger.load(Ordering::Relaxed), Ordering::Relaxed);
-    to.receive_timeout.store(
-        from.receive_timeout.load(Ordering::Relaxed),
-        Ordering::Relaxed,
-    );
-    to.send_timeout
-        .store(from.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
-    let limit = from.transmit.limit.load(Ordering::Relaxed);
-    to.transmit.limit.store(limit, Ordering::Relaxed);
-    to.hints
-        .store(from.hints.load(Ordering::Relaxed), Ordering::Relaxed);
-    to.flags
-        .store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
-    to.low_water
-        .store(from.low_water.load(Ordering::Relaxed), Ordering::Relaxed);
-    if listener.has(status::PEEK_OFFSET) {
-        let offset = from.peek_offset.load(Ordering::Relaxed);
-        to.peek_offset.store(offset, Ordering::Relaxed);
-        socket.mark(status::PEEK_OFFSET);
+/// Options that an accepted socket has from its listener.
+pub struct Inherited {
+    linger: u32,
+    receive_timeout: u64,
+    send_timeout: u64,
+    limit: u64,
+    hints: u32,
+    flags: u32,
+    low_water: u32,
+    peek_offset: Option<i32>,
+    records: Vec<Record>,
+}
+
+impl Inherited {
+    /// As they are now.
+    pub fn of(listener: &Socket) -> Self {
+        let from = listener.entry;
+        let offset = || from.peek_offset.load(Ordering::Relaxed);
+        let records = || listener.with_options(|records| records.clone());
+        let any = listener.has_options();
+        Self {
+            linger: from.linger.load(Ordering::Relaxed),
+            receive_timeout: from.receive_timeout.load(Ordering::Relaxed),
+            send_timeout: from.send_timeout.load(Ordering::Relaxed),
+            limit: from.transmit.limit.load(Ordering::Relaxed),
+            hints: from.hints.load(Ordering::Relaxed),
+            flags: from.flags.load(Ordering::Relaxed),
+            low_water: from.low_water.load(Ordering::Relaxed),
+            peek_offset: listener.has(status::PEEK_OFFSET).then(offset),
+            records: any.then(records).flatten().unwrap_or_default(),
+        }
     }
-    if listener.has_options() {
-        let records = listener
-            .with_options(|records| records.clone())
-            .unwrap_or_default();
-        let inherited = records.iter().filter(|record| is_inherited(record));
+
+    /// Gives them to an accepted socket.
+    pub fn give(&self, socket: &Socket) {
+        let to = socket.entry;
+        to.linger.store(self.linger, Ordering::Relaxed);
+        to.receive_timeout
+            .store(self.receive_timeout, Ordering::Relaxed);
+        to.send_timeout.store(self.send_timeout, Ordering::Relaxed);
+        to.transmit.limit.store(self.limit, Ordering::Relaxed);
+        to.hints.store(self.hints, Ordering::Relaxed);
+        to.flags.store(self.flags, Ordering::Relaxed);
+        to.low_water.store(self.low_water, Ordering::Relaxed);
+        if let Some(offset) = self.peek_offset {
+            to.peek_offset.store(offset, Ordering::Relaxed);
+            socket.mark(status::PEEK_OFFSET);
+        }
+        if self.records.is_empty() {
+            return;
+        }
+        let inherited = self.records.iter().filter(|record| is_inherited(record));
+        let sets_priority = self.records.iter().any(Record::sets_priority);
         socket.with_options(|own| {
             own.extend(inherited);
-            own.extend(
-                records
-                    .iter()
-                    .any(Record::sets_priority)
-                    .then_some(NO_PRIORITY),
-            );
+            own.extend(sets_priority.then_some(NO_PRIORITY));
         });
     }
 }
@@ -76,13 +95,17 @@ const fn is_inherited(record: &Record) -> bool {
 }
 
 /// Options that TCP hands on from a listener.
-const HANDED_ON: [(c_int, c_int); 23] = [
+const HANDED_ON: [(c_int, c_int); 40] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_DONTROUTE),
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::SOL_SOCKET, libc::SO_LINGER),
     (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
     (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
+    (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
+    (libc::SOL_SOCKET, libc::SO_PEEK_OFF),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
     (libc::SOL_SOCKET, libc::SO_MARK),
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::IPPROTO_TCP, libc::TCP_CORK),
@@ -91,6 +114,9 @@ const HANDED_ON: [(c_int, c_int); 23] = [
     (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
     (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
     (libc::IPPROTO_TCP, libc::TCP_SYNCNT),
+    (libc::IPPROTO_TCP, libc::TCP_LINGER2),
+    (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
+    (libc::IPPROTO_TCP, libc::TCP_INQ),
     (libc::IPPROTO_IP, libc::IP_TTL),
     (libc::IPPROTO_IP, libc::IP_TOS),
     (libc::IPPROTO_IP, libc::IP_FREEBIND),
@@ -100,6 +126,16 @@ const HANDED_ON: [(c_int, c_int); 23] = [
     (libc::IPPROTO_IP, libc::IP_RECVTOS),
     (libc::IPPROTO_IP, libc::IP_RECVERR),
     (libc::IPPROTO_IP, libc::IP_MINTTL),
+    (libc::IPPROTO_IP, libc::IP_RECVTTL),
+    (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
+    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+    (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
+    (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG),
 ];
 
 /// Notes of a listener that came from another image or process what that one has set.
@@ -127,14 +163,18 @@ pub fn note_received(socket: &Socket, fd: c_int) {
             length: u32::try_from(length).unwrap_or(0),
             value,
         };
+        if beside::note(socket, level, name, true) {
+            continue;
+        }
         apply(socket, fd, &record);
         remember(socket, record);
     }
     sys::close(fresh);
 }
 
-/// Notes of a listener at `fd` what the kernel has decided, and hands on: one that is bound to an IPv6 address takes nothing of IPv4.
-pub fn note_listening(socket: &Socket, fd: c_int) {
+/// Notes of a socket that is bound, at `fd`, what the kernel has decided, and a listener hands on: at an IPv6 address there is nothing of
+/// IPv4.
+pub fn note_bound(socket: &Socket, fd: c_int) {
     if is_only_v6(fd) {
         let mut value = [0; 16];
         value[0] = 1;

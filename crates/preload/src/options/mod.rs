@@ -14,11 +14,11 @@ use netchannel_abi::link::side_flags;
 use crate::lane::{Lane, tell_corked, tell_inline};
 use crate::socket::{Socket, status};
 use crate::table::Kind;
-use crate::{beside, class, limits, real, sys, user};
+use crate::{beside, class, connection, limits, real, sys, user};
 
 use answers::{ESTABLISHED, state};
 pub use answers::{get, take_error};
-pub use inherited::{inherit, note_listening, note_received};
+pub use inherited::{Inherited, note_bound, note_received};
 
 /// One option as the program set it.
 #[derive(Clone, Copy)]
@@ -293,9 +293,10 @@ fn set_connected(socket: &Socket, fd: c_int, record: &Record) -> Option<Result<(
         {
             Some(Err(libc::EINVAL))
         }
-        // It has an address already.
+        // It has a port.
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
-            if !over && socket.entry.local.load().family == INET6 =>
+            if socket.entry.local.load().family == INET6
+                && (!over || connection::keeps_port(socket)) =>
         {
             Some(Err(libc::EINVAL))
         }

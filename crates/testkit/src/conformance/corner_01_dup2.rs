@@ -16,6 +16,7 @@ cases! {
         corner_01_dup3_sets_cloexec,
         corner_01_dup2_pipe_over_socket_and_back,
         corner_01_dup2_onto_itself,
+        corner_01_dup2_onto_another_number_of_the_same_file,
     ];
 }
 
@@ -159,4 +160,22 @@ fn corner_01_dup2_onto_itself(family: Family) {
     sys::close(client).unwrap();
     assert_eq!(sys::dup2(client, client), Err(Errno(libc::EBADF)));
     expect_end(server);
+}
+
+/// A member of a set stays what it is.
+fn corner_01_dup2_onto_another_number_of_the_same_file(family: Family) {
+    let (client, server) = pair(family);
+    let copy = sys::dup(server).unwrap();
+    let set = sys::epoll_create().unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, copy, sys::IN, 7).unwrap();
+    assert_eq!(sys::dup2(server, copy), Ok(copy));
+    let again = sys::epoll_control(set, libc::EPOLL_CTL_ADD, copy, sys::IN, 8);
+    assert_eq!(again, Err(sys::Errno(libc::EEXIST)));
+    send_all(client, b"x");
+    assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap()[0].data, 7);
+    sys::close(server).unwrap();
+    expect_bytes(copy, b"x");
+    sys::epoll_control(set, libc::EPOLL_CTL_DEL, copy, 0, 0).unwrap();
+    sys::close(copy).unwrap();
+    expect_end(client);
 }

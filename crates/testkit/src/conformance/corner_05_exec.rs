@@ -26,6 +26,7 @@ cases! {
         corner_05_exec_set_with_members,
         corner_05_exec_set_with_a_member_by_another_number,
         corner_05_exec_listener_with_times,
+        corner_05_exec_listener_with_options,
         corner_05_exec_connection_with_options,
     ];
 }
@@ -343,6 +344,63 @@ fn corner_05_exec_listener_with_times(family: Family) {
     let client = connect_to(address);
     child.join();
     sys::close(client).unwrap();
+}
+
+/// Options that an accepted socket has from its listener, and a value for each.
+const HANDED_ON: [(libc::c_int, libc::c_int, libc::c_int); 26] = [
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE, 1),
+    (libc::SOL_SOCKET, libc::SO_RCVLOWAT, 3),
+    (libc::SOL_SOCKET, libc::SO_PEEK_OFF, 2),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMP, 1),
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1),
+    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 70_000),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 33),
+    (libc::IPPROTO_TCP, libc::TCP_LINGER2, 7),
+    (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 5000),
+    (libc::IPPROTO_TCP, libc::TCP_INQ, 1),
+    (libc::IPPROTO_IP, libc::IP_TTL, 44),
+    (libc::IPPROTO_IP, libc::IP_TOS, 8),
+    (libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
+    (libc::IPPROTO_IP, libc::IP_RECVTTL, 1),
+    (libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
+    (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, 3),
+    (libc::IPPROTO_IP, libc::IP_RECVERR, 1),
+    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, 45),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, 16),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1),
+    (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, 3),
+    (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1),
+];
+
+/// What the new program sees.
+pub fn expect_handed_on(listening: Descriptor) {
+    for _ in 0..2 {
+        let accepted = sys::accept(listening).expect("accept");
+        for (level, name, value) in HANDED_ON {
+            let told = [listening, accepted].map(|socket| sys::option_int(socket, level, name));
+            assert_eq!(told[0], told[1], "option {level}/{name}");
+            assert!(told[0].is_err() || told[0] == Ok(value), "{level}/{name}");
+        }
+    }
+}
+
+fn corner_05_exec_listener_with_options(family: Family) {
+    let (listening, address) = listener(family);
+    for (level, name, value) in HANDED_ON {
+        if level != libc::IPPROTO_IPV6 || family == Family::V6 {
+            set_int(listening, level, name, value);
+        }
+    }
+    let before = connect_to(address);
+    let child = exec_child(&["accept-has-options"], listening, &[], true);
+    let after = connect_to(address);
+    child.join();
+    sys::close(before).unwrap();
+    sys::close(after).unwrap();
 }
 
 fn corner_05_exec_connection_with_options(family: Family) {

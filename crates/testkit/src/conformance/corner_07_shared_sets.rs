@@ -1,7 +1,7 @@
 //! Corner 7, sets that processes share over a fork: members that only some of them have still, and edges.
 
 use netchannel_testkit::support::*;
-use netchannel_testkit::sys::{self, Descriptor, ET, IN};
+use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN};
 
 use crate::corner_13_timeouts::set_timeout;
 use crate::registry::cases;
@@ -15,6 +15,8 @@ cases! {
         corner_07_shared_edge_is_told_once,
         corner_07_shared_member_that_another_process_waited_for,
         corner_07_shared_set_of_a_client_that_has_gone,
+        corner_07_shared_with_another_program,
+        corner_07_shared_edges_and_one_shots_over_exec,
     ];
 }
 
@@ -222,4 +224,89 @@ fn corner_07_shared_set_of_a_client_that_has_gone(family: Family) {
         assert!(spent < std::time::Duration::from_millis(200), "{spent:?}");
     });
     child.join();
+}
+
+/// A child that has executed another program has the members of the set as before, and what it does to them holds for its parent.
+fn corner_07_shared_with_another_program(family: Family) {
+    let (client, server) = pair(family);
+    let (listening, address) = listener(family);
+    let set = set_of(listening, IN);
+    sys::fcntl(set, libc::F_SETFD, 0).unwrap();
+    let control = |operation, data| sys::epoll_control(set, operation, server, IN, data);
+    control(libc::EPOLL_CTL_ADD, 8).unwrap();
+    let child = fork_child(|| {
+        sys::close(client).unwrap();
+        let numbers = [set, listening, server].map(|number| number.to_string());
+        exec_helper(
+            &["set-is-shared", &numbers[0], &numbers[1], &numbers[2]],
+            true,
+        );
+    });
+    expect_bytes(client, b"changed");
+    assert_eq!(control(libc::EPOLL_CTL_ADD, 9), Err(Errno(libc::EEXIST)));
+    send_all(client, b"one");
+    await_events(server, libc::POLLIN);
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap()[0].data, 10);
+    control(libc::EPOLL_CTL_MOD, 11).unwrap();
+    expect_bytes(client, b"read");
+    let other = connect_to(address);
+    expect_end(other);
+    expect_bytes(client, b"gone");
+    let third = connect_to(address);
+    assert_eq!(told(set, 20), 0, "the listener was taken out");
+    assert_eq!(
+        control(libc::EPOLL_CTL_MOD, 12),
+        Err(Errno(libc::ENOENT)),
+        "the connection was taken out"
+    );
+    control(libc::EPOLL_CTL_ADD, 12).unwrap();
+    send_all(client, b"two");
+    child.join();
+    sys::close(third).unwrap();
+}
+
+fn corner_07_shared_edges_and_one_shots_over_exec(family: Family) {
+    const ONE_SHOT: u32 = libc::EPOLLONESHOT.cast_unsigned();
+    for shared in [false, true] {
+        let (client, server) = pair(family);
+        let (talks, listens) = pair(family);
+        let (_begun, ended) = pair(family);
+        let set = sys::epoll_create().unwrap();
+        sys::fcntl(set, libc::F_SETFD, 0).unwrap();
+        for (member, events, data) in [
+            (server, IN | ET, 1),
+            (listens, IN | sys::OUT | ET, 2),
+            (ended, sys::OUT | ONE_SHOT, 3),
+        ] {
+            sys::epoll_control(set, libc::EPOLL_CTL_ADD, member, events, data).unwrap();
+        }
+        send_all(talks, b"x");
+        send_all(client, b"first");
+        eventually("all are told", || {
+            told(set, 10);
+            poll_one(server, libc::POLLIN, 0) == 1
+        });
+        told(set, 20);
+        let run = || {
+            let numbers = [set, server].map(|number| number.to_string());
+            exec_helper(&["set-has-told", &numbers[0], &numbers[1], "2"], true);
+        };
+        let wait = Baton::new();
+        let child = fork_child(|| {
+            // A set of its own again, once its parent has closed it.
+            wait.take();
+            sys::close(client).unwrap();
+            run();
+        });
+        if !shared {
+            sys::close(set).unwrap();
+        }
+        expect_bytes(server, b"first");
+        wait.pass();
+        for _ in 0..3 {
+            expect_bytes(client, b"more");
+            send_all(client, b"news");
+        }
+        child.join();
+    }
 }

@@ -23,6 +23,7 @@ cases! {
         corner_12_dissolve_leaves_an_error,
         corner_12_dissolve_beyond_a_lower_limit,
         corner_12_dissolve_drops_what_came,
+        corner_12_dissolve_of_what_a_child_has_too,
     ];
 }
 
@@ -272,4 +273,36 @@ fn corner_12_dissolve_leaves_an_error(family: Family) {
     assert_eq!(received(0), Err(RESET));
     assert_eq!(received(0), Err(NOT));
     again(family, client);
+}
+
+/// The address goes for both, the port is shown still.
+fn corner_12_dissolve_of_what_a_child_has_too(family: Family) {
+    for named in [false, true] {
+        let (listening, address) = listener(family);
+        let client = tcp(family);
+        if named {
+            sys::bind(client, family.loopback(0)).unwrap();
+        }
+        sys::connect(client, address).unwrap();
+        let server = sys::accept(listening).unwrap();
+        let before = sys::getsockname(client).unwrap();
+        let (mine, childs) = (Baton::new(), Baton::new());
+        let expect = || {
+            let after = sys::getsockname(client).unwrap();
+            assert_eq!(after.port(), before.port());
+            assert_eq!(after.ip().is_unspecified(), !named, "{after}");
+        };
+        let child = fork_child(|| {
+            childs.take();
+            expect();
+            mine.pass();
+        });
+        assert_eq!(nowhere(client), Ok(()));
+        expect();
+        childs.pass();
+        mine.take();
+        child.join();
+        sys::close(client).unwrap();
+        sys::close(server).unwrap();
+    }
 }

@@ -18,6 +18,8 @@ cases! {
         corner_12_former_error_is_told_once,
         corner_12_former_urgent_byte_is_gone,
         corner_12_former_peer_is_reset_all_the_same,
+        corner_12_former_owner_is_kept,
+        corner_12_former_address_goes_with_a_bind_that_fails,
     ];
 }
 
@@ -169,4 +171,51 @@ fn corner_12_former_peer_is_reset_all_the_same(family: Family) {
     await_events(client, libc::POLLERR);
     assert_eq!(sys::connect(client, address), Err(PIPE));
     assert_eq!(sys::recv(server, &mut [0; 8], 0), Err(RESET));
+}
+
+/// Whom to signal is a matter of the file.
+fn corner_12_former_owner_is_kept(family: Family) {
+    let own = sys::getpid();
+    let own_as = |socket| {
+        sys::fcntl(socket, libc::F_SETOWN, own).unwrap();
+        sys::fcntl(socket, F_SETSIG, libc::SIGUSR1).unwrap();
+    };
+    let expect = |socket| {
+        assert_eq!(sys::fcntl(socket, libc::F_GETOWN, 0), Ok(own));
+        assert_eq!(sys::fcntl(socket, F_GETSIG, 0), Ok(libc::SIGUSR1));
+    };
+    let (client, _server) = pair(family);
+    own_as(client);
+    nowhere(client);
+    expect(client);
+    // A connect that fails.
+    let (listening, address) = listener(family);
+    let client = tcp(family);
+    begun(client, address);
+    own_as(client);
+    sys::close(listening).unwrap();
+    await_events(client, libc::POLLERR);
+    assert_eq!(sys::connect(client, address), Err(RESET));
+    expect(client);
+}
+
+const F_SETSIG: libc::c_int = 10;
+const F_GETSIG: libc::c_int = 11;
+
+/// A connection that is over has its address until a `bind` finds another one in use.
+fn corner_12_former_address_goes_with_a_bind_that_fails(family: Family) {
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    let before = sys::getsockname(client).unwrap();
+    close_with_reset(sys::accept(listening).unwrap());
+    await_events(client, libc::POLLERR);
+    assert_eq!(sys::getsockname(client), Ok(before));
+    assert_eq!(
+        sys::bind(client, address),
+        Err(Errno(libc::EADDRINUSE)),
+        "the listener's"
+    );
+    let after = sys::getsockname(client).unwrap();
+    assert_eq!(after.port(), before.port());
+    assert!(after.ip().is_unspecified(), "{after}");
 }

@@ -162,5 +162,12 @@ fn corner_14_nothing_to_receive_interrupted(family: Family) {
         sys::handle_signal(libc::SIGUSR1, nothing, flags).unwrap();
         assert_eq!(interrupted(client, 0, 0, b"", server), Ok(0));
     }
+    // Of several messages the first one only.
+    let (receiver, task) = start_thread(move || sys::recvmmsg(client, &mut [&mut [], &mut []], 0));
+    await_asleep(task);
+    sys::signal_thread(task, libc::SIGUSR1).unwrap();
+    assert_eq!(join_thread(receiver), Ok(vec![0]));
+    // Linux leaves an errno of its own.
+    let _ = socket_error(client);
     expect_alive(client, server);
 }

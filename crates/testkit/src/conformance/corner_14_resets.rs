@@ -18,6 +18,7 @@ cases! {
         corner_14_poll_tells_a_listener_among_others,
         corner_14_epoll_tells_a_listener_among_others,
         corner_14_options_of_an_accepted_socket,
+        corner_14_options_of_connections_that_wait,
     ];
 }
 
@@ -153,5 +154,62 @@ fn corner_14_options_of_an_accepted_socket(family: Family) {
         let of_listener = sys::option_int(listening, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);
         assert_eq!(of_listener, Ok(1), "it is bound to an address of IPv6");
         assert_eq!(get(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY), 1);
+    }
+}
+
+/// What is set of a listener holds for connections that come after it.
+fn corner_14_options_of_connections_that_wait(family: Family) {
+    let (listening, address) = listener(family);
+    let set = |times: i32| {
+        set_int(listening, libc::IPPROTO_TCP, libc::TCP_NODELAY, times % 2);
+        set_int(
+            listening,
+            libc::SOL_SOCKET,
+            libc::SO_KEEPALIVE,
+            times % 3 % 2,
+        );
+        set_int(listening, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 70 + times);
+        set_int(listening, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1 + times);
+        let time = [i64::from(times), 0];
+        sys::set_option(listening, libc::SOL_SOCKET, libc::SO_RCVTIMEO, time).unwrap();
+        set_linger(listening, times);
+    };
+    let expect = |server, times: i32| {
+        let get = |level, name| sys::option_int(server, level, name);
+        assert_eq!(get(libc::IPPROTO_TCP, libc::TCP_NODELAY), Ok(times % 2));
+        assert_eq!(get(libc::SOL_SOCKET, libc::SO_KEEPALIVE), Ok(times % 3 % 2));
+        assert_eq!(get(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE), Ok(70 + times));
+        assert_eq!(get(libc::SOL_SOCKET, libc::SO_RCVLOWAT), Ok(1 + times));
+        let time = sys::option::<[i64; 2]>(server, libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+        assert_eq!(time, Ok([i64::from(times), 0]));
+        let linger = sys::option::<[i32; 2]>(server, libc::SOL_SOCKET, libc::SO_LINGER);
+        assert_eq!(linger, Ok([1, times]));
+    };
+    // Over a new way, over one that is known, and where a child has the listener, too.
+    for shared in [false, false, true, true] {
+        let end = Baton::new();
+        let child = shared.then(|| fork_child(|| end.take()));
+        let mut clients = Vec::new();
+        for times in 1..=4 {
+            set(times);
+            clients.extend([0; 2].map(|_| connect_to(address)));
+            // Between hosts the client is connected a moment before its server.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        set(5);
+        for times in [1, 1, 2, 2, 3, 3, 4, 4] {
+            let server = sys::accept(listening).unwrap();
+            expect(server, times);
+            set_linger(server, 0);
+            sys::close(server).unwrap();
+        }
+        let last = connect_to(address);
+        expect(sys::accept(listening).unwrap(), 5);
+        sys::close(last).unwrap();
+        for client in clients {
+            sys::close(client).unwrap();
+        }
+        end.pass();
+        child.inspect(Child::join);
     }
 }

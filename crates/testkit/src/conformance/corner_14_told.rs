@@ -1,5 +1,7 @@
 //! Corner 14, what options and calls about sets of descriptors tell, and which of several errors.
 
+use std::net::SocketAddr;
+
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno, IN};
 
@@ -11,6 +13,7 @@ cases! {
         corner_14_told_of_an_accepted_socket,
         corner_14_told_priority_of_an_accepted_socket,
         corner_14_told_only_v6,
+        corner_14_told_only_v6_of_a_connection_that_is_over,
         corner_14_told_values_longer_than_they_are,
         corner_14_told_what_nothing_comes_of,
         corner_14_told_which_error_of_an_option,
@@ -94,6 +97,65 @@ fn corner_14_told_only_v6(family: Family) {
         sys::bind(bound, family.loopback(0)).unwrap();
         sys::connect(bound, address).unwrap();
         assert_eq!(sys::option_int(bound, level, name), Ok(1));
+    }
+}
+
+/// It has no port any more, where the program has not named one, so that the option is set as of a new socket.
+fn corner_14_told_only_v6_of_a_connection_that_is_over(family: Family) {
+    let (level, name) = (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);
+    if family == Family::V4 {
+        skip("an option of IPv6");
+    }
+    let told = |socket| sys::option_int(socket, level, name);
+    let (listening, address) = listener(family);
+    let reset = |bound: Option<SocketAddr>| {
+        let client = tcp(family);
+        if let Some(bound) = bound {
+            sys::bind(client, bound).unwrap();
+        }
+        sys::connect(client, address).unwrap();
+        let server = sys::accept(listening).unwrap();
+        assert_eq!(sys::set_option(client, level, name, 1), Err(INVALID));
+        close_with_reset(server);
+        assert_eq!(sys::recv(client, &mut [0], 0), Err(Errno(libc::ECONNRESET)));
+        client
+    };
+    for bound in [None, Some(family.any(0)), Some(family.loopback(0))] {
+        let client = reset(bound);
+        let only = i32::from(bound == Some(family.loopback(0)));
+        assert_eq!(told(client), Ok(only));
+        for value in [1, 0, 1] {
+            set_int(client, level, name, value);
+            assert_eq!(told(client), Ok(value));
+        }
+        // Once more it has a port.
+        sys::bind(client, family.any(0)).unwrap();
+        assert_eq!(sys::set_option(client, level, name, 0), Err(INVALID));
+        assert_eq!(told(client), Ok(1));
+    }
+    // One that the kernel set by itself stays when the socket is bound to another address.
+    let client = reset(Some(family.any(0)));
+    sys::bind(client, family.loopback(0)).unwrap();
+    assert_eq!(told(client), Ok(1));
+    // A port that the program has named is kept.
+    let (other, named) = listener_on_own_port(family);
+    sys::close(other).unwrap();
+    for bound in [named, family.any(named.port())] {
+        let client = reset(Some(bound));
+        let only = told(client);
+        assert_eq!(only, Ok(i32::from(bound == named)));
+        assert_eq!(sys::set_option(client, level, name, 1), Err(INVALID));
+        assert_eq!(told(client), only);
+        sys::close(client).unwrap();
+    }
+    // An accepted one has no port of its own.
+    let client = connect_to(address);
+    let server = sys::accept(listening).unwrap();
+    close_with_reset(client);
+    assert_eq!(sys::recv(server, &mut [0], 0), Err(Errno(libc::ECONNRESET)));
+    for value in [0, 1] {
+        set_int(server, level, name, value);
+        assert_eq!(told(server), Ok(value));
     }
 }
 

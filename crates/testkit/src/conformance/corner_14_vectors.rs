@@ -14,6 +14,7 @@ cases! {
         corner_14_vectors_too_many,
         corner_14_sendmsg_recvmsg,
         corner_14_sendmmsg_recvmmsg,
+        corner_14_recvmmsg_leaves_an_error,
         corner_14_recvfrom_leaves_no_address,
         corner_14_sendto_ignores_the_address,
         corner_14_preadv2_pwritev2,
@@ -156,6 +157,64 @@ fn corner_14_sendmmsg_recvmmsg(family: Family) {
     assert_eq!((&one, &two[..2]), (b"abcd", &b"ef"[..]));
     let received = sys::recvmmsg(client, &mut [&mut one], flags);
     assert_eq!(received, Err(Errno(libc::EAGAIN)));
+}
+
+/// What a message behind the first one meets is told by the next call, behind the bytes, and not where the connection has ended.
+fn corner_14_recvmmsg_leaves_an_error(family: Family) {
+    for killed in [false, true] {
+        let (client, server) = pair(family);
+        let child = fork_child(|| {
+            sys::close(server).unwrap();
+            send_all(client, b"abc");
+            loop {
+                std::thread::park();
+            }
+        });
+        sys::close(client).unwrap();
+        await_events(server, libc::POLLIN);
+        if killed {
+            child.kill();
+            await_events(server, libc::POLLRDHUP);
+        }
+        let mut byte = 0_u8;
+        let bad = std::ptr::without_provenance_mut(8);
+        let mut parts = [(&raw mut byte).cast(), bad].map(|iov_base| libc::iovec {
+            iov_base,
+            iov_len: 1,
+        });
+        let mut messages = [0, 1].map(|index| {
+            let mut header = sys::empty_message();
+            header.msg_iov = &raw mut parts[index];
+            header.msg_iovlen = 1;
+            libc::mmsghdr {
+                msg_hdr: header,
+                msg_len: 0,
+            }
+        });
+        let flags = libc::MSG_DONTWAIT;
+        // SAFETY: two messages; the kernel says what is bad of the second one.
+        let got = unsafe {
+            libc::recvmmsg(
+                server,
+                messages.as_mut_ptr(),
+                2,
+                flags,
+                std::ptr::null_mut(),
+            )
+        };
+        assert_eq!((got, byte), (1, b'a'));
+        expect_bytes(server, b"bc");
+        let then = if killed {
+            Ok(0)
+        } else {
+            Err(Errno(libc::EFAULT))
+        };
+        assert_eq!(sys::recv(server, &mut [0_u8; 4], flags), then);
+        if !killed {
+            child.kill();
+        }
+        sys::close(server).unwrap();
+    }
 }
 
 fn corner_14_recvfrom_leaves_no_address(family: Family) {

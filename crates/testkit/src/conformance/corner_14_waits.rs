@@ -21,6 +21,7 @@ cases! {
         corner_14_waits_clear_what_is_not_ready,
         corner_14_waits_for_events_nowhere,
         corner_14_waits_for_nothing_of_a_listener,
+        corner_14_waits_for_the_low_water_mark,
     ];
 }
 
@@ -360,4 +361,29 @@ fn corner_14_waits_for_nothing_of_a_listener(family: Family) {
     assert!(milliseconds < 100, "{milliseconds} ms of work");
     done.pass();
     relative.join();
+}
+
+/// Who wants less than the mark is not woken for it, and not kept from it by a signal.
+fn corner_14_waits_for_the_low_water_mark(family: Family) {
+    let (client, server) = pair(family);
+    set_int(client, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 5);
+    let (thread, task) = start_thread(move || sys::recv(client, &mut [0_u8; 1], 0));
+    await_asleep(task);
+    for byte in [b"a", b"b"] {
+        send_all(server, byte);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!thread.is_finished());
+    }
+    send_all(server, b"cde");
+    assert_eq!(join_thread(thread), Ok(1));
+    expect_bytes(client, b"bcde");
+    extern "C" fn ignore(_: libc::c_int) {}
+    sys::handle_signal(libc::SIGUSR1, ignore, 0).unwrap();
+    let (thread, task) = start_thread(move || sys::recv(client, &mut [0_u8; 1], 0));
+    await_asleep(task);
+    send_all(server, b"f");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    await_asleep(task);
+    sys::signal_thread(task, libc::SIGUSR1).unwrap();
+    assert_eq!(join_thread(thread), Ok(1));
 }

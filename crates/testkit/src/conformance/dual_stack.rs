@@ -15,6 +15,7 @@ cases! {
         dual_stack_v6only_refuses_v4,
         dual_stack_v6only_and_v4_on_one_port,
         dual_stack_bind_conflict,
+        dual_stack_bind_of_another_family,
         dual_stack_connect_to_mapped_address,
         dual_stack_v6only_names_nobody_of_v4,
         dual_stack_bind_mapped_address,
@@ -144,6 +145,21 @@ fn dual_stack_bind_conflict() {
     let four = tcp(Family::V4);
     let answer = sys::bind(four, Family::V4.any(port));
     assert_eq!(answer, Err(Errno(libc::EADDRINUSE)));
+}
+
+/// Whether the port is in use does not matter then.
+fn dual_stack_bind_of_another_family() {
+    for family in [Family::V4, Family::V6] {
+        let (_listening, address) = listener(family);
+        let client = connect_to(address);
+        let (other, refused) = match family {
+            Family::V6 => (tcp(Family::V4), libc::EAFNOSUPPORT),
+            Family::V4 => (tcp(Family::V6), libc::EINVAL),
+        };
+        for used in [address, sys::getsockname(client).unwrap()] {
+            assert_eq!(sys::bind(other, used), Err(Errno(refused)));
+        }
+    }
 }
 
 fn dual_stack_connect_to_mapped_address() {

@@ -97,8 +97,35 @@ pub fn run(arguments: &[String]) {
                 assert_eq!(sys::option_int(made, libc::IPPROTO_TCP, name), Ok(value));
             }
         }
+        // All of it.
+        "accept-has-options" => crate::corner_05_exec::expect_handed_on(number(1)),
         // Members of a set that came along, a listener as 7 and a connection as 8, are there.
         "set-goes-on" => set_goes_on(number(1), number(2), number(3)),
+        // The same of a set that another process has, too.
+        "set-is-shared" => set_is_shared(number(1), number(2), number(3)),
+        // Edges and one shots that were told before are not told again, here and after so many more execs.
+        "set-has-told" => {
+            let told = || {
+                let mut told: Vec<_> = sys::epoll_wait(number(1), 8, 0)
+                    .expect("epoll_wait")
+                    .iter()
+                    .map(|told| told.data)
+                    .collect();
+                told.sort_unstable();
+                told
+            };
+            assert!(told().is_empty());
+            send_all(number(2), b"more");
+            await_events(number(2), libc::POLLIN);
+            assert_eq!(told(), [1], "a new edge");
+            assert!(told().is_empty());
+            expect_bytes(number(2), b"news");
+            if number(3) > 0 {
+                let left = (number(3) - 1).to_string();
+                let words = ["set-has-told", &arguments[1], &arguments[2], &left];
+                exec_helper(&words, true);
+            }
+        }
         // Waits in epoll for data and echoes.
         "epoll-echo" => epoll_echo(number(1)),
         // Executes itself again, so often, and echoes then.
@@ -162,6 +189,45 @@ fn set_goes_on(set: Descriptor, listening: Descriptor, connection: Descriptor) {
     send_all(connection, b"done");
     expect_end(connection);
     assert!(told(0).is_empty());
+}
+
+fn set_is_shared(set: Descriptor, listening: Descriptor, connection: Descriptor) {
+    let told = |timeout| {
+        let told = sys::epoll_wait(set, 8, timeout).expect("epoll_wait");
+        let mut told: Vec<_> = told.iter().map(|told| told.data).collect();
+        // Two processes wait at once: the kernel may put a member into its list again meanwhile.
+        told.dedup();
+        told
+    };
+    let control =
+        |operation, member, data| sys::epoll_control(set, operation, member, sys::IN, data);
+    let (add, change, delete) = (
+        libc::EPOLL_CTL_ADD,
+        libc::EPOLL_CTL_MOD,
+        libc::EPOLL_CTL_DEL,
+    );
+    for member in [listening, connection] {
+        assert_eq!(control(add, member, 9), Err(Errno(libc::EEXIST)));
+    }
+    assert!(told(0).is_empty());
+    control(change, connection, 10).expect("MOD");
+    send_all(connection, b"changed");
+    // The other process changes it, too.
+    eventually("the other process changes it", || told(10) == [11]);
+    expect_bytes(connection, b"one");
+    assert!(told(0).is_empty());
+    send_all(connection, b"read");
+    assert_eq!(told(10_000), [7], "the listener");
+    sys::close(sys::accept(listening).expect("accept")).expect("close");
+    assert!(told(0).is_empty());
+    control(delete, listening, 0).expect("DEL");
+    control(delete, connection, 0).expect("DEL");
+    assert_eq!(control(delete, connection, 0), Err(Errno(libc::ENOENT)));
+    send_all(connection, b"gone");
+    // The other one has added it again.
+    assert_eq!(told(10_000), [12]);
+    assert_eq!(control(add, connection, 9), Err(Errno(libc::EEXIST)));
+    expect_bytes(connection, b"two");
 }
 
 fn epoll_echo(socket: Descriptor) {

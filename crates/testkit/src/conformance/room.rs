@@ -16,6 +16,7 @@ cases! {
         room_server_of_few,
         room_server_of_many,
         room_server_of_few_begins_while_connections_wait,
+        room_children_of_few,
     ];
 }
 
@@ -234,6 +235,57 @@ fn room_server_of_few_begins_while_connections_wait(family: Family) {
         sys::close(socket).unwrap();
     }
     server.join();
+}
+
+/// A child has the numbers that its parent has left, however few these are, and what the parent had.
+fn room_children_of_few(family: Family) {
+    let (client, server) = pair(family);
+    let (done, end) = (Baton::new(), Baton::new());
+    let child = fork_child(|| {
+        let (listening, address) = listener(family);
+        let set = sys::epoll_create().unwrap();
+        for member in [listening, server] {
+            sys::epoll_control(set, libc::EPOLL_CTL_ADD, member, sys::IN, 0).unwrap();
+        }
+        let waiting = connect_to(address);
+        let last = sys::dup(set).unwrap();
+        sys::close(last).unwrap();
+        let limit = u64::try_from(last).unwrap() + 5;
+        set_limits(limit, limit);
+        let expect_all = || {
+            let left = fill_up(set);
+            assert_eq!(left, (last..last + 5).collect::<Vec<_>>());
+            close_all(left);
+        };
+        expect_all();
+        let _child = fork_child(|| {
+            // SAFETY: takes integers. It outlives its parent.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
+            expect_all();
+            let grandchild = fork_child(expect_all);
+            grandchild.join();
+            let first = sys::accept(listening).unwrap();
+            expect_alive(waiting, first);
+            sys::close(first).unwrap();
+            let second = connect_to(address);
+            let accepted = sys::accept(listening).unwrap();
+            expect_alive(second, accepted);
+            close_all(vec![second, accepted]);
+            expect_all();
+            done.pass();
+            end.take();
+            send_all(server, b"last");
+        });
+        done.take();
+        expect_all();
+        sys::exit_now(0);
+    });
+    child.join();
+    // What the first one had goes on with its child.
+    sys::close(server).unwrap();
+    end.pass();
+    expect_bytes(client, b"last");
+    expect_end(client);
 }
 
 /// What the server does: all that it can accept first.
