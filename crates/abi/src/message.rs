@@ -8,7 +8,7 @@
 //! | Adopt | 0 listeners in the list, 1-11 their numbers (two 32-bit per word) | | <- the child's end of a new attach socket |
 //! | Listen | 0-2 address, 3 socket cookie of the TCP listener, 4 backlog, 5 flags, 6 not 0 when the socket comes with it | 0 listener | -> the TCP listener, which another user may have made; <- the program's end of the accept channel |
 //! | Unlisten | 0 listener, or 0 for all that were not announced after an exec; 1 not 0 where it may listen for nobody any more | | |
-//! | Queue | 0 listener, 1 the name of the queue that its holders have together, or 0 where the program has no part in it any more, 2 flags | 0 how many programs have a part in it | |
+//! | Queue | 0 listener, 1 the name of the queue that its holders have together, or 0 where the program has no part in it any more, 2 flags | 0 how many programs accept from it and go on to | |
 //! | Join | 0 listener, 1 link whose connections go through the listener's queue | 0 slots, 1 arena bytes, 2 user of the client | <- link |
 //! | Connect | 0 listener, 1-3 destination, which must be the listener's, 4 not 0 for a link whose connections go through the listener's queue, of which the memory is all that is answered | 0 link, 1 slots, 2 arena bytes, 3 anchors that follow, 4 user of all that hold the listener, or accept from its queue; all ones where there are several | <- link, link channel, anchors |
 //! | Reoffer | 0 link, 1 listener, 2 slot, 3 not 0 to keep it for the own next image, 4 user of the client, for a link that the daemon does not know | | -> link, link channel, anchor |
@@ -102,6 +102,8 @@ pub mod queue_flags {
     pub const ACCEPTS: u64 = 1;
     /// The program sees users by other numbers than the daemon.
     pub const CONFINED: u64 = 2;
+    /// The program is about to end or to close the listener.
+    pub const LEAVES: u64 = 4;
 }
 
 /// Bits of word 5 of `Listen`.

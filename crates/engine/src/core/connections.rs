@@ -31,6 +31,8 @@ pub struct Link {
     pub listener: u32,
     /// The memory.
     pub memory: Rc<OwnedFd>,
+    /// Its connections go through a queue.
+    pub(super) queued: bool,
     /// The user of those who fetched it to accept from a queue: nobody of another one reads what they accept.
     pub(super) joined: Cell<Option<u32>>,
     /// As it is charged to that user; nothing is of the daemon's own.
@@ -85,6 +87,7 @@ impl CoreEngine {
             user,
             listener,
             memory,
+            queued: is_queued,
             joined: Cell::default(),
             _ticket: Some(ticket),
         };
@@ -283,6 +286,36 @@ impl CoreEngine {
         read.is_ok() && u32::from_ne_bytes(word) == departure::LEFT
     }
 
+    /// A client is gone. Its connections may wait in a queue still: of programs of another user, which have the memory from here alone,
+    /// the newest are kept as long as the listener is there.
+    pub(super) fn forget_links_of(&mut self, client: u32) {
+        let mine = self.links.iter().filter(|(_, link)| link.client == client);
+        let (kept, gone): (Vec<_>, Vec<_>) = mine.partition(|(_, link)| {
+            let acceptors = self.acceptors(link.listener);
+            link.queued && acceptors.is_some_and(|acceptors| acceptors != link.user)
+        });
+        let [kept, gone] = [kept, gone].map(|list| list.into_iter().map(|(link, _)| *link));
+        let (kept, mut gone): (Vec<u64>, HashSet<u64>) = (kept.collect(), gone.collect());
+        self.orphans.extend(kept);
+        while self.orphans.len() > MOST_ORPHANS {
+            gone.extend(self.orphans.pop_front());
+        }
+        self.links.retain(|link, _| !gone.contains(link));
+    }
+
+    pub(super) fn forget_orphans(&mut self, listener: u32) {
+        let links = &mut self.links;
+        self.orphans.retain(|orphan| {
+            let stays = links
+                .get(orphan)
+                .is_some_and(|link| link.listener != listener);
+            if !stays {
+                links.remove(orphan);
+            }
+            stays
+        });
+    }
+
     pub(super) fn forget_links(&mut self, which: impl Fn(&Link) -> bool) {
         let programs = &self.programs;
         self.links.retain(|_, link| {
@@ -297,6 +330,9 @@ impl CoreEngine {
         });
     }
 }
+
+/// Links of clients that are gone.
+const MOST_ORPHANS: usize = 64;
 
 /// More links than this to living servers no process has to one listener, or a few processes of one program.
 const MOST_IN_USE: usize = 64;

@@ -48,6 +48,8 @@ pub struct Listener {
 pub struct Queue {
     name: u64,
     members: BTreeSet<u32>,
+    /// Members that are about to end or to close the listener: what waits they leave to the others.
+    leaving: BTreeSet<u32>,
     /// Programs of root that accept beside those of another user: they do so elsewhere.
     apart: BTreeSet<u32>,
     /// Some member sees users by other numbers than the daemon: it can not tell clients of other users apart.
@@ -55,6 +57,14 @@ pub struct Queue {
 }
 
 const ROOT: u32 = 0;
+
+impl Queue {
+    /// True where the program had a part in it.
+    fn leave(&mut self, number: u32) -> bool {
+        self.leaving.remove(&number);
+        self.members.remove(&number)
+    }
+}
 
 /// More than this the kernel never lets wait either.
 const MOST_BACKLOG: u64 = 65535;
@@ -231,7 +241,7 @@ impl CoreEngine {
         let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
         let queue = &mut known.queue;
         if words[1] == 0 {
-            queue.members.remove(&number);
+            queue.leave(number);
             if words[2] & queue_flags::ACCEPTS != 0 {
                 queue.apart.insert(number);
             }
@@ -242,13 +252,32 @@ impl CoreEngine {
             queue.name = words[1];
             queue.is_confined |= words[2] & queue_flags::CONFINED != 0;
             queue.members.insert(number);
+            if words[2] & queue_flags::LEAVES != 0 {
+                queue.leaving.insert(number);
+            } else {
+                queue.leaving.remove(&number);
+            }
         } else {
             return Err(Refusal::Errno(Errno::EXIST));
         }
         let mut answer = Answer::default();
-        answer.words[0] = queue.members.len() as u64;
+        answer.words[0] = self.staying(listener) as u64;
         self.publish_holders(listener);
         Ok(answer)
+    }
+
+    /// How many programs accept from the queue of a listener and go on to.
+    fn staying(&self, listener: u32) -> usize {
+        let Some(known) = self.listeners.get(&listener) else {
+            return 0;
+        };
+        let acceptors = self.acceptors(listener);
+        let accepts = |member: &&u32| {
+            let user = self.programs.get(member).map(|one| one.user);
+            acceptors.is_none() || user == acceptors
+        };
+        let staying = known.queue.members.difference(&known.queue.leaving);
+        staying.filter(accepts).count()
     }
 
     /// The user of those who accept from a listener: of all holders but programs of root, which read what they please anyway. Root
@@ -278,7 +307,7 @@ impl CoreEngine {
     pub(super) fn leave_queues(&mut self, number: u32, listeners: &BTreeSet<u32>) {
         for listener in listeners {
             let known = self.listeners.get_mut(listener);
-            if known.is_some_and(|known| known.queue.members.remove(&number)) {
+            if known.is_some_and(|known| known.queue.leave(number)) {
                 self.publish_holders(*listener);
             }
         }
@@ -334,7 +363,7 @@ impl CoreEngine {
             return;
         };
         known.holders.remove(&number);
-        known.queue.members.remove(&number);
+        known.queue.leave(number);
         known.queue.apart.remove(&number);
         if let Some(other) = known.holders.first() {
             self.directory.assign(listener, *other);
@@ -351,6 +380,7 @@ impl CoreEngine {
         self.directory.remove(listener);
         // What was offered and not read keeps the daemon's end open.
         let _ = rustix::net::shutdown(&*known.offers, rustix::net::Shutdown::Both);
+        self.forget_orphans(listener);
         self.listeners.remove(&listener);
         self.cookies.remove(&cookie);
         // The daemon's own are known until it lets go of them: what waits in them may be passed on.

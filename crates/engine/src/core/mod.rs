@@ -35,7 +35,7 @@ use crate::totals::Users;
 use netchannel_abi::address::Address;
 use netchannel_abi::message::{Message, Operation};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
@@ -81,6 +81,8 @@ pub struct CoreEngine {
     deposits: Deposits,
     quotas: Quotas,
     in_flight: InFlight,
+    /// Links of clients that are gone, the oldest first.
+    orphans: VecDeque<u64>,
     exposed: proofs::Exposed,
     /// Bytes that the memory of one user may occupy when he asks for more.
     memory_bound: u64,
@@ -124,6 +126,7 @@ impl CoreEngine {
             deposits: Deposits::new(quotas.clone()),
             in_flight: InFlight::new(quotas.clone()),
             quotas,
+            orphans: VecDeque::new(),
             exposed: proofs::Exposed::default(),
             memory_bound: match limits.memory_per_user {
                 0 => uses::half_of_memory(),

@@ -189,6 +189,7 @@ mod tests {
             listener,
             user,
             memory: Rc::new(memory),
+            queued: false,
             joined: std::cell::Cell::default(),
             _ticket: None,
         }

@@ -258,7 +258,7 @@ impl CoreEngine {
                 }
                 // After an exec the program has others under the same number.
                 if !self.programs.contains_key(&estate.program) {
-                    self.links.retain(|_, link| link.client != estate.program);
+                    self.forget_links_of(estate.program);
                 }
             }
         }

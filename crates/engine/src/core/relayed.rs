@@ -93,6 +93,7 @@ impl CoreEngine {
             user: DAEMON,
             listener,
             memory,
+            queued: false,
             joined: std::cell::Cell::default(),
             _ticket: Some(ticket),
         };

@@ -85,6 +85,7 @@ impl CoreEngine {
             user,
             listener: 0,
             memory,
+            queued: false,
             joined: std::cell::Cell::default(),
             _ticket: Some(ticket),
         };

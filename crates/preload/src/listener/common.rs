@@ -368,7 +368,7 @@ impl Listener {
             .is_some_and(Queue::is_open);
         let stays = !self.has_strangers()
             && if has_queue {
-                self.quit_queue()
+                self.is_left_to_others()
             } else {
                 !self.is_alone()
             };

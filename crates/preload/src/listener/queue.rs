@@ -261,9 +261,8 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
     for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
         place.copy_from_slice(&word.to_le_bytes());
     }
-    // A program of root may yet become another user's, and what it was sent stays with it: the daemon gives it what it may have.
-    let owner = users::owner();
-    let is_given = owner != ROOT && target.queue_user == owner;
+    // To programs of other users the daemon vouches for it.
+    let is_given = target.queue_user == users::owner();
     let memory = is_given.then(|| link.memory_for(target.holders)).flatten();
     let sent = sys::send_message(anchor, &bytes, memory.as_slice(), libc::MSG_DONTWAIT);
     // Who leaves says so before it takes what waits: either that is seen here, or the connection there.
@@ -345,7 +344,7 @@ impl Listener {
         }
     }
 
-    /// How many programs have a part in the queue then.
+    /// How many programs accept from the queue and go on to.
     fn tell_queue(&self, name: u64, flags: u64) -> Result<u64, i32> {
         let mut words = self.named();
         (words[1], words[2]) = (name, flags);
@@ -376,19 +375,22 @@ impl Listener {
         }
     }
 
-    /// This process has no part in it any more. Whether other programs have, which go on with what waits there.
-    pub(super) fn quit_queue(&self) -> bool {
+    /// This process is about to go. Whether other programs go on with what waits in the queue.
+    pub(super) fn is_left_to_others(&self) -> bool {
         let queue = self.common().and_then(|common| common.queue());
-        let Some(queue) = queue.filter(|queue| queue.name() != 0) else {
-            return false;
-        };
-        queue.left.store(true, Ordering::Relaxed);
-        self.tell_queue(0, 0).is_ok_and(|others| others > 0)
+        let name = queue.map(Queue::name).filter(|name| *name != 0);
+        let told = name.map(|name| self.tell_queue(name, queue_flags::LEAVES));
+        told.is_some_and(|told| told.is_ok_and(|others| others > 0))
     }
 
-    /// The same: clients are told before what waits is taken to its own list.
+    /// This process has no part in it any more: clients are told before what waits is taken to its own list.
     pub(super) fn leave_queue(&self) {
-        self.quit_queue();
+        if let Some(queue) = self.common().and_then(|common| common.queue())
+            && queue.name() != 0
+        {
+            queue.left.store(true, Ordering::Relaxed);
+            let _ = self.tell_queue(0, 0);
+        }
         self.look_into_queue();
     }
 }
