@@ -20,8 +20,7 @@ const KEPT: [(&str, &str); 14] = [
 ];
 
 /// Those that only the relay has.
-const OF_THE_RELAY: [(&str, &str); 3] = [
-    ("held_", "8.10"),
+const OF_THE_RELAY: [(&str, &str); 2] = [
     ("urgent_after_shutdown_of_both", "8.10"),
     ("corner_04_prefork_worker_killed_while_accepting", "8.17"),
 ];

@@ -2,11 +2,12 @@
 
 use super::outbox::{COPIED, Outbox};
 use super::peer::Route;
-use super::remote::{NEVER, Remote, State};
+use super::remote::{Remote, State};
 use super::service::Shared;
 use super::traffic::Traffic;
 use super::worker::{Letter, Worker};
 use crate::relay::lane::Lane;
+use crate::timers::NEVER;
 use netchannel_scheduler::SocketId;
 use netchannel_scheduler::netscheduler::{Segment, Step};
 use netchannel_vns::{ChannelId, Handle, Hold, Reason, Transmit};
@@ -30,6 +31,7 @@ impl Worker {
         let home = seated && remote.home() == self.index;
         state.look_at_reading(now);
         remote.follow(&mut state, now);
+        state.look_at_held(now);
         let blocked = self.say(remote, &mut state);
         state.want_space(now);
         remote.follow(&mut state, now);
@@ -40,7 +42,7 @@ impl Worker {
             self.look_at_link(&remote.link);
         }
         let sendable = state.socket.sendable();
-        let timer = state.socket.next_timeout().unwrap_or(NEVER);
+        let timer = state.next_timeout();
         let over = remote.is_over(&state, now);
         let rings = sendable != state.announced || timer < state.armed || over;
         if home {
@@ -281,7 +283,7 @@ impl Worker {
         }
         let sendable = state.socket.sendable();
         state.announced = sendable;
-        let timer = state.socket.next_timeout().unwrap_or(NEVER);
+        let timer = state.next_timeout();
         if timer < state.armed {
             state.armed = timer;
             self.seats.timers.set(grant.socket.0, timer);
