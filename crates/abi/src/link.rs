@@ -63,6 +63,8 @@ pub mod asleep {
     pub const SLEEPS: u32 = 1;
     /// It is awake in an event loop, and looks again soon.
     pub const LOOPS: u32 = 2;
+    /// How long after its last look a loop is taken to look again soon, by the processor's counter: about a millisecond.
+    pub const LOOKS_AGAIN: u64 = 2_500_000;
 }
 
 const _: () = assert!(size_of::<QueueIndices>() == 256);

@@ -20,6 +20,7 @@
 
 pub(crate) mod anchor;
 pub(crate) mod cells;
+mod counter;
 mod holding;
 pub(crate) mod jobs;
 pub(crate) mod lane;
