@@ -12,6 +12,7 @@ use super::sockets::Memory;
 use crate::class;
 use crate::relay::lane::Lane;
 use crate::relay::link::LinkEnd;
+use crate::relay::urgent::Row;
 use crate::timers::NEVER;
 use netchannel_abi::link::{MOST_RING_LOG2, side_flags};
 use netchannel_ring::Fault;
@@ -113,8 +114,8 @@ pub struct State {
     pub large_came: u32,
     /// Channels that it takes.
     pub used: Used,
-    /// Behind the last byte that the peer's program has sent as urgent, as far as is known.
-    pub urgent: u64,
+    /// The last bytes that the peer's program has sent as urgent, as far as is known.
+    pub urgent: Row,
     /// Behind the last byte that was ever sent.
     sent_to: u64,
     /// Up to there the peer was asked what it has.
@@ -155,7 +156,7 @@ impl Remote {
             large_sent: 0,
             large_came: 0,
             used: Used::default(),
-            urgent: 0,
+            urgent: Row::default(),
             sent_to: 0,
             asked_to: 0,
             hints: Hints::default(),
@@ -452,7 +453,7 @@ impl State {
                 errno: connecting.then(|| reasons::errno_of_connect(reason)),
             },
         };
-        if let (true, None, Some(lane)) = (closing.reset, closing.errno, &self.lane) {
+        if let (true, None, Some(lane)) = (closing.reset, closing.errno, &mut self.lane) {
             let ends = lane.peer_flags() & side_flags::FIN != 0;
             let blamed = match end {
                 // TCP in CLOSE-WAIT.
@@ -463,6 +464,11 @@ impl State {
             };
             if let Some(errno) = blamed {
                 lane.blame(errno.raw_os_error().unsigned_abs());
+            }
+            let refused = end == End::Aborted(Reason::Aborted);
+            if refused && lane.peer_flags() & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
+                // TCP looks for an urgent byte in what it refuses.
+                lane.announce_mark(self.urgent);
             }
             // Now, though the lane may have to wait.
             lane.set_flags(side_flags::RESET);
@@ -496,7 +502,7 @@ fn tell_program(
     socket: &VirtualSocket,
     changes: Changes,
     active: bool,
-    urgent: u64,
+    urgent: Row,
 ) -> Result<(), Fault> {
     if active && changes.contains(Changes::ESTABLISHED) {
         // A daemon that dies leaves a connection that is cut, not one that has ended.
@@ -507,7 +513,7 @@ fn tell_program(
         lane.consume(socket.acknowledged())?;
     }
     if changes.contains(Changes::FRONTIER) {
-        lane.publish_with_mark(socket.frontier(), urgent, 0)?;
+        lane.publish_with_mark(socket.frontier(), urgent)?;
     }
     if changes.contains(Changes::AT_END) {
         lane.set_flags(side_flags::FIN);

@@ -384,11 +384,15 @@ fn index(number: u32) -> usize {
 }
 
 impl State {
-    /// The program's last urgent byte is said before the DATA in which it is.
+    /// The program's last urgent bytes are said before the DATA in which they are.
     fn say_urgent(&self, outbox: &mut Outbox, (handle, from): (Handle, u64), bytes: u64) {
-        let sequence = self.lane.as_ref().map_or(0, Lane::urgent);
-        if sequence > from && sequence - from <= bytes {
-            outbox.push_frame(&Frame::Urgent(Urgent { handle, sequence }));
+        let row = self.lane.as_ref().map(Lane::urgent).unwrap_or_default();
+        if let Some(row) = row.before(from + bytes).filter(|row| row.end > from) {
+            outbox.push_frame(&Frame::Urgent(Urgent {
+                handle,
+                sequence: row.end,
+                first: row.first,
+            }));
         }
     }
 }

@@ -61,34 +61,36 @@ impl Lane {
         self.published().wrapping_add(end)
     }
 
-    /// For how long bytes that were written may be held back still; `None` where none are.
+    /// For how long bytes may be held back still, those among them that the program writes meanwhile; `None` where none are.
     #[must_use]
     pub fn held_for(&self) -> Option<Duration> {
         let (_, peer) = self.sides()?;
         match held::look(&peer.held) {
             0 => None,
-            word => self.held_by(word, peer),
+            word => self.held_by(word),
         }
     }
 
     #[cold]
-    fn held_by(&self, word: u64, peer: &Side) -> Option<Duration> {
-        // The generation before the words that it guards, and the tail that was published with it: both Acquire, as in `look`.
-        let tail = if peer.generation.load(Ordering::Acquire) == self.handle().generation {
-            peer.tail.load(Ordering::Acquire)
-        } else {
-            0
-        };
+    fn held_by(&self, word: u64) -> Option<Duration> {
         let left = held::left(word, milliseconds());
-        let holds = left > 0 && self.before(word, peer, self.shown(), tail) != tail;
-        let dropped = self.peer_flags() & side_flags::RESET != 0;
-        (holds && !dropped).then_some(Duration::from_millis(left))
+        let over = self.peer_flags() & (side_flags::RESET | side_flags::FIN) != 0
+            || self.has_hung_up()
+            || held::is_answered(word, self.has_said());
+        (left > 0 && !over).then_some(Duration::from_millis(left))
     }
 
     /// Whether the end of the other program would let go bytes that this one holds back: they meet a reset, where nobody reads any more.
     #[must_use]
     pub fn end_lets_go(&self) -> bool {
-        let word = self.sides().map_or(0, |(_, peer)| held::look(&peer.held));
-        held::waits_for_answer(word) && self.held_for().is_some()
+        let Some((_, peer)) = self.sides() else {
+            return false;
+        };
+        let holds = || {
+            // Acquire: pairs with the release with which the program publishes it.
+            let tail = peer.tail.load(Ordering::Acquire);
+            self.frontier().is_ok_and(|seen| seen != tail)
+        };
+        held::waits_for_answer(held::look(&peer.held)) && self.held_for().is_some() && holds()
     }
 }

@@ -31,7 +31,7 @@ mod pair;
 mod reader;
 mod service;
 pub(crate) mod targets;
-mod urgent;
+pub(crate) mod urgent;
 mod writer;
 
 #[cfg(test)]

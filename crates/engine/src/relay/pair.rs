@@ -112,13 +112,15 @@ impl Pair {
 
     /// Ends both lanes.
     pub fn close(self, ending: Ending) {
-        let [incoming, outgoing] = self.lanes;
+        let [mut incoming, mut outgoing] = self.lanes;
         let (by, other) = match ending.by {
-            0 => (&incoming, &outgoing),
-            _ => (&outgoing, &incoming),
+            0 => (&incoming, &mut outgoing),
+            _ => (&outgoing, &mut incoming),
         };
         let broken = Errno::PIPE.raw_os_error().unsigned_abs();
         if ending.unwanted {
+            // TCP looks for an urgent byte in what it refuses.
+            other.announce_mark(by.urgent());
             by.blame(broken);
         } else if ending.reset && by.resets_behind_its_end() {
             other.blame(broken);
@@ -252,7 +254,7 @@ fn move_bytes(from: &mut Lane, to: &mut Lane) -> Checked<Moved> {
         from.consume(at.wrapping_add(moved))?;
         let urgent = from.urgent();
         let tail = to.published().wrapping_add(moved);
-        to.publish_with_mark(tail, urgent, from.passed(urgent))?;
+        to.publish_with_mark(tail, urgent)?;
         left = left.saturating_sub(moved);
     }
 }

@@ -221,6 +221,12 @@ impl Lane {
         };
         // SAFETY: the caller's promise.
         let sent = unsafe { self.send_locked(from, length, whole, Urgent::None, going) };
+        if going == Going::Quietly
+            && held::left(entry.held.load(Ordering::Relaxed), milliseconds()) == 0
+        {
+            // Its time came meanwhile, and whoever slept until then may have looked already.
+            self.announce_data();
+        }
         let tail = entry.transmit.own.load(Ordering::Relaxed);
         let count = held::count(entry.held.load(Ordering::Relaxed), tail);
         let fits = sent == Ok(length) && self.is_writable();

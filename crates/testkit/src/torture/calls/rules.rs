@@ -192,8 +192,6 @@ const LATE: &[Rule] = &[
 const THROUGH: &[Rule] = &[
     // To TCP an end is not there before all that lies before it has found room.
     rule("8.9", Rest, SENDING, ["", "100000|400000", "-1 ECONNRESET", "-1 EPIPE"]),
-    // An urgent byte for who has ended both directions is not seen.
-    rule("8.10", Rest, RECEIVING, ["", "SHUT_RDWR&MSG_OOB", "-1 ENOTCONN", ""]),
     rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int"]),
     rule("who waits takes what is there first of a send", Rest, RECEIVING, ["", "", "waited n", "waited n"]),
     rule("a reset is not known before it has come", Rest, &["sendmmsg"], ["", "", "n", "n"]),
