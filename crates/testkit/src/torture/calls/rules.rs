@@ -146,6 +146,8 @@ pub const KEPT: &[Rule] = &[
     // Of several bytes that are held back, or by both, some come a little later.
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "waited"]),
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "n"]),
+    // Whatever the peer sends lets go what is not corked.
+    rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "waited|0", "n"]),
     rule("8.10", Once, RECEIVING, ["good, 0,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0"]),
     rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n|-1 EPIPE"]),
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
