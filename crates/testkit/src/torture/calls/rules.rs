@@ -116,7 +116,7 @@ pub const KEPT: &[Rule] = &[
     rule("2.5", Rest, SENDING, ["", "", "-1 EFAULT", ""]),
     rule("2.5", Rest, RECEIVING, ["edge", "", "", ""]),
     // Who waits for it has what lies before it.
-    rule("2.5", Rest, RECEIVING, ["", "edge", "waited interrupted -1 EINTR", "waited"]),
+    rule("2.5", Rest, RECEIVING, ["", "edge|readonly", "waited interrupted -1 EINTR", "waited"]),
     rule("2.5", Rest, LOOKS, ["", "edge", "waited", "waited n"]),
     rule("2.5", Rest, SETS, ["", "edge", "waited interrupted -1 EINTR", "waited n"]),
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
