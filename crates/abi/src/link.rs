@@ -63,6 +63,8 @@ pub mod asleep {
     pub const SLEEPS: u32 = 1;
     /// It is awake in an event loop, and looks again soon.
     pub const LOOPS: u32 = 2;
+    /// How long after its last look a loop is taken to look again soon, by the processor's counter: about a millisecond.
+    pub const LOOKS_AGAIN: u64 = 2_500_000;
 }
 
 const _: () = assert!(size_of::<QueueIndices>() == 256);
@@ -127,7 +129,10 @@ pub struct Side {
     /// (o) Logarithm of the size that it wants its peer's transmit ring to have: all that fits into the present one is on its way to another
     /// host. 0 for none. The peer looks when its ring is full.
     pub wanted_ring: AtomicU32,
-    _wanted_gap: [u32; 11],
+    /// (o) Lower half of the sequence of the first of those urgent bytes that follow one another up to the last one, each sent by itself: for
+    /// the daemon, which passes them on. Stored before the `urgent` of the last one.
+    pub row: AtomicU32,
+    _row_gap: [u32; 10],
 }
 
 /// Bits of [`Side::flags`].

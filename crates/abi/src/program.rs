@@ -175,6 +175,8 @@ pub struct SocketEntry {
     pub waits_for_pump: AtomicU32,
     /// and up to which of them it has.
     pub caught_up: AtomicU32,
+    /// Its [`crate::link::Side::row`], as last told.
+    pub urgent_row: AtomicU32,
     /// Sending.
     pub transmit: Direction,
     /// Receiving.

@@ -113,7 +113,8 @@ fn structures() -> Vec<Structure> {
                 waiter,
                 hints,
                 passed,
-                wanted_ring
+                wanted_ring,
+                row
             }
         ),
         structure!(
@@ -177,6 +178,7 @@ fn structures() -> Vec<Structure> {
                 pump,
                 waits_for_pump,
                 caught_up,
+                urgent_row,
                 transmit,
                 receive
             }

@@ -153,6 +153,8 @@ pub struct Status {
     pub repeats: bool,
     /// Packets sent again, since the beginning.
     pub retransmissions: u64,
+    /// The largest packet that gets to the other host, headers of IP included.
+    pub packet: u32,
     /// Bytes per second, as last measured by the transport.
     pub delivery_rate: u64,
 }

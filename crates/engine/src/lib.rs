@@ -49,6 +49,7 @@ mod scaling;
 mod server;
 pub mod slice;
 mod threads;
+mod timers;
 mod totals;
 mod turn;
 mod view;

@@ -11,7 +11,7 @@
 //! Only the last byte that was sent as urgent is urgent. The one before it becomes an ordinary byte, unless the reader stands right
 //! before it and reads urgent bytes apart: then it is lost. In TCP that is decided where the next one arrives. Here the sender
 //! decides it, who sees where the reader stands, and says so before the new mark. What it saw may be old: the reader was on its
-//! way, as with TCP.
+//! way, as with TCP. The daemon, which passes them on, is told of those that follow one another: it decides for the reader that it sees.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -37,6 +37,18 @@ impl Told {
         Self {
             urgent,
             passed: if loses { self.urgent } else { self.passed },
+        }
+    }
+
+    /// What who passes all on to a reader that the sender does not see is told with [`Self::next`]: the lower half of the sequence of the
+    /// first of the urgent bytes that follow one another up to this one; `row` is that of the last one.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
+    pub const fn next_row(self, row: u32, urgent: u64) -> u32 {
+        if self.urgent != 0 && urgent == self.urgent + 1 {
+            row
+        } else {
+            (urgent - 1) as u32
         }
     }
 
@@ -70,6 +82,17 @@ impl Told {
         // Release: pairs with the acquire in `ahead`, for who looks before there is a new tail.
         urgent.store(self.urgent, Ordering::Release);
     }
+}
+
+/// The first of the urgent bytes up to `urgent`, by a `row` that was loaded after it, and may be that of a later one.
+#[must_use]
+#[allow(clippy::cast_possible_truncation, reason = "the lower half")]
+pub const fn first_of(urgent: u64, row: u32) -> u64 {
+    /// More bytes than any ring holds.
+    const MOST: u32 = 1 << 24;
+    let length = (urgent as u32).wrapping_sub(row);
+    let known = length > 0 && length <= MOST && length as u64 <= urgent;
+    urgent.saturating_sub(if known { length as u64 } else { 1 })
 }
 
 /// The urgent byte ahead of a reader.
@@ -175,6 +198,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_row_is_passed_on_with_its_first() {
+        for start in [0, 1_u64 << 32, (1 << 32) - 3] {
+            let (mut told, mut row) = (Told::default(), 0);
+            for (urgent, first) in [(1, 0), (2, 0), (5, 4), (6, 4), (7, 4), (9, 8)] {
+                row = told.next_row(row, start + urgent);
+                told = told.next(start + urgent, start, false);
+                assert_eq!(first_of(start + urgent, row), start + first);
+            }
+        }
+        // The next one's already, and nonsense.
+        assert_eq!(first_of(5, 5), 4);
+        assert_eq!(first_of(5, 6), 4);
+        assert_eq!(first_of(0, 6), 0);
     }
 
     #[test]

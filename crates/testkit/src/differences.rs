@@ -20,11 +20,8 @@ const KEPT: [(&str, &str); 14] = [
 ];
 
 /// Those that only the relay has.
-const OF_THE_RELAY: [(&str, &str); 3] = [
-    ("held_", "8.10"),
-    ("urgent_after_shutdown_of_both", "8.10"),
-    ("corner_04_prefork_worker_killed_while_accepting", "8.17"),
-];
+const OF_THE_RELAY: [(&str, &str); 1] =
+    [("corner_04_prefork_worker_killed_while_accepting", "8.17")];
 
 /// The number of the difference that a case shows, if it is one that is kept.
 #[must_use]

@@ -4,7 +4,7 @@
 use crate::far::Side;
 
 /// How a case's name begins, which end must not be on the other host (either, where none is named), and why.
-const LEFT_OUT: [(&str, Option<Side>, &str); 91] = [
+const LEFT_OUT: [(&str, Option<Side>, &str); 92] = [
     (
         "corner_02_close_and_reuse_while_blocked_recv",
         None,
@@ -27,6 +27,7 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 91] = [
     ),
     ("urgent_many_in_a_row", None, APART),
     ("held_and_lost_to_who_is_killed", Some(Side::Server), ENDS),
+    ("held_over_exec", Some(Side::Client), PASSED_ON),
     (
         "corner_02_close_in_a_handler_while_polled",
         Some(Side::Client),

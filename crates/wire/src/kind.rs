@@ -137,8 +137,8 @@ kinds! {
     Rst = 22 "RST" { handle, none, 0, Payload::Exactly(layout::rst::SIZE) },
     /// The handle that a frame named is no socket of its receiver.
     NoSocket = 23 "NO_SOCKET" { handle, none, 0, Payload::Exactly(0) },
-    /// The byte before this sequence is urgent.
-    Urgent = 24 "URGENT" { handle, sequence, 0, Payload::Exactly(0) },
+    /// The byte before this sequence is urgent, perhaps the last one of several in a row.
+    Urgent = 24 "URGENT" { handle, sequence, 0, Payload::Exactly(layout::urgent::SIZE) },
     /// All addresses of the host.
     Addresses = 32 "ADDRESSES" { none, sequence, 0, Payload::List { size: layout::address::SIZE } },
     /// A listener exists.

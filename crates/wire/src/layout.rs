@@ -125,6 +125,13 @@ layout! {
 }
 
 layout! {
+    /// Payload of URGENT.
+    urgent {
+        FIRST: 8,
+    }
+}
+
+layout! {
     /// Payload of RST.
     rst {
         REASON: 4,

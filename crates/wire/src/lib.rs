@@ -54,7 +54,7 @@ pub use reason::{Class, GoAwayReason, Refusal, ResetReason};
 pub use violation::Violation;
 
 /// Version of the wire format. Both daemons must have the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// First bytes of HELLO and HELLO_ANSWER.
 pub const MAGIC: [u8; 8] = *b"NCWIRE01";
 /// Most payload bytes of one DATA frame, whatever a host announces.

@@ -93,6 +93,14 @@ pub enum Violation {
         /// How far it may be.
         limit: u64,
     },
+    /// A row of urgent bytes without one.
+    #[error("URGENT: the row begins with {first}, and ends before {sequence}")]
+    NegativeRow {
+        /// The first of them.
+        first: u64,
+        /// Behind the last one.
+        sequence: u64,
+    },
     /// A list that ends before it began.
     #[error("LISTEN_END: the list ends with {serial}, but begins with {first}")]
     NegativeList {

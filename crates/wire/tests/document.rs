@@ -57,6 +57,7 @@ fn expected() -> Vec<(String, Vec<Vec<String>>)> {
         (Kind::NcRst, layout::ncrst::FIELDS),
         (Kind::Window, layout::window::FIELDS),
         (Kind::Rst, layout::rst::FIELDS),
+        (Kind::Urgent, layout::urgent::FIELDS),
         (Kind::Listen, layout::listen::FIELDS),
         (Kind::Unlisten, layout::unlisten::FIELDS),
         (Kind::ListenEnd, layout::listen_end::FIELDS),

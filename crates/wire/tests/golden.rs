@@ -60,7 +60,7 @@ fn hello() -> Hello {
 }
 
 const HELLO: &str = "
-    4e43574952453031 02000000 01 000000 01020304 02030400 05060708 090a0b0c
+    4e43574952453031 03000000 01 000000 01020304 02030400 05060708 090a0b0c
     a0a1a2a3a4a5a6a7a8a9aaabacadaeaf b0b1b2b3b4b5b6b7
     c0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbdcdddedf";
 
@@ -172,8 +172,9 @@ fn sockets() {
         Frame::Urgent(Urgent {
             handle: HANDLE,
             sequence: SEQUENCE,
+            first: SEQUENCE - 3,
         }),
-        "18 00 0000 00000000 01020304 05060708 090a0b0c0d0e0f10",
+        "18 00 0000 08000000 01020304 05060708 090a0b0c0d0e0f10 060a0b0c0d0e0f10",
     );
     check(
         Frame::Rst(Rst {

@@ -119,11 +119,11 @@ fn golden_proofs() {
     let hex = |bytes: &[u8]| -> String { bytes.iter().map(|it| format!("{it:02x}")).collect() };
     assert_eq!(
         hex(&transcript.answer[HEADER + layout::hello_answer::PROOF..]),
-        "6e426360350ed85b18088b7fef5bdb72d340ab9f1d73fbe67b929f07e68105e3"
+        "2ea8cc4e63429ce25fe274aa681e2c7603f750053f89a10f2df3c5ba23c1d7bd"
     );
     assert_eq!(
         hex(&transcript.proof[HEADER + layout::hello_proof::PROOF..]),
-        "18b3095971465aaa78cb64422cc14222f65562c3eb6c04a940d68ffa9a0b5b74"
+        "6b4a11ebfed22282c4f53afd8ecc3a04dd4699aabcf42e48386fab6c3f07e021"
     );
 }
 

@@ -1,10 +1,12 @@
 //! Everything that a frame must not be, with the words in which it is refused.
 
-use netchannel_wire::layout::{address, hello, listen, listen_end, ncsyn, ncsyn_ack, window};
+use netchannel_wire::layout::{
+    address, hello, listen, listen_end, ncsyn, ncsyn_ack, urgent, window,
+};
 use netchannel_wire::{
     Address, Class, DataHeader, Fin, Frame, GoAwayReason, HEADER, Handle, Hello, HelloProof,
     HostId, Kind, LEAST_PAYLOAD, Limits, Listen, ListenEnd, MOST_ADDRESSES, MOST_FIXED_FRAME,
-    MOST_PAYLOAD, NcSyn, NcSynAck, Nonce, Parser, Proof, Rst, Step, Violation, Window,
+    MOST_PAYLOAD, NcSyn, NcSynAck, Nonce, Parser, Proof, Rst, Step, Urgent, Violation, Window,
     encode_data_header, layout,
 };
 
@@ -250,6 +252,16 @@ fn announcements() {
     assert_eq!(
         changed(&end, HEADER + listen_end::FIRST, &[6]),
         "LISTEN_END: the list ends with 5, but begins with 6"
+    );
+
+    let row = Frame::Urgent(Urgent {
+        handle: HANDLE,
+        sequence: 5,
+        first: 4,
+    });
+    assert_eq!(
+        changed(&row, HEADER + urgent::FIRST, &[5]),
+        "URGENT: the row begins with 5, and ends before 5"
     );
 
     let list = |elements: &[[u8; address::SIZE]]| {

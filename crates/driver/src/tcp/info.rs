@@ -25,6 +25,7 @@ pub fn status(socket: BorrowedFd<'_>) -> Status {
         congestion_limited: unsent > 0 && in_flight(&info) >= info.tcpi_snd_cwnd,
         repeats: info.tcpi_unacked > 0 && info.tcpi_retransmits > 0,
         retransmissions: info.tcpi_total_retrans.into(),
+        packet: info.tcpi_pmtu,
         delivery_rate: info.tcpi_delivery_rate,
     }
 }

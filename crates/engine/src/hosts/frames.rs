@@ -7,6 +7,7 @@ use super::remote::{Remote, frame_to};
 use super::service::{Announcement, Command, FRONT, Report};
 use super::sockets::{Found, Memory};
 use super::worker::{Letter, Worker};
+use crate::relay::urgent::Row;
 use netchannel_vns::{Arrived, Farewell, Handle, Reason, State as Phase, Transmit, Window};
 use netchannel_wire::{Frame, GoAwayReason, MOST_FIXED_FRAME, NcSynAck, NoSocket};
 use std::sync::Arc;
@@ -34,7 +35,12 @@ impl Worker {
             // Of a socket that is gone nothing is said: its DATA follows.
             Frame::Urgent(told) => self.with(line, told.handle, Arrived::Reset, |remote| {
                 let mut state = remote.lock();
-                state.urgent = state.urgent.max(told.sequence);
+                if told.sequence > state.urgent.end {
+                    state.urgent = Row {
+                        first: told.first,
+                        end: told.sequence,
+                    };
+                }
             }),
             Frame::NcSynAck(answer) => self.on_answer(line, &answer),
             Frame::NcSyn(syn) => {

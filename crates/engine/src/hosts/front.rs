@@ -246,7 +246,7 @@ pub fn insert(
     peer: &Arc<Peer>,
     link: &Arc<LinkEnd>,
     wanted: Wanted,
-    (socket, lane): (VirtualSocket, Lane),
+    (socket, mut lane): (VirtualSocket, Lane),
     (stamp, theirs): (u64, Option<Handle>),
     now: u64,
 ) -> Option<Arc<Remote>> {
@@ -257,6 +257,7 @@ pub fn insert(
         lane.refuse(Errno::NOBUFS.raw_os_error().unsigned_abs());
         return None;
     }
+    lane.set_piece(peer.piece(&wanted.server));
     let make = |handle| {
         let names = (Arc::clone(peer), handle);
         let link = Arc::clone(link);

@@ -1,9 +1,10 @@
 //! Which worker a socket is at home with: made, moved, ended.
 
-use super::remote::{NEVER, Remote};
+use super::remote::Remote;
 use super::service::FRONT;
 use super::worker::{Letter, Worker};
 use crate::relay::cells::Key;
+use crate::timers::NEVER;
 use netchannel_abi::link::side_flags;
 use netchannel_scheduler::{Class, SocketId};
 use netchannel_vns::Reason;

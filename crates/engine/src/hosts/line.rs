@@ -3,9 +3,10 @@
 use super::incoming::Incoming;
 use super::outbox::Outbox;
 use super::peer::{Peer, Route};
-use super::remote::{NEVER, Remote};
+use super::remote::Remote;
 use super::service::Lost;
 use super::traffic::Traffic;
+use crate::timers::NEVER;
 use netchannel_driver::{Channel, Dequeued, Room, Status};
 use netchannel_scheduler::channel::THRESHOLD;
 use netchannel_wire::{Frame, GoAwayReason, Parser};
@@ -311,6 +312,7 @@ impl Line {
     pub fn look_at_transport(&mut self) {
         let status = self.channel.status();
         self.route.seen.note(&status);
+        self.peer.note_packet(status.packet);
     }
 
     /// Whether what waits is little, and so little time has passed since something was written that more can be gathered.

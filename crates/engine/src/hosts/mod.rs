@@ -46,7 +46,6 @@ mod side;
 mod sight;
 mod sockets;
 mod tidying;
-mod timers;
 mod traffic;
 mod worker;
 

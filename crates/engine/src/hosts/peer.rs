@@ -4,10 +4,18 @@ use super::rules::Rules;
 use super::service::LineId;
 use super::sockets::Sockets;
 use super::traffic::{Seen, Traffic};
+use netchannel_abi::address::{Address, INET6};
 use netchannel_scheduler::channel::THRESHOLD;
 use netchannel_scheduler::{ChannelId, ChannelView, WorkerId};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The packets of a network of which nothing is known.
+const ETHERNET: u32 = 1500;
+/// Of TCP, with time stamps.
+const TCP_HEADER: u32 = 32;
+/// What TCP puts into a packet at least.
+const LEAST_PIECE: u32 = 48;
 
 /// What both hosts have agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +133,8 @@ pub struct Peer {
     down: AtomicBool,
     /// Its connections that are on their way to a listener; the first worker counts.
     pub(super) waiting: AtomicUsize,
+    /// The largest packet that gets there; 0 while not known.
+    packet: AtomicU32,
     /// What moved.
     pub counters: Counters,
 }
@@ -145,8 +155,30 @@ impl Peer {
             ended: AtomicBool::new(false),
             down: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            packet: AtomicU32::new(0),
             counters: Counters::default(),
         })
+    }
+
+    /// A channel shows how large a packet gets to it.
+    pub(super) fn note_packet(&self, packet: u32) {
+        // Relaxed, both: the word guards nothing.
+        if packet != 0 && self.packet.load(Ordering::Relaxed) != packet {
+            self.packet.store(packet, Ordering::Relaxed);
+        }
+    }
+
+    /// What TCP would put into one packet to it, of a connection to `address`: so much is never held back.
+    pub(super) fn piece(&self, address: &Address) -> u64 {
+        let packet = match self.packet.load(Ordering::Relaxed) {
+            0 => ETHERNET,
+            packet => packet,
+        };
+        let headers = match address.unmapped().family {
+            INET6 => 40 + TCP_HEADER,
+            _ => 20 + TCP_HEADER,
+        };
+        u64::from(packet.saturating_sub(headers).max(LEAST_PIECE))
     }
 
     /// Its number.

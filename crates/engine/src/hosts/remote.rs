@@ -3,6 +3,8 @@
 //! Payload is moved outside of the lock: what is sent is held, what arrives is claimed, and the lane is not given back before both
 //! are over.
 
+mod looking;
+
 use super::peer::Peer;
 use super::reasons;
 use super::sight::Used;
@@ -10,11 +12,13 @@ use super::sockets::Memory;
 use crate::class;
 use crate::relay::lane::Lane;
 use crate::relay::link::LinkEnd;
+use crate::relay::urgent::Row;
+use crate::timers::NEVER;
 use netchannel_abi::link::{MOST_RING_LOG2, side_flags};
 use netchannel_ring::Fault;
 use netchannel_scheduler::{Class, Hints, Observer, Source, classify};
 use netchannel_vns::{
-    Changes, ChannelId, End, Handle, Hold, Linger, Reason, State as Phase, Transmit, VirtualSocket,
+    Changes, ChannelId, End, Handle, Hold, Reason, State as Phase, Transmit, VirtualSocket,
 };
 use netchannel_wire::{Address, Fin, Frame, NcRst, NcSyn, NcSynAck, NoSocket, Rst, Window};
 use rustix::io::Errno;
@@ -25,8 +29,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const GROWTH: u32 = 2;
 /// The first larger receive ring.
 const FIRST_RING_LOG2: u32 = 17;
-/// No timer is set.
-pub const NEVER: u64 = u64::MAX;
 
 /// The seat of who is at home with no worker.
 const NOWHERE: u32 = u32::MAX;
@@ -102,6 +104,8 @@ pub struct State {
     pub announced: u64,
     /// When the home looks at it by itself.
     pub armed: u64,
+    /// When what the program holds back is there in any case.
+    held_until: u64,
     /// Its program is to be woken, and a worker knows.
     pub bell_waits: bool,
     /// In which window of time its worker sent the last large segment.
@@ -110,8 +114,8 @@ pub struct State {
     pub large_came: u32,
     /// Channels that it takes.
     pub used: Used,
-    /// Behind the last byte that the peer's program has sent as urgent, as far as is known.
-    pub urgent: u64,
+    /// The last bytes that the peer's program has sent as urgent, as far as is known.
+    pub urgent: Row,
     /// Behind the last byte that was ever sent.
     sent_to: u64,
     /// Up to there the peer was asked what it has.
@@ -147,11 +151,12 @@ impl Remote {
             bytes_on: None,
             announced: 0,
             armed: NEVER,
+            held_until: NEVER,
             bell_waits: false,
             large_sent: 0,
             large_came: 0,
             used: Used::default(),
-            urgent: 0,
+            urgent: Row::default(),
             sent_to: 0,
             asked_to: 0,
             hints: Hints::default(),
@@ -413,82 +418,6 @@ impl State {
         shown.filter(|_| self.said_class().is_none())
     }
 
-    /// Looks at what the program did.
-    pub fn look(&mut self, now: u64) {
-        let Some(lane) = &mut self.lane else { return };
-        // Before the bytes: whoever has said FIN or is gone writes no more.
-        let flags = lane.peer_flags();
-        let word = lane.hints_word();
-        if word != self.hints_word {
-            (self.hints_word, self.hints, self.hinted) = (word, class::hints(word), true);
-        }
-        let gone = lane.has_hung_up() && flags & side_flags::CLOSED == 0;
-        let resets = flags & side_flags::RESET != 0;
-        let ends = gone && lane.ended_by_reset();
-        if flags & side_flags::SHUT_READ != 0 {
-            self.socket.shutdown_read();
-        }
-        if take_words(lane, &mut self.socket, now).is_err() {
-            return self.socket.abort(Reason::ProgramFault, now);
-        }
-        if resets {
-            self.socket.reset(Reason::Aborted, now);
-        } else if ends {
-            self.socket.reset(Reason::ProgramEnded, now);
-        } else if gone || flags & side_flags::CLOSED != 0 {
-            self.socket.close(Linger::Background, now);
-        } else if flags & side_flags::FIN != 0 {
-            self.socket.shutdown_write(now);
-        }
-    }
-
-    /// Bytes are about to arrive: whether the program wants none any more counts from when it said so, not from when it is heard.
-    pub fn look_before_arrival(&mut self, now: u64) {
-        let flags = self.lane.as_ref().map_or(0, Lane::peer_flags);
-        if flags & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
-            self.look(now);
-        }
-    }
-
-    /// Looks how far the program has read.
-    pub fn look_at_reading(&mut self, now: u64) {
-        let Some(lane) = &mut self.lane else { return };
-        let read = lane.limit().map(|_| lane.read_by_program());
-        if read.is_ok_and(|read| self.socket.on_read(read, now).is_ok()) {
-            return;
-        }
-        self.socket.abort(Reason::ProgramFault, now);
-    }
-
-    /// The program wants to be heard when it has read, if so much is unread that the window suffers.
-    pub fn want_space(&mut self, now: u64) {
-        let Some(lane) = &mut self.lane else { return };
-        let unread = |lane: &Lane| lane.published() - lane.read_by_program();
-        if unread(lane) > lane.capacity() / 2 {
-            lane.want_space();
-            self.look_at_reading(now);
-        }
-    }
-
-    /// Bytes up to `end` are about to arrive: a ring that the peer fills gets larger, where nothing lies in it out of order.
-    pub fn make_room(&mut self, end: u64, most: u32, now: u64) {
-        let Some(lane) = &mut self.lane else { return };
-        let capacity = lane.capacity();
-        let Ok(limit) = lane.limit() else { return };
-        if limit.saturating_sub(end) >= capacity / 4
-            || capacity >= 1 << most
-            || self.socket.gaps() > 0
-            || self.socket.claims() > 0
-        {
-            return;
-        }
-        let log2 = capacity.ilog2() + GROWTH;
-        let log2 = log2.clamp(FIRST_RING_LOG2, most.min(MOST_RING_LOG2));
-        if lane.grow_to(log2) == Ok(true) {
-            self.socket.on_capacity(lane.capacity(), now);
-        }
-    }
-
     /// True when nothing more came of it.
     fn apply(&mut self, now: u64) -> bool {
         let changes = self.socket.take_changes();
@@ -524,7 +453,7 @@ impl State {
                 errno: connecting.then(|| reasons::errno_of_connect(reason)),
             },
         };
-        if let (true, None, Some(lane)) = (closing.reset, closing.errno, &self.lane) {
+        if let (true, None, Some(lane)) = (closing.reset, closing.errno, &mut self.lane) {
             let ends = lane.peer_flags() & side_flags::FIN != 0;
             let blamed = match end {
                 // TCP in CLOSE-WAIT.
@@ -535,6 +464,11 @@ impl State {
             };
             if let Some(errno) = blamed {
                 lane.blame(errno.raw_os_error().unsigned_abs());
+            }
+            let refused = end == End::Aborted(Reason::Aborted);
+            if refused && lane.peer_flags() & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
+                // TCP looks for an urgent byte in what it refuses.
+                lane.announce_mark(self.urgent);
             }
             // Now, though the lane may have to wait.
             lane.set_flags(side_flags::RESET);
@@ -563,22 +497,12 @@ impl State {
     }
 }
 
-fn take_words(lane: &mut Lane, socket: &mut VirtualSocket, now: u64) -> Result<(), Fault> {
-    socket
-        .on_written(lane.frontier()?, now)
-        .map_err(|_| Fault)?;
-    lane.limit()?;
-    socket
-        .on_read(lane.read_by_program(), now)
-        .map_err(|_| Fault)
-}
-
 fn tell_program(
     lane: &mut Lane,
     socket: &VirtualSocket,
     changes: Changes,
     active: bool,
-    urgent: u64,
+    urgent: Row,
 ) -> Result<(), Fault> {
     if active && changes.contains(Changes::ESTABLISHED) {
         // A daemon that dies leaves a connection that is cut, not one that has ended.
@@ -589,7 +513,7 @@ fn tell_program(
         lane.consume(socket.acknowledged())?;
     }
     if changes.contains(Changes::FRONTIER) {
-        lane.publish_with_mark(socket.frontier(), urgent, 0)?;
+        lane.publish_with_mark(socket.frontier(), urgent)?;
     }
     if changes.contains(Changes::AT_END) {
         lane.set_flags(side_flags::FIN);

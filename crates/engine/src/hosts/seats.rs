@@ -1,8 +1,8 @@
 //! The sockets that a worker is home of: by number, and by link and slot; their times.
 
-use super::remote::{NEVER, Remote};
-use super::timers::Timers;
+use super::remote::Remote;
 use crate::relay::cells::Key;
+use crate::timers::{NEVER, Timers};
 use std::sync::Arc;
 
 /// A socket at its home.

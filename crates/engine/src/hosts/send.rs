@@ -2,11 +2,12 @@
 
 use super::outbox::{COPIED, Outbox};
 use super::peer::Route;
-use super::remote::{NEVER, Remote, State};
+use super::remote::{Remote, State};
 use super::service::Shared;
 use super::traffic::Traffic;
 use super::worker::{Letter, Worker};
 use crate::relay::lane::Lane;
+use crate::timers::NEVER;
 use netchannel_scheduler::SocketId;
 use netchannel_scheduler::netscheduler::{Segment, Step};
 use netchannel_vns::{ChannelId, Handle, Hold, Reason, Transmit};
@@ -30,6 +31,7 @@ impl Worker {
         let home = seated && remote.home() == self.index;
         state.look_at_reading(now);
         remote.follow(&mut state, now);
+        state.look_at_held(now);
         let blocked = self.say(remote, &mut state);
         state.want_space(now);
         remote.follow(&mut state, now);
@@ -40,7 +42,7 @@ impl Worker {
             self.look_at_link(&remote.link);
         }
         let sendable = state.socket.sendable();
-        let timer = state.socket.next_timeout().unwrap_or(NEVER);
+        let timer = state.next_timeout();
         let over = remote.is_over(&state, now);
         let rings = sendable != state.announced || timer < state.armed || over;
         if home {
@@ -281,7 +283,7 @@ impl Worker {
         }
         let sendable = state.socket.sendable();
         state.announced = sendable;
-        let timer = state.socket.next_timeout().unwrap_or(NEVER);
+        let timer = state.next_timeout();
         if timer < state.armed {
             state.armed = timer;
             self.seats.timers.set(grant.socket.0, timer);
@@ -382,11 +384,15 @@ fn index(number: u32) -> usize {
 }
 
 impl State {
-    /// The program's last urgent byte is said before the DATA in which it is.
+    /// The program's last urgent bytes are said before the DATA in which they are.
     fn say_urgent(&self, outbox: &mut Outbox, (handle, from): (Handle, u64), bytes: u64) {
-        let sequence = self.lane.as_ref().map_or(0, Lane::urgent);
-        if sequence > from && sequence - from <= bytes {
-            outbox.push_frame(&Frame::Urgent(Urgent { handle, sequence }));
+        let row = self.lane.as_ref().map(Lane::urgent).unwrap_or_default();
+        if let Some(row) = row.before(from + bytes).filter(|row| row.end > from) {
+            outbox.push_frame(&Frame::Urgent(Urgent {
+                handle,
+                sequence: row.end,
+                first: row.first,
+            }));
         }
     }
 }

@@ -151,6 +151,7 @@ impl Peers {
                 let peer = self.peers.get_mut(&number);
                 if let Some(seat) = peer.and_then(|peer| peer.seat(class, seat)) {
                     seat.dial = Some(name);
+                    seat.dialled = Some(now);
                 }
                 // A transport within the host may be connected already.
                 self.advance(name, now);

@@ -36,6 +36,8 @@ pub struct Seat {
     pub up: Option<Up>,
     /// This host's attempt to make it.
     pub dial: Option<u64>,
+    /// When the last one began.
+    pub dialled: Option<Instant>,
     /// When to try again, while others are up.
     pub backoff: Backoff,
 }
@@ -306,7 +308,8 @@ impl Peer {
         }
     }
 
-    /// An attempt to make a channel failed.
+    /// An attempt to make a channel failed. The pause counts from its beginning: one that nobody answered has taken longer, and a question
+    /// of it may have been lost just before the end of the trouble.
     pub fn dial_failed(
         &mut self,
         (class, number): (Class, u16),
@@ -317,15 +320,17 @@ impl Peer {
         self.counters.failed += 1;
         let bounds = self.pauses(times);
         let is_up = self.is_up();
+        let mut began = now;
         if let Some(seat) = self.seat(class, number) {
             seat.dial = None;
+            began = seat.dialled.take().unwrap_or(now);
             if is_up {
-                seat.backoff.fail(now, bounds, chance);
+                seat.backoff.fail(began, bounds, chance);
             }
         }
         self.turn = self.turn.wrapping_add(1);
         if !is_up {
-            self.backoff.fail(now, bounds, chance);
+            self.backoff.fail(began, bounds, chance);
         }
     }
 
@@ -376,6 +381,36 @@ fn steady(times: &Times) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peers::settings::Bounds;
+    use netchannel_wire::Key;
+
+    #[test]
+    fn an_attempt_that_took_long_is_followed_by_the_next_one() {
+        let bounds = Bounds { least: 1, most: 1 };
+        let bytes: [u8; 32] = std::array::from_fn(|place| u8::try_from(place).unwrap());
+        let mut peer = Peer::new(PeerSettings {
+            name: "b".to_owned(),
+            addresses: vec!["10.0.0.2:9999".parse().unwrap()],
+            prefixes: Vec::new(),
+            key: Arc::new(Key::from_bytes(&bytes).unwrap()),
+            channels: PerClass {
+                latency: bounds,
+                throughput: bounds,
+            },
+        });
+        let (times, start) = (Times::default(), Instant::now());
+        // As long as attempts fail at once, the pauses double.
+        for _ in 0..3 {
+            peer.dial_failed((Class::Latency, 0), start, &times, 0);
+        }
+        assert!(peer.due(start + Duration::from_millis(399)).is_empty());
+        let begun = start + Duration::from_millis(400);
+        assert_eq!(peer.due(begun).len(), 1);
+        peer.seat(Class::Latency, 0).unwrap().dialled = Some(begun);
+        let failed = begun + Duration::from_secs(2);
+        peer.dial_failed((Class::Latency, 0), failed, &times, 0);
+        assert_eq!(peer.due(failed).len(), 1);
+    }
 
     #[test]
     fn both_hosts_decide_for_the_same_channel() {

@@ -1,6 +1,7 @@
 //! New connections of a link: announced by the client over the queue, taken by the server, with
 //! doorbells and anchors over the channel.
 
+use super::counter;
 use super::ledger::release;
 use super::link::{LinkEnd, Loan, reset_side};
 use crate::packet::{self, Received};
@@ -62,14 +63,18 @@ impl LinkEnd {
         Some((indices, self.region.slice(elements, QUEUE_CAPACITY)?))
     }
 
-    /// (client) Whether somebody at the other end will take a connection soon: he loops, or sleeps
+    /// (client) Whether somebody at the other end will take a connection soon: he loops and has just looked, or sleeps
     /// and is hereby claimed, which the caller then must wake with [`Self::announce`].
     pub fn claim(&self) -> bool {
         let Some((indices, _)) = self.queue(Role::Client) else {
             return false;
         };
         match indices.asleep.load(Ordering::Acquire) {
-            asleep::LOOPS => true,
+            // One that has not looked for a while may be anywhere, and others accept what comes meanwhile.
+            asleep::LOOPS => {
+                let looked = indices.looked.load(Ordering::Relaxed);
+                counter::now().wrapping_sub(looked) < asleep::LOOKS_AGAIN
+            }
             asleep::SLEEPS => rouse(indices),
             _ => false,
         }

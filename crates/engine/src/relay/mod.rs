@@ -20,6 +20,8 @@
 
 pub(crate) mod anchor;
 pub(crate) mod cells;
+mod counter;
+mod holding;
 pub(crate) mod jobs;
 pub(crate) mod lane;
 mod ledger;
@@ -29,7 +31,7 @@ mod pair;
 mod reader;
 mod service;
 pub(crate) mod targets;
-mod urgent;
+pub(crate) mod urgent;
 mod writer;
 
 #[cfg(test)]

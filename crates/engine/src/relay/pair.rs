@@ -5,6 +5,7 @@ use super::lane::{Checked, Lane, Spans};
 use netchannel_abi::link::{SMALL_RING, side_flags};
 use netchannel_shm::run::transfer;
 use rustix::io::Errno;
+use std::time::Duration;
 
 /// The largest run that is copied before it is published, so that the program can begin.
 const STRIDE: u64 = 64 * 1024;
@@ -91,23 +92,35 @@ impl Pair {
         let [incoming, outgoing] = &mut self.lanes;
         let [to_incoming, to_outgoing] = &mut self.told;
         let forth = advance(incoming, outgoing, to_outgoing, 0);
+        let held = incoming.held_for().is_some();
         let back = advance(outgoing, incoming, to_incoming, 1);
+        // What came back may have let go what the other way was held back.
+        let let_go = held && incoming.held_for().is_none();
         match (forth, back) {
             (over @ Turn::Over(_), _) | (_, over @ Turn::Over(_)) => over,
             (Turn::Busy, _) | (_, Turn::Busy) => Turn::Busy,
+            _ if let_go => Turn::Busy,
             _ => Turn::Waits,
         }
     }
 
+    /// For how long bytes may be held back by either program that were written; `None` where none are.
+    #[must_use]
+    pub fn held_for(&self) -> Option<Duration> {
+        self.lanes.iter().filter_map(Lane::held_for).min()
+    }
+
     /// Ends both lanes.
     pub fn close(self, ending: Ending) {
-        let [incoming, outgoing] = self.lanes;
+        let [mut incoming, mut outgoing] = self.lanes;
         let (by, other) = match ending.by {
-            0 => (&incoming, &outgoing),
-            _ => (&outgoing, &incoming),
+            0 => (&incoming, &mut outgoing),
+            _ => (&outgoing, &mut incoming),
         };
         let broken = Errno::PIPE.raw_os_error().unsigned_abs();
         if ending.unwanted {
+            // TCP looks for an urgent byte in what it refuses.
+            other.announce_mark(by.urgent());
             by.blame(broken);
         } else if ending.reset && by.resets_behind_its_end() {
             other.blame(broken);
@@ -140,6 +153,13 @@ fn advance(from: &mut Lane, to: &mut Lane, told: &mut bool, by: usize) -> Turn {
         ..ending
     });
     let over = |reset| Turn::Over(Ending { reset, ..ending });
+    let unwanted = |by| {
+        Turn::Over(Ending {
+            by,
+            unwanted: true,
+            ..ending
+        })
+    };
     // Before the bytes: whoever has said FIN or is gone writes no more.
     let flags = from.peer_flags();
     let gone = from.has_hung_up() && flags & side_flags::CLOSED == 0;
@@ -152,12 +172,7 @@ fn advance(from: &mut Lane, to: &mut Lane, told: &mut bool, by: usize) -> Turn {
             // What finds no room waits, as with TCP.
             Ok(_) => match room_for(to, 1) {
                 Ok(room) if length(&room) == 0 => {}
-                Ok(_) => {
-                    return Turn::Over(Ending {
-                        unwanted: true,
-                        ..ending
-                    });
-                }
+                Ok(_) => return unwanted(by),
                 Err(_) => return fault,
             },
             Err(_) => return fault,
@@ -177,15 +192,26 @@ fn advance(from: &mut Lane, to: &mut Lane, told: &mut bool, by: usize) -> Turn {
         Moved::Blocked => return Turn::Waits,
         Moved::Everything => {}
     }
+    // Of who had ended before nothing is heard when it closes.
+    let lets_go = (gone || flags & side_flags::CLOSED != 0) && !*told && to.end_lets_go();
     if gone {
         // What it never read makes a reset of it, as TCP would.
         let unread = to
             .readable(to.consumed(), 1)
             .is_ok_and(|one| length(&one) > 0);
-        return over(from.ended_by_reset() || unread);
+        let reset = from.ended_by_reset() || unread;
+        return if !reset && lets_go {
+            unwanted(1 - by)
+        } else {
+            over(reset)
+        };
     }
     if flags & side_flags::CLOSED != 0 {
-        return over(false);
+        return if lets_go {
+            unwanted(1 - by)
+        } else {
+            over(false)
+        };
     }
     if flags & side_flags::FIN != 0 && !std::mem::replace(told, true) {
         to.set_flags(side_flags::FIN);
@@ -228,7 +254,7 @@ fn move_bytes(from: &mut Lane, to: &mut Lane) -> Checked<Moved> {
         from.consume(at.wrapping_add(moved))?;
         let urgent = from.urgent();
         let tail = to.published().wrapping_add(moved);
-        to.publish_with_mark(tail, urgent, from.passed(urgent))?;
+        to.publish_with_mark(tail, urgent)?;
         left = left.saturating_sub(moved);
     }
 }

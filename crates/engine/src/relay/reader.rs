@@ -9,6 +9,7 @@ use netchannel_abi::link::side_flags;
 use netchannel_ring::switch::{self, Position, Readable};
 use netchannel_ring::{Fault, bytes};
 use netchannel_shm::Span;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 /// Where reading has come to. Private: never read back from shared memory.
@@ -20,6 +21,10 @@ pub(super) struct Reader {
     ring: Geometry,
     /// Sequence of the last move that was adopted.
     adopted: u64,
+    /// Up to there it was seen what was written: that can not be held back any more.
+    shown: Cell<u64>,
+    /// As much is never held back; programs of one host see to that themselves.
+    pub piece: u64,
 }
 
 impl Reader {
@@ -28,6 +33,8 @@ impl Reader {
             head: 0,
             ring,
             adopted: 0,
+            shown: Cell::new(0),
+            piece: u64::MAX,
         }
     }
 }
@@ -39,13 +46,18 @@ impl Lane {
         self.reader.head
     }
 
+    /// Sequence up to which it was seen what the program has written.
+    pub(super) const fn shown(&self) -> u64 {
+        self.reader.shown.get()
+    }
+
     /// Bytes that the ring holds in which reading has come to.
     #[must_use]
     pub const fn program_capacity(&self) -> u64 {
         self.reader.ring.size()
     }
 
-    /// Sequence up to which the program has written.
+    /// Sequence up to which the program has written and holds nothing back.
     ///
     /// # Errors
     /// A fault in the program's words.
@@ -136,13 +148,26 @@ impl Lane {
                 .accepts(role, index, claimed)
                 .then(|| claimed.size())
         };
-        switch::look(
+        let mut seen = switch::look(
             position,
             &peer.tail,
             &peer.switch_sequence,
             &peer.geometry,
             accept,
-        )
+        )?;
+        let moved = seen.moved.as_mut().map_or(0, |moved| moved.length);
+        let (head, written) = (position.head, seen.here + moved);
+        let tail = head.wrapping_add(written);
+        let there = self.there_of(peer, self.shown(), tail);
+        self.reader.shown.set(there);
+        let there = there.wrapping_sub(head);
+        if there < written {
+            seen.here = seen.here.min(there);
+            if let Some(moved) = &mut seen.moved {
+                moved.length = there - seen.here;
+            }
+        }
+        Ok(seen)
     }
 }
 

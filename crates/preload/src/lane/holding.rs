@@ -107,7 +107,7 @@ impl Lane {
         held::before(word, own, tail)
     }
 
-    /// Whether the daemon's relay is the other end.
+    /// Whether the daemon is the other end.
     fn is_relayed(&self) -> bool {
         self.link.listener == RELAY || self.link.relayed.load(Ordering::Relaxed)
     }
@@ -191,8 +191,7 @@ impl Lane {
     ) -> Result<usize, Stop> {
         let entry = self.socket.entry;
         let corked = is_corked(&self.socket);
-        // The daemon's relay takes all that is there.
-        if length == 0 || !more && !corked || self.is_relayed() {
+        if length == 0 || !more && !corked {
             // SAFETY: the caller's promise.
             let sent =
                 unsafe { self.send_locked(from, length, whole, Urgent::None, Going::WithAll) };
@@ -213,7 +212,8 @@ impl Lane {
             let from = entry.transmit.own.load(Ordering::Relaxed);
             self.hold(held::word(from, answer, now));
         }
-        let going = if goes_on {
+        // The daemon sends a packet to another host as soon as it is full.
+        let going = if goes_on && !self.is_relayed() {
             // Whoever sleeps knows until when.
             Going::Quietly
         } else {
@@ -221,6 +221,12 @@ impl Lane {
         };
         // SAFETY: the caller's promise.
         let sent = unsafe { self.send_locked(from, length, whole, Urgent::None, going) };
+        if going == Going::Quietly
+            && held::left(entry.held.load(Ordering::Relaxed), milliseconds()) == 0
+        {
+            // Its time came meanwhile, and whoever slept until then may have looked already.
+            self.announce_data();
+        }
         let tail = entry.transmit.own.load(Ordering::Relaxed);
         let count = held::count(entry.held.load(Ordering::Relaxed), tail);
         let fits = sent == Ok(length) && self.is_writable();

@@ -217,10 +217,14 @@ impl Lane {
             passed: entry.urgent_passed.load(Ordering::Relaxed),
         };
         let inline = self.peer_flags() & side_flags::URGENT_INLINE != 0;
+        let row = told.next_row(entry.urgent_row.load(Ordering::Relaxed), end);
         let told = told.next(end, self.peer_head(), inline);
         entry.urgent_sent.store(told.urgent, Ordering::Relaxed);
         entry.urgent_passed.store(told.passed, Ordering::Relaxed);
+        entry.urgent_row.store(row, Ordering::Relaxed);
         let own = self.own();
+        // The release in `tell` shows it.
+        own.row.store(row, Ordering::Relaxed);
         told.tell(&own.urgent, &own.passed);
     }
 

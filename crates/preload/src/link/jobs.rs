@@ -17,9 +17,7 @@ use crate::{clock, limits, sys};
 const MOST_AHEAD: u64 = 10_000 * clock::MICROSECOND;
 /// How often a client looks whether a server that leaves has left: for two seconds.
 const MOST_LOOKS: u32 = 20_000;
-/// How long after its last look a loop is taken to look again soon,
-const LOOKS_AGAIN: u64 = 1000 * clock::MICROSECOND;
-/// and how often it says that it has looked.
+/// How often a loop says that it has looked.
 const SAID_EVERY: u64 = 50 * clock::MICROSECOND;
 
 impl LinkEnd {
@@ -51,7 +49,7 @@ impl LinkEnd {
         self.queue(Role::Client).is_some_and(|(indices, _)| {
             let looked = indices.looked.load(Ordering::Relaxed);
             indices.asleep.load(Ordering::Acquire) == asleep::LOOPS
-                && clock::now().wrapping_sub(looked) < LOOKS_AGAIN
+                && clock::now().wrapping_sub(looked) < asleep::LOOKS_AGAIN
         })
     }
 

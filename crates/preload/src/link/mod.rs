@@ -382,6 +382,7 @@ pub fn reset_side(side: &Side, generation: u32, ring: Geometry) {
     side.hints.store(0, Ordering::Relaxed);
     side.urgent.store(0, Ordering::Relaxed);
     side.passed.store(0, Ordering::Relaxed);
+    side.row.store(0, Ordering::Relaxed);
     side.wanted_ring.store(0, Ordering::Relaxed);
     side.waiter.store(0, Ordering::Relaxed);
     side.error.store(0, Ordering::Relaxed);

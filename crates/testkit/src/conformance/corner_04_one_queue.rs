@@ -9,6 +9,7 @@ use crate::registry::cases;
 cases! {
     families: [
         corner_04_one_queue_a_busy_worker_keeps_none,
+        corner_04_one_queue_a_loop_that_looks_no_more_keeps_none,
         corner_04_one_queue_a_killed_worker_keeps_none,
         corner_04_one_queue_a_later_worker_takes_what_waits,
         corner_04_one_queue_workers_that_end_lose_none,
@@ -76,6 +77,37 @@ fn corner_04_one_queue_a_busy_worker_keeps_none(family: Family) {
     end.pass();
     worker.join();
     sys::close(held).unwrap();
+}
+
+/// What its set has told a worker is for whoever accepts, and so is what comes later.
+fn corner_04_one_queue_a_loop_that_looks_no_more_keeps_none(family: Family) {
+    let (listening, address) = listener(family);
+    let (looked, end) = (Baton::new(), Baton::new());
+    let worker = fork_child(|| {
+        let set = sys::epoll_create().unwrap();
+        let events = libc::EPOLLIN.cast_unsigned();
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, events, 1).unwrap();
+        assert_eq!(sys::epoll_wait(set, 8, 10_000).unwrap().len(), 1);
+        looked.pass();
+        end.take();
+    });
+    let patience = libc::timeval {
+        tv_sec: 5,
+        tv_usec: 0,
+    };
+    sys::set_option(listening, libc::SOL_SOCKET, libc::SO_RCVTIMEO, patience).unwrap();
+    let first = numbered(address, 1);
+    looked.take();
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    echo_one(listening);
+    expect_echoes(first);
+    for _ in 0..3 {
+        let next = numbered(address, 1);
+        echo_one(listening);
+        expect_echoes(next);
+    }
+    end.pass();
+    worker.join();
 }
 
 fn corner_04_one_queue_a_killed_worker_keeps_none(family: Family) {

@@ -36,8 +36,6 @@ cases! {
         held_until_the_peer_ends,
         held_by_a_cork_whatever_the_peer_sends,
         held_by_both,
-        held_less_than_a_piece,
-        held_until_there_is_no_room,
         held_by_a_cork_of_the_listener,
         held_by_a_cork_before_connect,
         held_by_message_calls,
@@ -50,16 +48,16 @@ cases! {
     ];
 }
 
-const MORE: libc::c_int = libc::MSG_MORE;
+pub const MORE: libc::c_int = libc::MSG_MORE;
 const SIOCOUTQNSD: libc::c_ulong = 0x894b;
 /// Who looks sooner finds nothing; a host may be busy.
-const SOON: Duration = Duration::from_millis(150);
+pub const SOON: Duration = Duration::from_millis(150);
 
 /// The moment before something was held back.
-struct Held(Instant);
+pub struct Held(pub Instant);
 
 impl Held {
-    fn now() -> Self {
+    pub fn now() -> Self {
         Self(Instant::now())
     }
 
@@ -74,7 +72,7 @@ impl Held {
     }
 
     #[track_caller]
-    fn expect_nothing(&self, socket: Descriptor) {
+    pub fn expect_nothing(&self, socket: Descriptor) {
         self.expect_only(socket, 0);
         let answer = sys::recv(socket, &mut [0; 8], libc::MSG_DONTWAIT | libc::MSG_PEEK);
         if self.0.elapsed() < SOON {
@@ -84,7 +82,7 @@ impl Held {
 
     /// Its time has come, and not long before.
     #[track_caller]
-    fn expect_time(&self) {
+    pub fn expect_time(&self) {
         let waited = self.0.elapsed();
         assert!(waited >= SOON, "seen after {waited:?} already");
     }
@@ -92,20 +90,20 @@ impl Held {
 
 /// What one call takes.
 #[track_caller]
-fn expect_read(socket: Descriptor, expected: &[u8]) {
+pub fn expect_read(socket: Descriptor, expected: &[u8]) {
     let mut bytes = [0_u8; 64];
     let size = sys::recv(socket, &mut bytes, 0).unwrap();
     assert_eq!(bytes[..size], *expected);
 }
 
 #[track_caller]
-fn hold(socket: Descriptor, bytes: &[u8]) -> Held {
+pub fn hold(socket: Descriptor, bytes: &[u8]) -> Held {
     let held = Held::now();
     assert_eq!(sys::send(socket, bytes, MORE), Ok(bytes.len()));
     held
 }
 
-fn cork(socket: Descriptor, on: libc::c_int) {
+pub fn cork(socket: Descriptor, on: libc::c_int) {
     set_int(socket, libc::IPPROTO_TCP, libc::TCP_CORK, on);
 }
 
@@ -457,46 +455,6 @@ fn held_by_both(family: Family) {
     send_all(client, b"!");
     expect_read(server, b"one!");
     expect_read(client, b"two");
-}
-
-fn held_less_than_a_piece(family: Family) {
-    const SIZE: usize = 70_000;
-    let (client, server) = pair(family);
-    cork(client, 1);
-    let held = Held::now();
-    send_pattern(client, 0, SIZE);
-    await_events(server, libc::POLLIN);
-    let there = sys::ioctl_int(server, libc::FIONREAD, 0).unwrap();
-    if held.0.elapsed() < SOON {
-        assert!((30_000..70_000).contains(&there), "{there} bytes are there");
-    }
-    cork(client, 0);
-    expect_pattern(server, 0, SIZE);
-    // Half of a window and more is not held back.
-    let (client, server) = pair(family);
-    assert_eq!(sys::send(client, &pattern(0, 40_000), MORE), Ok(40_000));
-    let held = Held::now();
-    expect_pattern(server, 0, 30_000);
-    assert!(held.0.elapsed() < SOON);
-    let (client, server) = pair(family);
-    assert_eq!(sys::send(client, &pattern(0, SIZE), MORE), Ok(SIZE));
-    expect_pattern(server, 0, 65_000);
-}
-
-fn held_until_there_is_no_room(family: Family) {
-    let (client, server) = small_pair(family);
-    cork(client, 1);
-    set_nonblocking(client);
-    let sent = fill(client);
-    expect_pattern_start(server, sent.min(1_000));
-}
-
-/// So many bytes are there soon.
-#[track_caller]
-fn expect_pattern_start(socket: Descriptor, length: usize) {
-    let start = Instant::now();
-    assert_eq!(receive_exact(socket, length).len(), length);
-    assert!(start.elapsed() < Duration::from_secs(5));
 }
 
 fn held_by_a_cork_of_the_listener(family: Family) {

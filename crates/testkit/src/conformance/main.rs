@@ -6,6 +6,7 @@
 mod between;
 mod compare;
 mod held;
+mod held_and_full;
 mod held_and_lost;
 mod helpers;
 mod registry;

@@ -112,6 +112,7 @@ const FILES: &[&[Case]] = &[
     crate::foreign_calls::CASES,
     crate::fresh::CASES,
     crate::held::CASES,
+    crate::held_and_full::CASES,
     crate::held_and_lost::CASES,
     crate::room::CASES,
     crate::listeners::CASES,

@@ -12,7 +12,9 @@ use crate::bytes::{take, u32_at, u64_at};
 use crate::header::Header;
 use crate::hello::{Hello, HelloAnswer, HelloProof};
 use crate::kind::{Kind, flags};
-use crate::layout::{goaway, listen, listen_end, ncrst, ncsyn, ncsyn_ack, rst, unlisten, window};
+use crate::layout::{
+    goaway, listen, listen_end, ncrst, ncsyn, ncsyn_ack, rst, unlisten, urgent, window,
+};
 use crate::reason::{Class, GoAwayReason, Refusal, ResetReason};
 use crate::violation::Violation;
 
@@ -57,7 +59,17 @@ pub(crate) fn decode<'a>(header: &Header, payload: &'a [u8]) -> Result<Frame<'a>
             })
         }
         Kind::Fin => Frame::Fin(Fin { handle, sequence }),
-        Kind::Urgent => Frame::Urgent(Urgent { handle, sequence }),
+        Kind::Urgent => {
+            let first = u64_at(payload, urgent::FIRST);
+            if sequence <= first {
+                return Err(Violation::NegativeRow { first, sequence });
+            }
+            Frame::Urgent(Urgent {
+                handle,
+                sequence,
+                first,
+            })
+        }
         Kind::Rst => {
             let code = u32_at(payload, rst::REASON);
             let reason = ResetReason::from_code(code).ok_or(unknown(kind, code))?;

@@ -72,7 +72,10 @@ impl Frame<'_> {
                 (length, (it.handle, it.filled, fin | ask | again))
             }
             Self::Fin(it) => (0, (it.handle, it.sequence, 0)),
-            Self::Urgent(it) => (0, (it.handle, it.sequence, 0)),
+            Self::Urgent(it) => {
+                let length = fill(out, &it.first.to_le_bytes());
+                (length, (it.handle, it.sequence, 0))
+            }
             Self::Rst(it) => {
                 let length = fill(out, &it.reason.code().to_le_bytes());
                 (length, (it.handle, 0, 0))

@@ -84,6 +84,9 @@ pub struct Urgent {
     pub handle: Handle,
     /// The sequence behind the urgent byte.
     pub sequence: u64,
+    /// The first of the bytes up to there that were all sent as urgent, each by itself: the sequence of the urgent byte itself where it is
+    /// the only one.
+    pub first: u64,
 }
 
 /// The connection is reset.

@@ -133,10 +133,14 @@ impl<'a> Source<'a> {
                 handle: self.handle(),
                 sequence: self.word(),
             }),
-            7 => Frame::Urgent(Urgent {
-                handle: self.handle(),
-                sequence: self.word(),
-            }),
+            7 => {
+                let (one, other) = (self.word(), self.word());
+                Frame::Urgent(Urgent {
+                    handle: self.handle(),
+                    sequence: one.max(other).max(1),
+                    first: one.min(other).min(one.max(other).saturating_sub(1)),
+                })
+            }
             8 => Frame::Rst(Rst {
                 handle: self.handle(),
                 reason: self.one_of(ResetReason::ALL),

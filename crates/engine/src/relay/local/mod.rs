@@ -14,12 +14,13 @@ use super::targets::Targets;
 use crate::faults::Faults;
 use crate::locals;
 use crate::published_ports::PublishedPorts;
+use crate::timers::{NEVER, Timers};
 use netchannel_abi::address::Address;
 use netchannel_abi::link::{Role, side_flags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Name of the inbox among the worker's own descriptors.
 const INBOX: u32 = 0;
@@ -69,6 +70,9 @@ pub struct Local {
     /// By link and slot: number of the connection times two, plus the lane, plus one.
     by_slot: Vec<Vec<usize>>,
     queue: VecDeque<usize>,
+    /// When what a program holds back is there in any case, by the number of its connection.
+    timers: Timers,
+    epoch: Instant,
     targets: Targets,
     count: Arc<Count>,
     owners: PublishedPorts,
@@ -97,6 +101,8 @@ impl Local {
             stamps: 0,
             by_slot: Vec::new(),
             queue: VecDeque::new(),
+            timers: Timers::default(),
+            epoch: Instant::now(),
             targets: Targets::default(),
             count,
             owners,
@@ -110,7 +116,9 @@ impl Local {
         loop {
             self.cells.look(&mut news);
             if news.is_empty() && self.queue.is_empty() {
-                let until = self.targets.next_retry();
+                let held = self.timers.next();
+                let held = held.map(|at| self.epoch + Duration::from_nanos(at));
+                let until = held.into_iter().chain(self.targets.next_retry()).min();
                 self.cells.sleep(&mut news, until);
             }
             for one in news.drain(..) {
@@ -119,6 +127,7 @@ impl Local {
                 }
             }
             self.retry();
+            self.look_at_held();
             for _ in 0..self.queue.len() {
                 if let Some(number) = self.queue.pop_front() {
                     self.turn(number);
@@ -247,6 +256,33 @@ impl Local {
         }
     }
 
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(NEVER)
+    }
+
+    /// Has its turn again when what is held back is there, `left` from now.
+    fn set_timer(&mut self, number: usize, left: Option<Duration>) {
+        let Ok(number) = u32::try_from(number) else {
+            return;
+        };
+        let at = left.map_or(NEVER, |left| {
+            let left = u64::try_from(left.as_nanos()).unwrap_or(NEVER);
+            self.now().saturating_add(left)
+        });
+        self.timers.set(number, at);
+    }
+
+    /// The time has come for what was held back.
+    fn look_at_held(&mut self) {
+        if self.timers.next().is_none() {
+            return;
+        }
+        let now = self.now();
+        while let Some(number) = self.timers.take(now) {
+            self.enqueue(usize::try_from(number).unwrap_or(usize::MAX));
+        }
+    }
+
     fn on_token(&mut self, key: Key, slot: u32, end: bool) {
         let Some((number, which)) = self.find(key, slot) else {
             if let (true, Some(link)) = (end, self.cells.link(key)) {
@@ -316,6 +352,7 @@ impl Local {
     fn take(&mut self, number: usize) -> Option<Connection> {
         let connection = self.connections.get_mut(number)?.take()?;
         self.unused.push(number);
+        self.set_timer(number, None);
         for (key, slot) in connection.places.into_iter().flatten() {
             self.clear_place((key, slot));
         }
@@ -344,7 +381,10 @@ impl Local {
             // The answer comes first.
             State::Offered(..) | State::Changing => return,
             State::Open(pair) => match pair.turn() {
-                Turn::Waits => return,
+                Turn::Waits => {
+                    let held = pair.held_for();
+                    return self.set_timer(number, held);
+                }
                 Turn::Busy => return self.enqueue(number),
                 Turn::Over(ending) => Some(ending),
             },

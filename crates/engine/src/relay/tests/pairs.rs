@@ -3,6 +3,7 @@
 use super::*;
 use crate::relay::pair::{Pair, Turn};
 use netchannel_abi::link::side_flags;
+use netchannel_ring::held::{self, Answer};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -196,4 +197,93 @@ fn a_fault_ends_both() {
     assert!(relayed.turn());
     assert_ne!(relayed.flags(0) & side_flags::RESET, 0);
     assert_ne!(relayed.flags(1) & side_flags::RESET, 0);
+}
+
+/// Holds back what the program writes next.
+fn hold(lane: &Lane, answer: Answer, now: u64) {
+    let (own, _) = lane.sides().unwrap();
+    held::tell(&own.held, held::word(lane.published(), answer, now));
+}
+
+/// The clock of programs.
+fn milliseconds() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(time.tv_sec * 1000 + time.tv_nsec / 1_000_000).unwrap()
+}
+
+#[test]
+fn what_is_held_back_waits_for_an_answer_or_its_time() {
+    let mut relayed = relayed();
+    write(relayed.program(0), b"there");
+    hold(relayed.program(0), Answer::LetsGo(0), milliseconds());
+    write(relayed.program(0), b"held");
+    assert!(!relayed.turn());
+    assert_eq!(read(relayed.program(1)), b"there");
+    assert!(relayed.pair.as_ref().unwrap().held_for().is_some());
+    // What comes back lets it go in the same turn.
+    write(relayed.program(1), b"!");
+    assert!(!relayed.turn());
+    assert_eq!(read(relayed.program(1)), b"held");
+    assert_eq!(relayed.pair.as_ref().unwrap().held_for(), None);
+    // A cork is no matter of answers.
+    hold(relayed.program(0), Answer::Corked, milliseconds());
+    write(relayed.program(0), b"corked");
+    write(relayed.program(1), b"!");
+    assert!(!relayed.turn());
+    assert_eq!(read(relayed.program(1)), b"");
+    // Its time has come, and what was seen is not taken back, whatever the word says.
+    hold(relayed.program(0), Answer::Corked, milliseconds() - 200);
+    assert!(!relayed.turn());
+    assert_eq!(read(relayed.program(1)), b"corked");
+    let (own, _) = relayed.program(0).sides().unwrap();
+    held::tell(&own.held, held::word(0, Answer::Corked, milliseconds()));
+    assert!(!relayed.turn());
+    write(relayed.program(0), b"more");
+    assert!(!relayed.turn());
+    assert_eq!(read(relayed.program(1)), b"");
+    let (own, _) = relayed.program(0).sides().unwrap();
+    held::let_go(&own.held);
+    assert!(!relayed.turn());
+    assert_eq!(read(relayed.program(1)), b"more");
+}
+
+#[test]
+fn what_is_held_back_goes_with_a_reset_and_is_lost_to_who_closes() {
+    let mut dropped = relayed();
+    hold(dropped.program(0), Answer::Corked, milliseconds());
+    write(dropped.program(0), b"held");
+    let flags = side_flags::RESET | side_flags::FIN | side_flags::CLOSED;
+    dropped.program(0).set_flags(flags);
+    assert!(dropped.turn());
+    assert_eq!(read(dropped.program(1)), b"");
+
+    let mut lost = relayed();
+    hold(lost.program(0), Answer::LetsGo(0), milliseconds());
+    write(lost.program(0), b"held");
+    let flags = side_flags::FIN | side_flags::CLOSED;
+    lost.program(1).set_flags(flags);
+    assert!(lost.turn());
+    assert_ne!(lost.flags(0) & side_flags::RESET, 0);
+    assert!(lost.program(0).resets_behind_its_end());
+}
+
+#[test]
+fn a_full_packet_is_not_held_back() {
+    let mut relayed = relayed();
+    relayed.pair.as_mut().unwrap().lane_mut(0).set_piece(100);
+    hold(relayed.program(0), Answer::Corked, milliseconds());
+    write(relayed.program(0), &pattern(250, 1));
+    assert!(!relayed.turn());
+    assert_eq!(read(relayed.program(1)), pattern(250, 1)[..200]);
+    write(relayed.program(0), &pattern(60, 2));
+    assert!(!relayed.turn());
+    assert_eq!(read(relayed.program(1)).len(), 100);
+    // Its acknowledgement takes along what is not corked.
+    hold(relayed.program(0), Answer::LetsGo(0), milliseconds());
+    write(relayed.program(0), &pattern(99, 3));
+    assert!(!relayed.turn());
+    assert_eq!(read(relayed.program(1)).len(), 10);
+    write(relayed.program(0), b"1");
+    assert!(!relayed.turn());
+    assert_eq!(read(relayed.program(1)).len(), 100);
 }

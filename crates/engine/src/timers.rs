@@ -1,7 +1,9 @@
 //! When sockets want to be looked at: one time for each that wants it, so that what comes and goes leaves nothing behind.
 
-use super::remote::NEVER;
 use std::collections::BTreeSet;
+
+/// No timer is set.
+pub const NEVER: u64 = u64::MAX;
 
 /// The times of a worker's sockets, by their numbers.
 #[derive(Debug, Default)]
