@@ -1,6 +1,5 @@
 //! Threads that are other users: the kernel has credentials for each thread, and only the C library makes them those of all.
 
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc;
 
