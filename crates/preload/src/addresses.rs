@@ -24,7 +24,7 @@ static CHANGING: Lock<()> = Lock::new(());
 
 /// Whether `resource` is the address space.
 pub fn is_meant(resource: c_int) -> bool {
-    resource == c_int::try_from(libc::RLIMIT_AS).unwrap_or(-1)
+    sys::is_limit(resource, libc::RLIMIT_AS)
 }
 
 /// The limit as the program set it; `None` where it has not.
@@ -130,13 +130,5 @@ fn apply(more: usize) {
 
 /// The kernel's limit, and sets another one.
 fn exchange(new: Option<&libc::rlimit>) -> Result<libc::rlimit, c_int> {
-    let mut old = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    let new = new.map_or(core::ptr::null(), core::ptr::from_ref);
-    let resource = libc::RLIMIT_AS as usize;
-    let words = [0, resource, new.addr(), (&raw mut old).addr(), 0, 0];
-    // SAFETY: both limits are locals of the right size, or null.
-    unsafe { sys::raw(libc::SYS_prlimit64, words) }.map(|_| old)
+    sys::limit(libc::RLIMIT_AS, new)
 }

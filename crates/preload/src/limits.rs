@@ -83,26 +83,19 @@ pub fn leaves_none(limit: &libc::rlimit) -> bool {
 /// Whether the program may be given this number: one that it has already may lie beyond a limit that was lowered.
 pub fn allow(number: c_int) -> bool {
     let _guard = LIMIT.lock();
-    let within = |limit: libc::rlimit64| u64::try_from(number).is_ok_and(|it| it < limit.rlim_cur);
+    let within = |limit: libc::rlimit| u64::try_from(number).is_ok_and(|it| it < limit.rlim_cur);
     exchange(None).is_none_or(within)
 }
 
 /// Whether the program may make files of so many bytes. Who makes a larger one gets a signal.
 pub fn allow_file(bytes: usize) -> bool {
-    let mut limit = libc::rlimit64 {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    let resource = libc::RLIMIT_FSIZE as usize;
-    let words = [0, resource, 0, (&raw mut limit).addr(), 0, 0];
-    // SAFETY: the kernel writes to a local.
-    let asked = unsafe { sys::raw(libc::SYS_prlimit64, words) };
-    asked.is_ok() && bytes as u64 <= limit.rlim_cur
+    let limit = sys::limit(libc::RLIMIT_FSIZE, None);
+    limit.is_ok_and(|limit| bytes as u64 <= limit.rlim_cur)
 }
 
 /// Whether `resource` is the number of descriptors.
 pub fn is_of_files(resource: c_int) -> bool {
-    resource == c_int::try_from(libc::RLIMIT_NOFILE).unwrap_or(-1)
+    sys::is_limit(resource, libc::RLIMIT_NOFILE)
 }
 
 /// Whether the program has used up its numbers; `any` is a descriptor that it has. Asks the kernel only where the highest number that
@@ -169,20 +162,8 @@ pub fn for_program<R>(make: impl Fn() -> Result<R, c_int>) -> Result<R, c_int> {
 #[unsafe(link_section = ".data.netchannel_start")]
 static LIMIT: Lock<()> = Lock::new(());
 
-fn exchange(new: Option<&libc::rlimit64>) -> Option<libc::rlimit64> {
-    let mut old = libc::rlimit64 {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    let new = new.map_or(core::ptr::null(), core::ptr::from_ref);
-    let resource = libc::RLIMIT_NOFILE as usize;
-    // SAFETY: both limits are locals of the right size, or null.
-    unsafe {
-        let words = [0, resource, new.addr(), (&raw mut old).addr(), 0, 0];
-        sys::raw(libc::SYS_prlimit64, words)
-    }
-    .ok()?;
-    Some(old)
+fn exchange(new: Option<&libc::rlimit>) -> Option<libc::rlimit> {
+    sys::limit(libc::RLIMIT_NOFILE, new).ok()
 }
 
 /// As many descriptors as the process may ever have.
@@ -199,7 +180,7 @@ pub fn with_room<R>(work: impl FnOnce() -> R) -> R {
     let Some(before) = exchange(None).filter(|limit| limit.rlim_cur < limit.rlim_max) else {
         return work();
     };
-    let raised = libc::rlimit64 {
+    let raised = libc::rlimit {
         rlim_cur: before.rlim_max,
         ..before
     };
@@ -348,7 +329,7 @@ mod tests {
         // SAFETY: the child makes system calls only.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let limit = libc::rlimit64 {
+            let limit = libc::rlimit {
                 rlim_cur: 6,
                 rlim_max: 6,
             };

@@ -31,8 +31,7 @@ impl EpollSet {
         let pointer = eight.as_mut_ptr().addr();
         // SAFETY: eight bytes of ours.
         let _ = unsafe { sys::raw(libc::SYS_read, [fd, pointer, 8, 0, 0, 0]) };
-        if self.wakes_all.load(Ordering::Relaxed) {
-            self.wakes_all.store(false, Ordering::Relaxed);
+        if self.wakes_all.swap(false, Ordering::Relaxed) {
             self.wake_all();
         }
     }

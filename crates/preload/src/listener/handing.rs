@@ -228,8 +228,7 @@ pub fn hand_on_everything() {
         !registry.servers.is_empty() || registry.listeners.iter().any(waits)
     });
     if any {
-        // To all who have the listener, this process too: with its relatives it has no queue any more.
-        // The queue of clients stays, also for those of the former user.
+        // To all who have the listener, this process too: with its relatives it has only the queue of clients from now on.
         end_links(true, Listener::empty_taken);
     }
 }

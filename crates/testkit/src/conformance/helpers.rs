@@ -105,15 +105,7 @@ pub fn run(arguments: &[String]) {
         "set-is-shared" => set_is_shared(number(1), number(2), number(3)),
         // Edges and one shots that were told before are not told again, here and after so many more execs.
         "set-has-told" => {
-            let told = || {
-                let mut told: Vec<_> = sys::epoll_wait(number(1), 8, 0)
-                    .expect("epoll_wait")
-                    .iter()
-                    .map(|told| told.data)
-                    .collect();
-                told.sort_unstable();
-                told
-            };
+            let told = || told(number(1), 0);
             assert!(told().is_empty());
             send_all(number(2), b"more");
             await_events(number(2), libc::POLLIN);
@@ -163,16 +155,16 @@ fn read_write(descriptor: Descriptor) {
     }
 }
 
+/// What a set tells of, by its data.
+fn told(set: Descriptor, timeout: i32) -> Vec<u64> {
+    let told = sys::epoll_wait(set, 8, timeout).expect("epoll_wait");
+    let mut told: Vec<_> = told.iter().map(|told| told.data).collect();
+    told.sort_unstable();
+    told
+}
+
 fn set_goes_on(set: Descriptor, listening: Descriptor, connection: Descriptor) {
-    let told = |timeout| {
-        let mut told: Vec<_> = sys::epoll_wait(set, 8, timeout)
-            .expect("epoll_wait")
-            .iter()
-            .map(|told| told.data)
-            .collect();
-        told.sort_unstable();
-        told
-    };
+    let told = |timeout| told(set, timeout);
     assert!(told(0).is_empty());
     send_all(connection, b"begun");
     eventually("both are told", || told(100) == [7, 8]);
