@@ -11,6 +11,7 @@
 #           table tells the interval in which the median of the ratio lies (95 of 100 times)
 LIMIT=${LIMIT:-3600}
 . "$(dirname "$0")/common.sh"
+. "$HERE/helpers/http.sh"
 [ "$NETCHANNEL_PROGRAM" != none ] || skip "acceptance compares with a program"
 AGAINST=${AGAINST:-}
 PAIRS=${PAIRS:-3}
@@ -146,11 +147,7 @@ events { worker_connections 1024; }
 http {
     access_log off;
     keepalive_requests 100000000;
-    client_body_temp_path $TMP/nginx;
-    proxy_temp_path $TMP/nginx;
-    fastcgi_temp_path $TMP/nginx;
-    uwsgi_temp_path $TMP/nginx;
-    scgi_temp_path $TMP/nginx;
+    $(nginx_folders "$TMP/nginx")
     server { listen 127.0.0.1:$PORT; location / { return 200 "hello\n"; } }
 }
 CONFIGURATION

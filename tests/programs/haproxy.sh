@@ -24,11 +24,7 @@ $([ "$(id -u)" != 0 ] || echo "user nobody $(id -gn nobody);")
 events { worker_connections 512; }
 http {
     access_log off;
-    client_body_temp_path $FOLDER;
-    fastcgi_temp_path $FOLDER;
-    proxy_temp_path $FOLDER;
-    uwsgi_temp_path $FOLDER;
-    scgi_temp_path $FOLDER;
+    $(nginx_folders "$FOLDER")
     server {
         listen 127.0.0.1:$BACKEND;
         root $FOLDER/www;

@@ -19,6 +19,7 @@ if [ -z "${HOST_A:-}" ]; then
     exec "$HOSTS" "${WORDS[@]}" -- bash "${BASH_SOURCE[0]}" "$@"
 fi
 . "$HERE/common.sh"
+. "$HERE/helpers/http.sh"
 need nsenter iperf3 curl redis-server redis-cli redis-benchmark nginx ab socat openssl "$PYTHON"
 
 ON_A=(nsenter --net="$HOST_A")
@@ -211,11 +212,7 @@ http {
     access_log off;
     sendfile on;
     keepalive_requests 1000000;
-    client_body_temp_path $FOLDER/body;
-    proxy_temp_path $FOLDER/proxy;
-    fastcgi_temp_path $FOLDER/fastcgi;
-    uwsgi_temp_path $FOLDER/uwsgi;
-    scgi_temp_path $FOLDER/scgi;
+    $(nginx_folders "$FOLDER")
     server { listen $ADDRESS_B:$PORT; root $FOLDER/www; location /hello { return 200 "hello\n"; } }
 }
 CONFIGURATION
@@ -226,15 +223,6 @@ CONFIGURATION
     observe "file: $(checksum "$TMP/got.nginx")"
     hammer "ab" -n 2000 -c 20 "$address/hello"
     hammer "ab, keep-alive" -k -n 5000 -c 20 "$address/hello"
-}
-
-# hammer NAME OPTIONS...: ab, which gives up at the first error.
-hammer() {
-    local name=$1 code=0
-    shift
-    limited 60 "${CLIENT[@]}" ab -q "$@" >"$TMP/ab.log" 2>&1 || code=$?
-    [ "$code" = 0 ] || tail -n 5 "$TMP/ab.log"
-    observe "$name: exit $code, $(grep -E '^(Complete|Failed|Non-2xx)' "$TMP/ab.log" | tr -s ' ' | xargs)"
 }
 
 # through NAME FILE SERVER-ADDRESS...: sends the file, half-closes, and tells what came back.

@@ -2,6 +2,7 @@
 # nginx with two workers: curl, ab and wrk; as a proxy; TLS; reload and binary upgrade under load without a failed
 # request; workers that gave up root.
 . "$(dirname "$0")/common.sh"
+. "$HERE/helpers/http.sh"
 need nginx curl ab wrk openssl
 
 configure() {
@@ -18,11 +19,7 @@ http {
     sendfile on;
     keepalive_requests 1000000;
     client_max_body_size 100m;
-    client_body_temp_path $FOLDER/body;
-    proxy_temp_path $FOLDER/proxy;
-    fastcgi_temp_path $FOLDER/fastcgi;
-    uwsgi_temp_path $FOLDER/uwsgi;
-    scgi_temp_path $FOLDER/scgi;
+    $(nginx_folders "$FOLDER")
     ssl_certificate $TMP/certificate.pem;
     ssl_certificate_key $TMP/key.pem;
     upstream behind { server 127.0.0.1:$BEHIND; keepalive 8; }
@@ -60,25 +57,6 @@ start_nginx() {
     adopt "$MASTER"
     wait_port "$PORT" nginx
     wait_port "$SECURE" nginx
-}
-
-# fetch NAME OPTIONS... ADDRESS
-fetch() {
-    local name=$1 code=0
-    shift
-    limited 30 "${CLIENT[@]}" curl --silent --show-error --output "$TMP/fetched" --write-out '%{http_code}' "$@" \
-        >"$TMP/code" 2>"$TMP/client.log" || code=$?
-    observe "$name: exit $code, status $(cat "$TMP/code"), $(checksum "$TMP/fetched" 2>/dev/null || echo nothing)"
-    rm -f "$TMP/fetched"
-}
-
-# hammer NAME OPTIONS...: ab, which gives up at the first error.
-hammer() {
-    local name=$1 code=0
-    shift
-    limited 60 "${CLIENT[@]}" ab -q "$@" >"$TMP/ab.log" 2>&1 || code=$?
-    [ "$code" = 0 ] || tail -n 5 "$TMP/ab.log"
-    observe "$name: exit $code, $(grep -E '^(Complete|Failed|Non-2xx)' "$TMP/ab.log" | tr -s ' ' | xargs)"
 }
 
 # blow NAME OPTIONS...: wrk for one second; it tells of errors only if there were some.

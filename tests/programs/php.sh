@@ -37,11 +37,7 @@ worker_processes 2;
 events { worker_connections 256; }
 http {
     access_log off;
-    client_body_temp_path $FOLDER;
-    fastcgi_temp_path $FOLDER;
-    proxy_temp_path $FOLDER;
-    uwsgi_temp_path $FOLDER;
-    scgi_temp_path $FOLDER;
+    $(nginx_folders "$FOLDER")
     server {
         listen 127.0.0.1:$PORT;
         root $FOLDER/www;

@@ -1,12 +1,14 @@
 //! The system calls the library makes for itself: raw, so that they never come back through its
 //! own hooks and never touch `errno`. A failure is the errno.
 
+mod limits;
 pub mod local;
 mod select;
 
 use core::ffi::CStr;
 
 use libc::{c_int, c_void};
+pub use limits::{is_limit, limit};
 pub use local::{anchor_pair, socket_pair};
 pub use netchannel_shm::system::{Sys, raw, yield_now};
 pub use select::poll as poll_by_select;
@@ -291,36 +293,6 @@ pub fn epoll_take(set: c_int, events: &mut [libc::epoll_event]) -> Sys<usize> {
             [int(set), events.as_mut_ptr().addr(), count, 0, 0, 8],
         )
     }
-}
-
-/// A limit of this process, before it was changed to `new`.
-///
-/// # Errors
-/// Those of `prlimit`.
-pub fn limit(
-    resource: libc::__rlimit_resource_t,
-    new: Option<&libc::rlimit>,
-) -> Result<libc::rlimit, c_int> {
-    let mut old = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    let new = new.map_or(core::ptr::null(), core::ptr::from_ref);
-    let words = [
-        0,
-        resource as usize,
-        new.addr(),
-        (&raw mut old).addr(),
-        0,
-        0,
-    ];
-    // SAFETY: both limits are of the right size, or null.
-    unsafe { raw(libc::SYS_prlimit64, words) }.map(|_| old)
-}
-
-/// Whether a call that names a limit means this one.
-pub fn is_limit(named: c_int, resource: libc::__rlimit_resource_t) -> bool {
-    u32::try_from(named) == Ok(resource)
 }
 
 /// Opens a file, closed by an exec.

@@ -1,15 +1,16 @@
 # Sourced by the tests of programs that speak HTTP, after common.sh: what clients see of a server.
 
-# fetch NAME CURL-ARGUMENTS...: exit code, and a checksum of what came.
+# fetch NAME OPTIONS... ADDRESS
 fetch() {
     local name=$1 code=0
     shift
-    limited 20 "${CLIENT[@]}" curl --silent --show-error --output "$TMP/fetched" "$@" >"$TMP/client.log" 2>&1 || code=$?
-    observe "$name: exit $code, $(checksum "$TMP/fetched" 2>/dev/null || echo nothing)"
+    limited 30 "${CLIENT[@]}" curl --silent --show-error --output "$TMP/fetched" --write-out '%{http_code}' "$@" \
+        >"$TMP/code" 2>"$TMP/client.log" || code=$?
+    observe "$name: exit $code, status $(cat "$TMP/code"), $(checksum "$TMP/fetched" 2>/dev/null || echo nothing)"
     rm -f "$TMP/fetched"
 }
 
-# hammer NAME AB-ARGUMENTS...: how many requests were answered, and how many failed.
+# hammer NAME OPTIONS...: ab, which gives up at the first error; how many requests were answered, and how many failed.
 hammer() {
     local name=$1 code=0
     shift
@@ -18,10 +19,9 @@ hammer() {
     observe "$name: exit $code, $(grep -E '^(Complete|Failed|Non-2xx)' "$TMP/ab.log" | tr -s ' ' | xargs)"
 }
 
-# A program of a web server in Python: /pid says who serves, /large is large, the rest is short; each takes a millisecond of sleep.
+# A program of a web server in Python: /large is large, the rest is short; each takes a millisecond of sleep.
 make_application() {
     cat >"$1/application.py" <<'APPLICATION'
-import os
 import time
 
 LARGE = bytes(range(256)) * 8000
@@ -35,11 +35,17 @@ def application(environ, start_response):
         body = environ["wsgi.input"].read(length)
     elif path == "/large":
         body = LARGE
-    elif path == "/pid":
-        body = b"%d\n" % os.getpid()
     else:
         body = b"answer to %s\n" % path.encode()
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
     return [body]
 APPLICATION
+}
+
+# nginx_folders FOLDER: for its configuration, where it keeps what does not fit its memory.
+nginx_folders() {
+    local kind
+    for kind in client_body proxy fastcgi uwsgi scgi; do
+        echo "${kind}_temp_path $1/$kind;"
+    done
 }

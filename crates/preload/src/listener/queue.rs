@@ -124,12 +124,16 @@ fn admit(anchor: i32, listener: u32) -> Option<Pending> {
     let (words, memory) = first_message(anchor)?;
     let [number, slots, arena, handle, ring, place, announced] = words;
     let build = |memory| foreign::link(Role::Server, number, listener, (slots, arena), memory);
-    let link = match memory {
-        Some(memory) if is_own => build(memory)?,
-        Some(memory) => {
+    let memory = match memory {
+        // The client was of this process' user when it came: the daemon knows whether the memory may be had still.
+        Some(memory) if !is_own => {
             sys::close(memory);
-            return None;
+            None
         }
+        memory => memory,
+    };
+    let link = match memory {
+        Some(memory) => build(memory)?,
         None => match foreign::queued_link(number, listener, client.uid) {
             Some(known) => known,
             None => build(match fetch(number, listener) {
