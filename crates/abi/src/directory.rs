@@ -83,7 +83,8 @@ pub struct Entry {
     pub address: SharedAddress,
     /// Program that holds it (the daemon's number).
     pub program: AtomicU32,
-    /// The user of those who accept from the queue. Programs of root may hold the listener beside them, and do not accept.
+    /// The user of those who accept, all ones where there are several. Programs of root may hold the listener beside them, and do not
+    /// accept from the queue.
     pub queue_user: AtomicU32,
     /// The name of the queue from which all who accept do so, 0 where there is none: see [`queue_name`].
     pub queue: AtomicU64,

@@ -98,7 +98,7 @@ impl Operation {
 
 /// Bits of word 2 of `Queue`.
 pub mod queue_flags {
-    /// The program is root's, and accepts beside programs of another user, whose queue it is.
+    /// The program is root's, and accepts: where another user's do, too, there is no queue.
     pub const ACCEPTS: u64 = 1;
     /// The program sees users by other numbers than the daemon.
     pub const CONFINED: u64 = 2;

@@ -29,6 +29,7 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
         return Ok(Accepted::Kernel(fd));
     };
     renewal::follow();
+    listener.begin_accept();
     let blocking = !socket.has(status::NONBLOCKING);
     let mut place = None;
     let accepted = look(fd, socket, listener, flags, &mut place);

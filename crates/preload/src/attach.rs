@@ -500,6 +500,12 @@ pub fn is_served() -> bool {
     TALK.lock().is_some_and(|_guard| reach(true).is_ok())
 }
 
+/// Whether the daemon lives that this process has talked to. Asks the kernel.
+pub fn is_daemon_alive() -> bool {
+    let fd = CONTROL.load(Ordering::Acquire);
+    fd >= 0 && !sys::has_hung_up(fd)
+}
+
 /// Lets go of the control socket if the daemon has closed it.
 pub fn forget_if_gone() {
     let Some(_guard) = TALK.lock() else { return };

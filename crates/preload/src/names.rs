@@ -297,7 +297,7 @@ pub fn is_shared(address: &Address, listener: u32) -> bool {
     entry.is_some_and(|entry| entry.flags.load(Ordering::Relaxed) & entry_flags::SHARED != 0)
 }
 
-/// The user whose programs accept from the queue of a listener. Root where there is no queue.
+/// The user whose programs accept from a listener, all ones where there are several. Root where no daemon knows of it.
 pub fn queue_user(address: &Address, listener: u32) -> u32 {
     let entry = entry_of(listener, address);
     entry.map_or(0, |entry| entry.queue_user.load(Ordering::Relaxed))

@@ -34,6 +34,14 @@ fn follow_now() {
     }
 }
 
+/// As [`follow`], at once, for who met a program that knows a daemon already.
+#[cold]
+pub fn catch_up() {
+    attach::forget_if_gone();
+    attach::hasten();
+    follow();
+}
+
 /// Whether this was not tried for a second: to tell a daemon of a listener that none knows.
 pub fn may_try() -> bool {
     now_and_then(&TRIED)

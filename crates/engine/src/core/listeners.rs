@@ -240,11 +240,11 @@ impl CoreEngine {
         let listener = self.held_listener(number, words[0])?.number();
         let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
         let queue = &mut known.queue;
+        if words[2] & queue_flags::ACCEPTS != 0 {
+            queue.apart.insert(number);
+        }
         if words[1] == 0 {
             queue.leave(number);
-            if words[2] & queue_flags::ACCEPTS != 0 {
-                queue.apart.insert(number);
-            }
         } else if queue.members.is_empty() || queue.name == words[1] {
             if queue.members.is_empty() {
                 queue.is_confined = false;
@@ -328,14 +328,17 @@ impl CoreEngine {
                     .get(holder)
                     .is_some_and(|one| one.user == ROOT)
             };
-            queue.members.contains(holder)
-                || acceptors != Some(ROOT) && is_root() && !queue.apart.contains(holder)
+            if acceptors != Some(ROOT) && is_root() {
+                !queue.apart.contains(holder)
+            } else {
+                queue.members.contains(holder)
+            }
         };
-        let user = acceptors.filter(|_| holders.iter().all(is_member));
-        let name = user.map_or(0, |_| queue.name);
+        let is_for_all = acceptors.is_some() && holders.iter().all(is_member);
+        let name = if is_for_all { queue.name } else { 0 };
         self.directory.hold(listener, holders.len());
         self.directory
-            .set_queue(listener, name, user.unwrap_or(ROOT));
+            .set_queue(listener, name, acceptors.unwrap_or(u32::MAX));
         self.tell_leaders(|| Command::Manner(listener, manner));
     }
 

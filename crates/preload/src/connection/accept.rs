@@ -141,9 +141,7 @@ fn has_port(link: &LinkEnd, named: &Named) -> bool {
 /// The client may know of another daemon already, which gave it the port, while this process still has the former one's table.
 #[cold]
 fn has_port_by_now(user: u32, peer: &Address) -> bool {
-    attach::forget_if_gone();
-    attach::hasten();
-    renewal::follow();
+    renewal::catch_up();
     attach::current().is_some_and(|own| {
         let owner = names::owner_of_port(own, peer.port);
         directory::is_owned(owner, user, peer) || former_ports::were_owned(user, peer, owner != 0)

@@ -138,7 +138,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
     }
     let found = match listener::client_link(&target) {
         // Nobody who accepts is about to look.
-        Err(libc::EAGAIN) if target.queue != 0 && !confinement::is_filtered() => {
+        Err(libc::EAGAIN) if listener::may_enter(&target) && !confinement::is_filtered() => {
             listener::queued_link(&target).map(|link| (link, false))
         }
         found => found,

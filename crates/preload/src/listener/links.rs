@@ -400,6 +400,7 @@ pub fn reset_in_child() {
             .inspect(|channel| channel.reset_in_child());
         listener.watchers.reset();
         listener.eras.reset_in_child();
+        listener.accepts.store(false, Ordering::Relaxed);
         listener.taking.reset();
         listener.bell.silence();
         listener.kernel_tells();

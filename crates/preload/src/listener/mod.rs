@@ -39,7 +39,7 @@ pub use links::{
     listen_for_jobs, numbers, own_link, poll_jobs, queued_link, read_channels, relocate,
     reset_in_child, return_to_queues, server_links,
 };
-pub use queue::enter;
+pub use queue::{enter, may_enter};
 pub use renewal::announce_again;
 
 /// A connection that waits to be accepted.
@@ -118,6 +118,8 @@ pub struct Listener {
     arrived: AtomicU64,
     /// When an accept that does not wait has last taken one.
     accepted: AtomicU64,
+    /// This process has called accept.
+    accepts: AtomicBool,
     /// A set of the program told of it because virtual connections came, and no accept has found
     /// the end of them since.
     told: AtomicBool,
@@ -163,6 +165,7 @@ impl Listener {
             old: AtomicU32::new(MOST_OLD),
             arrived: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
+            accepts: AtomicBool::new(false),
             told: AtomicBool::new(false),
             kernel_told: AtomicBool::new(true),
             bell: Bell::new(),

@@ -18,7 +18,7 @@ use netchannel_abi::message::{Operation, queue_flags};
 use super::{Listener, Pending};
 use crate::channel::Channel;
 use crate::link::{LinkEnd, Loan, reset_side};
-use crate::{attach, clock, foreign, limits, names, sys, users};
+use crate::{attach, clock, confinement, foreign, limits, names, renewal, sys, users};
 
 /// Words of the first message on such an anchor.
 const WORDS: usize = 7;
@@ -75,7 +75,7 @@ impl Queue {
     ///
     /// # Errors
     /// `EMFILE` where there are no numbers for it.
-    fn take(&self, listener: u32, flags: Option<i32>) -> Result<Option<Pending>, i32> {
+    fn take(&self, listener: &Listener, flags: Option<i32>) -> Result<Option<Pending>, i32> {
         loop {
             let accepted = self.socket.with(|fd| match flags {
                 Some(flags) => limits::for_program(|| sys::local::accept(fd, flags)),
@@ -118,12 +118,15 @@ impl Queue {
 
 /// What the client says of a connection. Memory of its own is taken from a program of this process' user only; that of another user's
 /// the daemon gives, and says whose link it is.
-fn admit(anchor: i32, listener: u32) -> Option<Pending> {
+fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
     let client = sys::local::peer(anchor).ok()?;
     let is_own = client.uid == users::owner();
     let (words, memory) = first_message(anchor)?;
     let [number, slots, arena, handle, ring, place, announced] = words;
-    let build = |memory| foreign::link(Role::Server, number, listener, (slots, arena), memory);
+    let build = |memory| {
+        let of = listener.number();
+        foreign::link(Role::Server, number, of, (slots, arena), memory)
+    };
     let memory = match memory {
         // The client was of this process' user when it came: the daemon knows whether the memory may be had still.
         Some(memory) if !is_own => {
@@ -134,9 +137,9 @@ fn admit(anchor: i32, listener: u32) -> Option<Pending> {
     };
     let link = match memory {
         Some(memory) => build(memory)?,
-        None => match foreign::queued_link(number, listener, client.uid) {
+        None => match foreign::queued_link(number, listener.number(), client.uid) {
             Some(known) => known,
-            None => build(match fetch(number, listener) {
+            None => build(match fetch_renewed(number, listener, is_own) {
                 Ok((memory, user)) if user == u64::from(client.uid) => memory,
                 Ok((memory, _)) => {
                     sys::close(memory);
@@ -159,6 +162,17 @@ fn admit(anchor: i32, listener: u32) -> Option<Pending> {
         None => link.used_less(),
     }
     pending
+}
+
+/// As [`fetch`]. Where the memory can not be borrowed from the client, the daemon may be another one, of which the client knows already.
+fn fetch_renewed(link: u64, listener: &Listener, can_be_borrowed: bool) -> Result<(i32, u64), i32> {
+    match fetch(link, listener.number()) {
+        Err(error) if error != libc::EPERM && !can_be_borrowed => {
+            renewal::catch_up();
+            fetch(link, listener.number())
+        }
+        fetched => fetched,
+    }
 }
 
 /// The memory of a link, from the daemon, and the user of its client.
@@ -237,6 +251,11 @@ fn first_message(anchor: i32) -> Option<([u64; WORDS], Option<i32>)> {
     Some((words, fds.first().copied()))
 }
 
+/// (client) Whether a connection may enter the queue of a listener: whoever of another user accepts it has its memory from the daemon.
+pub fn may_enter(target: &names::Target) -> bool {
+    target.queue != 0 && (target.queue_user == users::owner() || attach::is_daemon_alive())
+}
+
 /// (client) Connects to the queue of a listener, with a connection whose slot is filled in. The anchor is its client's end.
 ///
 /// # Errors
@@ -291,7 +310,7 @@ impl Listener {
             }
             return None;
         }
-        let taken = queue.take(self.number(), flags);
+        let taken = queue.take(self, flags);
         if let Err(error) = taken {
             self.starved.store(error == libc::EMFILE, Ordering::Relaxed);
         }
@@ -305,6 +324,17 @@ impl Listener {
     /// Whether the queue is of programs of another user than root, who holds the listener beside them.
     fn is_others(&self, queue: &Queue) -> bool {
         queue.number() >= 0 && names::queue_user(&self.address, self.number()) != ROOT
+    }
+
+    /// This process accepts. If it is root's the daemon is to know before a relative becomes another user's, whose queue it would be.
+    #[inline]
+    pub fn begin_accept(&self) {
+        if !self.accepts.load(Ordering::Relaxed) {
+            self.accepts.store(true, Ordering::Relaxed);
+            if users::owner() == ROOT && !confinement::is_filtered() {
+                self.announce_queue();
+            }
+        }
     }
 
     /// This process of root accepts beside programs of another user, who may not have what it accepts: it has no part in their queue,
@@ -338,11 +368,12 @@ impl Listener {
         };
         let name = queue.name();
         if name != 0 {
-            let flags = if users::are_renumbered() {
-                queue_flags::CONFINED
-            } else {
-                0
-            };
+            let accepts = users::owner() == ROOT && self.accepts.load(Ordering::Relaxed);
+            let flags = [
+                (users::are_renumbered(), queue_flags::CONFINED),
+                (accepts, queue_flags::ACCEPTS),
+            ];
+            let flags = flags.iter().filter(|flag| flag.0).map(|flag| flag.1).sum();
             let told = self.tell_queue(name, flags);
             queue.left.store(told.is_err(), Ordering::Relaxed);
         }
