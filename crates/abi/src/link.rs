@@ -180,7 +180,7 @@ pub mod waiter {
     pub const CELL_MASK: u32 = 0xff << CELL_SHIFT;
 }
 
-/// Values of [`Meta::queued`]. Whoever changes the first one decides.
+/// The low bits of [`Meta::queued`]. Whoever changes the first value decides.
 pub mod queued {
     /// It waits.
     pub const WAITS: u32 = 0;
@@ -188,6 +188,14 @@ pub mod queued {
     pub const ACCEPTED: u32 = 1;
     /// The client has gone another way.
     pub const WITHDRAWN: u32 = 2;
+    /// Shift of the slot's generation, of which the word has the low bits: what was said of a former connection is not of this one.
+    pub const GENERATION_SHIFT: u32 = 2;
+
+    /// The word of the connection of that generation.
+    #[must_use]
+    pub const fn word(generation: u32, fate: u32) -> u32 {
+        generation << GENERATION_SHIFT | fate
+    }
 }
 
 /// What a connection is, written by the client before the slot is announced. (c) all but `queued`.

@@ -10,6 +10,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod arena;
 pub mod bytes;
 pub mod cell;

@@ -3,7 +3,8 @@
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::handle::Handle;
-use netchannel_abi::link::{Geometry, Role, queued};
+use netchannel_abi::link::{Geometry, Role};
+use netchannel_ring::admission;
 
 use super::{Lent, LinkEnd, Loan, ending};
 use crate::sys;
@@ -83,28 +84,20 @@ impl LinkEnd {
     /// (client) A connection is about to enter the queue.
     pub fn enters(&self, handle: Handle) {
         if let Some(slot) = self.slot(handle.index) {
-            slot.meta.queued.store(queued::WAITS, Ordering::Release);
+            admission::wait(&slot.meta.queued, handle.generation);
         }
     }
 
     /// (client) A connection in the queue goes another way. False where it was accepted already.
     pub fn withdraw(&self, handle: Handle) -> bool {
-        self.decide(handle, queued::WITHDRAWN)
+        let slot = self.slot(handle.index);
+        slot.is_some_and(|slot| admission::withdraw(&slot.meta.queued, handle.generation))
     }
 
     /// (server) A connection of the queue is accepted. False where its client has gone another way.
     pub fn admit(&self, handle: Handle) -> bool {
-        self.decide(handle, queued::ACCEPTED)
-    }
-
-    fn decide(&self, handle: Handle, fate: u32) -> bool {
-        // Acquire: pairs with the release in `enters`, for who accepts. Release: with the other side's acquire, which then gives up.
-        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
-        let word = self.slot(handle.index).map(|slot| &slot.meta.queued);
-        word.is_some_and(|word| {
-            word.compare_exchange(queued::WAITS, fate, success, failure)
-                .is_ok()
-        })
+        let slot = self.slot(handle.index);
+        slot.is_some_and(|slot| admission::accept(&slot.meta.queued, handle.generation))
     }
 
     /// (client) The ring that was lent with a slot.

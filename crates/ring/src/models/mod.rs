@@ -22,6 +22,7 @@
 //! | `cell`: ordering of either read-modify-write of `ready` | `two_peers_mark_two_slots` |
 //! | `cell`: summary not set | all of `cell` |
 //! | `held`: told after the tail; not announced when it begins | `nothing_is_seen_that_is_held_back`, `what_was_let_go_stays_seen`, `who_sleeps_knows_of_the_time_or_is_woken` |
+//! | `admission`: no generation in the word | `each_connection_of_a_slot_goes_one_way` |
 //! | `departure`: fence in `leave`; fence of the producer; release in `left` | `departure` |
 //!
 //! What loom can not see, since it runs each thread in program order and lets every
@@ -29,6 +30,7 @@
 //! of an element delayed behind the store that frees it), and the orderings on `summary` and the
 //! swap of `asleep`. They are argued for where they stand.
 
+mod admission;
 mod bytes;
 mod cell;
 mod departure;
