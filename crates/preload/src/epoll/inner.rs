@@ -22,6 +22,9 @@ impl EpollSet {
                 _ => self.take_kick(),
             }
         }
+        if count > 0 {
+            self.arm_in_place_of_sleepers();
+        }
         count > 0
     }
 

@@ -156,6 +156,25 @@ impl EpollSet {
             return;
         };
         let state = &mut *guard;
+        self.arm_members(state);
+        if !state.listeners.is_empty() {
+            bell::lie_down();
+            asleep.listening += 1;
+        }
+        let nested: Vec<_> = state
+            .nested
+            .as_slice()
+            .iter()
+            .filter_map(|number| state.items.get(*number as usize)?.set())
+            .collect();
+        drop(guard);
+        for set in nested {
+            set.lie_down(asleep);
+        }
+    }
+
+    /// Whoever brings news of a member wakes a thread that sleeps in the set.
+    fn arm_members(&self, state: &mut State) {
         self.register(state);
         for used in &state.cells {
             if let Some(link) = used.link
@@ -164,10 +183,6 @@ impl EpollSet {
             {
                 cell::sleep(&shared.asleep);
             }
-        }
-        if !state.listeners.is_empty() {
-            bell::lie_down();
-            asleep.listening += 1;
         }
         for number in state.watched.as_slice() {
             if let Some(item) = state.items.get(*number as usize)
@@ -182,16 +197,23 @@ impl EpollSet {
                 });
             }
         }
-        let nested: Vec<_> = state
-            .nested
-            .as_slice()
-            .iter()
-            .filter_map(|number| state.items.get(*number as usize)?.set())
-            .collect();
-        drop(guard);
-        for set in nested {
-            set.lie_down(asleep);
+    }
+
+    /// The calling thread, which is awake, has taken what was to wake one that sleeps in the set, and that one may sleep on: it is to be
+    /// woken by the next news. What comes before that is found by the caller, who looks at all members after this, or wakes a sleeper.
+    pub(super) fn arm_in_place_of_sleepers(&self) {
+        if self.sleepers.load(Ordering::SeqCst) == 0 {
+            return;
         }
+        let Some(mut state) = self.state.lock() else {
+            return;
+        };
+        self.arm_members(&mut state);
+        if !state.listeners.is_empty() && bell::anybody_sleeps() {
+            let _ = listener::listen_for_jobs();
+        }
+        // Pairs with the fence of a peer: it sees who sleeps, or what it did is seen by the caller's look.
+        core::sync::atomic::fence(Ordering::SeqCst);
     }
 
     /// Threads may sleep in the set while a member joins: its news is to wake one of them, who need not be awake before. True where one

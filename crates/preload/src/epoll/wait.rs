@@ -217,7 +217,12 @@ impl EpollSet {
         if !ours {
             return kept;
         }
-        kept + self.collect_listeners(out, count + kept, count)
+        let listeners = self.collect_listeners(out, count + kept, count);
+        if self.sleepers.load(Ordering::Relaxed) > 0 && self.peek() {
+            // What came since this look began is for the others.
+            self.wake();
+        }
+        kept + listeners
     }
 
     /// Sleeps once. `None` when there is something to look at.

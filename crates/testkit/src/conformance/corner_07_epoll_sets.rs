@@ -15,6 +15,7 @@ cases! {
         corner_07_edge_and_level_in_two_sets,
         corner_07_joins_while_another_thread_sleeps,
         corner_07_listener_joins_while_another_thread_sleeps,
+        corner_07_sleeps_on_while_another_thread_is_told,
         corner_07_one_set_several_threads_oneshot,
         corner_07_one_set_several_threads_edge,
         corner_07_one_set_several_threads_each_event_once,
@@ -130,6 +131,33 @@ fn corner_07_listener_joins_while_another_thread_sleeps(family: Family) {
         assert_eq!(join_thread(sleeper), Ok(1));
         sys::close(client).unwrap();
         sys::close(listening).unwrap();
+    }
+}
+
+/// What woke a thread may be taken by another one before it runs: it sleeps on, and hears of what comes next.
+fn corner_07_sleeps_on_while_another_thread_is_told(family: Family) {
+    let pairs = pairs(family, 2);
+    let events = IN | ET | ONESHOT;
+    let entries: Vec<_> = pairs.iter().map(|(client, _)| (*client, events)).collect();
+    let set = set_of(&entries);
+    let read = |index: usize| {
+        let (client, _) = pairs[index];
+        expect_bytes(client, b"x");
+        let data = index as u64;
+        sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, events, data).unwrap();
+    };
+    for _ in 0..200 {
+        let sleeper = sleeper_in(set);
+        send_all(pairs[0].1, b"x");
+        let is_told = sys::epoll_wait(set, 4, 0).unwrap().len() == 1;
+        if is_told {
+            read(0);
+            // So may be what was to tell the sleeper of the change.
+            assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
+            send_all(pairs[1].1, b"x");
+        }
+        assert_eq!(join_thread(sleeper), Ok(1));
+        read(usize::from(is_told));
     }
 }
 
