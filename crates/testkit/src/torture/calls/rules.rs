@@ -121,7 +121,7 @@ pub const KEPT: &[Rule] = &[
     rule("2.5", Rest, SETS, ["", "edge", "waited interrupted -1 EINTR", "waited n"]),
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
     rule("8.3", Rest, &[], ["", "setsockopt*TCP_DEFER_ACCEPT", "", ""]),
-    rule("8.6", Rest, &["close", "dup2", "dup3"], ["", "setsockopt*SO_LINGER", "", ""]),
+    rule("8.9", Rest, &["close", "dup2", "dup3"], ["", "setsockopt*SO_LINGER", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_INFO", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_MAXSEG", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["IP_MTU", "SO_DONTROUTE|IP_TOS|SO_MARK", "-1 ENOTCONN", "0"]),
@@ -165,16 +165,16 @@ pub const KEPT: &[Rule] = &[
     rule("8.27", Rest, SETS, ["", "unspec", "n", "n"]),
     rule("8.27", Once, &["ioctl"], ["TIOCOUTQ", "unspec", "0 int", "0 int"]),
     rule("8.27", Rest, &["connect", "listen"], ["", "unspec&fork|unspec&exec", "0|-1 EINPROGRESS|waited", ""]),
-    rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
+    rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
     // To the kernel it is the packets that have times, some moments after the first socket of the whole system has asked for them.
-    rule("8.29", Once, &["recvmsg"], ["", "setsockopt*SO_TIMESTAMP", "n|0 flags", "n|0 flags"]),
+    rule("8.8", Once, &["recvmsg"], ["", "setsockopt*SO_TIMESTAMP", "n|0 flags", "n|0 flags"]),
     // What is set of a listener holds for who waits already.
     rule("8.35", Rest, RECEIVING, ["MSG_PEEK", "setsockopt*SO_PEEK_OFF&accept&fork|setsockopt*SO_PEEK_OFF&accept&exec", "n", "n|-1 EAGAIN|waited"]),
     rule("8.32", Once, &["numbers"], ["", "setrlimit|thread", "open", "open"]),
     // The library's own take numbers that lie within a limit which was lowered before.
     rule("8.32", Rest, MAKING, ["", "setrlimit&exec|setrlimit&fork", "n", "n"]),
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
-    rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
+    rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
 ];
 
 /// The same, where acknowledgements may be put off.
@@ -193,7 +193,7 @@ const LATE: &[Rule] = &[
 const THROUGH: &[Rule] = &[
     // To TCP an end is not there before all that lies before it has found room.
     rule("8.9", Rest, SENDING, ["", "100000|400000", "-1 ECONNRESET", "-1 EPIPE"]),
-    rule("8.29", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int"]),
+    rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int"]),
     rule("who waits takes what is there first of a send", Rest, RECEIVING, ["", "", "waited n", "waited n"]),
     rule("a reset is not known before it has come", Rest, &["sendmmsg"], ["", "", "n", "n"]),
 ];
