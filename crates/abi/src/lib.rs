@@ -59,6 +59,7 @@ pub const LAYOUT_HASH: u64 = {
         core::mem::offset_of!(program::SocketEntry, urgent_sent) as u64,
         core::mem::offset_of!(program::SocketEntry, urgent_row) as u64,
         core::mem::offset_of!(program::SocketEntry, caught_up) as u64,
+        core::mem::offset_of!(program::SocketEntry, options) as u64,
         core::mem::size_of::<program::Header>() as u64,
         core::mem::offset_of!(program::Header, holders) as u64,
         core::mem::size_of::<program::Holder>() as u64,

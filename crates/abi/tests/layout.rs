@@ -180,7 +180,10 @@ fn structures() -> Vec<Structure> {
                 caught_up,
                 urgent_row,
                 transmit,
-                receive
+                receive,
+                options_lock,
+                option_words,
+                options
             }
         ),
         structure!(

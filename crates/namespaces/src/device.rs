@@ -7,6 +7,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The name of each host's end of the cable.
 pub const DEVICE: &str = "veth0";
@@ -142,7 +144,8 @@ pub fn acknowledge_at_once(host: &Host) -> Result<(), Error> {
         // Those of the kernel's own can not be changed.
         let own = (0..ADDRESSES).map(|index| (host.v6(index), DEVICE));
         for (address, device) in own.chain([(Ipv6Addr::LOCALHOST, "lo")]) {
-            let _ = writeln!(text, "route del local {address} dev {device} table local");
+            let own = format!("route del local {address} dev {device} table local\n");
+            once_there(|| ip(host, &own))?;
             let _ = writeln!(
                 text,
                 "route add local {address} dev {device} table local metric 1 quickack 1"
@@ -154,6 +157,18 @@ pub fn acknowledge_at_once(host: &Host) -> Result<(), Error> {
         );
     }
     ip(host, &text)
+}
+
+/// The kernel makes routes of IPv6 when it has noticed that the other end of the cable is up, some moments later.
+fn once_there(change: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let begun = Instant::now();
+    loop {
+        match change() {
+            Err(_) if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
+            done => return done,
+        }
+    }
 }
 
 /// What is for addresses that no host has goes over the cable, and comes to nothing there.

@@ -130,6 +130,10 @@ pub(super) fn state(socket: &Socket, fd: c_int) -> u8 {
         // TCP_SYN_SENT.
         return 2;
     }
+    if !socket.has(status::PEER_GONE) {
+        // Who was killed says nothing.
+        lane.look_for_peer();
+    }
     if lane.is_over() {
         return 7;
     }

@@ -21,7 +21,7 @@ pub use answers::{get, take_error};
 pub use inherited::{Inherited, note_bound, note_received};
 
 /// One option as the program set it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Level.
     pub level: c_int,
@@ -34,7 +34,7 @@ pub struct Record {
 }
 
 /// The longest value that is recorded.
-const MOST_BYTES: usize = 16;
+pub const MOST_BYTES: usize = 16;
 
 /// Sets the recorded options on a kernel socket.
 pub fn replay(socket: &Socket, fd: c_int) {
@@ -204,6 +204,11 @@ pub unsafe fn set(
             length: 4,
             value: [0; MOST_BYTES],
         };
+        if socket.word.kind() == Kind::Virtual
+            && let Some(told) = set_connected(socket, fd, &none)
+        {
+            return told;
+        }
         return remember(socket, none).ok_or(libc::EAGAIN);
     };
     if size >= 4

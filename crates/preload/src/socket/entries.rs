@@ -34,6 +34,8 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
         &entry.flags,
         &entry.low_water,
         &entry.anchor_lock,
+        &entry.options_lock,
+        &entry.option_words,
     ] {
         word.store(0, Ordering::Relaxed);
     }
@@ -60,8 +62,6 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     let tag = local.tag.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     let word = Word::new(kind, u32::try_from(index).ok()?, tag);
     let socket = Socket { entry, local, word };
-    // Another process may have freed the entry after this one.
-    socket.forget_options();
     Some(socket)
 }
 
@@ -126,6 +126,7 @@ pub fn copy_into(region: &Region, used: &[usize]) -> Option<()> {
             &entry.transmit.lock,
             &entry.receive.lock,
             &entry.anchor_lock,
+            &entry.options_lock,
         ] {
             lock.store(0, Ordering::Relaxed);
         }

@@ -3,6 +3,7 @@
 mod entries;
 mod former_port;
 mod holding;
+mod options_set;
 
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -16,7 +17,6 @@ use crate::epoll::Membership;
 use crate::link::LinkEnd;
 use crate::listener::Listener;
 use crate::lock::{self, Lock};
-use crate::options::Record;
 use crate::table::{self, Kind, Word};
 use crate::{attach, foreign, holders, sys};
 use former_port::FormerPort;
@@ -106,8 +106,6 @@ pub struct Local {
     pub polled: AtomicU32,
     /// The last of them.
     pub poller: AtomicU32,
-    /// Options set so far, to be set again on a kernel socket.
-    pub options: AtomicPtr<Lock<Vec<Record>>>,
     /// Epoll sets it is in.
     pub memberships: AtomicPtr<Lock<Vec<Membership>>>,
     /// How often a writer found no room.
@@ -266,16 +264,10 @@ pub fn reset_in_child() {
     let foreign = FOREIGN.lock().map_or(0, |foreign| foreign.1);
     for index in (0..used.min(entries)).chain(entries..entries + foreign) {
         let Some(local) = local(index) else { return };
-        // SAFETY: null, or lists that are leaked boxes.
-        let lists = unsafe {
-            (
-                local.options.load(Ordering::Relaxed).as_ref(),
-                local.memberships.load(Ordering::Relaxed).as_ref(),
-            )
-        };
+        // SAFETY: null, or a list that is a leaked box.
+        let memberships = unsafe { local.memberships.load(Ordering::Relaxed).as_ref() };
         local.polled.store(0, Ordering::Relaxed);
-        lists.0.inspect(|list| list.reset());
-        lists.1.inspect(|list| list.reset());
+        memberships.inspect(|list| list.reset());
     }
 }
 
@@ -374,11 +366,6 @@ impl Socket {
         unsafe { self.local.listener.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Runs `with` on the list of options.
-    pub fn with_options<R>(&self, with: impl FnOnce(&mut Vec<Record>) -> R) -> Option<R> {
-        Some(with(&mut *lazy(&self.local.options)?.lock()?))
-    }
-
     /// Runs `with` on the list of epoll sets.
     pub fn with_memberships<R>(&self, with: impl FnOnce(&mut Vec<Membership>) -> R) -> Option<R> {
         Some(with(&mut *lazy(&self.local.memberships)?.lock()?))
@@ -395,20 +382,6 @@ impl Socket {
         unsafe { self.local.memberships.load(Ordering::Acquire).as_ref() }
             .and_then(Lock::lock)
             .map_or(0, |list| list.len())
-    }
-
-    /// Whether any option was recorded.
-    pub fn has_options(&self) -> bool {
-        // SAFETY: lists are leaked boxes, reused with the entry.
-        unsafe { self.local.options.load(Ordering::Acquire).as_ref() }
-            .and_then(Lock::lock)
-            .is_some_and(|list| !list.is_empty())
-    }
-
-    fn forget_options(&self) {
-        if self.has_options() {
-            self.with_options(Vec::clear);
-        }
     }
 
     /// Keeps the anchor's number among the library's, if there is room for more of them.
@@ -448,7 +421,6 @@ impl Socket {
             foreign::free(self.entry);
             return self.leave();
         }
-        self.forget_options();
         holders::note(self.word.index(), false);
         if let Some(header) = header() {
             free_entry(header, self.word.index(), self.entry);
@@ -463,7 +435,6 @@ impl Socket {
     /// This process has no descriptor of a foreign socket any more.
     pub fn leave(&self) {
         let Some(own) = attach::current() else { return };
-        self.forget_options();
         if let Some(number) = self.word.index().checked_sub(own.entries)
             && let Some(mut foreign) = FOREIGN.lock()
         {

@@ -28,6 +28,7 @@ cases! {
         corner_03_parent_goes_on_writing_after_fork,
         corner_03_set_gets_a_member_after_fork,
         corner_03_clone_by_number,
+        corner_03_options_are_the_sockets,
     ];
 }
 
@@ -381,4 +382,27 @@ fn corner_03_clone_by_number(family: Family) {
     }
     sys::close(server).unwrap();
     expect_end(client);
+}
+
+/// What one process sets of a socket, every process that has it is told.
+fn corner_03_options_are_the_sockets(family: Family) {
+    let (client, _server) = pair(family);
+    let set = |name, value| set_int(client, libc::IPPROTO_TCP, name, value);
+    let told = |name| sys::option_int(client, libc::IPPROTO_TCP, name);
+    set(libc::TCP_KEEPIDLE, 77);
+    let (go, done) = (Baton::new(), Baton::new());
+    let child = fork_child(|| {
+        assert_eq!(told(libc::TCP_KEEPIDLE), Ok(77));
+        set(libc::TCP_KEEPCNT, 3);
+        done.pass();
+        go.take();
+        assert_eq!(told(libc::TCP_KEEPINTVL), Ok(9));
+        assert_eq!(told(libc::TCP_KEEPIDLE), Ok(78));
+    });
+    done.take();
+    assert_eq!(told(libc::TCP_KEEPCNT), Ok(3));
+    set(libc::TCP_KEEPINTVL, 9);
+    set(libc::TCP_KEEPIDLE, 78);
+    go.pass();
+    child.join();
 }

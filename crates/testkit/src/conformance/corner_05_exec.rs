@@ -409,6 +409,8 @@ fn corner_05_exec_connection_with_options(family: Family) {
         sys::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, [9_i64, 0]).unwrap();
         sys::set_option(socket, libc::SOL_SOCKET, libc::SO_LINGER, [1, 7]).unwrap();
         sys::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 5).unwrap();
+        set_int(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 77);
+        set_int(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 5000);
     };
     // Of its own, and from its listener.
     let client = connect_to(address);

@@ -19,6 +19,7 @@ cases! {
         corner_06_rights_never_received,
         corner_06_rights_dispatcher,
         corner_06_rights_sender_exits,
+        corner_06_rights_with_options,
     ];
 }
 
@@ -240,4 +241,19 @@ fn corner_06_rights_sender_exits(family: Family) {
     expect_alive(client, socket);
     sys::close(socket).unwrap();
     expect_end(client);
+}
+
+fn corner_06_rights_with_options(family: Family) {
+    let options = [(libc::TCP_KEEPIDLE, 77), (libc::TCP_LINGER2, 9)];
+    let (child, channel) = receiver(|socket| {
+        for (name, value) in options {
+            assert_eq!(sys::option_int(socket, libc::IPPROTO_TCP, name), Ok(value));
+        }
+    });
+    let (_client, server) = pair(family);
+    for (name, value) in options {
+        set_int(server, libc::IPPROTO_TCP, name, value);
+    }
+    sys::send_descriptor(channel, server).unwrap();
+    child.join();
 }

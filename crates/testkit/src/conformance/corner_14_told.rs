@@ -89,6 +89,12 @@ fn corner_14_told_only_v6(family: Family) {
         for on in [0, 1] {
             assert_eq!(sys::set_option(socket, level, name, on), refused);
         }
+        // Without a value it is 0, to IPv6.
+        let number = libc::SYS_setsockopt;
+        // SAFETY: the kernel looks at no value.
+        let none =
+            unsafe { libc::syscall(number, socket, level, name, core::ptr::null::<u8>(), 0) };
+        assert!(none == -1 && Err(sys::last_errno()) == refused);
     }
     if family == Family::V6 {
         assert_eq!(sys::option_int(client, level, name), Ok(0));

@@ -77,6 +77,10 @@ pub fn run(arguments: &[String]) {
             assert_eq!(told, Ok([1, 7]));
             let told = sys::option_int(number(1), libc::SOL_SOCKET, libc::SO_RCVLOWAT);
             assert_eq!(told, Ok(5));
+            for (name, value) in [(libc::TCP_KEEPIDLE, 77), (libc::TCP_USER_TIMEOUT, 5000)] {
+                let told = sys::option_int(number(1), libc::IPPROTO_TCP, name);
+                assert_eq!(told, Ok(value));
+            }
         }
         // Of a member of a set that came along only another number is left.
         "set-knows-a-copy" => {
