@@ -148,11 +148,19 @@ fn look(
         socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
         if !socket.is(fd) {
             // Closed or replaced meanwhile: the sleeping call keeps the listener.
-            let orphan = socket.local.orphan.load(Ordering::Acquire);
-            if orphan == 0 || !socket.is(orphan - 1) {
-                return Ok(Accepted::Kernel(fd));
+            let orphan = socket.local.orphan.load(Ordering::Acquire) - 1;
+            let other = if orphan >= 0 && socket.is(orphan) {
+                Some(orphan)
+            } else {
+                table::find(socket.word)
+            };
+            match other {
+                Some(other) => fd = other,
+                None => {
+                    woken?;
+                    return Ok(Accepted::Kernel(fd));
+                }
             }
-            fd = orphan - 1;
         }
         woken?;
     }

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use crate::table::{self, Kind, Word};
-use crate::{attach, limits, sys};
+use crate::{attach, confinement, limits, sys};
 
 /// Accepts of this process that wait at once and hold a number; others choose theirs in the end.
 const MOST: usize = 64;
@@ -19,9 +19,14 @@ static PLACES: [AtomicI32; MOST] = [const { AtomicI32::new(FREE) }; MOST];
 pub struct Place(usize);
 
 impl Place {
-    /// The lowest number that is free, if any. `fd` lends its file.
+    /// The lowest number that is free, if any. What lies under it answers every call on sockets and files as if it was closed; where
+    /// none can be opened, it is the file of `fd`.
     pub fn hold(fd: i32) -> Option<Self> {
-        let number = sys::duplicate(fd, 0, true).ok()?;
+        let opened = match confinement::is_filtered() {
+            true => Err(libc::EPERM),
+            false => sys::open(c"/", libc::O_PATH),
+        };
+        let number = opened.or_else(|_| sys::duplicate(fd, 0, true)).ok()?;
         table::set(number, Word::new(Kind::Internal, 0, 0));
         let order = (Ordering::AcqRel, Ordering::Relaxed);
         let take = |place: &AtomicI32| place.compare_exchange(FREE, number, order.0, order.1);

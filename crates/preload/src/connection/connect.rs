@@ -117,7 +117,10 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
     if i32::from(address.family) != family || socket.entry.reason.load(Ordering::Relaxed) != 0 {
         return Err(Reason::Option.into());
     }
-    if address.unmapped().family != address.family && options::is_to_be_only_v6(socket) {
+    let is_bound_to_v6 = || socket.has(status::BOUND) && options::is_only_v6(fd);
+    if address.unmapped().family != address.family
+        && (options::is_to_be_only_v6(socket) || is_bound_to_v6())
+    {
         // The kernel says that there is no way.
         return Err(Reason::Option.into());
     }

@@ -208,7 +208,9 @@ impl EpollSet {
 
     /// Adds what the kernel's descriptors have to virtual events, every now and then.
     fn add_kernel(&'static self, out: &mut [libc::epoll_event], count: usize) -> usize {
-        if count == out.len() || !self.turns.is_stale(clock::now()) {
+        // What the kernel had at the last look it may have still.
+        let has_some = || self.turns.found.load(Ordering::Relaxed);
+        if count == out.len() || !(has_some() || self.turns.is_stale(clock::now())) {
             return 0;
         }
         let Ok((kept, ours)) = self.look_at_kernel(out, count) else {

@@ -27,6 +27,8 @@ cases! {
         corner_02_close_many_threads_race,
         corner_02_close_twice,
         corner_02_close_while_in_epoll_wait,
+        corner_02_close_of_one_number_while_blocked_accept,
+        corner_02_number_of_a_blocked_accept,
     ];
 }
 
@@ -343,4 +345,42 @@ fn corner_02_close_while_in_epoll_wait(family: Family) {
     sys::write(writer, b"x").unwrap();
     let told = join_thread(thread).unwrap();
     assert_eq!(told.iter().map(|told| told.data).collect::<Vec<_>>(), [2]);
+}
+
+/// The accept goes on with the listener, which another number has.
+fn corner_02_close_of_one_number_while_blocked_accept(family: Family) {
+    interrupting();
+    let (listening, address) = listener(family);
+    for ends_by_signal in [true, false] {
+        let copy = sys::dup(listening).unwrap();
+        let (thread, task) = start_thread(move || sys::accept(copy));
+        await_asleep(task);
+        sys::close(copy).unwrap();
+        if ends_by_signal {
+            assert_eq!(interrupt(thread, task), Err(Errno(libc::EINTR)));
+        } else {
+            let client = connect_to(address);
+            expect_alive(client, join_thread(thread).unwrap());
+        }
+    }
+}
+
+/// The number that an accept will return, which waits, is not open to calls on sockets and files; what they do to it is nothing to the
+/// listener.
+fn corner_02_number_of_a_blocked_accept(family: Family) {
+    let (listening, address) = listener(family);
+    let number = tcp(family);
+    sys::close(number).unwrap();
+    let (thread, task) = start_thread(move || sys::accept(listening));
+    await_asleep(task);
+    let bad = Errno(libc::EBADF);
+    assert_eq!(sys::write(number, b"x"), Err(bad));
+    assert_eq!(sys::recv(number, &mut [0], 0), Err(bad));
+    assert_eq!(sys::shutdown(number, libc::SHUT_RDWR), Err(bad));
+    assert_eq!(crate::corner_12_dissolve::nowhere(number), Err(bad));
+    assert_eq!(sys::getsockname(number), Err(bad));
+    let client = connect_to(address);
+    let accepted = join_thread(thread).unwrap();
+    assert_eq!(accepted, number);
+    expect_alive(client, accepted);
 }

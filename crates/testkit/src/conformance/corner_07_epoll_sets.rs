@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use netchannel_testkit::support::*;
-use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN, ONESHOT};
+use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN, ONESHOT, OUT};
 
 use crate::registry::cases;
 
@@ -28,6 +28,7 @@ cases! {
         corner_07_out_then_closed,
         corner_07_out_before_fork,
         corner_07_mixed_with_pipes_and_eventfds,
+        corner_07_both_kinds_are_told_each_time,
         corner_07_two_hundred_sockets_in_one_set,
         corner_07_many_come_after_a_client_whose_end_poll_saw,
     ];
@@ -549,5 +550,14 @@ fn come_after_an_end(family: Family) {
     late.join();
     for descriptor in [set, listening] {
         sys::close(descriptor).unwrap();
+    }
+}
+
+/// What the kernel has is told with what is virtual, however soon a wait follows another.
+fn corner_07_both_kinds_are_told_each_time(family: Family) {
+    let (client, _server) = pair(family);
+    let set = set_of(&[(client, OUT), (tcp(family), IN)]);
+    for _ in 0..50 {
+        assert_eq!(sys::epoll_wait(set, 4, 0).unwrap().len(), 2);
     }
 }

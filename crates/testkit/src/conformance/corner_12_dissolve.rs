@@ -31,7 +31,7 @@ const ALL: libc::c_short = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
 const NOT: Errno = Errno(libc::ENOTCONN);
 const RESET: Errno = Errno(libc::ECONNRESET);
 
-fn nowhere(socket: Descriptor) -> sys::Outcome<()> {
+pub(crate) fn nowhere(socket: Descriptor) -> sys::Outcome<()> {
     sys::connect_raw(socket, &sys::RawAddress::empty())
 }
 

@@ -192,6 +192,11 @@ fn dual_stack_v6only_names_nobody_of_v4() {
     assert_eq!(sys::connect(socket, mapped(address.port())), Ok(()));
     let accepted = sys::accept(listening).expect("accept");
     expect_alive(socket, accepted);
+    // Nor does one that is bound to an address of IPv6.
+    let bound = tcp(Family::V6);
+    sys::bind(bound, Family::V6.loopback(0)).unwrap();
+    let connected = sys::connect(bound, mapped(address.port()));
+    assert_eq!(connected, Err(Errno(libc::ENETUNREACH)));
 }
 
 fn dual_stack_bind_mapped_address() {

@@ -135,6 +135,11 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n"]),
     rule("8.9", Rest, &["bind"], ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EINVAL", "0"]),
     rule("8.9", Rest, RECEIVING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n|0|-1 EAGAIN", "-1 EPIPE"]),
+    // An urgent byte, or an end, that TCP's window keeps back is not there yet.
+    rule("8.9", Once, RECEIVING, ["MSG_OOB", "100000|400000", "-1 EAGAIN|-1 EINVAL", "n"]),
+    rule("8.9", Rest, SENDING, ["", "100000|400000", "-1 ECONNRESET", "-1 EPIPE"]),
+    // TCP gives as much at once as the receiver's buffer holds.
+    rule("8.9", Rest, RECEIVING, ["100000|400000|, -1,", "100000|400000", "n|waited interrupted n", "n|waited interrupted n"]),
     // Some of a large send is on its way before TCP learns that the other end reads no more.
     rule("8.10", Rest, &[], ["", "IP_MINTTL", "", ""]),
     rule("8.10", Once, SETS, ["", "EPOLLET", "0", "n"]),
@@ -152,6 +157,9 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n|-1 EPIPE"]),
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE|SHUT_RD&SPLICE_F_MORE|SHUT_RD&TCP_CORK", "-1 ENOTCONN", ""]),
+    rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE", "0", "-1 ENOTCONN"]),
+    // A port of a connection that is over, or in TIME_WAIT.
+    rule("8.11", Once, &["bind"], ["", "exit|close|exec", "-1 EADDRINUSE", "0"]),
     rule("8.13", Once, &["getsockopt", "setsockopt", "bind"], ["", "setrlimit", "", "-1 EMFILE"]),
     rule("8.13", Once, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
     // The end of a process is seen a moment later.
@@ -159,6 +167,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Once, LOOKS, ["", "close_range|exec|exit|end(", "n", "n|0"]),
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0|-1 ECONNRESET", "-1 EAGAIN"]),
     rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET"]),
+    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0", "-1 ECONNRESET"]),
     rule("8.27", Rest, SENDING, ["", "unspec&fork", "-1 EPIPE", "-1 ECONNRESET"]),
     rule("8.27", Rest, RECEIVING, ["", "unspec", "-1 ENOTCONN", "0"]),
     rule("8.27", Rest, LOOKS, ["", "unspec", "n", "n"]),
@@ -191,8 +200,6 @@ const LATE: &[Rule] = &[
 /// The same, through daemons: what is on its way needs some time.
 #[rustfmt::skip]
 const THROUGH: &[Rule] = &[
-    // To TCP an end is not there before all that lies before it has found room.
-    rule("8.9", Rest, SENDING, ["", "100000|400000", "-1 ECONNRESET", "-1 EPIPE"]),
     rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int"]),
     rule("who waits takes what is there first of a send", Rest, RECEIVING, ["", "", "waited n", "waited n"]),
     rule("a reset is not known before it has come", Rest, &["sendmmsg"], ["", "", "n", "n"]),
@@ -208,6 +215,10 @@ pub const OPEN: &[Rule] = &[
 const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, &[], ["", "", "-1 errno 512", ""]),
     rule("the kernel shows an errno of its own", Rest, LOOKS, ["", "recvmmsg", "n", ""]),
+    rule("the kernel shows an errno of its own", Rest, SETS, ["", "recvmmsg", "n", "0|n"]),
+    rule("the kernel shows an errno of its own", Rest, RECEIVING, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
+    // A set of 1024 bits is looked at beyond its end, as far as the table of descriptors has grown.
+    rule("a set is shorter than is said", Rest, &["select", "pselect"], ["{2000", "", "n|-1 EBADF", "n|-1 EBADF"]),
     // A reader that waits may be woken by the first part of a large send: TCP promises no more.
     rule("who waits takes what is there first of a large send", Rest, RECEIVING, ["", "8192|20000|40000|100000|400000", "waited n", "waited n"]),
     rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread|fork", "waited interrupted", "waited interrupted"]),
