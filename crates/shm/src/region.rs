@@ -174,10 +174,11 @@ impl Region {
     }
 
     /// Lets the file go while the region is still known to others: its addresses stay readable and
-    /// writable, as private zero pages, until [`Region::map_into`] uses them again. So a thread that
-    /// looks too late sees zeros instead of faulting.
+    /// writable, as zero pages, until [`Region::map_into`] uses them again. So a thread that
+    /// looks too late sees zeros instead of faulting. They are shared with children, since what is private and writable counts
+    /// against `RLIMIT_DATA`.
     pub fn vacate(&self) -> Option<Vacancy> {
-        let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let flags = libc::MAP_FIXED | libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let base = self.base.as_ptr().cast();
         // SAFETY: replaces exactly the region's own mapping, which is only reached through atomics

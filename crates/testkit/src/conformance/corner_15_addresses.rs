@@ -11,6 +11,7 @@ cases! {
         corner_15_addresses_connections_go_on_under_a_limit,
         corner_15_addresses_limit_is_as_it_was_set,
         corner_15_addresses_limit_goes_with_an_exec,
+        corner_15_addresses_limit_of_data,
     ];
 }
 
@@ -109,4 +110,32 @@ fn corner_15_addresses_limit_goes_with_an_exec(family: Family) {
         exec_helper(&["expect-addresses", &words[0], &words[1]], true);
     });
     child.join();
+}
+
+/// As FTP servers set it for the process of a client, which then becomes that client's user.
+fn corner_15_addresses_limit_of_data(family: Family) {
+    const DATA: libc::rlimit = libc::rlimit {
+        rlim_cur: 70 << 20,
+        rlim_max: 70 << 20,
+    };
+    let (listening, address) = listener(family);
+    let clients: Vec<_> = (0..8).map(|_| connect_to(address)).collect();
+    let served = fork_child(|| {
+        let servers: Vec<_> = clients
+            .iter()
+            .map(|_| sys::accept(listening).unwrap())
+            .collect();
+        sys::set_limit(libc::RLIMIT_DATA, &DATA).unwrap();
+        // SAFETY: no pointers. Who is not root stays who he is.
+        unsafe { libc::setuid(65534) };
+        for server in servers {
+            let bytes = receive_exact(server, 6);
+            send_all(server, &bytes);
+        }
+        assert_eq!(map(32 * MEBIBYTE), Ok(()));
+    });
+    clients
+        .iter()
+        .for_each(|client| ask_echo(*client, b"within"));
+    served.join();
 }
