@@ -185,6 +185,10 @@ impl Listener {
     /// The program changed the backlog.
     pub fn change_backlog(&self, fd: i32, backlog: i32) {
         self.backlog.store(backlog, Ordering::Relaxed);
+        if self.channel() < 0 || self.retires.load(Ordering::Relaxed) {
+            // The daemon knows of it no more: it is the kernel's alone.
+            return;
+        }
         if let Some((_, channel)) = Self::announce(fd, &self.address, self.cookie, backlog, false) {
             sys::close(channel);
         }

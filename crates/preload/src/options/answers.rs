@@ -64,6 +64,9 @@ pub unsafe fn get(
             room => room.min(4),
         }
     } else if level == libc::SOL_SOCKET && name == libc::SO_PEERNAME && is_connected(socket) {
+        if matches!(state(socket, fd), CLOSED | SYN_SENT) {
+            return Err(libc::ENOTCONN);
+        }
         let (name, size) = names::as_name(&socket.entry.peer.load());
         if asked > size {
             return Err(libc::EINVAL);
@@ -117,6 +120,10 @@ fn describe_connection(info: &mut [u8; 512]) {
 
 /// `TCP_ESTABLISHED`.
 pub(super) const ESTABLISHED: u8 = 1;
+/// `TCP_SYN_SENT`.
+const SYN_SENT: u8 = 2;
+/// `TCP_CLOSE`.
+pub(super) const CLOSED: u8 = 7;
 
 /// The state TCP would call it.
 pub(super) fn state(socket: &Socket, fd: c_int) -> u8 {
@@ -124,25 +131,24 @@ pub(super) fn state(socket: &Socket, fd: c_int) -> u8 {
         return ESTABLISHED;
     }
     let Some(lane) = Lane::of(*socket, fd) else {
-        return 7;
+        return CLOSED;
     };
     if lane.is_connecting() {
-        // TCP_SYN_SENT.
-        return 2;
+        return SYN_SENT;
     }
     if !socket.has(status::PEER_GONE) {
         // Who was killed says nothing.
         lane.look_for_peer();
     }
     if lane.is_over() {
-        return 7;
+        return CLOSED;
     }
     let ended = lane.peer_flags() & side_flags::FIN != 0 || socket.has(status::PEER_GONE);
     match (socket.has(status::SHUT_WRITE), ended) {
         (false, false) => ESTABLISHED,
         (true, false) => 5,
         (false, true) => 8,
-        (true, true) => 7,
+        (true, true) => CLOSED,
     }
 }
 

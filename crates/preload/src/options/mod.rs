@@ -16,7 +16,7 @@ use crate::socket::{Socket, status};
 use crate::table::Kind;
 use crate::{beside, class, connection, limits, real, sys, user};
 
-use answers::{ESTABLISHED, state};
+use answers::{CLOSED, ESTABLISHED, state};
 pub use answers::{get, take_error};
 pub use inherited::{Inherited, note_bound, note_received};
 
@@ -288,7 +288,7 @@ pub unsafe fn note(
 
 /// Options that TCP answers by the connection. `None` for others, and where the kernel shall say what is wrong.
 fn set_connected(socket: &Socket, fd: c_int, record: &Record) -> Option<Result<(), c_int>> {
-    let over = Lane::of(*socket, fd).is_none_or(|lane| lane.is_over());
+    let over = matches!(state(socket, fd), CLOSED);
     match (record.level, record.name) {
         (libc::IPPROTO_TCP, libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT) if !over => {
             Some(Err(libc::EINVAL))

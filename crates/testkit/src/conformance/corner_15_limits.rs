@@ -21,6 +21,7 @@ cases! {
         corner_15_close_all_in_a_loop_as_daemons_do,
         corner_15_close_all_in_forked_child,
         corner_15_limit_socket_emfile,
+        corner_15_limit_listens_again,
         corner_15_limit_accept_emfile_keeps_the_connection,
         corner_15_limit_low_from_the_start,
         corner_15_limit_of_none_waits_go_on,
@@ -211,6 +212,31 @@ fn corner_15_waiting_for_a_listener_takes_no_number(family: Family) {
         assert_eq!(sys::dup(listening), Ok(free));
     })
     .join();
+}
+
+/// Whose limit has room for nothing of the library's listens once more, as servers do that change the backlog: to the kernel.
+fn corner_15_limit_listens_again(family: Family) {
+    let (listening, address) = listener(family);
+    let listens = Baton::new();
+    let child = fork_child(|| {
+        let free = sys::dup(listening).unwrap();
+        sys::close(free).unwrap();
+        let most = libc::rlim_t::try_from(free + 1).unwrap();
+        let limit = libc::rlimit {
+            rlim_cur: most,
+            rlim_max: most,
+        };
+        sys::set_limit(libc::RLIMIT_NOFILE, &limit).unwrap();
+        sys::listen(listening, 2).unwrap();
+        listens.pass();
+        let server = sys::accept(listening).unwrap();
+        expect_bytes(server, b"served");
+    });
+    sys::close(listening).unwrap();
+    listens.take();
+    let client = connect_to(address);
+    send_all(client, b"served");
+    child.join();
 }
 
 fn corner_15_closefrom(family: Family) {

@@ -168,6 +168,9 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0|-1 ECONNRESET", "-1 EAGAIN"]),
     rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET"]),
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0", "-1 ECONNRESET"]),
+    rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "n", "-1 ENOTCONN"]),
+    rule("8.18", Rest, SENDING, ["", "MSG_MORE&exec", "n", "-1 EPIPE"]),
+    rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
     rule("8.27", Rest, SENDING, ["", "unspec&fork", "-1 EPIPE", "-1 ECONNRESET"]),
     rule("8.27", Rest, RECEIVING, ["", "unspec", "-1 ENOTCONN", "0"]),
     rule("8.27", Rest, LOOKS, ["", "unspec", "n", "n"]),
@@ -217,6 +220,8 @@ const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, LOOKS, ["", "recvmmsg", "n", ""]),
     rule("the kernel shows an errno of its own", Rest, SETS, ["", "recvmmsg", "n", "0|n"]),
     rule("the kernel shows an errno of its own", Rest, RECEIVING, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
+    // Of a file it sends TCP keeps the pages, not what is in them.
+    rule("what is sent of a file is read when it is received", Rest, RECEIVING, ["", "sendfile&file(&write(", "n", "n"]),
     // A set of 1024 bits is looked at beyond its end, as far as the table of descriptors has grown.
     rule("a set is shorter than is said", Rest, &["select", "pselect"], ["{2000", "", "n|-1 EBADF", "n|-1 EBADF"]),
     // A reader that waits may be woken by the first part of a large send: TCP promises no more.
