@@ -88,6 +88,12 @@ pub fn settle(place: &mut Option<Place>, anchor: i32, close_on_exec: bool) -> i3
     }
 }
 
+/// Whether an accept that waits will return this number: nothing else can be put there.
+pub fn is_held(number: i32) -> bool {
+    let is = |place: &AtomicI32| place.load(Ordering::Relaxed) == number;
+    table::get(number).kind() == Kind::Internal && PLACES.iter().any(is)
+}
+
 /// The program puts something under a number that was held; what holds it lies under `to` by now.
 pub fn relocate(from: i32, to: i32) {
     let order = (Ordering::AcqRel, Ordering::Relaxed);

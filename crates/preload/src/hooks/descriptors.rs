@@ -12,7 +12,7 @@ use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
 use crate::{
     addresses, attach, confinement, connection, copying, epoll, fork as forking, gate, limits,
-    listener, owner, real, relocate, sys, user,
+    listener, owner, place, real, relocate, sys, user,
 };
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
@@ -155,7 +155,7 @@ fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
         // A number that the kernel will not give stays what it is.
         && (!open || limits::allow(to))
     {
-        if !relocate::make_way(to) {
+        if place::is_held(to) || !relocate::make_way(to) {
             return real::fail(libc::EBUSY);
         }
         let polled = polling::begin_replacement(to);

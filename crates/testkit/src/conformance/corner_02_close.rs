@@ -379,6 +379,8 @@ fn corner_02_number_of_a_blocked_accept(family: Family) {
     assert_eq!(sys::shutdown(number, libc::SHUT_RDWR), Err(bad));
     assert_eq!(crate::corner_12_dissolve::nowhere(number), Err(bad));
     assert_eq!(sys::getsockname(number), Err(bad));
+    let busy = Err(Errno(libc::EBUSY));
+    assert_eq!(sys::dup2(listening, number), busy);
     let client = connect_to(address);
     let accepted = join_thread(thread).unwrap();
     assert_eq!(accepted, number);

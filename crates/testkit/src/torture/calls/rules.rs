@@ -143,6 +143,7 @@ pub const KEPT: &[Rule] = &[
     // Some of a large send is on its way before TCP learns that the other end reads no more.
     rule("8.10", Rest, &[], ["", "IP_MINTTL", "", ""]),
     rule("8.10", Once, SETS, ["", "EPOLLET", "0", "n"]),
+    rule("8.10", Once, LOOKS, ["", "EPOLLET", "0", "n"]),
     // The acknowledgement of its end wakes who watches a socket.
     rule("8.10", Once, SETS, ["", "EPOLLET&shutdown", "n", "0|waited"]),
     rule("8.10", Once, &["getsockopt"], ["TCP_QUICKACK", "", "0", "0"]),
@@ -153,7 +154,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "n"]),
     // Whatever the peer sends lets go what is not corked.
     rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "waited|0", "n"]),
-    rule("8.10", Once, RECEIVING, ["good, 0,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0"]),
+    rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
+    rule("8.10", Once, RECEIVING, ["good, 0,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0|waited interrupted"]),
     rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n|-1 EPIPE"]),
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE|SHUT_RD&SPLICE_F_MORE|SHUT_RD&TCP_CORK", "-1 ENOTCONN", ""]),
