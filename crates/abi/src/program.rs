@@ -181,6 +181,8 @@ pub struct SocketEntry {
     pub transmit: Direction,
     /// Receiving.
     pub receive: Direction,
+    /// Descriptors of it on their way to other processes, as far as is known.
+    pub travels: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Header>() == 4096);

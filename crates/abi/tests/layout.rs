@@ -180,7 +180,8 @@ fn structures() -> Vec<Structure> {
                 caught_up,
                 urgent_row,
                 transmit,
-                receive
+                receive,
+                travels
             }
         ),
         structure!(
