@@ -185,13 +185,15 @@ pub struct SocketEntry {
     pub options_lock: AtomicU32,
     /// Words of `options` in use.
     pub option_words: AtomicU32,
+    /// Descriptors of it on their way to other processes, as far as is known.
+    pub travels: AtomicU32,
     /// What was set of it that has no word of its own here, in the order in which it was set. Of each option a word: level (8 bits), name
     /// (16), bytes of the value (8), and the first four of them; then as many words as the others take.
     pub options: [AtomicU64; OPTION_WORDS],
 }
 
 /// Words for the options of a socket. Few programs set more than six.
-pub const OPTION_WORDS: usize = 39;
+pub const OPTION_WORDS: usize = 38;
 
 const _: () = assert!(size_of::<Header>() == 4096);
 const _: () = assert!(size_of::<Holder>() == 64);

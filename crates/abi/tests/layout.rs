@@ -183,6 +183,7 @@ fn structures() -> Vec<Structure> {
                 receive,
                 options_lock,
                 option_words,
+                travels,
                 options
             }
         ),

@@ -11,6 +11,9 @@ use netchannel_abi::{LAYOUT_HASH, VERSION, directory, program};
 use netchannel_shm::{Access, Outside, Region, ShmError};
 use netchannel_trust::{Distrust, Standing, peer, place};
 
+mod alone;
+pub use alone::alone;
+
 use crate::lock::Lock;
 use crate::table::{self, Kind, Word};
 use crate::{
@@ -256,11 +259,12 @@ fn map_directory(memory: i32) -> Result<(Region, (u64, u64)), ShmError> {
 
 /// Attaches; the caller holds `TALK`.
 fn connect() -> bool {
-    // After an exec the former image's is still there.
+    // After an exec the former image's is still there, if the daemon is.
     let inherited = CONTROL.swap(-1, Ordering::AcqRel);
-    let dialled = if inherited >= 0 {
+    let dialled = if inherited >= 0 && !sys::has_hung_up(inherited) {
         Some(inherited)
     } else {
+        drop_kept(inherited);
         dial()
     };
     let Some(fd) = dialled else { return false };
@@ -275,11 +279,9 @@ fn connect() -> bool {
             match (region, directory) {
                 (Ok(region), Ok((directory, daemon))) => {
                     MEMORY.store(keep(received[0]), Ordering::Release);
-                    let region: &'static Region = Box::leak(Box::new(region));
-                    mappings::note(region);
                     Some(Attachment {
                         number: AtomicU64::new(message.words[3]),
-                        region,
+                        region: Box::leak(Box::new(region)),
                         entries,
                         directory,
                         daemon,
@@ -301,12 +303,22 @@ fn connect() -> bool {
         drop_kept(fd);
         return false;
     };
-    if !socket::initialise(made.entries) {
-        drop_kept(fd);
-        return false;
-    }
     CONTROL.store(fd, Ordering::Release);
     ATTACHED.store(true, Ordering::Release);
+    if !begin(made) {
+        ATTACHED.store(false, Ordering::Release);
+        drop_kept(CONTROL.swap(-1, Ordering::AcqRel));
+        return false;
+    }
+    true
+}
+
+/// The process has a region from now on.
+fn begin(made: Attachment) -> bool {
+    if !socket::initialise(made.entries) {
+        return false;
+    }
+    mappings::note(made.region);
     ATTACHMENT.store(Box::into_raw(Box::new(made)), Ordering::Release);
     users::attached();
     holders::initialise();
@@ -440,6 +452,11 @@ fn introduce(fd: i32) -> Result<(), i32> {
     own.directory.vacate();
     ports::forget();
     Ok(())
+}
+
+/// The memfd of the region, -1 where there is none.
+pub fn memory() -> i32 {
+    MEMORY.load(Ordering::Acquire)
 }
 
 /// Device and inode of the region's memory.

@@ -1,13 +1,14 @@
 //! Before another program begins in this process or as a child of it: its sockets are made ready
 //! for that.
 
+use crate::baggage::Packed;
 use crate::connection::flags;
-use crate::image::{Entries, Environment};
+use crate::image::{Entries, Environment, Inherited};
 use crate::program::Verdict;
 use crate::pump::{self, Pump};
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind, Word};
-use crate::{attach, connection, epoll, limits, listener, sys, travel};
+use crate::{attach, baggage, connection, epoll, limits, listener, sys, travel};
 
 /// How the other program begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,12 @@ struct Traveller {
     held: u32,
 }
 
+impl Traveller {
+    fn descriptor(&self) -> i32 {
+        self.descriptors.first().copied().unwrap_or(-1)
+    }
+}
+
 /// What was done, to be undone if the program does not begin.
 pub struct Departure {
     /// For the new program.
@@ -37,6 +44,7 @@ pub struct Departure {
     diverted: Vec<Traveller>,
     pump: Option<Pump>,
     backups: Vec<(i32, i32, Word)>,
+    baggage: Option<Packed>,
     control: bool,
     inherits: bool,
     /// The kernel was told of the members of sets.
@@ -112,20 +120,20 @@ pub fn concerns(how: How) -> bool {
 /// Makes ready for a program of which `verdict` says whether the library will be in it.
 pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> Departure {
     let (mut deposited, mut diverted) = (Vec::new(), Vec::new());
-    let (mut control, mut sets) = (None, None);
-    let mut inherits = false;
+    let mut inherited = Inherited::default();
+    let mut baggage = None;
     if attach::current().is_some() {
         let (travellers, listeners) = gather(how, verdict);
         let takes = verdict == Verdict::Takes;
-        for traveller in travellers {
-            let fd = traveller.descriptors.first().copied().unwrap_or(-1);
-            if takes && travel::deposit(fd, &traveller.socket).is_ok() {
-                deposited.push(traveller);
-            } else if how == How::Exec {
-                diverted.push(traveller);
-            }
+        if !takes {
+            diverted = travellers;
+        } else if how == How::Exec {
+            ([deposited, diverted], baggage) = deposit(travellers);
+        } else {
+            let leave = |one: &Traveller| travel::deposit(one.descriptor(), &one.socket).is_ok();
+            deposited = travellers.into_iter().filter(leave).collect();
         }
-        inherits = takes && (listeners || !deposited.is_empty());
+        inherited.any = takes && (listeners || !deposited.is_empty());
         if how == How::Exec {
             for one in &mut deposited {
                 // The descriptors of this image become the one that is on its way.
@@ -135,27 +143,56 @@ pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> Departure {
                 listener::hand_over();
             }
             if takes {
-                sets = epoll::pack();
-                inherits |= sets.is_some();
+                inherited.sets = epoll::pack();
+                inherited.any |= inherited.sets.is_some();
             }
-            if inherits {
-                control = keep_control(true);
+            if inherited.any {
+                inherited.control = keep_control(true);
             }
+        } else {
+            diverted.clear();
         }
     }
+    inherited.baggage = baggage.as_ref().map(|one: &Packed| one.told.clone());
     let mut made = Departure {
-        environment: Environment::new(environment, verdict, inherits, control, sets.as_deref()),
+        environment: Environment::new(environment, verdict, &inherited),
         deposited,
         diverted,
         pump: None,
         backups: Vec::new(),
-        control: control.is_some(),
-        inherits,
+        baggage,
+        control: inherited.control.is_some(),
+        inherits: inherited.any,
         packed: how == How::Exec && verdict == Verdict::Takes && attach::current().is_some(),
         how,
     };
     made.divert();
     made
+}
+
+/// Makes connections ready for the next image: with the daemon, and with what goes along. Those that are, and those that can not be.
+fn deposit(travellers: Vec<Traveller>) -> ([Vec<Traveller>; 2], Option<Packed>) {
+    let (mut ready, mut diverted) = (Vec::new(), Vec::new());
+    let mut records = Vec::new();
+    for one in travellers {
+        match travel::prepare(one.descriptor(), &one.socket) {
+            Ok(made) => {
+                ready.push((one, made.left, made.record.is_some()));
+                records.extend(made.record);
+            }
+            Err(_) => diverted.push(one),
+        }
+    }
+    let packed = baggage::pack(&records);
+    let (deposited, unknown): (Vec<_>, Vec<_>) = ready
+        .into_iter()
+        .partition(|(_, left, recorded)| *left || *recorded && packed.is_some());
+    for (one, ..) in unknown {
+        travel::withdraw(one.descriptor(), &one.socket);
+        diverted.push(one);
+    }
+    let deposited = deposited.into_iter().map(|(one, ..)| one).collect();
+    ([deposited, diverted], packed)
 }
 
 /// Lets the control socket outlive an exec, or no longer.
@@ -213,9 +250,10 @@ impl Departure {
             if self.how == How::Exec {
                 one.socket.take_back(one.held);
             }
-            if let Some(fd) = one.descriptors.first() {
-                travel::withdraw(*fd, &one.socket);
-            }
+            travel::withdraw(one.descriptor(), &one.socket);
+        }
+        if let Some(packed) = &self.baggage {
+            packed.undo();
         }
         for one in &self.diverted {
             one.socket.take_back(one.held);

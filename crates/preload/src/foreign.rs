@@ -1,7 +1,7 @@
 //! What belongs to other programs and is used here: their regions, for sockets that came over exec
 //! or in messages, and links whose ledger another process keeps.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicI32, Ordering};
 
 use netchannel_abi::link::Role;
 use netchannel_abi::program::{self, Header, SocketEntry};
@@ -10,13 +10,15 @@ use netchannel_shm::{Access, Outside, Region};
 use crate::link::LinkEnd;
 use crate::lock::Lock;
 use crate::table::{self, Kind};
-use crate::{attach, link, listener, mappings, socket, sys, users};
+use crate::{attach, limits, link, listener, mappings, socket, sys, users};
 
 /// The region of another program. Never unmapped: a socket may still look at it.
 struct Foreign {
     number: u64,
     entries: usize,
     region: Region,
+    /// Its memfd, for when a socket goes on; -1 where there was no number for it.
+    memory: AtomicI32,
     /// Device and inode.
     identity: (u64, u64),
 }
@@ -33,7 +35,9 @@ pub fn reset_in_child() {
 /// Nothing of other programs is used any more: this process is another user's.
 pub fn forsake_all() {
     if let Some(mut regions) = REGIONS.lock() {
-        regions.clear();
+        for one in regions.drain(..) {
+            attach::drop_kept(one.memory.swap(-1, Ordering::AcqRel));
+        }
     }
     if let Some(mut links) = LINKS.lock() {
         links.clear();
@@ -63,6 +67,7 @@ pub fn entry(
                 number,
                 entries,
                 region: sent.map(Access::ReadWrite).ok()?,
+                memory: AtomicI32::new(kept(memory)),
                 identity: sent.identity(),
             };
             let made: &'static Foreign = Box::leak(Box::new(made));
@@ -73,6 +78,31 @@ pub fn entry(
         }
     };
     (index < found.entries).then(|| Some((found.region.at(offset)?, false)))?
+}
+
+fn kept(memory: i32) -> i32 {
+    if limits::is_poor() {
+        return -1;
+    }
+    attach::duplicate(memory).map_or(-1, attach::keep)
+}
+
+/// How many entries the region has that has `entry`, and its memfd.
+pub fn memory(entry: &SocketEntry) -> Option<(usize, i32)> {
+    let regions = REGIONS.lock()?;
+    let region = regions.iter().find(|one| one.index(entry).is_some())?;
+    Some((region.entries, region.memory.load(Ordering::Acquire)))
+}
+
+/// A descriptor of the library has moved.
+pub fn relocate(from: i32, to: i32) {
+    let Some(regions) = REGIONS.lock() else {
+        return;
+    };
+    for one in regions.iter() {
+        let (order, memory) = (Ordering::Relaxed, &one.memory);
+        let _ = memory.compare_exchange(from, to, order, order);
+    }
 }
 
 impl Foreign {

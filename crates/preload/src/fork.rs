@@ -10,9 +10,9 @@ use crate::lane::Lane;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{
-    HEAP, accepting, addresses, attach, connection, copying, epoll, faults, foreign, former_ports,
-    gate, holders, lent, limits, link, listener, names, place, poll, ports, receiver, rings, sys,
-    thread, users,
+    HEAP, accepting, addresses, attach, baggage, connection, copying, epoll, faults, foreign,
+    former_ports, gate, holders, lent, limits, link, listener, names, place, poll, ports, receiver,
+    rings, sys, thread, users,
 };
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
@@ -222,6 +222,7 @@ unsafe extern "C" fn in_child() {
     socket::reset_in_child();
     link::reset_in_child();
     foreign::reset_in_child();
+    baggage::reset_in_child();
     receiver::reset_in_child();
     epoll::reset_in_child();
     place::reset_in_child();

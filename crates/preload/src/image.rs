@@ -8,7 +8,7 @@ use std::ffi::CString;
 use libc::{c_char, c_int};
 
 use crate::program::Verdict;
-use crate::{attach, handover, travel, user};
+use crate::{attach, baggage, handover, travel, user};
 
 /// Says that sockets came with the exec.
 const INHERIT: &[u8] = b"NETCHANNEL_INHERIT=";
@@ -18,6 +18,8 @@ const CONTROL: &[u8] = b"NETCHANNEL_CONTROL=";
 const NAMES: &[u8] = b"NETCHANNEL_NAMES=";
 /// Epoll sets that came with the exec.
 const SETS: &[u8] = b"NETCHANNEL_SETS=";
+/// What the connections need that came with the exec.
+const BAGGAGE: &[u8] = b"NETCHANNEL_BAGGAGE=";
 const SOCKET: &[u8] = b"NETCHANNEL_SOCKET=";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const NAME: &[u8] = b"libnetchannel.so";
@@ -60,17 +62,20 @@ pub fn arrive() {
     }
     if variable(c"NETCHANNEL_INHERIT").is_some() {
         let sets = variable(c"NETCHANNEL_SETS").map(<[u8]>::to_vec);
+        let baggage = variable(c"NETCHANNEL_BAGGAGE").map(String::from_utf8_lossy);
+        baggage.as_deref().inspect(|told| baggage::unpack(told));
         // SAFETY: no thread but this one runs yet.
         unsafe {
             for name in [
                 c"NETCHANNEL_INHERIT",
                 c"NETCHANNEL_CONTROL",
                 c"NETCHANNEL_SETS",
+                c"NETCHANNEL_BAGGAGE",
             ] {
                 libc::unsetenv(name.as_ptr());
             }
         }
-        if attach::ensure().is_some() {
+        if attach::ensure().or_else(attach::alone).is_some() {
             let sets = sets.and_then(|sets| String::from_utf8(sets).ok());
             travel::adopt_inherited(sets.as_deref());
         }
@@ -145,7 +150,7 @@ unsafe fn look_through(environment: *const *const c_char) -> Option<bool> {
                 preloads += usize::from(contains(list, NAME));
             } else if start.starts_with(SOCKET) {
                 sockets += 1;
-            } else if [INHERIT, CONTROL, NAMES, SETS]
+            } else if [INHERIT, CONTROL, NAMES, SETS, BAGGAGE]
                 .iter()
                 .any(|one| start.starts_with(one))
             {
@@ -183,7 +188,7 @@ impl Entries {
             let entry = entry.as_bytes();
             if let Some(value) = entry.strip_prefix(PRELOAD) {
                 entries.preload = Some(value.to_vec());
-            } else if ![INHERIT, CONTROL, NAMES, SETS]
+            } else if ![INHERIT, CONTROL, NAMES, SETS, BAGGAGE]
                 .iter()
                 .any(|one| entry.starts_with(one))
             {
@@ -195,6 +200,19 @@ impl Entries {
     }
 }
 
+/// What another image is to be told of.
+#[derive(Default)]
+pub struct Inherited {
+    /// There are sockets, sets or listeners.
+    pub any: bool,
+    /// The control socket, with its cookie.
+    pub control: Option<(i32, u64)>,
+    /// What goes with connections.
+    pub baggage: Option<String>,
+    /// Sets.
+    pub sets: Option<String>,
+}
+
 /// The environment of a new program. Its strings are the caller's or its own.
 pub struct Environment {
     pointers: Vec<*const c_char>,
@@ -203,14 +221,8 @@ pub struct Environment {
 
 impl Environment {
     /// `from` with the library and the daemon's socket in it even where the program left them out,
-    /// and word of what the image `inherits`, with the `control` socket and `sets`.
-    pub fn new(
-        from: Entries,
-        verdict: Verdict,
-        inherits: bool,
-        control: Option<(i32, u64)>,
-        sets: Option<&str>,
-    ) -> Self {
+    /// and word of what the image inherits.
+    pub fn new(from: Entries, verdict: Verdict, inherited: &Inherited) -> Self {
         let Entries {
             mut pointers,
             preload,
@@ -226,14 +238,16 @@ impl Environment {
         if let Some(given) = given.filter(|_| !has_socket) {
             own.push([SOCKET, given.socket.as_bytes()].concat());
         }
-        if inherits {
+        if inherited.any {
             own.push([INHERIT, b"1"].concat());
         }
-        if let Some((fd, cookie)) = control {
+        if let Some((fd, cookie)) = inherited.control {
             own.push([CONTROL, format!("{fd}:{cookie}").as_bytes()].concat());
         }
-        if let Some(sets) = sets {
-            own.push([SETS, sets.as_bytes()].concat());
+        for (name, told) in [(SETS, &inherited.sets), (BAGGAGE, &inherited.baggage)] {
+            if let Some(told) = told {
+                own.push([name, told.as_bytes()].concat());
+            }
         }
         if let Some(names) = handover::names() {
             own.push([NAMES, names.as_bytes()].concat());

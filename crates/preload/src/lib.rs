@@ -21,6 +21,7 @@
 mod accepting;
 mod addresses;
 mod attach;
+mod baggage;
 mod bell;
 mod beside;
 mod cancel;

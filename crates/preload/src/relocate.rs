@@ -2,7 +2,7 @@
 //! elsewhere first. Every place where the library remembers such a number is asked here.
 
 use crate::table::{self, Kind, Word};
-use crate::{attach, connection, epoll, listener, place, sys};
+use crate::{attach, baggage, connection, epoll, foreign, listener, place, sys};
 
 /// Makes `fd` free for the program if it is the library's. False when there is no room to move to.
 pub fn make_way(fd: i32) -> bool {
@@ -20,6 +20,8 @@ pub fn make_way(fd: i32) -> bool {
     // The event loops first: they know it by its number.
     epoll::relocate(fd, moved);
     attach::relocate(fd, moved);
+    baggage::relocate(fd, moved);
+    foreign::relocate(fd, moved);
     connection::relocate(fd, moved);
     listener::relocate(fd, moved);
     place::relocate(fd, moved);

@@ -320,10 +320,11 @@ fn take(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int>
     loop {
         if lane.is_before_urgent() {
             // TCP's splice comes no further than a mark, whether the byte is read in line or not.
-            return if first && lane.socket.has(status::NONBLOCKING) {
-                Err(libc::EAGAIN)
-            } else {
+            let waits = !lane.socket.has(status::NONBLOCKING);
+            return if !first || waits || lane.brings_no_more() {
                 Ok(0)
+            } else {
+                Err(libc::EAGAIN)
             };
         }
         // SAFETY: our own buffer.

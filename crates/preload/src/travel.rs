@@ -1,6 +1,7 @@
 //! Virtual sockets that go to a process which is no fork of this one: over exec, to spawned
 //! programs, in `SCM_RIGHTS` messages. The kernel carries the anchor; the daemon keeps, under the
-//! anchor's cookie, where the socket's entry and link are, for whoever finds the anchor.
+//! anchor's cookie, where the socket's entry and link are, for whoever finds the anchor. The sender keeps the same, for when the daemon
+//! is gone by then ([`crate::baggage`]).
 //!
 //! ```text
 //!  sender:   deposit (entry, link) --> daemon     one reference more: that of the descriptor
@@ -14,6 +15,7 @@ use netchannel_abi::link::{ANCHOR_MARK, Role};
 use netchannel_abi::message::{Message, Operation};
 use netchannel_abi::program::{SocketEntry, State};
 
+use crate::baggage::{self, Record};
 use crate::hooks::streams;
 use crate::lane::Lane;
 use crate::link::LinkEnd;
@@ -29,7 +31,16 @@ fn home(socket: &Socket) -> Option<(u64, usize)> {
     Some((attach::current()?.number(), socket.word.index()))
 }
 
-/// Leaves the socket behind `fd` for one other process, and counts the descriptor that it will
+/// A socket that was made ready for its way.
+pub struct Deposit {
+    /// Whether the daemon knows it.
+    pub left: bool,
+    /// What the sender can keep of it.
+    pub record: Option<Record>,
+    link: &'static LinkEnd,
+}
+
+/// Leaves the socket behind `fd` with the daemon for one other process, in a message or a child, and counts the descriptor that it will
 /// have.
 ///
 /// # Errors
@@ -38,6 +49,22 @@ pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
     if !attach::is_served() {
         return Err(libc::ENOTCONN);
     }
+    let made = prepare(fd, socket)?;
+    if !made.left {
+        withdraw(fd, socket);
+        return Err(libc::ENOTCONN);
+    }
+    if let Some(record) = made.record {
+        baggage::keep(*socket, made.link, record);
+    }
+    Ok(())
+}
+
+/// Leaves the socket behind `fd` for the next image, with the daemon if one serves, and counts the descriptor that it will have.
+///
+/// # Errors
+/// Where nothing is known that could be told.
+pub fn prepare(fd: i32, socket: &Socket) -> Result<Deposit, i32> {
     users::shares();
     let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
     let memory = lane.link.memory();
@@ -54,16 +81,18 @@ pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
     words[4] = u64::from(lane.handle().generation);
     lane.set_aside();
     // Counted first: whoever looks it up may close it at once.
-    socket.add_hold();
-    let done = with_second_call(|| {
+    socket.send_off();
+    let asked = with_second_call(|| {
         // The next daemon knows the region by another number.
         let (region, index) = home(socket).ok_or(libc::EBADF)?;
         words[5] = region;
         words[6] = index as u64;
         attach::request(Operation::Deposit, words, &[memory], &mut [-1; sys::MOST])
     });
-    done.map(drop).inspect_err(|_| {
-        socket.drop_hold();
+    Ok(Deposit {
+        left: asked.is_ok(),
+        record: baggage::record(socket, lane.link, words),
+        link: lane.link,
     })
 }
 
@@ -82,10 +111,12 @@ fn with_second_call<R>(mut ask: impl FnMut() -> Result<R, i32>) -> Result<R, i32
 pub fn withdraw(fd: i32, socket: &Socket) {
     let mut words = [0; 14];
     words[0] = sys::cookie(fd).unwrap_or(0);
+    baggage::withdraw(words[0]);
     let mut received = [-1; sys::MOST];
     if let Ok((_, count)) = attach::request(Operation::Lookup, words, &[], &mut received) {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
     }
+    socket.arrive();
     socket.drop_hold();
 }
 
@@ -111,22 +142,21 @@ pub fn adopt(fd: i32, again: bool) {
         Some(_) => look_up(words, &mut received),
         None => Err(libc::ENOTCONN),
     };
-    let Ok((answer, count)) = answered else {
-        return break_off(fd);
+    let left = match answered {
+        Ok((answer, 2)) => find(&answer.words, received[0], received[1]),
+        Ok((_, count)) => {
+            received.iter().take(count).for_each(|fd| sys::close(*fd));
+            None
+        }
+        Err(_) => None,
     };
-    let [memory, region] = received[..2] else {
-        return;
-    };
-    if count != 2 {
-        received.iter().take(count).for_each(|fd| sys::close(*fd));
-        return break_off(fd);
-    }
-    let found = find(&answer.words, memory, region);
-    sys::close(region);
-    let Some((socket, made)) = found else {
+    let Some((socket, made)) = left.or_else(|| find_kept(cookie)) else {
         return break_off(fd);
     };
     let _inside = gate::enter();
+    if !again {
+        socket.arrive();
+    }
     if !made {
         socket.add_descriptor();
     }
@@ -179,8 +209,25 @@ fn break_off(anchor: i32) {
     sys::close(end);
 }
 
-/// The socket that the daemon's answer names, and whether this process had no descriptor of it; `memory` is consumed.
+/// As [`find`], by what the sender keeps: its daemon is gone, and another one knows nothing of it.
+#[cold]
+fn find_kept(cookie: u64) -> Option<(Socket, bool)> {
+    let (record, [memory, region]) = baggage::find(cookie)?;
+    if attach::current().is_none() && attach::alone().is_none() {
+        [memory, region].into_iter().for_each(sys::close);
+        return None;
+    }
+    find(&record, memory, region)
+}
+
+/// The socket that the daemon's answer names, and whether this process had no descriptor of it. The memfds are consumed.
 fn find(words: &[u64; 14], memory: i32, region: i32) -> Option<(Socket, bool)> {
+    let found = find_in(words, memory, region);
+    sys::close(region);
+    found
+}
+
+fn find_in(words: &[u64; 14], memory: i32, region: i32) -> Option<(Socket, bool)> {
     let role = Role::from_word(words[3]);
     let number = |word: u64| usize::try_from(word).ok();
     let listener = 0;
@@ -276,6 +323,7 @@ pub fn adopt_inherited(sets: Option<&str>) {
             adopted.push((cookie, word));
         }
     }
+    baggage::arrived();
     epoll::adopt_inherited(sets);
     if !adopted.is_empty() {
         rings::inherited();

@@ -21,8 +21,8 @@ use netchannel_trust::in_user_namespace;
 use crate::handover::{self, Handover};
 use crate::table::{self, Kind};
 use crate::{
-    attach, copying, epoll, foreign, gate, holders, link, listener, mappings, ports, receiver,
-    renewal, socket, sys,
+    attach, baggage, copying, epoll, foreign, gate, holders, link, listener, mappings, ports,
+    receiver, renewal, socket, sys,
 };
 
 /// See [`are_renumbered`]: 0 where it is not known yet. Asked once: later a filter of system calls may forbid it.
@@ -202,6 +202,7 @@ fn leave_region() -> Option<i32> {
         Some((attach::keep(fd), region))
     });
     holders::leave(&used);
+    baggage::forsake_all();
     link::forsake_all();
     listener::forsake_links();
     let memory = made.and_then(|(fd, region)| match region.take_place_of(own.region) {

@@ -4,6 +4,8 @@
 mod served;
 #[path = "served/subject.rs"]
 mod subject;
+#[path = "renewal/travels.rs"]
+mod travels;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -175,7 +177,8 @@ fn subject() {
             std::io::stdin().read_line(&mut String::new()).unwrap();
             serves(&listen(), false);
         }
-        _ => {}
+        Some(part) => travels::play(part),
+        None => {}
     }
 }
 

@@ -24,17 +24,6 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     if socket.has(status::PUMPED) {
         lane.meet_pump();
     }
-    // Whatever it comes to, TCP wakes who watches the socket.
-    socket.local.news.fetch_add(1, Ordering::Relaxed);
-    lane.look_for_peer();
-    if lane.is_over() {
-        if socket.has(status::CONNECTING) {
-            socket.unmark(status::CONNECTING);
-            socket.mark(status::DISCONNECTING);
-        }
-        epoll::changed(&socket);
-        return Err(libc::ENOTCONN);
-    }
     let (shut, said) = match how {
         libc::SHUT_RD => (status::SHUT_READ, side_flags::SHUT_READ),
         libc::SHUT_WR => (status::SHUT_WRITE, side_flags::FIN),
@@ -43,6 +32,21 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
             side_flags::SHUT_READ | side_flags::FIN,
         ),
     };
+    // Whatever it comes to, TCP wakes who watches the socket.
+    socket.local.news.fetch_add(1, Ordering::Relaxed);
+    lane.look_for_peer();
+    if lane.is_over() {
+        if socket.has(status::CONNECTING) {
+            socket.unmark(status::CONNECTING);
+            socket.mark(status::DISCONNECTING);
+        }
+        if socket.has(status::DISSOLVED) {
+            // TCP shuts it all the same.
+            socket.mark(shut);
+        }
+        epoll::changed(&socket);
+        return Err(libc::ENOTCONN);
+    }
     let reads = !socket.has(status::SHUT_READ) && shut & status::SHUT_READ == 0;
     let meets = !reads && said & side_flags::FIN != 0 && lane.end_lets_go();
     let said = if meets {

@@ -25,8 +25,7 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     if reset != 0 {
         lane.explain_reset();
     }
-    let alone = socket.entry.references.load(Ordering::Acquire) == 1 && !socket.is_foreign();
-    if !alone {
+    if !is_alone(socket) {
         let untold = reset != 0 || options::take_error(socket, fd) == libc::ECONNRESET;
         break_off(&lane, reset, untold);
         forget_address(socket);
@@ -55,6 +54,28 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
         made,
         side_flags::FIN | side_flags::CLOSED | reset,
     )
+}
+
+/// Whether no other process has it, so that another socket can be put in its place.
+fn is_alone(socket: &Socket) -> bool {
+    socket.entry.references.load(Ordering::Acquire) == 1 && !socket.is_foreign()
+}
+
+/// A connect has failed, and that is told.
+pub(super) fn after_failure(fd: i32, socket: &Socket) -> Result<(), i32> {
+    let flags = side_flags::FIN | side_flags::CLOSED;
+    if is_alone(socket) {
+        return replace(fd, socket, make_kernel(socket, false)?, flags);
+    }
+    socket.mark(status::REFUSED | status::RESET | status::DISSOLVED);
+    socket.unmark(status::PENDING | status::CONNECTING);
+    forget_address(socket);
+    // The slot is the connection's until the last one closes it.
+    if let Some(lane) = Lane::of(*socket, fd) {
+        lane.rouse();
+    }
+    epoll::changed(socket);
+    Ok(())
 }
 
 /// TCP leaves `ECONNRESET` with a socket whose connection was dissolved, or `EPIPE` that was not told before: the kernel shall dissolve
@@ -130,7 +151,7 @@ fn break_off(lane: &Lane, reset: u32, untold: bool) {
     };
     // The error stands before the mark that makes others look for it.
     socket.entry.error.store(error, Ordering::Relaxed);
-    socket.mark(status::REFUSED | status::RESET);
+    socket.mark(status::REFUSED | status::RESET | status::DISSOLVED);
     socket.unmark(status::PENDING);
     lane.own().flags.fetch_or(reset, Ordering::AcqRel);
     lane.announce_flags();
@@ -139,10 +160,6 @@ fn break_off(lane: &Lane, reset: u32, untold: bool) {
 }
 
 /// Puts a kernel socket that is not connected in the place of a virtual one. The peer hears `flags`.
-pub(super) fn disconnect(fd: i32, socket: &Socket, flags: u32) -> Result<(), i32> {
-    replace(fd, socket, make_kernel(socket, false)?, flags)
-}
-
 fn replace(fd: i32, socket: &Socket, made: i32, flags: u32) -> Result<(), i32> {
     let former = socket.entry.local.load().port;
     let shown = names::of_kernel(made, false).map_or(0, |own| own.port);

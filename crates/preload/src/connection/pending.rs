@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::{side_flags, waiter as bits};
 
-use super::dissolve::disconnect;
+use super::dissolve::after_failure;
 use super::noted;
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
@@ -182,7 +182,7 @@ pub fn abandon(lane: &Lane) {
 fn fail(fd: i32, socket: &Socket) -> i32 {
     let error = socket.entry.error.swap(0, Ordering::AcqRel);
     // Without a descriptor for the new socket it stays the one that failed.
-    let _ = disconnect(fd, socket, side_flags::FIN | side_flags::CLOSED);
+    let _ = after_failure(fd, socket);
     if error == 0 {
         libc::ECONNABORTED
     } else {

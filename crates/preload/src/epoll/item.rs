@@ -60,6 +60,9 @@ pub fn readiness(lane: &Lane) -> u32 {
     let writable = lane.is_writable();
     let seen = lane.socket.entry.status.load(Ordering::Relaxed);
     let mut mask = 0;
+    if seen & status::DISSOLVED != 0 {
+        return dissolved(lane);
+    }
     if lane.is_readable() {
         mask |= EPOLLIN | libc::EPOLLRDNORM;
     }
@@ -93,6 +96,19 @@ pub fn readiness(lane: &Lane) -> u32 {
         mask |= EPOLLERR | EPOLLHUP;
     }
     u32::try_from(mask).unwrap_or(0)
+}
+
+/// The same where there is no connection any more.
+#[cold]
+fn dissolved(lane: &Lane) -> u32 {
+    let untold = lane.socket.entry.error.load(Ordering::Relaxed) != 0;
+    let error = if untold { EPOLLERR } else { 0 };
+    let end = if lane.socket.has(status::SHUT_READ) {
+        EPOLLIN | libc::EPOLLRDNORM | EPOLLRDHUP
+    } else {
+        0
+    };
+    u32::try_from(EPOLLOUT | libc::EPOLLWRNORM | EPOLLHUP | error | end).unwrap_or(0)
 }
 
 impl Item {

@@ -195,8 +195,8 @@ impl Lane {
             // SAFETY: the caller's promise.
             let sent =
                 unsafe { self.send_locked(from, length, whole, Urgent::None, Going::WithAll) };
-            if length > 0 && sent != Err(Stop::Error(libc::EFAULT)) {
-                // Also where there was no room.
+            if length > 0 && !matches!(sent, Err(Stop::Error(_))) {
+                // Also where there was no room, but not where nothing goes any more.
                 self.let_go();
             }
             return sent;

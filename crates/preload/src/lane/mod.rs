@@ -231,6 +231,12 @@ impl Lane {
                 .has(status::SHUT_READ | status::RESET | status::PEER_GONE | status::FAULT)
     }
 
+    /// Whether no more will come than is there.
+    pub fn brings_no_more(&self) -> bool {
+        self.peer_flags() & side_flags::FIN != 0
+            || self.socket.has(status::SHUT_READ | status::PEER_GONE)
+    }
+
     /// Bytes sent that the other has not read yet.
     pub fn unread_by_peer(&self) -> u64 {
         let own = self.socket.entry.transmit.own.load(Ordering::Relaxed);

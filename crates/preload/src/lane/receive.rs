@@ -392,6 +392,11 @@ impl Lane {
         if seen & (status::PENDING | status::REFUSED) != 0 {
             match self.progress() {
                 Progress::Waits => return Stop::Wait,
+                Progress::Failed
+                    if seen & (status::DISSOLVED | status::SHUT_READ) == status::DISSOLVED =>
+                {
+                    return self.refused(Stop::Error(libc::ENOTCONN));
+                }
                 Progress::Failed => return self.refused(Stop::End),
                 Progress::Connected => seen &= !status::PENDING,
             }

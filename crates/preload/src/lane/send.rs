@@ -102,6 +102,9 @@ impl Lane {
     /// Bytes sent that TCP would not have seen acknowledged: to it, what a receiver's buffer holds is. Between hosts the
     /// other host has it, or not.
     pub fn unacknowledged(&self) -> u64 {
+        if self.socket.has(status::DISSOLVED) {
+            return 0;
+        }
         /// What a receiver takes at least, where no buffer was made small.
         const BUFFER: u64 = 64 * 1024;
         let lost = self.socket.entry.transmit.noted.load(Ordering::Relaxed);

@@ -26,6 +26,7 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
         &entry.slot,
         &entry.generation,
         &entry.listener,
+        &entry.travels,
     ] {
         word.store(0, Ordering::Relaxed);
     }
@@ -121,6 +122,7 @@ pub fn copy_into(region: &Region, used: &[usize]) -> Option<()> {
             };
         }
         entry.references.store(1, Ordering::Relaxed);
+        entry.travels.store(0, Ordering::Relaxed);
         entry.process.store(attach::process(), Ordering::Relaxed);
         for lock in [
             &entry.transmit.lock,

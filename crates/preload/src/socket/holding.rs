@@ -57,6 +57,19 @@ impl Socket {
         self.share();
     }
 
+    /// A descriptor goes to another process, in a message or as what it begins with.
+    pub fn send_off(&self) {
+        self.add_hold();
+        self.entry.travels.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One has arrived, or does not go: its hold stays with whoever calls.
+    pub fn arrive(&self) {
+        let fewer = |travels: u32| travels.checked_sub(1);
+        let (set, read) = (Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.entry.travels.fetch_update(set, read, fewer);
+    }
+
     /// Its anchor is not pooled any more.
     fn share(&self) {
         self.mark(status::SHARED);

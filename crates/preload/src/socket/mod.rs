@@ -80,6 +80,8 @@ pub mod status {
     pub const NO_ACCESS_TIME: u32 = 1 << 26;
     /// Its listener was bound to an address, which it keeps without its connection.
     pub const ADDRESS_NAMED: u32 = 1 << 27;
+    /// There is no connection any more, nor an end of one: dissolved, or a connect whose failure was told, where others have it, too.
+    pub const DISSOLVED: u32 = 1 << 28;
 }
 
 /// What this process alone keeps of a socket. All zero is a valid empty one.

@@ -24,6 +24,7 @@ cases! {
         corner_12_dissolve_beyond_a_lower_limit,
         corner_12_dissolve_drops_what_came,
         corner_12_dissolve_of_what_a_child_has_too,
+        corner_12_dissolve_leaves_no_end_to_a_child,
     ];
 }
 
@@ -276,6 +277,47 @@ fn corner_12_dissolve_leaves_an_error(family: Family) {
 }
 
 /// The address goes for both, the port is shown still.
+/// Of the connection nothing is left, not even its end, for whoever else has the socket.
+fn corner_12_dissolve_leaves_no_end_to_a_child(family: Family) {
+    for said in [false, true] {
+        let (client, server) = pair(family);
+        send_and_wait(server, client, b"never read");
+        send_and_wait(client, server, b"unread");
+        let (mine, childs) = (Baton::new(), Baton::new());
+        let set = sys::epoll_create().unwrap();
+        let child = fork_child(|| {
+            childs.take();
+            if !said {
+                assert_eq!(socket_error(client), RESET);
+            }
+            assert_eq!(socket_error(client), Errno(0));
+            let received = sys::recv(client, &mut [0_u8; 8], 0);
+            assert_eq!(received, Err(NOT));
+            let hung = libc::POLLOUT | libc::POLLHUP;
+            assert_eq!(poll_one(client, ALL, 0), hung);
+            sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN | RDHUP, 7).unwrap();
+            let told = [sys::Told {
+                data: 7,
+                events: HUP,
+            }];
+            assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap(), told);
+            let sent = sys::send(client, b"x", libc::MSG_NOSIGNAL);
+            assert_eq!(sent, Err(Errno(libc::EPIPE)));
+            assert_eq!(sys::shutdown(client, libc::SHUT_RD), Err(NOT));
+            mine.pass();
+        });
+        assert_eq!(nowhere(client), Ok(()));
+        if said {
+            assert_eq!(socket_error(client), RESET);
+        }
+        childs.pass();
+        mine.take();
+        child.join();
+        assert_eq!(sys::recv(client, &mut [0_u8; 8], 0), Ok(0), "it was shut");
+        assert_eq!(poll_one(client, ALL, 0), ALL | libc::POLLHUP);
+    }
+}
+
 fn corner_12_dissolve_of_what_a_child_has_too(family: Family) {
     for named in [false, true] {
         let (listening, address) = listener(family);

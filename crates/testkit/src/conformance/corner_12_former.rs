@@ -16,6 +16,7 @@ cases! {
         corner_12_former_port_can_be_bound_beside,
         corner_12_former_error_is_told,
         corner_12_former_error_is_told_once,
+        corner_12_former_error_of_a_connect_is_told_once,
         corner_12_former_urgent_byte_is_gone,
         corner_12_former_peer_is_reset_all_the_same,
         corner_12_former_owner_is_kept,
@@ -146,6 +147,25 @@ fn corner_12_former_error_is_told_once(family: Family) {
         assert_ne!(received, Err(RESET));
     });
     child.join();
+}
+
+/// The connection ended before anybody was told that it is there.
+fn corner_12_former_error_of_a_connect_is_told_once(family: Family) {
+    let (listening, address) = listener(family);
+    let client = tcp(family);
+    begun(client, address);
+    let server = sys::accept(listening).unwrap();
+    send_and_wait(client, server, b"never read");
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLERR);
+    let child = fork_child(|| {
+        assert_eq!(sys::connect(client, address), Err(RESET));
+        assert_eq!(sys::send(client, b"x", libc::MSG_NOSIGNAL), Err(PIPE));
+    });
+    child.join();
+    assert_eq!(sys::send(client, b"x", libc::MSG_NOSIGNAL), Err(PIPE));
+    let not = Err(Errno(libc::ENOTCONN));
+    assert_eq!(sys::recv(client, &mut [0; 8], libc::MSG_DONTWAIT), not);
 }
 
 fn corner_12_former_urgent_byte_is_gone(family: Family) {

@@ -26,6 +26,7 @@ cases! {
         corner_14_fionread,
         corner_14_tiocoutq,
         corner_14_zero_length,
+        corner_14_zero_length_leaves_a_reset,
         corner_14_nonblocking_by_fcntl_and_ioctl,
         corner_14_nonblocking_shared_by_dup,
         corner_14_nonblocking_shared_over_fork,
@@ -256,6 +257,25 @@ fn corner_14_zero_length(family: Family) {
     let answer = sys::recv(client, &mut [], libc::MSG_DONTWAIT);
     assert_eq!(answer, Err(Errno(libc::EAGAIN)));
     expect_alive(client, server);
+}
+
+/// Who waits with room for nothing waits once, whatever ends that.
+fn corner_14_zero_length_leaves_a_reset(family: Family) {
+    let (listening, address) = listener(family);
+    let waiting = connect_to(address);
+    let (client, server) = pair(family);
+    for (socket, reset) in [(waiting, listening), (client, server)] {
+        let (thread, task) = start_thread(move || sys::recv(socket, &mut [], 0));
+        await_asleep(task);
+        if reset == listening {
+            sys::close(listening).unwrap();
+        } else {
+            close_with_reset(server);
+        }
+        assert_eq!(join_thread(thread), Ok(0));
+        let next = sys::recv(socket, &mut [0_u8; 4], 0);
+        assert_eq!(next, Err(Errno(libc::ECONNRESET)));
+    }
 }
 
 fn corner_14_nonblocking_by_fcntl_and_ioctl(family: Family) {

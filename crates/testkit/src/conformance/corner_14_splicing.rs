@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
-use crate::helpers::{file_of, send_and_wait};
+use crate::helpers::{file_of, send_and_wait, send_urgent};
 use crate::registry::cases;
 
 cases! {
@@ -26,7 +26,27 @@ cases! {
         corner_14_splicing_to_a_listener_of_a_parent,
         corner_14_splicing_sendfile_from_the_system,
         corner_14_splicing_sendfile_to_a_pipe,
+        corner_14_splicing_at_a_mark_before_the_end,
     ];
+}
+
+fn corner_14_splicing_at_a_mark_before_the_end(family: Family) {
+    for ends_itself in [false, true] {
+        let (client, server) = pair(family);
+        let [_reader, writer] = sys::pipe(0).unwrap();
+        set_nonblocking(client);
+        send_urgent(server, b"abc!");
+        await_events(client, libc::POLLPRI);
+        expect_bytes(client, b"abc");
+        assert_eq!(sys::splice(client, writer, 8, 0), Err(LATER));
+        if ends_itself {
+            sys::shutdown(client, libc::SHUT_RD).unwrap();
+        } else {
+            sys::shutdown(server, libc::SHUT_WR).unwrap();
+            await_events(client, libc::POLLRDHUP);
+        }
+        assert_eq!(sys::splice(client, writer, 8, 0), Ok(0));
+    }
 }
 
 const INVALID: Errno = Errno(libc::EINVAL);

@@ -40,6 +40,7 @@ cases! {
         held_by_a_cork_before_connect,
         held_by_message_calls,
         held_by_splice,
+        held_until_it_meets_nobody,
         held_by_a_cork_from_a_file,
         held_is_not_acknowledged,
         held_behind_bytes_that_are_there,
@@ -495,6 +496,28 @@ fn held_by_message_calls(family: Family) {
     held.expect_nothing(server);
     assert_eq!(sys::sendmmsg(client, &[b"fo", b"ur"], 0), Ok(vec![2, 2]));
     expect_bytes(server, b"one two three four");
+}
+
+/// What the end of a peer that reads no more lets go meets a reset there.
+fn held_until_it_meets_nobody(family: Family) {
+    for spliced in [false, true] {
+        let (client, server) = pair(family);
+        if spliced {
+            let [out, into] = sys::pipe(0).unwrap();
+            sys::write(into, b"never read").unwrap();
+            let moved = sys::splice(out, server, 10, libc::SPLICE_F_MORE);
+            assert_eq!(moved, Ok(10));
+        } else {
+            let sent = sys::send(server, b"never read", libc::MSG_MORE);
+            assert_eq!(sent, Ok(10));
+        }
+        sys::shutdown(client, libc::SHUT_RDWR).unwrap();
+        await_events(server, libc::POLLHUP);
+        let sent = sys::send(server, b"x", libc::MSG_NOSIGNAL);
+        assert_eq!(sent, Err(Errno(libc::EPIPE)), "{spliced}");
+        let received = sys::recv(client, &mut [0; 8], 0);
+        assert_eq!(received, Err(Errno(libc::ECONNRESET)), "{spliced}");
+    }
 }
 
 fn held_by_splice(family: Family) {

@@ -1,0 +1,233 @@
+//! A connection is on its way to another process, in a message or over an `exec`, while its daemon ends: it arrives whole, whether or not
+//! another daemon serves by then.
+
+use std::io::{BufRead, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use netchannel_testkit::sys;
+
+use crate::served::{self, Served};
+use crate::subject::Subject;
+
+/// What a subject takes up after its exec.
+const INHERITED: &str = "NETCHANNEL_TEST_INHERITED";
+
+pub fn play(part: &str) {
+    match part {
+        "sends" => sends(),
+        "receives" => receives(),
+        "executes" => executes(),
+        "executed" => executed(),
+        _ => {}
+    }
+}
+
+/// Two ends of a connection of this process to itself.
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    (client, server)
+}
+
+fn next_line() -> String {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).unwrap();
+    line.trim().to_owned()
+}
+
+/// Sends ends to a receiver whose path it is told, keeps the other ends, and then does nothing but wait for lines.
+fn sends() {
+    println!("\nready");
+    let path = next_line();
+    let channel = UnixStream::connect(path).unwrap();
+    let mut kept = Vec::new();
+    for _ in 0..3 {
+        let (mut client, server) = pair();
+        client.write_all(b"unread").unwrap();
+        sys::send_descriptor(channel.as_raw_fd(), server.as_raw_fd()).unwrap();
+        kept.push(client);
+    }
+    println!("answer: sent");
+    while next_line() == "talk" {
+        for client in &mut kept {
+            let mut byte = [0];
+            client.read_exact(&mut byte).unwrap();
+            assert_eq!(&byte, b"x");
+        }
+        println!("answer: ok");
+    }
+}
+
+fn receives() {
+    let path = std::env::temp_dir().join(format!("netchannel-travels-{}", std::process::id()));
+    let listener = UnixListener::bind(&path).unwrap();
+    println!("\npath: {}", path.display());
+    assert_eq!(next_line(), "receive");
+    let (channel, _) = listener.accept().unwrap();
+    let _ = std::fs::remove_file(&path);
+    let told = (0..3).map(|_| {
+        let fd = sys::recv_descriptor(channel.as_raw_fd()).unwrap();
+        // SAFETY: it was just received.
+        let mut stream = unsafe { TcpStream::from_raw_fd(fd) };
+        let mut bytes = [0; 6];
+        stream.read_exact(&mut bytes)?;
+        assert_eq!(&bytes, b"unread");
+        stream.write_all(b"x")?;
+        Ok(stream)
+    });
+    let told: std::io::Result<Vec<TcpStream>> = told.collect();
+    println!(
+        "answer: {}",
+        told.as_ref()
+            .map_or_else(ToString::to_string, |_| "ok".to_owned())
+    );
+    next_line();
+}
+
+fn in_a_message(next: bool) {
+    let Some(mut served) = Served::start(&[]) else {
+        return;
+    };
+    let mut receiver = Subject::start(&served, "receives");
+    let path = receiver.said("path:");
+    let mut sender = Subject::start(&served, "sends");
+    sender.said("ready");
+    assert_eq!(sender.ask(&path), "sent");
+    assert!(served.connections() >= 3, "{}", served.ask(&["ss"]));
+    served.daemon.kill();
+    if next {
+        served.daemon.start_again().unwrap();
+    }
+    assert_eq!(receiver.ask("receive"), "ok");
+    assert_eq!(sender.ask("talk"), "ok");
+}
+
+#[test]
+fn what_lies_in_a_message_while_a_daemon_follows_another() {
+    in_a_message(true);
+}
+
+#[test]
+fn what_lies_in_a_message_while_the_daemon_ends() {
+    in_a_message(false);
+}
+
+/// Answers each byte of a client that connects, and then executes itself when it is told to.
+fn executes() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    println!("\nport: {}", listener.local_addr().unwrap().port());
+    let (connection, _) = listener.accept().unwrap();
+    answer(&connection).unwrap();
+    execute(connection, listener);
+}
+
+fn answer(mut connection: &TcpStream) -> std::io::Result<()> {
+    let mut byte = [0];
+    connection.read_exact(&mut byte)?;
+    connection.write_all(&byte)
+}
+
+/// Executes this program anew, with those descriptors.
+fn execute(connection: TcpStream, listener: TcpListener) -> ! {
+    println!("\nthread: {}", sys::gettid());
+    assert_eq!(next_line(), "execute");
+    let numbers = [connection.into_raw_fd(), listener.into_raw_fd()];
+    for fd in numbers {
+        // SAFETY: a number.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
+    }
+    let error = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "subject", "--nocapture"])
+        .env(served::SUBJECT, "executed")
+        .env(INHERITED, format!("{},{}", numbers[0], numbers[1]))
+        .exec();
+    panic!("{error}");
+}
+
+fn executed() {
+    let told = std::env::var(INHERITED).unwrap();
+    let (connection, listener) = told.split_once(',').unwrap();
+    // SAFETY: descriptors that came with the exec.
+    let (connection, listener) = unsafe {
+        (
+            TcpStream::from_raw_fd(connection.parse().unwrap()),
+            TcpListener::from_raw_fd(listener.parse().unwrap()),
+        )
+    };
+    println!("\nexecuted");
+    answer(&connection).unwrap();
+    let (newcomer, _) = listener.accept().unwrap();
+    answer(&newcomer).unwrap();
+    execute(connection, listener);
+}
+
+/// Has the subject execute itself, and is there before the new image has done anything.
+fn at_its_exec(subject: &mut Subject, then: impl FnOnce()) {
+    let thread: i32 = subject.said("thread:").parse().unwrap();
+    let process = i32::try_from(subject.child.id()).unwrap();
+    let trace = |request, thread: i32, word: libc::c_int| {
+        // SAFETY: no memory is read or written.
+        unsafe { libc::ptrace(request, thread, 0, libc::c_long::from(word)) }
+    };
+    let wait = || {
+        let mut status = 0;
+        // SAFETY: a local is written.
+        let waited = unsafe { libc::waitpid(process, &raw mut status, libc::__WALL) };
+        assert_eq!(waited, process);
+        status
+    };
+    assert_eq!(
+        trace(libc::PTRACE_SEIZE, thread, libc::PTRACE_O_TRACEEXEC),
+        0
+    );
+    writeln!(subject.hears, "execute").unwrap();
+    loop {
+        let status = wait();
+        assert!(libc::WIFSTOPPED(status), "it ended: {status:x}");
+        if status >> 16 == libc::PTRACE_EVENT_EXEC {
+            break;
+        }
+        trace(libc::PTRACE_CONT, process, libc::WSTOPSIG(status));
+    }
+    then();
+    assert_eq!(trace(libc::PTRACE_DETACH, process, 0), 0);
+}
+
+fn over_an_exec(next: bool) {
+    let Some(mut served) = Served::start(&[]) else {
+        return;
+    };
+    let mut subject = Subject::start(&served, "executes");
+    let port = subject.said("port:");
+    let mut client = Subject::start(&served, "client");
+    client.said("ready");
+    let connect = format!("connect {port}");
+    assert_eq!(client.ask(&connect), "ok");
+    assert!(served.connections() >= 2, "{}", served.ask(&["ss"]));
+    for _ in 0..2 {
+        at_its_exec(&mut subject, || {
+            served.daemon.kill();
+            if next {
+                served.daemon.start_again().unwrap();
+            }
+        });
+        subject.said("executed");
+        assert_eq!(client.ask("talk"), "ok");
+        assert_eq!(client.ask(&connect), "ok");
+    }
+}
+
+#[test]
+fn what_goes_over_an_exec_while_a_daemon_follows_another() {
+    over_an_exec(true);
+}
+
+#[test]
+fn what_goes_over_an_exec_while_the_daemon_ends() {
+    over_an_exec(false);
+}
