@@ -226,13 +226,30 @@ impl Lane {
 
     /// The kernel says that the other end of the anchor is closed by everybody.
     pub fn peer_ended(&self) {
-        // An anchor that one side has shut hangs up at both: then only the link tells.
-        let ambiguous = self.socket.has(status::ANCHOR_SHUT)
-            || self.peer_flags() & side_flags::ANCHOR_SHUT != 0;
-        if ambiguous && self.link.check() {
-            return;
+        // An anchor that one side has shut for reading shows an end to both, but is closed for both directions only when the other end
+        // is. One that both have shut says nothing: then only the link tells.
+        let shut_here = self.socket.has(status::ANCHOR_SHUT);
+        let shut_there = self.peer_flags() & side_flags::ANCHOR_SHUT != 0;
+        let lives = match (shut_here, shut_there) {
+            (false, false) => false,
+            (true, true) => self.link.check(),
+            _ => !self.is_anchor_closed(),
+        };
+        if !lives {
+            self.socket.mark(status::PEER_GONE);
         }
-        self.socket.mark(status::PEER_GONE);
+    }
+
+    /// Whether the anchor is closed for both directions.
+    #[cold]
+    fn is_anchor_closed(&self) -> bool {
+        let mut set = [libc::pollfd {
+            fd: self.fd,
+            events: 0,
+            revents: 0,
+        }];
+        let polled = sys::poll(&mut set, 0, core::ptr::null());
+        polled.is_ok() && set[0].revents & libc::POLLHUP != 0
     }
 
     /// Asks the kernel now and then whether the peer still lives, for programs that never sleep. Where there are many sockets,

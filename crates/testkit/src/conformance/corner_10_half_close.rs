@@ -12,6 +12,7 @@ cases! {
         corner_10_select_of_each_state,
         corner_10_half_close_peer_goes_on_for_long,
         corner_10_shut_rd_then_data,
+        corner_10_shut_rd_under_a_sleeper,
         corner_10_shut_rdwr,
         corner_10_shutdown_twice,
         corner_10_shutdown_wakes_peer_epoll,
@@ -212,6 +213,31 @@ fn corner_10_shut_rd_then_data(family: Family) {
     assert_eq!(sys::recv(client, &mut bytes, 0), Ok(4));
     assert_eq!(&bytes, b"more");
     assert_eq!(sys::recv(client, &mut bytes, 0), Ok(0));
+}
+
+/// Who is woken by a shutdown of reading goes on writing, also when the listener is gone, and hears of the other's end.
+fn corner_10_shut_rd_under_a_sleeper(family: Family) {
+    for closes_listener in [false, true] {
+        let (listening, address) = listener(family);
+        let client = connect_to(address);
+        let server = sys::accept(listening).unwrap();
+        if closes_listener {
+            sys::close(listening).unwrap();
+        }
+        let (thread, task) = start_thread(move || sys::recv(server, &mut [0], 0));
+        await_asleep(task);
+        sys::shutdown(server, libc::SHUT_RD).unwrap();
+        assert_eq!(join_thread(thread), Ok(0));
+        for text in [b"one", b"two"] {
+            send_all(server, text);
+            expect_bytes(client, text);
+        }
+        expect_quiet(server, libc::POLLHUP);
+        sys::close(client).unwrap();
+        eventually("its end is noticed", || {
+            sys::send(server, b"x", libc::MSG_NOSIGNAL).is_err()
+        });
+    }
 }
 
 fn corner_10_shut_rdwr(family: Family) {
