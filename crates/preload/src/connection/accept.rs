@@ -303,7 +303,12 @@ pub fn unlisten(fd: i32) {
         return;
     };
     let turned = turn_into(fd, &socket, Kind::Kernel, State::Kernel);
-    turned.mark(status::BOUND);
+    if turned.has(status::PORT_NAMED) {
+        turned.mark(status::BOUND);
+    } else {
+        // The kernel has taken its port back, though it shows it still.
+        turned.unmark(status::BOUND);
+    }
     flags::end(fd, flags::of(&turned));
     if let Some(listener) = socket.listener() {
         // For all who have it: the kernel resets what waits.

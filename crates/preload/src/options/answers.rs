@@ -64,10 +64,11 @@ pub unsafe fn get(
             room => room.min(4),
         }
     } else if level == libc::SOL_SOCKET && name == libc::SO_PEERNAME && is_connected(socket) {
-        if matches!(state(socket, fd), CLOSED | SYN_SENT) {
+        let peer = socket.entry.peer.load();
+        if peer == Address::default() {
             return Err(libc::ENOTCONN);
         }
-        let (name, size) = names::as_name(&socket.entry.peer.load());
+        let (name, size) = names::as_name(&peer);
         if asked > size {
             return Err(libc::EINVAL);
         }

@@ -18,6 +18,7 @@ cases! {
         corner_12_dissolve_wakes_a_reader,
         corner_12_dissolve_in_an_event_loop,
         corner_12_dissolve_of_a_listener,
+        corner_12_dissolve_gives_the_port_of_a_listener_back,
         corner_12_dissolve_of_what_is_not_connected,
         corner_12_dissolve_many_times,
         corner_12_dissolve_leaves_an_error,
@@ -219,6 +220,41 @@ fn corner_12_dissolve_of_a_listener(family: Family) {
     let client = connect_to(sys::getsockname(listening).unwrap());
     let server = sys::accept(listening).unwrap();
     expect_alive(client, server);
+}
+
+/// The port of a listener that has no more is its own only where the program has named it.
+fn corner_12_dissolve_gives_the_port_of_a_listener_back(family: Family) {
+    let free = tcp(family);
+    sys::bind(free, family.loopback(0)).unwrap();
+    let named = sys::getsockname(free).unwrap();
+    sys::close(free).unwrap();
+    for (bound, shuts) in [
+        (None, false),
+        (None, true),
+        (Some(family.loopback(0)), false),
+        (Some(named), false),
+        (Some(named), true),
+    ] {
+        let listening = tcp(family);
+        set_int(listening, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+        if let Some(bound) = bound {
+            sys::bind(listening, bound).unwrap();
+        }
+        sys::listen(listening, 4).unwrap();
+        let port = sys::getsockname(listening).unwrap().port();
+        if shuts {
+            sys::shutdown(listening, libc::SHUT_RDWR).unwrap();
+        } else {
+            assert_eq!(nowhere(listening), Ok(()));
+        }
+        let (other, address) = listener(family);
+        sys::connect(listening, address).unwrap();
+        let server = sys::accept(other).unwrap();
+        let seen = sys::getpeername(server).unwrap();
+        assert_eq!(sys::getsockname(listening), Ok(seen));
+        assert_eq!(seen.port() == port, bound == Some(named), "{bound:?}");
+        expect_alive(listening, server);
+    }
 }
 
 fn corner_12_dissolve_of_what_is_not_connected(family: Family) {
