@@ -20,7 +20,7 @@ use crate::table::Kind;
 use crate::{clock, lock};
 
 /// As much as is never held back: what TCP puts into one piece, half of a window.
-const PIECE: u64 = 32 * 1024;
+pub(super) const PIECE: u64 = 32 * 1024;
 
 /// The clock that says when bytes are there in any case.
 fn milliseconds() -> u64 {

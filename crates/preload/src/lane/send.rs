@@ -10,6 +10,7 @@ use netchannel_ring::{bytes, switch};
 use netchannel_shm::split::{Direction, Transfer};
 
 use super::deaf::is_shut;
+use super::holding::PIECE;
 use super::{Lane, Stop};
 use crate::connection::Progress;
 use crate::lock;
@@ -318,7 +319,12 @@ impl Lane {
                 length,
                 direction: Direction::In,
             };
+            // TCP takes nothing of a piece that it can not read as a whole.
+            let one_piece = done == 0 && room <= PIECE;
             let publish = move |there| {
+                if there < room && one_piece {
+                    return;
+                }
                 let tail = tail.wrapping_add(there);
                 // What is published before it, in strides or parts, does not end there.
                 let marks = urgent != Urgent::None && tail == last;
@@ -340,6 +346,9 @@ impl Lane {
             };
             // SAFETY: the caller's promise; what is copied lies within `length`.
             let (step, copied) = unsafe { self.move_bytes(total, room, transfer, publish) };
+            if copied < step && one_piece {
+                return Err(Stop::Error(libc::EFAULT));
+            }
             tail = tail.wrapping_add(copied);
             done += copied;
             if copied < step {

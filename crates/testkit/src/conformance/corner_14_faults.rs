@@ -12,6 +12,7 @@ cases! {
         corner_14_fault_in_recv_with_data_keeps_it,
         corner_14_fault_in_recv_leaves_what_is_behind,
         corner_14_fault_in_send,
+        corner_14_fault_in_send_of_what_begins_well,
         corner_14_fault_in_vectors,
         corner_14_fault_in_other_arguments,
         corner_14_bad_flags_and_numbers,
@@ -104,6 +105,27 @@ fn corner_14_fault_in_send(family: Family) {
         assert_eq!(answer, Err(Errno(libc::EFAULT)));
         // SAFETY: nothing is mapped there.
         let answer = unsafe { libc::write(client, pointer.cast(), 3) };
+        assert_eq!((answer, sys::last_errno()), (-1, Errno(libc::EFAULT)));
+    }
+    expect_quiet(server, libc::POLLIN);
+    expect_alive(client, server);
+}
+
+/// The first bytes of a buffer can be read, the others can not: none is sent.
+fn corner_14_fault_in_send_of_what_begins_well(family: Family) {
+    const PAGE: usize = 4096;
+    let (client, server) = pair(family);
+    let memory = forbidden();
+    // SAFETY: the first page of the mapping.
+    let opened = unsafe { libc::mprotect(memory.cast(), PAGE, libc::PROT_READ) };
+    assert_eq!(opened, 0);
+    for (before, length) in [(5, 10), (2000, 4000), (1, 3)] {
+        let from = memory.wrapping_add(PAGE - before);
+        // SAFETY: what can not be read faults.
+        let answer = unsafe { sys::send_raw(client, from, length, libc::MSG_NOSIGNAL) };
+        assert_eq!(answer, Err(Errno(libc::EFAULT)));
+        // SAFETY: as above.
+        let answer = unsafe { libc::write(client, from.cast(), length) };
         assert_eq!((answer, sys::last_errno()), (-1, Errno(libc::EFAULT)));
     }
     expect_quiet(server, libc::POLLIN);

@@ -115,10 +115,6 @@ pub const KEPT: &[Rule] = &[
     rule("2.5", Rest, RECEIVING, ["", "", "-1 EFAULT", ""]),
     rule("2.5", Rest, SENDING, ["", "", "-1 EFAULT", ""]),
     rule("2.5", Rest, RECEIVING, ["edge", "", "", ""]),
-    // Who waits for it has what lies before it.
-    rule("2.5", Rest, RECEIVING, ["", "edge|readonly", "waited interrupted -1 EINTR", "waited"]),
-    rule("2.5", Rest, LOOKS, ["", "edge|readonly", "waited", "waited n"]),
-    rule("2.5", Rest, SETS, ["", "edge", "waited interrupted -1 EINTR", "waited n"]),
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
     rule("8.3", Rest, &[], ["", "setsockopt*TCP_DEFER_ACCEPT", "", ""]),
     rule("8.9", Rest, &["close", "dup2", "dup3"], ["", "setsockopt*SO_LINGER", "", ""]),
