@@ -22,7 +22,7 @@ use crate::channel::Channel;
 use crate::epoll::EpollSet;
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
-use crate::{attach, foreign, limits, names, sys};
+use crate::{attach, foreign, limits, names, options, sys};
 
 use common::Common;
 use eras::Eras;
@@ -190,6 +190,11 @@ impl Listener {
         }
     }
 
+    /// The program changed for how long a client may be silent.
+    pub fn change_deferral(&self, fd: i32) {
+        self.change_backlog(fd, self.backlog.load(Ordering::Relaxed));
+    }
+
     /// Tells the daemon of a listener: its number, and the accept channel. Another user may have made it, where the socket itself
     /// is shown.
     fn announce(
@@ -216,6 +221,7 @@ impl Listener {
             );
         let mut received = [-1; sys::MOST];
         words[6] = u64::from(shown);
+        words[7] = options::defers_accept(fd);
         let send = if shown {
             core::slice::from_ref(&fd)
         } else {

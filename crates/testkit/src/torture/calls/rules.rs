@@ -120,7 +120,6 @@ pub const KEPT: &[Rule] = &[
     rule("2.5", Rest, LOOKS, ["", "edge", "waited", "waited n"]),
     rule("2.5", Rest, SETS, ["", "edge", "waited interrupted -1 EINTR", "waited n"]),
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
-    rule("8.3", Rest, &[], ["", "setsockopt*TCP_DEFER_ACCEPT", "", ""]),
     rule("8.6", Rest, &["close", "dup2", "dup3"], ["", "setsockopt*SO_LINGER", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_INFO", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_MAXSEG", "", "", ""]),
