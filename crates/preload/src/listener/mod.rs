@@ -254,7 +254,7 @@ impl Listener {
                 return self.take_queued(Some(flags));
             }
         }
-        if self.has_queued() {
+        if self.can_share() && self.has_queued() {
             // Some came over links, others through the queue: who came first is accepted first, and the others are for all.
             self.look_into_queue();
             self.share();
