@@ -61,8 +61,7 @@ serve() {
 
 make_data "$TMP/large" 5000001 apache
 make_data "$TMP/small" 4000 small
-# What Apache sets by itself (TCP_DEFER_ACCEPT) leaves its listeners to the kernel.
-EXPECT_VIRTUAL=no
+# What Apache sets by itself (TCP_DEFER_ACCEPT) is served.
 for way in prefork worker event; do
     compare_modes serve "$way" 2
 done

@@ -20,8 +20,7 @@ serve() {
     observe "listens after the end: $(listening "$PORT" && echo yes || echo no)"
 }
 
-# What uWSGI sets by itself (TCP_DEFER_ACCEPT) leaves its listeners to the kernel.
-EXPECT_VIRTUAL=no
+# What uWSGI sets by itself (TCP_DEFER_ACCEPT) is served.
 uwsgi --plugin python3 --version >/dev/null 2>&1 || skip "uwsgi has no plugin for Python 3"
 make_data "$TMP/data" 300001 uwsgi
 make_application "$TMP"

@@ -116,6 +116,11 @@ pub mod entry_flags {
     /// The daemon's relay leads to it: one link serves all such listeners, and connecting takes the
     /// time that the other side needs.
     pub const REMOTE: u32 = 4;
+    /// From this bit on, [`MOST_DEFERS`] at most: how often TCP would ask a client that says nothing before it may be accepted, 0 where that
+    /// is at once (`TCP_DEFER_ACCEPT`). Whoever connects announces himself with his first word, or then.
+    pub const DEFERS_SHIFT: u32 = 8;
+    /// More are not told apart.
+    pub const MOST_DEFERS: u32 = 255;
     /// From this bit on: how many processes hold it, [`MOST_HOLDERS`] at most.
     pub const HOLDERS_SHIFT: u32 = 16;
     /// More are not told apart.

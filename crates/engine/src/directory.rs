@@ -148,6 +148,14 @@ impl Directory {
         });
     }
 
+    /// Says how often a silent client is asked before it may be accepted.
+    pub fn defer(&mut self, listener: u32, times: u32) {
+        let said = times.min(entry_flags::MOST_DEFERS) << entry_flags::DEFERS_SHIFT;
+        self.change(listener, |row| {
+            row.flags = row.flags & !(entry_flags::MOST_DEFERS << entry_flags::DEFERS_SHIFT) | said;
+        });
+    }
+
     /// Names the queue from which programs of `user` accept, and all who do; 0 for none.
     pub fn set_queue(&mut self, listener: u32, queue: u64, user: u32) {
         self.change(listener, |row| (row.queue, row.queue_user) = (queue, user));
@@ -364,7 +372,12 @@ mod tests {
             directory.remove(listener);
             assert!(directory.left <= MOST_LEFT);
         }
+        directory.defer(1, 3);
         directory.hold(1, 300);
+        directory.defer(1, 900);
+        let said = directory.rows[&1].0.flags >> entry_flags::DEFERS_SHIFT;
+        assert_eq!(said & entry_flags::MOST_DEFERS, entry_flags::MOST_DEFERS);
+        directory.defer(1, 0);
         directory.assign(1, 7);
         assert_eq!(probe(&directory, 80), [1]);
         let entry = directory.entry(bucket(80)).unwrap();

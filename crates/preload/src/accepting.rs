@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::address::Address;
 
-use crate::connection;
+use crate::connection::{self, deferred};
 use crate::listener::{self, Listener};
 use crate::place::Place;
 use crate::signals::Held;
@@ -84,6 +84,7 @@ fn look(
 ) -> Result<Accepted, i32> {
     let mut held = None;
     loop {
+        deferred::look();
         let look = || {
             let (kernel, offers) = ready(fd, listener.channel());
             // As long as others come through the queue, nobody else looks.
@@ -188,7 +189,10 @@ fn wait(fd: i32, socket: &Socket, held: Option<&Held>) -> Result<(), i32> {
     };
     if limit == 0 {
         // As the kernel's accept would go on after some handlers.
-        let sleep = |set: &mut [libc::pollfd], mask| poll::wait_for_connection(set, timeout, mask);
+        let sleep = |set: &mut [libc::pollfd], mask| {
+            deferred::look();
+            poll::wait_for_connection(set, deferred::bounded(timeout), mask)
+        };
         return signals::sleep_restarting(fd, held, sleep).map(|_| ());
     }
     let mut set = [libc::pollfd {

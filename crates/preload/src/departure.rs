@@ -58,6 +58,7 @@ fn goes(fd: i32, how: How) -> bool {
 
 /// The virtual sockets that go, and whether listeners do.
 fn gather(how: How, verdict: Verdict) -> (Vec<Traveller>, bool) {
+    connection::deferred::announce_all();
     let mut fresh = Vec::new();
     let mut travellers: Vec<Traveller> = Vec::new();
     let mut listeners = false;
@@ -110,8 +111,10 @@ pub fn concerns(how: How) -> bool {
     let mut any = false;
     if attach::current().is_some() {
         table::for_each(|fd, word| {
-            any |= matches!(word.kind(), Kind::Fresh | Kind::Virtual | Kind::Listener)
-                && goes(fd, how);
+            // What is closed by it is announced before.
+            any |= word.kind() == Kind::Deferred
+                || matches!(word.kind(), Kind::Fresh | Kind::Virtual | Kind::Listener)
+                    && goes(fd, how);
         });
     }
     any

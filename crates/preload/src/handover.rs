@@ -67,6 +67,7 @@ fn connections() -> Vec<One> {
 
 /// Before the process may become another user's, or when its calls are found to come past the library.
 pub fn prepare() -> Handover {
+    connection::deferred::announce_all();
     let all = connections();
     let sockets: Vec<(i32, Socket)> = all
         .iter()

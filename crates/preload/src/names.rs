@@ -275,6 +275,8 @@ pub struct Target {
     pub remote: bool,
     /// The destination it was found for: another daemon may have given the number to another.
     pub destination: Address,
+    /// How often TCP would ask a client that says nothing before it may be accepted, 0 where it may be at once.
+    pub defers: u32,
     /// It is one of a `SO_REUSEPORT` group: which of them, the connection's two addresses decide.
     pub grouped: bool,
 }
@@ -459,6 +461,7 @@ fn probe(
             queue_user: entry.queue_user.load(Ordering::Relaxed),
             remote,
             destination: *plain,
+            defers: flags >> entry_flags::DEFERS_SHIFT & entry_flags::MOST_DEFERS,
             grouped: among.is_some(),
         });
     }

@@ -89,6 +89,9 @@ pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
         let start = control.as_mut_ptr().cast();
         for_each_descriptor(start, header.msg_controllen, |place| {
             let sent = place.read_unaligned();
+            if table::get(sent).kind() == Kind::Deferred {
+                connection::deferred::announce(sent);
+            }
             match table::get(sent).kind() {
                 Kind::Fresh => refused = connection::before_kernel_use(sent).err().or(refused),
                 Kind::Virtual => sockets.extend(socket::of(sent).map(|found| (sent, found))),

@@ -74,6 +74,24 @@ impl Held {
         })
     }
 
+    /// Holds back all that is not a fault, also those that end no calls.
+    pub fn all() -> Self {
+        let faults = [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGTRAP,
+            libc::SIGSYS,
+        ];
+        let faults = faults
+            .iter()
+            .fold(0, |all, signal| all | 1u64 << (signal - 1));
+        Self {
+            before: change_mask(libc::SIG_BLOCK, !faults),
+        }
+    }
+
     /// Whether `signal` has come since, or before.
     pub fn has_come(signal: c_int) -> bool {
         Self::pending() >> (signal - 1) & 1 != 0

@@ -23,6 +23,8 @@ pub enum Kind {
     Listener = 4,
     /// An epoll set.
     Epoll = 5,
+    /// A TCP socket that is connected to a listener which waits for what its clients say, and of which nobody knows yet.
+    Deferred = 7,
     /// The library's own; the program must not touch it.
     Internal = 6,
 }
@@ -50,6 +52,7 @@ impl Word {
             4 => Kind::Listener,
             5 => Kind::Epoll,
             6 => Kind::Internal,
+            7 => Kind::Deferred,
             _ => Kind::Foreign,
         }
     }

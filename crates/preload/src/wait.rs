@@ -9,6 +9,7 @@ use netchannel_abi::link::waiter as bits;
 use netchannel_abi::program::RELAY;
 
 use crate::clock::{self, MICROSECOND};
+use crate::connection::deferred;
 use crate::lane::Lane;
 use crate::socket::{header, status};
 use crate::{accepting, cancel, real, signals, sys};
@@ -140,6 +141,12 @@ fn sleep(
     lane.lie_down(unit, wanted);
     // Before the last look: a time that comes after it ends the sleep, one that came before is seen.
     let held = lane.held_for().filter(|_| wanted == bits::DATA);
+    let held = if deferred::any() {
+        deferred::look();
+        deferred::earlier(held)
+    } else {
+        held
+    };
     if ready(lane) {
         lane.rise(unit, wanted);
         return Ok(());

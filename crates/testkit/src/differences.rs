@@ -2,7 +2,11 @@
 //! SPECIFICATION.md. These cases run under NetChannel all the same, and what they say is shown.
 
 /// Cases, without the family at their end, or how the names of several begin, and the promise that describes the difference.
-const KEPT: [(&str, &str); 14] = [
+const KEPT: [(&str, &str); 18] = [
+    ("deferred_killed_client_comes", "8.3"),
+    ("deferred_more_than_the_backlog", "8.3"),
+    ("held_back_before_a_deferred_accept", "8.3"),
+    ("deferred_client_forks", "8.3"),
     ("corner_12_backlog_full_waits", "8.1"),
     ("corner_12_backlog_full_send_timeout", "8.1"),
     ("corner_12_connecting_nonblocking", "8.1"),
@@ -20,8 +24,13 @@ const KEPT: [(&str, &str); 14] = [
 ];
 
 /// Those that only the relay has.
-const OF_THE_RELAY: [(&str, &str); 1] =
-    [("corner_04_prefork_worker_killed_while_accepting", "8.17")];
+const OF_THE_RELAY: [(&str, &str); 5] = [
+    ("corner_04_prefork_worker_killed_while_accepting", "8.17"),
+    ("deferred_killed_client_comes", "8.3"),
+    ("deferred_more_than_the_backlog", "8.3"),
+    ("held_back_before_a_deferred_accept", "8.3"),
+    ("deferred_client_forks", "8.3"),
+];
 
 /// The number of the difference that a case shows, if it is one that is kept.
 #[must_use]

@@ -39,6 +39,9 @@ pub struct Listener {
     pub offered: u64,
     /// Connections that may wait to be accepted, besides one.
     pub backlog: usize,
+    /// How often a silent client is asked before it may be accepted.
+    defers: u32,
+    v6_only: bool,
     /// As it is charged to its user.
     _ticket: Ticket,
 }
@@ -97,6 +100,8 @@ impl CoreEngine {
         let address = Address::from_words([words[0], words[1], words[2]]);
         let (cookie, flags) = (words[3], words[5]);
         let backlog = usize::try_from(words[4].min(MOST_BACKLOG)).unwrap_or(0);
+        let most = u64::from(entry_flags::MOST_DEFERS);
+        let defers = u32::try_from(words[7].min(most)).unwrap_or(0);
         if !matches!(address.family, INET | INET6) || address.port == 0 || cookie == 0 {
             return Err(Refusal::Errno(Errno::INVAL));
         }
@@ -108,7 +113,7 @@ impl CoreEngine {
             return Err(Refusal::Errno(Errno::NOBUFS));
         }
         if let Some(known) = known {
-            return self.hold_again(number, known, &address, socket, backlog);
+            return self.hold_again(number, known, &address, socket, (backlog, defers));
         }
         Self::prove(&address, cookie, user, socket)?;
         // One that has stopped to listen there must not catch what is meant for this one.
@@ -122,6 +127,7 @@ impl CoreEngine {
         self.directory.insert(Row {
             listener,
             flags: if v6_only { entry_flags::V6_ONLY } else { 0 }
+                | defers << entry_flags::DEFERS_SHIFT
                 | self.relay.as_ref().map_or(0, |_| entry_flags::REMOTE),
             address,
             program: number,
@@ -149,14 +155,13 @@ impl CoreEngine {
                 accepts,
                 offered: 0,
                 backlog,
+                defers,
+                v6_only,
                 _ticket: ticket,
             },
         );
         self.add_holder(listener, number);
-        self.note_news(ListenerNews::Listens(
-            listener,
-            OwnListener { address, v6_only },
-        ));
+        self.announce_to_peers(listener);
         Ok(answer(listener, handed))
     }
 
@@ -168,7 +173,7 @@ impl CoreEngine {
         listener: u32,
         address: &Address,
         socket: Option<&OwnedFd>,
-        backlog: usize,
+        (backlog, defers): (usize, u32),
     ) -> Result<Answer, Refusal> {
         let user = self.program(number)?.user;
         let known = self.listeners.get(&listener).ok_or(Errno::NOENT)?;
@@ -181,8 +186,29 @@ impl CoreEngine {
         let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
         known.backlog = backlog;
         let handed = Rc::clone(&known.accepts);
+        let was_known_to_peers = known.defers == 0;
+        known.defers = defers;
+        self.directory.defer(listener, defers);
+        match (was_known_to_peers, defers == 0) {
+            (true, false) => self.note_news(ListenerNews::Gone(listener)),
+            (false, true) => self.announce_to_peers(listener),
+            _ => {}
+        }
         self.add_holder(listener, number);
         Ok(answer(listener, handed))
+    }
+
+    /// Other hosts hear of a listener, unless it defers: what comes to that from there, the kernel defers.
+    fn announce_to_peers(&mut self, listener: u32) {
+        if let Some(known) = self.listeners.get(&listener)
+            && known.defers == 0
+        {
+            let (address, v6_only) = (known.address, known.v6_only);
+            self.note_news(ListenerNews::Listens(
+                listener,
+                OwnListener { address, v6_only },
+            ));
+        }
     }
 
     pub(super) fn unlisten(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {

@@ -230,7 +230,6 @@ pub fn recognise_listener(fd: i32) {
         || attach::ensure().is_none()
         || withdrawal::reason().is_some()
         || !is_listening(fd)
-        || options::defers_accept(fd)
     {
         return;
     }
@@ -268,7 +267,6 @@ pub fn announce_late(fd: i32) {
     if renewal::may_try()
         && let Some(socket) = socket::of(fd)
         && is_listening(fd)
-        && !options::defers_accept(fd)
     {
         listen(fd, Some(socket), LARGEST_BACKLOG);
     }

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use libc::c_int;
 use netchannel_abi::link::{Role, side_flags};
 
-use super::{dealt_port, pending};
+use super::{dealt_port, deferred, pending};
 use crate::gate::{self, Inside};
 use crate::lane::Lane;
 use crate::link::Loan;
@@ -95,6 +95,10 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
 
 /// Closes a descriptor that is one of our sockets.
 pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
+    if socket.word.kind() == Kind::Deferred && deferred::ends(fd, socket) {
+        // Its end is a word, too.
+        return socket::of(fd).map_or(Err(libc::EBADF), |now| close(fd, &now));
+    }
     // To a forked child, either the socket is open or it is not, in the table and in the count.
     let inside = gate::enter();
     if !table::change(fd, socket.word, Word::FOREIGN) {
@@ -160,6 +164,12 @@ fn let_go(fd: i32, socket: &Socket, inside: Inside) -> Result<(), i32> {
     }
     match socket.word.kind() {
         Kind::Virtual => close_virtual(fd, socket),
+        Kind::Deferred => {
+            deferred::release(socket);
+            let result = close_kernel(fd);
+            socket.free();
+            result
+        }
         Kind::Listener => {
             // The kernel's first: who is told by the daemon that nobody listens asks the kernel next.
             let result = close_kernel(fd);

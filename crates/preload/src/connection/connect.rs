@@ -9,8 +9,8 @@ use netchannel_abi::reason::Reason;
 
 use super::pending::{self, Progress};
 use super::{
-    REPLACING, carried, describe, falls_back, flags, is_shared, materialise, noted, set_blocking,
-    tuples, turn_into,
+    REPLACING, carried, deferred, describe, falls_back, flags, is_shared, materialise, noted,
+    other_numbers, set_blocking, tuples, turn_into,
 };
 use crate::lane::Lane;
 use crate::link::{LinkEnd, Loan, reset_side};
@@ -40,6 +40,9 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
         } else {
             Connected::Virtual(pending::connect_again(fd, socket))
         };
+    }
+    if socket.word.kind() == Kind::Deferred {
+        return Connected::Virtual(deferred::connect_again(socket));
     }
     if socket.word.kind() == Kind::Listener || socket.has(status::KERNEL_CONNECTED) {
         return Connected::Kernel;
@@ -103,6 +106,17 @@ impl From<Reason> for Refused {
     }
 }
 
+/// Connects a deferred socket. As [`try_virtual`].
+///
+/// # Errors
+/// Why the kernel has to.
+pub(super) fn announce(fd: i32, socket: &Socket, to: Address) -> Result<bool, Reason> {
+    try_virtual(fd, socket, Some(to)).map_err(|refused| match refused {
+        Refused::ToKernel(reason) => reason,
+        Refused::Taken => Reason::NoPort,
+    })
+}
+
 /// True when it is under way, and the relay will say what becomes of it.
 fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<bool, Refused> {
     let mut address = address.ok_or(Reason::Unsupported)?;
@@ -138,6 +152,21 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         target = names::find_listener(attachment, &address, &local)
             .inspect_err(|_| release_port(fd, socket, &local))?;
         begun = Some(local);
+    }
+    if target.defers > 0 && socket.word.kind() != Kind::Deferred {
+        if socket.word.kind() != Kind::Fresh {
+            begun.inspect(|local| release_port(fd, socket, local));
+            return Err(Reason::Option.into());
+        }
+        let local = match begun {
+            Some(local) => local,
+            None => local_address(fd, socket, &address, target.remote)?,
+        };
+        let deferred = deferred::begin(fd, socket, &local, &address);
+        return deferred.map(|()| false).map_err(|_| {
+            release_port(fd, socket, &local);
+            Reason::Quota.into()
+        });
     }
     let found = match listener::client_link(&target) {
         // Nobody who accepts is about to look.
@@ -209,7 +238,10 @@ struct Route {
 }
 
 fn release_port(fd: i32, socket: &Socket, local: &Address) {
-    if bound_address(fd, socket).is_none_or(|bound| bound.port == 0) {
+    // A deferred one keeps its own.
+    if socket.word.kind() != Kind::Deferred
+        && bound_address(fd, socket).is_none_or(|bound| bound.port == 0)
+    {
         ports::give(local.port, attach::process());
     }
 }
@@ -224,6 +256,9 @@ fn bound_address(fd: i32, socket: &Socket) -> Option<Address> {
 
 /// The address a connection starts from: what the program bound, or a port of our own.
 fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result<Address, Refused> {
+    if socket.word.kind() == Kind::Deferred {
+        return Ok(socket.entry.local.load());
+    }
     // A daemon that did not answer has not refused anything.
     let refused = |error| match error {
         libc::ENOTCONN | libc::EPIPE | libc::ECONNRESET | libc::ETIMEDOUT => Reason::NoDaemon,
@@ -323,13 +358,20 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     // Another thread may have used it in a way that made it real.
     let now = crate::socket::of(fd).filter(|now| core::ptr::eq(now.entry, socket.entry));
     let socket = now.as_ref().unwrap_or(socket);
-    epoll::before_replace(fd, socket);
+    let others = other_numbers(fd, socket);
+    for number in others.iter().chain([&fd]) {
+        epoll::before_replace(*number, socket);
+    }
     let close_on_exec = if socket.word.kind() == Kind::Fresh {
         socket.has(status::CLOSE_ON_EXEC)
     } else {
         sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0)
     };
     let replaced = limits::replace(loan.anchor, fd, close_on_exec);
+    for number in &others {
+        let close_on_exec = sys::fcntl(*number, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
+        let _ = limits::replace(loan.anchor, *number, close_on_exec);
+    }
     if link.is_queued() {
         // It goes with the connection: no other has it after this one.
         sys::close(loan.anchor);
@@ -337,8 +379,10 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     if replaced.is_err() {
         return false;
     }
-    if !link.is_queued() {
+    if !link.is_queued() && others.is_empty() {
         socket.keep_spare(loan.anchor);
+    } else if !link.is_queued() {
+        attach::drop_kept(loan.anchor);
     }
     if target.remote {
         socket.mark(status::PENDING);
@@ -353,6 +397,8 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     if let Some(header) = header() {
         header.connects.fetch_add(1, Ordering::Relaxed);
     }
-    epoll::replaced(fd, &turned);
+    for number in others.iter().chain([&fd]) {
+        epoll::replaced(*number, &turned);
+    }
     true
 }

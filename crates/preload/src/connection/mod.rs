@@ -5,6 +5,7 @@ mod accept;
 pub mod carried;
 mod close;
 mod connect;
+pub mod deferred;
 mod dissolve;
 pub mod flags;
 pub mod noted;
@@ -119,6 +120,20 @@ fn turn_into(fd: i32, socket: &Socket, kind: Kind, state: State) -> Socket {
     Socket { word, ..*socket }
 }
 
+/// What else names a socket that can have several numbers before it is connected.
+fn other_numbers(fd: i32, socket: &Socket) -> Vec<i32> {
+    let mut others = Vec::new();
+    if socket.word.kind() == Kind::Deferred && socket.local.descriptors.load(Ordering::Acquire) > 1
+    {
+        table::for_each(|other, word| {
+            if word == socket.word && other != fd {
+                others.push(other);
+            }
+        });
+    }
+    others
+}
+
 /// Held by the thread that puts something else under the descriptor of a socket that is not connected.
 static REPLACING: Lock<()> = Lock::new(());
 
@@ -127,6 +142,7 @@ pub fn reset_in_child() {
     REPLACING.reset();
     accept::reset_in_child();
     noted::reset_in_child();
+    deferred::reset_in_child();
 }
 
 /// Turns a fresh socket into a kernel TCP socket with every option the program has set.
@@ -253,6 +269,10 @@ pub fn before_kernel_use(fd: i32) -> Result<Option<Socket>, i32> {
         Some(socket) if socket.word.kind() == Kind::Fresh => {
             materialise(fd, &socket, Reason::None).map(Some)
         }
+        Some(socket) if socket.word.kind() == Kind::Deferred => {
+            deferred::announce(fd);
+            Ok(socket::of(fd))
+        }
         other => Ok(other),
     }
 }
@@ -282,6 +302,10 @@ pub fn before_shutdown(fd: i32) -> Result<(), i32> {
 /// As [`before_kernel_use`].
 pub fn to_kernel(fd: i32, reason: Reason) -> Result<(), i32> {
     match socket::of(fd) {
+        Some(socket) if socket.word.kind() == Kind::Deferred => {
+            deferred::announce(fd);
+            Ok(())
+        }
         Some(socket) => materialise(fd, &socket, reason).map(drop),
         None => Ok(()),
     }
@@ -292,6 +316,7 @@ pub fn to_kernel(fd: i32, reason: Reason) -> Result<(), i32> {
 pub fn make_real() {
     let mut fresh = Vec::new();
     table::for_each(|fd, word| fresh.extend((word.kind() == Kind::Fresh).then_some(fd)));
+    deferred::announce_all();
     for fd in fresh {
         // Where none can be made, each process has a socket of its own.
         let _ = before_kernel_use(fd);
@@ -322,11 +347,12 @@ pub fn relocate(from: i32, to: i32) {
     };
     exchange(&TEMPLATE, from, to);
     table::for_each(|_, word| {
-        if let Kind::Virtual = word.kind()
+        if let Kind::Virtual | Kind::Deferred = word.kind()
             && let Some(socket) = socket::of_word(word)
         {
             exchange(&socket.local.reserve, from + 1, to + 1);
             exchange(&socket.local.spare, from + 1, to + 1);
+            exchange(&socket.local.other_end, from + 1, to + 1);
         }
     });
 }

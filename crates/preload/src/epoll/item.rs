@@ -124,7 +124,7 @@ impl Item {
             fresh: true,
             registered: false,
             lingers: false,
-            native: word.kind() == Kind::Kernel,
+            native: matches!(word.kind(), Kind::Kernel | Kind::Deferred),
             cell: None,
             life: 0,
             change: 1,

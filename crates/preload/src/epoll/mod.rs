@@ -59,7 +59,9 @@ pub use packing::{adopt_inherited, pack, unpack};
 pub use shared::{before_fork, reset_in_child};
 pub use sleep::Asleep;
 pub use spares::prepare;
-pub use upkeep::{add_link, before_replace, changed, forget, relocate, replaced, tokens_taken};
+pub use upkeep::{
+    add_link, before_replace, changed, forget, note_spent, relocate, replaced, tokens_taken,
+};
 pub use wait::remaining;
 
 /// A set in which a socket is a member, and as which item.

@@ -250,6 +250,13 @@ impl Carried {
     }
 }
 
+/// What the kernel is asked to tell of `fd` in a set.
+pub(super) fn asked_of_kernel(set: i32, fd: i32) -> Option<u32> {
+    let listed = fs::read_to_string(format!("/proc/self/fdinfo/{set}")).unwrap_or_default();
+    let mut all = listed.lines().filter_map(any_member);
+    all.find_map(|(member, event)| (member == fd).then_some(event.events))
+}
+
 /// The members of a set that the kernel reports under a data word of ours: their descriptors and numbers.
 fn known_to_kernel(set: i32) -> Vec<(i32, u32)> {
     let listed = fs::read_to_string(format!("/proc/self/fdinfo/{set}")).unwrap_or_default();

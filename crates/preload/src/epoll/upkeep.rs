@@ -4,6 +4,7 @@
 use core::sync::atomic::Ordering;
 
 use super::item::Item;
+use super::packing::asked_of_kernel;
 use super::{EpollSet, Membership, NUMBER, State, all, flag, own_data, spares};
 use crate::lane::Lane;
 use crate::link::LinkEnd;
@@ -29,6 +30,24 @@ pub(super) fn item_of<'a>(
     let item = state.items.get_mut(member.item as usize)?;
     let same = item.word.0 >> 8 == socket.word.0 >> 8;
     (item.alive && same).then_some(item)
+}
+
+/// What the kernel has told of once, and the library has not seen, of a socket that was the kernel's to watch.
+pub fn note_spent(fd: i32, socket: &Socket) {
+    for member in memberships(socket) {
+        let Some(mut state) = member.set.state.lock() else {
+            continue;
+        };
+        let set = member.set.fd.load(Ordering::Relaxed);
+        if let Some(item) = item_of(&mut state, &member, socket)
+            && item.fd == fd
+            && item.events & flag(libc::EPOLLONESHOT) != 0
+        {
+            // One that waits waits for errors at least.
+            let asked = asked_of_kernel(set, fd);
+            item.enabled = asked.is_none_or(|asked| asked & flag(libc::EPOLLERR) != 0);
+        }
+    }
 }
 
 /// The kernel's own registrations of `fd` go before its file is replaced.

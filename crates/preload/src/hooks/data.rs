@@ -6,6 +6,7 @@ use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, sock
 
 use super::lane;
 use super::readiness::Timeout;
+use crate::connection::deferred;
 use crate::lane::Lane;
 use crate::socket::status;
 use crate::{beside, clock, epoll, limits, names, options, real, rights, sys, transfer, user};
@@ -15,6 +16,21 @@ macro_rules! through {
         match lane($fd) {
             None => $kernel,
             Some(mut $lane) => transfer::result($virtual),
+        }
+    };
+}
+
+/// As `through`, of what receives: who has connected to a listener that waits for its clients' words waits for the first from there.
+macro_rules! receiving {
+    ($fd:expr, $flags:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
+        if deferred::any() {
+            match deferred::before_receive($fd, $flags) {
+                Ok(true) => $kernel,
+                Ok(false) => through!($fd, $kernel, |$lane| $virtual),
+                Err(error) => transfer::result(Err(error)),
+            }
+        } else {
+            through!($fd, $kernel, |$lane| $virtual)
         }
     };
 }
@@ -190,7 +206,7 @@ fn knows_no_signal() -> bool {
 
 hook! {
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
-        through!(fd, real::read(fd, buffer, length), |lane| if length == 0 {
+        receiving!(fd, 0, real::read(fd, buffer, length), |lane| if length == 0 {
             Ok(0)
         } else {
             user::whole(buffer, length)
@@ -210,7 +226,7 @@ hook! {
         if !(0..=1024).contains(&count) {
             return real::readv(fd, vectors, count);
         }
-        through!(fd, real::readv(fd, vectors, count), |lane| read_vectors(&mut lane, vectors, count, 0))
+        receiving!(fd, 0, real::readv(fd, vectors, count), |lane| read_vectors(&mut lane, vectors, count, 0))
     }
 
     fn preadv2(
@@ -266,7 +282,7 @@ hook! {
     }
 
     fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
-        through!(fd, real::recv(fd, buffer, length, flags),
+        receiving!(fd, flags, real::recv(fd, buffer, length, flags),
             |lane| user::buffer(buffer, length)
                 .and_then(|buffer| transfer::receive(&mut lane, &buffer, flags)))
     }
@@ -285,7 +301,7 @@ hook! {
         fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int,
         address: *mut sockaddr, address_length: *mut socklen_t,
     ) -> ssize_t {
-        through!(fd, real::recvfrom(fd, buffer, length, flags, address, address_length), |lane| {
+        receiving!(fd, flags, real::recvfrom(fd, buffer, length, flags, address, address_length), |lane| {
             // TCP names nobody, and looks at the room for a name when it has received.
             let got = user::buffer(buffer, length)
                 .and_then(|buffer| transfer::receive(&mut lane, &buffer, flags));
@@ -307,6 +323,13 @@ hook! {
     }
 
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+        if deferred::any() {
+            match deferred::before_receive(fd, flags) {
+                Ok(true) => return real::recvmsg(fd, message, flags),
+                Ok(false) => {}
+                Err(error) => return real::fail(error),
+            }
+        }
         match lane(fd) {
             None => {
                 let got = real::recvmsg(fd, message, flags);
@@ -323,6 +346,13 @@ hook! {
         fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int,
         timeout: *mut libc::timespec,
     ) -> c_int {
+        if deferred::any() {
+            match deferred::before_receive(fd, flags) {
+                Ok(true) => return real::recvmmsg(fd, messages, count, flags, timeout),
+                Ok(false) => {}
+                Err(error) => return real::fail(error),
+            }
+        }
         let Some(lane) = lane(fd) else {
             let got = real::recvmmsg(fd, messages, count, flags, timeout);
             for index in 0..usize::try_from(got).unwrap_or(0) {

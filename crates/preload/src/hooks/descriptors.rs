@@ -5,7 +5,7 @@ use netchannel_abi::link::waiter as bits;
 use netchannel_abi::reason::Reason;
 
 use super::lane;
-use crate::connection::flags;
+use crate::connection::{deferred, flags};
 use crate::lane::Lane;
 use crate::poll as polling;
 use crate::socket::{self, status};
@@ -134,7 +134,10 @@ fn duplicated(from: c_int, to: c_int) {
 
 /// Duplicates of a fresh socket must share one file.
 fn before_duplicate(fd: c_int) -> Result<(), i32> {
-    connection::before_kernel_use(fd).map(drop)
+    match deferred::at(fd) {
+        Some(_) => Ok(()),
+        None => connection::before_kernel_use(fd).map(drop),
+    }
 }
 
 fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
@@ -203,7 +206,10 @@ fn is_marked(fd: c_int, word: Word) -> bool {
 
 /// `O_ASYNC`: the kernel signals what happens on the anchor, so every news must come there.
 fn set_asynchronous(fd: c_int, on: bool) {
-    let Some(lane) = lane(fd) else { return };
+    let known = on || deferred::at(fd).is_none();
+    let Some(lane) = known.then(|| lane(fd)).flatten() else {
+        return;
+    };
     if on {
         lane.socket.mark(status::SHARED | status::ASYNC);
         lane.arm(bits::DATA | bits::SPACE);
@@ -248,6 +254,9 @@ unsafe fn control(
         return real::fail(libc::EBADF);
     }
     let asynchronous = argument & sys::int(libc::O_ASYNC) != 0;
+    if word.kind() == Kind::Deferred && is_of_signals(command) {
+        deferred::announce(fd);
+    }
     if word.kind() == Kind::Fresh
         && owner::is_asked_by(command)
         && let Some(socket) = socket::of_word(word)
@@ -520,6 +529,7 @@ hook! {
             return result;
         }
         if matches!(request, libc::FIOASYNC | FIOSETOWN | SIOCSPGRP) {
+            deferred::announce(fd);
             if word.kind() == Kind::Fresh
                 && let Err(error) = connection::to_kernel(fd, Reason::Option)
             {
@@ -533,7 +543,9 @@ hook! {
             }
             return result;
         }
-        let Some(lane) = lane(fd) else { return real::ioctl(fd, request, argument) };
+        let waits = matches!(request, libc::FIONREAD | libc::TIOCOUTQ) && deferred::at(fd).is_some();
+        let known = if waits { None } else { lane(fd) };
+        let Some(lane) = known else { return real::ioctl(fd, request, argument) };
         let answer = match request {
             libc::FIONREAD => lane.counted(),
             libc::TIOCOUTQ | SIOCOUTQNSD => lane.unacknowledged(),

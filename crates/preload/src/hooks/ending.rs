@@ -2,6 +2,7 @@
 
 use libc::c_int;
 
+use crate::connection::deferred;
 use crate::{listener, sys};
 
 /// Ends the process. Others who have its listeners accept what it did not.
@@ -9,6 +10,7 @@ use crate::{listener, sys};
 /// # Safety
 /// As `_exit`.
 pub(super) unsafe fn end(status: c_int) -> ! {
+    deferred::end_all();
     listener::hand_on_at_exit();
     loop {
         // SAFETY: no pointers; what the end of the process means is the caller's.
@@ -18,6 +20,7 @@ pub(super) unsafe fn end(status: c_int) -> ! {
 
 /// The program has come to its end by `exit`, and called what it registered.
 extern "C" fn finish() {
+    deferred::end_all();
     listener::hand_on_at_exit();
 }
 

@@ -6,7 +6,7 @@ use netchannel_abi::address::Address;
 
 use super::lane;
 use crate::accepting::{self, Accepted};
-use crate::connection::{self, Connected};
+use crate::connection::{self, Connected, deferred};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
 use crate::{class, names, options, real, sys};
@@ -95,7 +95,7 @@ hook! {
             socket.local.former_port.forget();
             if let Some(listener) = socket.listener() {
                 listener.change_backlog(fd, backlog);
-            } else if socket.word.kind() == Kind::Kernel && !options::defers_accept(fd) {
+            } else if socket.word.kind() == Kind::Kernel {
                 connection::listen(fd, Some(socket), backlog);
             }
         }
@@ -115,6 +115,7 @@ hook! {
             return match socket.word.kind() {
                 Kind::Fresh => 0,
                 Kind::Virtual => done(connection::dissolve(fd, &socket)),
+                Kind::Deferred => done(deferred::dissolve(fd, &socket)),
                 _ => {
                     let result = real::connect(fd, address, length);
                     if result == 0 {
@@ -192,6 +193,9 @@ hook! {
     }
 
     fn shutdown(fd: c_int, how: c_int) -> c_int {
+        if deferred::any() && how == libc::SHUT_RD && deferred::shut_read(fd) {
+            return 0;
+        }
         match lane(fd) {
             None => {
                 if let Err(error) = connection::before_shutdown(fd) {
@@ -209,6 +213,9 @@ hook! {
     }
 
     fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        if let Some(known) = deferred::at(fd) {
+            return done(names::write(&known.entry.local.load(), address, length));
+        }
         match lane(fd) {
             None => match own_name(fd) {
                 Some(own) => done(names::write(&own, address, length)),
@@ -219,6 +226,9 @@ hook! {
     }
 
     fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        if let Some(known) = deferred::at(fd) {
+            return done(names::write(&known.entry.peer.load(), address, length));
+        }
         match lane(fd) {
             None => match handed(fd) {
                 Some(socket) => done(names::write(&socket.entry.peer.load(), address, length)),
@@ -243,7 +253,7 @@ hook! {
         };
         match socket.word.kind() {
             _ if class::is_own(level) => done(class::set(&socket, fd, name, value, length)),
-            Kind::Fresh | Kind::Virtual => {
+            Kind::Fresh | Kind::Virtual | Kind::Deferred => {
                 done(options::set(&socket, fd, level, name, value, length))
             }
             _ if socket.has(status::HANDED) => {
@@ -264,8 +274,10 @@ hook! {
                 if let (0, Some(listener), Some(former)) = (result, listener, former) {
                     listener.begin_era(former);
                 }
-                if kind == Kind::Listener && options::defers_accept(fd) {
-                    connection::unlisten(fd);
+                if let (0, Some(listener)) = (result, listener)
+                    && (level, name) == (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)
+                {
+                    listener.change_deferral(fd);
                 }
                 result
             }
@@ -281,7 +293,7 @@ hook! {
                 done(class::get(&socket, name, value, length))
             }
             Some(socket)
-                if matches!(socket.word.kind(), Kind::Fresh | Kind::Virtual)
+                if matches!(socket.word.kind(), Kind::Fresh | Kind::Virtual | Kind::Deferred)
                     || socket.has(status::HANDED) =>
             {
                 done(options::get(&socket, fd, level, name, value, length))

@@ -53,7 +53,7 @@ pub use streams::Functions as StreamFunctions;
 
 use libc::{c_int, iovec};
 
-use crate::connection::{self, carried};
+use crate::connection::{self, carried, deferred};
 use crate::lane::Lane;
 use crate::socket::{self, status};
 use crate::table::{self, Kind};
@@ -61,21 +61,24 @@ use crate::table::{self, Kind};
 /// The lane behind a descriptor, when it is a connected virtual socket.
 #[inline(always)]
 pub(crate) fn lane(fd: c_int) -> Option<Lane> {
-    let word = table::get(fd);
-    match word.kind() {
-        Kind::Virtual => {
-            let socket = socket::of_word(word)?;
-            // By number: a lane whose address is taken is kept in memory, and copied on the way of every call.
-            if socket.has(status::PENDING) && !is_connected_yet(fd) {
+    loop {
+        let word = table::get(fd);
+        match word.kind() {
+            Kind::Virtual => {
+                let socket = socket::of_word(word)?;
+                // By number: a lane whose address is taken is kept in memory, and copied on the way of every call.
+                if socket.has(status::PENDING) && !is_connected_yet(fd) {
+                    return None;
+                }
+                return Lane::of(socket, fd);
+            }
+            Kind::Fresh => {
+                becomes_real(fd);
                 return None;
             }
-            Lane::of(socket, fd)
+            Kind::Deferred if deferred::announce(fd) => {}
+            _ => return None,
         }
-        Kind::Fresh => {
-            becomes_real(fd);
-            None
-        }
-        _ => None,
     }
 }
 

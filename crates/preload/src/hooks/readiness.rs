@@ -3,6 +3,7 @@
 use libc::{c_int, epoll_event, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use super::array_mut;
+use crate::connection::deferred;
 use crate::epoll::{self, EpollSet};
 use crate::poll::{self as polling, Counting, Entries};
 use crate::socket::{self, status};
@@ -97,7 +98,7 @@ impl Timeout {
             } else {
                 0
             };
-            let polled = polling::poll(set, limit, mask);
+            let polled = deferred::sliced(limit, |limit| polling::poll(set, limit, mask));
             self.tell(limit, start);
             polled
         }
@@ -140,12 +141,12 @@ unsafe fn copy(entries: &mut Entries, set: *const pollfd, length: nfds_t) -> Opt
     }
 }
 
-/// What a fresh socket stands in for shows `POLLWRBAND`, and TCP never does.
+/// What stands in for a fresh or deferred socket shows `POLLWRBAND`, and TCP never does.
 #[cold]
 fn make_real(list: &[pollfd]) {
     for entry in list {
-        let is_fresh = table::get(entry.fd).kind() == Kind::Fresh;
-        if is_fresh && entry.events & libc::POLLWRBAND != 0 {
+        let stands_in = matches!(table::get(entry.fd).kind(), Kind::Fresh | Kind::Deferred);
+        if stands_in && entry.events & libc::POLLWRBAND != 0 {
             let _ = connection::before_kernel_use(entry.fd);
         }
     }
@@ -195,7 +196,10 @@ unsafe fn wait_active(
     // SAFETY: the program's room for events.
     unsafe {
         if user::probe_write(events.cast()).is_ok() {
-            return count(known.wait(array_mut(events, room), limit, mask));
+            let events = array_mut(events, room);
+            return count(deferred::sliced(limit, |limit| {
+                known.wait(events, limit, mask)
+            }));
         }
     }
     wait_for_fault(set, events.addr(), limit, mask)
@@ -343,7 +347,8 @@ hook! {
         // An inactive set's events are written by the kernel, which says what is wrong.
         match (epoll::of(set), usize::try_from(most)) {
             (Some(known), Ok(room @ 1..)) if !known.is_active() && !events.is_null() => {
-                count(known.wait(array_mut(events, room), limit, mask))
+                let events = array_mut(events, room);
+                count(deferred::sliced(limit, |limit| known.wait(events, limit, mask)))
             }
             (Some(known), Ok(room @ 1..)) if known.is_active() => {
                 wait_active(set, known, events, room, limit, mask)
@@ -361,7 +366,8 @@ hook! {
                 wait_active(set, known, events, room, limit, mask)
             }
             (Some(known), Ok(room @ 1..), Ok(limit)) if !events.is_null() => {
-                count(known.wait(array_mut(events, room), limit, mask))
+                let events = array_mut(events, room);
+                count(deferred::sliced(limit, |limit| known.wait(events, limit, mask)))
             }
             _ => real::epoll_pwait2(set, events, most, timeout, mask),
         }

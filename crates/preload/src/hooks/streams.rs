@@ -189,6 +189,9 @@ unsafe fn written(fd: c_int, text: &[u8]) -> c_int {
 
 hook! {
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+        if table::get(fd).kind() == Kind::Deferred {
+            connection::deferred::announce(fd);
+        }
         match table::get(fd).kind() {
             // Stdio will use whatever is under the number: that has to stay the kernel's.
             Kind::Fresh => {

@@ -311,7 +311,17 @@ impl Listener {
         }
     }
 
+    /// Whether this process can leave what it has taken to its relatives: one that became another user's can not. What it takes from
+    /// the queue of clients without accepting it is kept from them.
+    pub(super) fn can_share(&self) -> bool {
+        self.common()
+            .is_some_and(|common| common.puts.number() >= 0)
+    }
+
     fn put_all(&self) {
+        if !self.can_share() {
+            return;
+        }
         if self.pending.any() {
             // What came before through the other queue goes first.
             self.look_into_queue();

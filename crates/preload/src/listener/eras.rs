@@ -59,8 +59,10 @@ impl Listener {
         // What is taken here relatives can have, others not.
         while !self.has_strangers() && self.take_offers() {}
         poll_jobs();
-        self.look_into_queue();
-        self.share();
+        if self.can_share() {
+            self.look_into_queue();
+            self.share();
+        }
         let waits = self.has_taken();
         let arrived = self.arrived();
         let new = arrived != self.eras.arrived.load(Ordering::Relaxed);

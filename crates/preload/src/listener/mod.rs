@@ -22,7 +22,7 @@ use crate::channel::Channel;
 use crate::epoll::EpollSet;
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
-use crate::{attach, foreign, limits, names, sys};
+use crate::{attach, foreign, limits, names, options, sys};
 
 use common::Common;
 use eras::Eras;
@@ -194,6 +194,11 @@ impl Listener {
         }
     }
 
+    /// The program changed for how long a client may be silent.
+    pub fn change_deferral(&self, fd: i32) {
+        self.change_backlog(fd, self.backlog.load(Ordering::Relaxed));
+    }
+
     /// Tells the daemon of a listener: its number, and the accept channel. Another user may have made it, where the socket itself
     /// is shown.
     fn announce(
@@ -220,6 +225,7 @@ impl Listener {
             );
         let mut received = [-1; sys::MOST];
         words[6] = u64::from(shown);
+        words[7] = options::defers_accept(fd);
         let send = if shown {
             core::slice::from_ref(&fd)
         } else {
@@ -252,7 +258,7 @@ impl Listener {
                 return self.take_queued(Some(flags));
             }
         }
-        if self.has_queued() {
+        if self.can_share() && self.has_queued() {
             // Some came over links, others through the queue: who came first is accepted first, and the others are for all.
             self.look_into_queue();
             self.share();

@@ -46,7 +46,7 @@ pub unsafe fn get(
     let room = asked.min(buffer.len());
     let known = match flag(socket, level, name) {
         None if socket.has(status::HANDED) => answer_handed(fd, level, name),
-        None if socket.word.kind() == Kind::Virtual => answer_virtual(socket, fd, level, name),
+        None if is_connected(socket) => answer_virtual(socket, fd, level, name),
         known => known,
     };
     let size = if level == libc::SOL_SOCKET && name == libc::SO_COOKIE {
@@ -97,7 +97,7 @@ pub unsafe fn get(
 }
 
 fn is_connected(socket: &Socket) -> bool {
-    socket.word.kind() == Kind::Virtual || socket.has(status::HANDED)
+    matches!(socket.word.kind(), Kind::Virtual | Kind::Deferred) || socket.has(status::HANDED)
 }
 
 /// What loopback TCP would say of its segments.
@@ -128,7 +128,7 @@ pub(super) const CLOSED: u8 = 7;
 
 /// The state TCP would call it.
 pub(super) fn state(socket: &Socket, fd: c_int) -> u8 {
-    if socket.has(status::HANDED) {
+    if socket.has(status::HANDED) || socket.word.kind() == Kind::Deferred {
         return ESTABLISHED;
     }
     let Some(lane) = Lane::of(*socket, fd) else {

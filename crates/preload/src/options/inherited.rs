@@ -86,11 +86,15 @@ const NO_PRIORITY: Record = Record {
     value: [0; MOST_BYTES],
 };
 
-/// Whether TCP hands an option of a listener on: its queue for data in SYN segments, and the priority of its own packets, it keeps.
+/// Whether TCP hands an option of a listener on: its queue for data in SYN segments, for how
+/// long clients may be silent, and the priority of its own packets, it keeps.
 const fn is_inherited(record: &Record) -> bool {
     !matches!(
         (record.level, record.name),
-        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) | (libc::SOL_SOCKET, libc::SO_PRIORITY)
+        (
+            libc::IPPROTO_TCP,
+            libc::TCP_FASTOPEN | libc::TCP_DEFER_ACCEPT
+        ) | (libc::SOL_SOCKET, libc::SO_PRIORITY)
     )
 }
 

@@ -11,6 +11,7 @@ use libc::{c_int, c_void, socklen_t};
 use netchannel_abi::address::INET6;
 use netchannel_abi::link::side_flags;
 
+use crate::connection::deferred;
 use crate::lane::{Lane, tell_corked, tell_inline};
 use crate::socket::{Socket, status};
 use crate::table::Kind;
@@ -222,7 +223,7 @@ pub unsafe fn set(
         }
         return Ok(());
     }
-    if socket.word.kind() == Kind::Virtual
+    if matches!(socket.word.kind(), Kind::Virtual | Kind::Deferred)
         && let Some(told) = set_connected(socket, fd, &record)
     {
         return told;
@@ -288,7 +289,7 @@ pub unsafe fn note(
 
 /// Options that TCP answers by the connection. `None` for others, and where the kernel shall say what is wrong.
 fn set_connected(socket: &Socket, fd: c_int, record: &Record) -> Option<Result<(), c_int>> {
-    let over = matches!(state(socket, fd), CLOSED);
+    let over = state(socket, fd) == CLOSED;
     match (record.level, record.name) {
         (libc::IPPROTO_TCP, libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT) if !over => {
             Some(Err(libc::EINVAL))
@@ -469,10 +470,14 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
     }
 }
 
-/// Whether a listener hands out only connections that have sent something: that stays the
-/// kernel's work.
-pub fn defers_accept(fd: c_int) -> bool {
-    sys::option(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).is_ok_and(|seconds| seconds > 0)
+/// How often TCP asks a client that says nothing before a listener hands its connection out: the kernel tells when the last time is.
+pub fn defers_accept(fd: c_int) -> u64 {
+    let told = sys::option(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
+    let seconds = told.map_or(0, |seconds| u64::try_from(seconds).unwrap_or(0));
+    let most = u64::from(netchannel_abi::directory::entry_flags::MOST_DEFERS);
+    (0..most)
+        .find(|times| deferred::seconds(*times) >= seconds)
+        .unwrap_or(most)
 }
 
 /// Tells the peer what an end without a word would mean.

@@ -29,7 +29,7 @@ use watches::{Watch, user_events, watch};
 pub fn concerns(fd: i32) -> bool {
     matches!(
         table::get(fd).kind(),
-        Kind::Virtual | Kind::Listener | Kind::Epoll
+        Kind::Virtual | Kind::Listener | Kind::Epoll | Kind::Deferred
     )
 }
 

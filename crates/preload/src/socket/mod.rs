@@ -120,6 +120,10 @@ pub struct Local {
     pub checked: AtomicU64,
     /// The port of a connection that is no more.
     pub former_port: FormerPort,
+    /// Of a deferred connection the other end of the pair that stands in for it, plus one; 0 for none.
+    pub other_end: AtomicI32,
+    /// When it was made, in nanoseconds.
+    pub deferred_at: AtomicU64,
     /// Family of a fresh socket.
     pub family: AtomicI32,
     /// Whom to signal of a fresh socket, see [`crate::owner`]; 0 for nobody.
@@ -250,6 +254,7 @@ fn reset_local(local: &Local) {
     local.reserve.store(0, Ordering::Relaxed);
     local.spare.store(0, Ordering::Relaxed);
     local.orphan.store(0, Ordering::Relaxed);
+    local.other_end.store(0, Ordering::Relaxed);
     local.polled.store(0, Ordering::Relaxed);
     local.owner.store(0, Ordering::Relaxed);
     local.checked.store(0, Ordering::Relaxed);

@@ -57,6 +57,11 @@ pub fn run(arguments: &[String]) {
             send_all(socket, arguments[2].as_bytes());
             expect_end(socket);
         }
+        // Says something, and waits for the end.
+        "say" => {
+            send_all(number(1), arguments[2].as_bytes());
+            expect_end(number(1));
+        }
         // Receives a descriptor over an AF_UNIX socket and echoes on it.
         "receive-echo" => {
             let passed = sys::recv_descriptor(number(1)).expect("recvmsg");

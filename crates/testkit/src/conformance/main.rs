@@ -52,6 +52,8 @@ mod corner_15_addresses;
 mod corner_15_limits;
 mod corner_15_vfork;
 mod corner_16_confined;
+mod deferred;
+mod deferred_shared;
 mod descriptors;
 mod dual_stack;
 mod foreign_calls;

@@ -107,6 +107,8 @@ const FILES: &[&[Case]] = &[
     crate::corner_15_limits::CASES,
     crate::corner_16_confined::CASES,
     crate::corner_15_vfork::CASES,
+    crate::deferred::CASES,
+    crate::deferred_shared::CASES,
     crate::descriptors::CASES,
     crate::dual_stack::CASES,
     crate::foreign_calls::CASES,

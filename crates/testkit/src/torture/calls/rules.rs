@@ -116,7 +116,6 @@ pub const KEPT: &[Rule] = &[
     rule("2.5", Rest, SENDING, ["", "", "-1 EFAULT", ""]),
     rule("2.5", Rest, RECEIVING, ["edge", "", "", ""]),
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
-    rule("8.3", Rest, &[], ["", "setsockopt*TCP_DEFER_ACCEPT", "", ""]),
     rule("8.9", Rest, &["close", "dup2", "dup3"], ["", "setsockopt*SO_LINGER", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_INFO", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_MAXSEG", "", "", ""]),
