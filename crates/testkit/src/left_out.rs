@@ -4,7 +4,18 @@
 use crate::far::Side;
 
 /// How a case's name begins, which end must not be on the other host (either, where none is named), and why.
-const LEFT_OUT: [(&str, Option<Side>, &str); 94] = [
+const LEFT_OUT: [(&str, Option<Side>, &str); 97] = [
+    ("corner_14_told_without_a_value", None, MEMORY),
+    (
+        "corner_02_close_of_one_number_while_blocked_accept",
+        Some(Side::Server),
+        SIGNALS,
+    ),
+    (
+        "corner_02_number_of_a_blocked_accept",
+        Some(Side::Server),
+        NUMBERS,
+    ),
     ("deferred_killed_client_comes", Some(Side::Client), ENDS),
     ("deferred_client_exits", Some(Side::Client), ENDS),
     (
