@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use netchannel_testkit::far::Side;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
@@ -46,9 +47,12 @@ pub const LONG: libc::c_int = 60;
 
 /// A listener that waits for so many seconds for what clients say.
 pub fn deferring(family: Family, seconds: libc::c_int) -> (Descriptor, SocketAddr) {
-    let (listening, address) = listener(family);
+    let listening = tcp_for(Side::Server, family);
+    sys::bind(listening, family.loopback(0)).unwrap();
+    // Before it listens: the other host is never told of it.
     set_int(listening, TCP, libc::TCP_DEFER_ACCEPT, seconds);
-    (listening, address)
+    sys::listen(listening, 128).unwrap();
+    (listening, sys::getsockname(listening).unwrap())
 }
 
 /// One whose accept does not wait either.

@@ -51,7 +51,8 @@ pub fn tcp(family: Family) -> Descriptor {
 }
 
 /// A blocking TCP socket for one end of a connection, which between two hosts may be on the other.
-fn tcp_for(end: Side, family: Family) -> Descriptor {
+#[must_use]
+pub fn tcp_for(end: Side, family: Family) -> Descriptor {
     far::socket_for(end, family.domain()).expect("socket")
 }
 
