@@ -461,13 +461,7 @@ pub fn memory() -> i32 {
 
 /// Device and inode of the region's memory.
 pub fn memory_identity() -> Option<(u64, u64)> {
-    // SAFETY: all zero is a valid stat.
-    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
-    let memory = sys::int(MEMORY.load(Ordering::Acquire));
-    let words = [memory, (&raw mut stat).addr(), 0, 0, 0, 0];
-    // SAFETY: the kernel writes to a local.
-    unsafe { sys::raw(libc::SYS_fstat, words) }.ok()?;
-    Some((stat.st_dev, stat.st_ino))
+    sys::file::identity(memory())
 }
 
 /// The process is another user's: the next request attaches anew, with the region that the process has now; `memory` is a new one's,

@@ -140,12 +140,7 @@ pub fn record(socket: &Socket, link: &LinkEnd, words: [u64; 14]) -> Option<Recor
 }
 
 fn inode(fd: i32) -> Option<u64> {
-    // SAFETY: all zero is a valid stat.
-    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
-    let words = [sys::int(fd), (&raw mut stat).addr(), 0, 0, 0, 0];
-    // SAFETY: the kernel writes to a local.
-    unsafe { sys::raw(libc::SYS_fstat, words) }.ok()?;
-    Some(stat.st_ino)
+    sys::file::identity(fd).map(|(_, inode)| inode)
 }
 
 /// Keeps the record of a socket that goes in a message or to a child, until it has arrived.

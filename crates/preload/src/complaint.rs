@@ -16,13 +16,7 @@ static ERRORS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Device and number of what is behind standard error.
 fn errors() -> Option<[u64; 2]> {
-    // SAFETY: all zero is a value of it.
-    let mut found: libc::stat = unsafe { core::mem::zeroed() };
-    let at = (&raw mut found).addr();
-    let words = [sys::int(libc::STDERR_FILENO), at, 0, 0, 0, 0];
-    // SAFETY: the kernel writes one structure of that size.
-    unsafe { sys::raw(libc::SYS_fstat, words) }.ok()?;
-    Some([found.st_dev, found.st_ino])
+    sys::file::identity(libc::STDERR_FILENO).map(<[u64; 2]>::from)
 }
 
 /// At the start of a program.

@@ -1,6 +1,7 @@
 //! The system calls the library makes for itself: raw, so that they never come back through its
 //! own hooks and never touch `errno`. A failure is the errno.
 
+pub mod file;
 mod limits;
 pub mod local;
 mod select;

@@ -33,17 +33,23 @@ fn ticks(subject: &Subject) -> u64 {
     used.sum()
 }
 
-fn daemons_come_and_go(part: &str) {
-    let Some(mut served) = Served::start(&[]) else {
-        return;
-    };
-    let mut server = Subject::start(&served, part);
+/// A server that plays `part`, a client that has a connection to it, and how that is told to connect once more.
+fn connected(served: &Served, part: &str) -> (Subject, Subject, String) {
+    let mut server = Subject::start(served, part);
     let port = server.said("port:");
-    let mut client = Subject::start(&served, "client");
+    let mut client = Subject::start(served, "client");
     client.said("ready");
     let connect = format!("connect {port}");
     assert_eq!(client.ask(&connect), "ok");
     assert!(served.connections() >= 2, "{}", served.ask(&["ss"]));
+    (server, client, connect)
+}
+
+fn daemons_come_and_go(part: &str) {
+    let Some(mut served) = Served::start(&[]) else {
+        return;
+    };
+    let (server, mut client, connect) = connected(&served, part);
     for _ in 0..2 {
         served.daemon.kill();
         // Long enough that who asks in a loop is found out, wherever it runs.

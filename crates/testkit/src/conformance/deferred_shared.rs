@@ -138,6 +138,15 @@ fn deferred_child_speaks(family: Family) {
     expect_alive(client, server);
 }
 
+/// Has each of these speak, in this order: it is accepted, by somebody who says who spoke.
+fn speak(clients: &[(Descriptor, u8)], order: [usize; 2], accepted: &Baton) {
+    for index in order {
+        let (client, name) = clients[index];
+        send_all(client, &[name]);
+        assert_eq!(accepted.receive(), u64::from(name));
+    }
+}
+
 /// Two workers wait in accept. Who takes the first connection is busy with it: what had come to the same one before is the other's.
 fn deferred_idle_worker_takes_it(family: Family) {
     let (listening, address) = deferring(family, LONG);
@@ -153,11 +162,7 @@ fn deferred_idle_worker_takes_it(family: Family) {
         .for_each(|worker| await_asleep(worker.process));
     let clients = [0_u8, 1, 2, 3].map(|name| (connect_to(address), name));
     std::thread::sleep(Duration::from_millis(50));
-    for index in [2, 0] {
-        let (client, name) = clients[index];
-        send_all(client, &[name]);
-        assert_eq!(accepted.receive(), u64::from(name));
-    }
+    speak(&clients, [2, 0], &accepted);
     end.pass();
     end.pass();
     workers.iter().for_each(Child::join);
@@ -192,11 +197,7 @@ fn deferred_idle_worker_waits_in_epoll(family: Family) {
         .for_each(|worker| await_asleep(worker.process));
     let clients = [0_u8, 1, 2].map(|name| (connect_to(address), name));
     std::thread::sleep(Duration::from_millis(50));
-    for index in [1, 0] {
-        let (client, name) = clients[index];
-        send_all(client, &[name]);
-        assert_eq!(accepted.receive(), u64::from(name));
-    }
+    speak(&clients, [1, 0], &accepted);
     end.pass();
     end.pass();
     workers.iter().for_each(Child::join);

@@ -202,13 +202,7 @@ fn over_an_exec(next: bool) {
     let Some(mut served) = Served::start(&[]) else {
         return;
     };
-    let mut subject = Subject::start(&served, "executes");
-    let port = subject.said("port:");
-    let mut client = Subject::start(&served, "client");
-    client.said("ready");
-    let connect = format!("connect {port}");
-    assert_eq!(client.ask(&connect), "ok");
-    assert!(served.connections() >= 2, "{}", served.ask(&["ss"]));
+    let (mut subject, mut client, connect) = crate::connected(&served, "executes");
     for _ in 0..2 {
         at_its_exec(&mut subject, || {
             served.daemon.kill();
