@@ -63,6 +63,8 @@ pub mod asleep {
     pub const SLEEPS: u32 = 1;
     /// It is awake in an event loop, and looks again soon.
     pub const LOOPS: u32 = 2;
+    /// As [`SLEEPS`], in an event loop that accepts soon after it was woken.
+    pub const RESTS: u32 = 3;
     /// How long after its last look a loop is taken to look again soon, by the processor's counter: about a millisecond.
     pub const LOOKS_AGAIN: u64 = 2_500_000;
 }

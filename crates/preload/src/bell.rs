@@ -3,7 +3,9 @@
 //! Any thread may take connections off a link, also those of a listener for which another thread
 //! sleeps: it rings that listener's bell, once for each connection.
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 
 use crate::listener;
 use crate::{attach, clock, limits, sys};
@@ -13,8 +15,12 @@ static ASLEEP: AtomicUsize = AtomicUsize::new(0);
 
 /// When an event loop of this process has accepted, in the clock's units, and has not looked again since; 0 for never.
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);
-/// It looked again soon, the last time that it had accepted.
-static QUICK: AtomicBool = AtomicBool::new(true);
+/// How often it has looked again soon after it had accepted, lately: up to [`SURE`]. Once not says little, it may have waited for its
+/// processor.
+static QUICK: AtomicU32 = AtomicU32::new(SURE);
+const SURE: u32 = 8;
+/// What one turn that was not quick counts for.
+const SLOW: u32 = 2;
 /// Some loop of this process has watched connections together with a listener, see [`serves`].
 static SERVES: AtomicBool = AtomicBool::new(false);
 /// That soon.
@@ -39,12 +45,21 @@ pub fn serves() -> bool {
     SERVES.load(Ordering::Relaxed)
 }
 
+/// Whether a loop of this process that was woken accepts soon.
+pub fn accepts_soon() -> bool {
+    serves() && QUICK.load(Ordering::Relaxed) > SURE / 2
+}
+
 /// The turn that began with an accept is over.
 fn note_turn(began: u64) {
     if began != 0 {
-        let is_quick = clock::now().wrapping_sub(began) < SOON;
-        if QUICK.load(Ordering::Relaxed) != is_quick {
-            QUICK.store(is_quick, Ordering::Relaxed);
+        let before = QUICK.load(Ordering::Relaxed);
+        let after = match clock::now().wrapping_sub(began) < SOON {
+            true => SURE.min(before + 1),
+            false => before.saturating_sub(SLOW),
+        };
+        if after != before {
+            QUICK.store(after, Ordering::Relaxed);
         }
     }
 }
@@ -61,7 +76,7 @@ pub fn lie_down() {
 pub fn rise(loops: bool) {
     if ASLEEP.fetch_sub(1, Ordering::SeqCst) == 1 {
         if loops {
-            listener::awake(serves() && QUICK.load(Ordering::Relaxed));
+            listener::awake(accepts_soon());
         }
     } else {
         let _ = listener::listen_for_jobs();
@@ -77,7 +92,7 @@ pub fn anybody_sleeps() -> bool {
 pub fn reset_in_child() {
     ASLEEP.store(0, Ordering::Relaxed);
     ACCEPTED.store(0, Ordering::Relaxed);
-    QUICK.store(true, Ordering::Relaxed);
+    QUICK.store(SURE, Ordering::Relaxed);
     SERVES.store(false, Ordering::Relaxed);
 }
 

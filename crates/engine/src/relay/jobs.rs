@@ -75,7 +75,7 @@ impl LinkEnd {
                 let looked = indices.looked.load(Ordering::Relaxed);
                 counter::now().wrapping_sub(looked) < asleep::LOOKS_AGAIN
             }
-            asleep::SLEEPS => rouse(indices),
+            asleep::SLEEPS | asleep::RESTS => rouse(indices),
             _ => false,
         }
     }
@@ -153,8 +153,7 @@ impl LinkEnd {
         fence(Ordering::SeqCst);
         let tail = indices.tail.load(Ordering::Relaxed);
         let waits = indices.head.load(Ordering::Relaxed) != tail;
-        let slept =
-            waits && indices.asleep.load(Ordering::Relaxed) == asleep::SLEEPS && rouse(indices);
+        let slept = waits && rouse(indices);
         if slept || claimed && indices.asleep.load(Ordering::Relaxed) == asleep::AWAKE {
             self.ring();
         }
@@ -327,8 +326,10 @@ impl LinkEnd {
 /// Takes the sleep away. True for who must ring.
 fn rouse(indices: &QueueIndices) -> bool {
     let (order, otherwise) = (Ordering::AcqRel, Ordering::Relaxed);
-    indices
-        .asleep
-        .compare_exchange(asleep::SLEEPS, asleep::AWAKE, order, otherwise)
-        .is_ok()
+    let word = indices.asleep.load(Ordering::Acquire);
+    matches!(word, asleep::SLEEPS | asleep::RESTS)
+        && indices
+            .asleep
+            .compare_exchange(word, asleep::AWAKE, order, otherwise)
+            .is_ok()
 }

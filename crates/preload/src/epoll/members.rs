@@ -383,7 +383,7 @@ impl EpollSet {
                         }
                     }
                     if state.listeners.is_empty() {
-                        listener.rest();
+                        listener.rest_soon();
                     }
                 }
             }

@@ -6,7 +6,7 @@ use libc::c_int;
 
 use super::{Asleep, EpollSet};
 use crate::connection::noted;
-use crate::{cancel, clock, real, sys, wait};
+use crate::{cancel, clock, listener, real, sys, wait};
 
 /// How long the kernel's descriptors may wait while virtual ones keep the loop busy.
 const FAIR: u64 = 50 * clock::MICROSECOND;
@@ -69,6 +69,7 @@ impl EpollSet {
         mask: *const libc::sigset_t,
     ) -> Result<usize, i32> {
         cancel::point();
+        listener::rest_unwatched();
         if self.shared.load(Ordering::Relaxed) {
             self.enroll();
         }

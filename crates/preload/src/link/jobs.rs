@@ -20,6 +20,11 @@ const MOST_LOOKS: u32 = 20_000;
 /// How often a loop says that it has looked.
 const SAID_EVERY: u64 = 50 * clock::MICROSECOND;
 
+/// So many connections may wait for an event loop that is awake before one that sleeps is woken.
+const FEW: u64 = 4;
+/// And this long ago it may have looked, in the clock's units: it may be at work longer than a wake-up takes.
+const JUST_NOW: u64 = 3 * SAID_EVERY;
+
 impl LinkEnd {
     fn queue(&self, producer: Role) -> Option<(&QueueIndices, &[Element])> {
         let start = self.layout.queue(producer);
@@ -32,25 +37,38 @@ impl LinkEnd {
 
     /// (client) Whether somebody sleeps at the other end, who is hereby claimed: the caller must wake him with [`Self::announce`].
     pub fn claim(&self) -> bool {
-        let Some((indices, _)) = self.queue(Role::Client) else {
-            return false;
-        };
-        let to_wake = (asleep::SLEEPS, asleep::AWAKE);
-        let order = (Ordering::AcqRel, Ordering::Relaxed);
-        indices.asleep.load(Ordering::Acquire) == to_wake.0
-            && indices
-                .asleep
-                .compare_exchange(to_wake.0, to_wake.1, order.0, order.1)
-                .is_ok()
+        let indices = self.queue(Role::Client);
+        indices.is_some_and(|(indices, _)| rouse(indices, asleep::AWAKE))
+    }
+
+    /// (client) How long ago an event loop at the other end has looked that is awake, and how many connections wait for it.
+    fn looping(&self) -> Option<(u64, u64)> {
+        let (indices, _) = self.queue(Role::Client)?;
+        let looked = indices.looked.load(Ordering::Relaxed);
+        let (tail, head) = (&indices.tail, &indices.head);
+        let waiting = tail
+            .load(Ordering::Relaxed)
+            .wrapping_sub(head.load(Ordering::Relaxed));
+        let loops = indices.asleep.load(Ordering::Acquire) == asleep::LOOPS;
+        loops.then(|| (clock::now().wrapping_sub(looked), waiting))
     }
 
     /// (client) Whether an event loop at the other end takes a connection soon.
     pub fn has_loop(&self) -> bool {
-        self.queue(Role::Client).is_some_and(|(indices, _)| {
-            let looked = indices.looked.load(Ordering::Relaxed);
-            indices.asleep.load(Ordering::Acquire) == asleep::LOOPS
-                && clock::now().wrapping_sub(looked) < asleep::LOOKS_AGAIN
-        })
+        self.looping()
+            .is_some_and(|(since, _)| since < asleep::LOOKS_AGAIN)
+    }
+
+    /// (client) Whether such a loop takes it sooner than one that would have to be woken.
+    pub fn has_idle_loop(&self) -> bool {
+        self.looping()
+            .is_some_and(|(since, waiting)| since < JUST_NOW && waiting < FEW)
+    }
+
+    /// (client) Whether an event loop at the other end sleeps, which is woken by what is announced.
+    pub fn rests(&self) -> bool {
+        let indices = self.queue(Role::Client);
+        indices.is_some_and(|(indices, _)| indices.asleep.load(Ordering::Acquire) == asleep::RESTS)
     }
 
     /// (client) Whether the server who accepted last from the queue, over which connections go here, was an event loop.
@@ -99,16 +117,14 @@ impl LinkEnd {
         if !self.is_taken(indices, position) {
             return false;
         }
-        let slept = indices.asleep.load(Ordering::Relaxed) == asleep::SLEEPS
-            && indices
-                .asleep
-                .compare_exchange(
-                    asleep::SLEEPS,
-                    asleep::AWAKE,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                )
-                .is_ok();
+        let slept = match indices.asleep.load(Ordering::Relaxed) {
+            asleep::RESTS => {
+                // What comes until it has looked needs not wake it.
+                indices.looked.store(now, Ordering::Relaxed);
+                rouse(indices, asleep::LOOPS)
+            }
+            _ => rouse(indices, asleep::AWAKE),
+        };
         if (slept || claimed && indices.asleep.load(Ordering::Relaxed) == asleep::AWAKE)
             && let Some(Err(libc::EPIPE | libc::ECONNRESET)) = self.ring()
         {
@@ -218,10 +234,13 @@ impl LinkEnd {
         self.starved.load(Ordering::Relaxed)
     }
 
-    /// (server) Asks for a doorbell; the caller looks at [`Self::has_jobs`] once more.
-    pub fn listen_for_jobs(&self) {
+    /// (server) Asks for a doorbell; the caller, who accepts soon after it where it `loops`, looks at [`Self::has_jobs`] once more.
+    pub fn listen_for_jobs(&self, loops: bool) {
         if let Some((indices, _)) = self.queue(Role::Client) {
-            netchannel_ring::cell::sleep(&indices.asleep);
+            let word = if loops { asleep::RESTS } else { asleep::SLEEPS };
+            indices.asleep.store(word, Ordering::Relaxed);
+            // Pairs with the fence in `announce`.
+            core::sync::atomic::fence(Ordering::SeqCst);
         }
     }
 
@@ -446,4 +465,16 @@ fn time_of(nqe: &Nqe) -> u64 {
 
 fn listener_of(nqe: &Nqe) -> u32 {
     u32::try_from(nqe.data).unwrap_or(0)
+}
+
+/// Takes the sleep of a consumer away, who does `next`. True for who must ring.
+fn rouse(indices: &QueueIndices, next: u32) -> bool {
+    // Acquire: pairs with the fence of who sleeps.
+    let word = indices.asleep.load(Ordering::Acquire);
+    let (order, otherwise) = (Ordering::AcqRel, Ordering::Relaxed);
+    matches!(word, asleep::SLEEPS | asleep::RESTS)
+        && indices
+            .asleep
+            .compare_exchange(word, next, order, otherwise)
+            .is_ok()
 }

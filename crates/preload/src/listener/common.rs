@@ -9,7 +9,7 @@
 //!
 //! A look by poll, select or epoll takes nothing that way. What waits there is lost with the last of them only, as over TCP.
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
@@ -29,6 +29,8 @@ const BYTES: usize = WORDS * size_of::<u64>();
 const LEAST_APART_LOG2: u32 = 18;
 /// An event loop that has accepted accepts again within this time, in the clock's units.
 const SOON: u64 = 1000 * clock::MICROSECOND;
+/// The same of a loop that has accepted as soon as it was told.
+const LATE: u64 = 20_000 * clock::MICROSECOND;
 /// How often a process that finds another one taking tries again.
 const TRIES: usize = 100;
 
@@ -281,8 +283,19 @@ impl Listener {
         }
     }
 
+    /// No set watches it any more. A loop that accepts soon may be about to add it again, as nginx does with every 16th connection, to
+    /// be the last of those whom the kernel wakes.
+    pub fn rest_soon(&self) {
+        if self.common().is_some() && bell::accepts_soon() {
+            self.unwatched.store(true, Ordering::Relaxed);
+            UNWATCHED.store(true, Ordering::Relaxed);
+        } else {
+            self.rest();
+        }
+    }
+
     /// No set watches it any more: what was announced to this process meanwhile is for all who have it.
-    pub fn rest(&self) {
+    fn rest(&self) {
         if self.common().is_some() {
             get_up();
             // Pairs with the fence in `announce`: a client sees that nobody loops, or its connection is seen here.
@@ -296,7 +309,9 @@ impl Listener {
     pub fn share_unless_accepting(&self) {
         if self.pending.any() && self.common().is_some() {
             let accepted = self.accepted.load(Ordering::Relaxed);
-            if clock::now().wrapping_sub(accepted) > SOON {
+            // A loop may have waited for its processor.
+            let soon = if bell::accepts_soon() { LATE } else { SOON };
+            if clock::now().wrapping_sub(accepted) > soon {
                 self.share();
             }
         }
@@ -437,6 +452,28 @@ impl Listener {
             common.queue().inspect(|queue| queue.reset_in_child());
         }
     }
+}
+
+/// Some listener may be one that no set watches any more, see [`Listener::rest_soon`].
+static UNWATCHED: AtomicBool = AtomicBool::new(false);
+
+/// A loop waits again, without the listeners that it has removed and not added again.
+#[inline]
+pub fn rest_unwatched() {
+    if UNWATCHED.load(Ordering::Relaxed) {
+        rest_now();
+    }
+}
+
+#[cold]
+fn rest_now() {
+    UNWATCHED.store(false, Ordering::Relaxed);
+    super::links::for_each_listener(|listener| {
+        let is_watched = || listener.watchers.lock().is_none_or(|all| !all.is_empty());
+        if listener.unwatched.swap(false, Ordering::Relaxed) && !is_watched() {
+            listener.rest();
+        }
+    });
 }
 
 /// Before the daemon is told of a child: it will have a part in the queues.

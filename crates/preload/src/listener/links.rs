@@ -70,9 +70,10 @@ pub fn listen_for_jobs() -> bool {
         return true;
     };
     let mut came = false;
+    let loops = bell::accepts_soon();
     for link in &registry.servers {
         if link.is_alive() {
-            link.listen_for_jobs();
+            link.listen_for_jobs(loops);
             came |= link.has_jobs();
         }
     }
@@ -208,10 +209,11 @@ fn known_link(target: &Target) -> Result<Result<(&'static LinkEnd, bool), usize>
             fits.clone().for_each(shared);
         }
         let is_shared = |link: &'static LinkEnd| link.shared.load(Ordering::Relaxed);
-        // A process that sleeps may be killed before it takes what was announced to it.
+        // A process that sleeps may be killed before it takes what was announced to it, or work before it accepts: where there is a queue,
+        // only loops are woken.
         let claim = |link: &'static LinkEnd| !target.has_queue() && link.claim();
-        let Some((link, claimed)) = choose(fits.clone(), is_shared, claim, LinkEnd::has_loop)
-        else {
+        let loops = [LinkEnd::has_idle_loop, LinkEnd::rests, LinkEnd::has_loop];
+        let Some((link, claimed)) = choose(fits.clone(), is_shared, claim, loops) else {
             return Ok(Err(fits.count()));
         };
         drop(registry);
@@ -222,18 +224,23 @@ fn known_link(target: &Target) -> Result<Result<(&'static LinkEnd, bool), usize>
 }
 
 /// One that only one process can have, or else one that several may have and that can be claimed; and whether it was. As over TCP
-/// those who sleep go before those who are at work.
+/// those who sleep in a call go before those who are at work; of event loops those go first that are awake, and have little to do.
 fn choose<'a, L: 'a>(
-    mut links: impl Iterator<Item = &'a L> + Clone,
+    links: impl Iterator<Item = &'a L> + Clone,
     is_shared: impl Fn(&'a L) -> bool,
     claim: impl Fn(&'a L) -> bool,
-    has_loop: impl Fn(&'a L) -> bool,
+    loops: [fn(&L) -> bool; 3],
 ) -> Option<(&'a L, bool)> {
     let own = links.clone().find(|link| !is_shared(link));
     let found = |link| (link, true);
     own.map(|link| (link, false))
         .or_else(|| links.clone().find(|link| claim(link)).map(found))
-        .or_else(|| links.find(|link| has_loop(link)).map(found))
+        .or_else(|| {
+            loops
+                .iter()
+                .find_map(|has| links.clone().find(|link| has(link)))
+                .map(found)
+        })
 }
 
 fn make_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
@@ -316,7 +323,7 @@ pub fn return_to_queues() {
     for_each_listener(Listener::return_to_queue);
 }
 
-fn for_each_listener(each: impl Fn(&Listener)) {
+pub(super) fn for_each_listener(each: impl Fn(&Listener)) {
     let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
     listeners.into_iter().flatten().for_each(each);
 }
@@ -431,17 +438,40 @@ pub fn relocate(from: i32, to: i32) {
 mod tests {
     use super::choose;
 
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    struct End {
+        /// Several processes may have it.
+        shared: bool,
+        /// Its process can be claimed.
+        idle: bool,
+        /// Its loop is awake and has little to do, sleeps, or is awake.
+        loops: [bool; 3],
+    }
+
     #[test]
     fn a_link_that_several_processes_may_have_is_claimed() {
-        // Whether several may have it, whether its process can be claimed, and whether it loops.
-        let (own, busy) = ((false, false, false), (true, false, false));
-        let (idle, looping) = ((true, true, false), (true, false, true));
-        let chosen = |links: &[(bool, bool, bool)]| {
-            choose(links.iter(), |link| link.0, |link| link.1, |link| link.2)
-                .map(|(link, claimed)| (*link, claimed))
+        let own = End::default();
+        let busy = End {
+            shared: true,
+            ..own
         };
-        assert_eq!(chosen(&[busy, looping]), Some((looping, true)));
-        assert_eq!(chosen(&[looping, idle]), Some((idle, true)));
+        let idle = End { idle: true, ..busy };
+        let looping = |which| End {
+            loops: [0, 1, 2].map(|loops| loops == which),
+            ..busy
+        };
+        let [near, resting, working] = [0, 1, 2].map(looping);
+        let chosen = |links: &[End]| {
+            let loops: [fn(&End) -> bool; 3] =
+                [|end| end.loops[0], |end| end.loops[1], |end| end.loops[2]];
+            choose(links.iter(), |end| end.shared, |end| end.idle, loops)
+                .map(|(end, claimed)| (*end, claimed))
+        };
+        assert_eq!(chosen(&[busy, near]), Some((near, true)));
+        assert_eq!(chosen(&[near, idle]), Some((idle, true)));
+        assert_eq!(chosen(&[working, resting, near]), Some((near, true)));
+        assert_eq!(chosen(&[busy, working, resting]), Some((resting, true)));
+        assert_eq!(chosen(&[busy, working]), Some((working, true)));
         assert_eq!(chosen(&[own]), Some((own, false)));
         assert_eq!(chosen(&[busy, idle, own]), Some((own, false)));
         assert_eq!(chosen(&[busy, idle]), Some((idle, true)));

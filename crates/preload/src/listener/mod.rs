@@ -22,14 +22,14 @@ use crate::channel::Channel;
 use crate::epoll::EpollSet;
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
-use crate::{attach, foreign, limits, names, options, sys};
+use crate::{attach, bell, foreign, limits, names, options, sys};
 
 use common::Common;
 use eras::Eras;
 use links::REGISTRY;
 use waiting::Waiting;
 
-pub use common::{before_adoption, before_fork, before_poverty};
+pub use common::{before_adoption, before_fork, before_poverty, rest_unwatched};
 pub use handing::{
     hand_on_at_exit, hand_on_everything, hand_over, have_retired, reset, retire_all, withdraw,
 };
@@ -129,6 +129,8 @@ pub struct Listener {
     pub bell: Bell,
     /// Event loops that want to hear of connections.
     watchers: Lock<Vec<&'static EpollSet>>,
+    /// The last of them has let it go, and its thread has not waited since.
+    unwatched: AtomicBool,
     /// Held by the thread that takes offers.
     taking: Lock<()>,
     /// An offer waits in the channel, for whose descriptors there were no numbers.
@@ -170,6 +172,7 @@ impl Listener {
             kernel_told: AtomicBool::new(true),
             bell: Bell::new(),
             watchers: Lock::new(Vec::new()),
+            unwatched: AtomicBool::new(false),
             taking: Lock::new(()),
             starved: AtomicBool::new(false),
             leaves: AtomicBool::new(false),
@@ -259,9 +262,16 @@ impl Listener {
             }
         }
         if self.can_share() && self.has_queued() {
-            // Some came over links, others through the queue: who came first is accepted first, and the others are for all.
-            self.look_into_queue();
-            self.share();
+            // Some came over links, others through the queue: who came first is accepted first, and the others are for all, or for the
+            // next accepts of a loop.
+            if bell::accepts_soon() {
+                self.take_queued(None)
+                    .into_iter()
+                    .for_each(|queued| self.push(queued));
+            } else {
+                self.look_into_queue();
+                self.share();
+            }
         }
         self.take_common().or_else(|| self.pending.pop())
     }
