@@ -34,8 +34,8 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
     let mut place = None;
     let accepted = look(fd, socket, listener, flags, &mut place);
     place.inspect(|place| place.leave());
-    if blocking && socket.has(status::SHARED) {
-        listener::withdraw(listener);
+    if socket.has(status::SHARED) && (blocking || listener.keeps_what_it_takes()) {
+        listener::withdraw();
     } else if !blocking && accepted.is_ok() {
         listener.note_accept();
     } else {

@@ -333,6 +333,13 @@ impl Listener {
             .is_some_and(|common| common.puts.number() >= 0)
     }
 
+    /// Whether what this process has taken stays with it, and it accepts from time to time only: its relatives are of another user, and
+    /// no loop of its watches connections beside its listeners.
+    #[inline]
+    pub fn keeps_what_it_takes(&self) -> bool {
+        !bell::serves() && !self.can_share()
+    }
+
     fn put_all(&self) {
         if !self.can_share() {
             return;

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::message::Operation;
 
-use super::links::{REGISTRY, Registry, leave_queues};
+use super::links::{REGISTRY, Registry, any_listener, for_each_listener, leave_queues};
 use super::renewal::announce_retired;
 use super::{Listener, Pending, poll_jobs, server_links};
 use crate::link::LinkEnd;
@@ -182,10 +182,10 @@ pub fn reset(pending: &Pending) {
     pending.link.used_less();
 }
 
-/// This process has accepted a connection and may now be busy for long: what else has come is
-/// handed to the other holders of the listener.
-pub fn withdraw(listener: &'static Listener) {
-    if bell::anybody_sleeps() || !listener.has_other_holders() {
+/// This process has accepted a connection and may now be busy for long: what else has come, to any of its listeners, is handed to
+/// their other holders.
+pub fn withdraw() {
+    if bell::anybody_sleeps() || !any_listener(Listener::has_other_holders) {
         // Other threads of this process accept, or nobody else does.
         return;
     }
@@ -202,12 +202,19 @@ pub fn withdraw(listener: &'static Listener) {
         }
     }
     poll_jobs();
-    listener.share();
-    for pending in listener.pending.take_all() {
-        if !listener.hand_on(&pending, false) {
-            listener.push(pending);
-        }
+    if !any_listener(|listener| listener.pending.any()) {
+        return;
     }
+    for_each_listener(|listener| {
+        listener.share();
+        if listener.pending.any() && listener.has_other_holders() {
+            for pending in listener.pending.take_all() {
+                if !listener.hand_on(&pending, false) {
+                    listener.push(pending);
+                }
+            }
+        }
+    });
 }
 
 /// Before an exec: what waits to be accepted is left for the next image. The links end with this

@@ -323,6 +323,12 @@ pub fn return_to_queues() {
     for_each_listener(Listener::return_to_queue);
 }
 
+/// Whether any listener of this process is `wanted`.
+pub(super) fn any_listener(wanted: impl Fn(&Listener) -> bool) -> bool {
+    let registry = REGISTRY.lock();
+    registry.is_some_and(|registry| registry.listeners.iter().any(|listener| wanted(listener)))
+}
+
 pub(super) fn for_each_listener(each: impl Fn(&Listener)) {
     let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
     listeners.into_iter().flatten().for_each(each);

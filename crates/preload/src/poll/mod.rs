@@ -271,16 +271,19 @@ impl Call<'_> {
         let mut ask = false;
         // A program that never sleeps must learn of peers that were killed too.
         let stale = peers_are_stale();
+        for watch in self.watches.iter() {
+            if let Watch::Set(set) = watch {
+                // What the kernel then says of it is about its own members. What it takes from the daemon the listeners have, which are
+                // asked after it.
+                set.drain();
+            }
+        }
         for ((entry, watch), copy) in self
             .set
             .iter_mut()
             .zip(self.watches.iter())
             .zip(self.kernel.iter_mut())
         {
-            if let Watch::Set(set) = watch {
-                // What the kernel then says of it is about its own members.
-                set.drain();
-            }
             entry.revents = counting.of(user_events(watch, entry.events), entry.events);
             *copy = UNUSED;
             let lane = matches!(watch, Watch::Lane(_));

@@ -1,5 +1,6 @@
 //! Corner 8: sets within sets, poll on a set, changes to a set that somebody waits on.
 
+use netchannel_testkit::far::Side;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN, OUT};
 
@@ -15,6 +16,7 @@ cases! {
         corner_08_nested_sleeper_is_woken,
         corner_08_poll_on_a_set,
         corner_08_select_on_a_set,
+        corner_08_select_on_a_listener_and_its_set,
         corner_08_poll_on_a_set_sleeper_is_woken,
         corner_08_add_ready_socket_wakes_sleeper,
         corner_08_add_then_data_wakes_sleeper,
@@ -176,6 +178,18 @@ fn corner_08_select_on_a_set(family: Family) {
     let mut read = sys::Set::of(&[set]);
     assert_eq!(sys::select(set, Some(&mut read), None, None, 10_000), Ok(1));
     assert!(read.has(set));
+}
+
+/// The first connection of another program is both's.
+fn corner_08_select_on_a_listener_and_its_set(family: Family) {
+    let (listener, address) = listener(family);
+    let set = sys::epoll_create().unwrap();
+    add(set, listener, IN, 1);
+    let client = tcp_for(Side::Client, family);
+    sys::connect(client, address).unwrap();
+    let mut read = sys::Set::of(&[listener, set]);
+    let told = sys::select(set, Some(&mut read), None, None, 10_000);
+    assert_eq!(told, Ok(2), "{} {}", read.has(listener), read.has(set));
 }
 
 fn corner_08_poll_on_a_set_sleeper_is_woken(family: Family) {
