@@ -126,7 +126,9 @@ fn server() {
                     std::thread::park();
                 }
             }
-            accept(&listeners[0]).map(greet);
+            if let Some(connection) = accept(&listeners[0]) {
+                greet(connection);
+            }
         }
     });
     let second = fork_as(USERS[1], || {
@@ -134,7 +136,9 @@ fn server() {
         let wait = wait();
         loop {
             wait();
-            accept(&listeners[0]).map(greet);
+            if let Some(connection) = accept(&listeners[0]) {
+                greet(connection);
+            }
         }
     });
     println!("\nnumbers: {port} {other} {first} {second}");
