@@ -2,9 +2,10 @@
 //! not there.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::{LAYOUT_HASH, VERSION, directory, program};
@@ -16,10 +17,7 @@ pub use alone::alone;
 
 use crate::lock::Lock;
 use crate::table::{self, Kind, Word};
-use crate::{
-    clock, complaint, confinement, former_ports, holders, image, lent, limits, mappings, ports,
-    renewal, socket, sys, users,
-};
+use crate::{clock, complaint, confinement, limits, mappings, process, sys};
 
 /// What the daemon gave this program.
 pub struct Attachment {
@@ -58,20 +56,54 @@ static SEQUENCE: AtomicU32 = AtomicU32::new(1);
 static UNREAD: AtomicBool = AtomicBool::new(false);
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
 static TALK: Lock<()> = Lock::new(());
-#[unsafe(link_section = ".data.netchannel_start")]
-static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// The daemon is known to have gone, and no other one knows this program.
+static GONE: AtomicBool = AtomicBool::new(false);
 
-/// Number of this process, kept so that it costs no call.
+/// Something showed that the daemon has gone.
+pub fn daemon_is_gone() {
+    GONE.store(true, Ordering::Release);
+}
+
+/// Whether it has gone, and no other one knows this program.
 #[inline]
-pub fn process() -> u32 {
-    PROCESS.load(Ordering::Relaxed)
+pub fn is_gone() -> bool {
+    GONE.load(Ordering::Relaxed)
 }
 
-/// Called at start and in a forked child.
-pub fn renew_process() {
-    PROCESS.store(sys::process(), Ordering::Relaxed);
+/// Another daemon serves. True for who is the first to say so, and tells it of this program.
+pub fn another_serves() -> bool {
+    // Acquire: pairs with the release in `daemon_is_gone`.
+    GONE.swap(false, Ordering::Acquire)
 }
 
+/// What stands on the attachment, and is told as it comes and goes.
+pub trait Dependants: Sync {
+    /// There will be a region with so many entries. False where it can not be used.
+    fn prepare(&self, entries: usize) -> bool;
+    /// There is a region.
+    fn begin(&self);
+    /// Another daemon serves, whose directory takes the place of `former`'s.
+    fn follow(&self, former: &Attachment);
+    /// The daemon does not keep what it gave to this program.
+    fn forget(&self);
+}
+
+/// Registered when the library begins.
+pub static DEPENDANTS: OnceLock<&'static dyn Dependants> = OnceLock::new();
+
+/// Where the daemon serves, as the environment said at the start: programs clear theirs.
+#[unsafe(link_section = ".data.netchannel_start")]
+static PLACE: OnceLock<CString> = OnceLock::new();
+
+/// The daemon serves there, as the environment said at the start.
+pub fn remember_place(place: CString) {
+    let _ = PLACE.set(place);
+}
+
+/// What was remembered.
+pub fn remembered_place() -> Option<&'static [u8]> {
+    PLACE.get().map(|place| place.to_bytes())
+}
 /// Duplicates a descriptor to where the library's own are, even beyond what the program may have.
 ///
 /// # Errors
@@ -113,7 +145,7 @@ pub fn ensure() -> Option<&'static Attachment> {
     if let Some(attachment) = current() {
         return Some(attachment);
     }
-    if lent::is_guest() {
+    if process::is_guest() {
         return None;
     }
     let _guard = TALK.lock()?;
@@ -131,7 +163,7 @@ pub fn ensure() -> Option<&'static Attachment> {
 
 /// Where the daemon serves, as the environment said at the start: programs clear theirs.
 fn socket_path() -> Option<&'static [u8]> {
-    image::socket().or_else(|| {
+    remembered_place().or_else(|| {
         // SAFETY: getenv returns null or a C string that lives on.
         unsafe {
             let value = libc::getenv(c"NETCHANNEL_SOCKET".as_ptr());
@@ -245,7 +277,7 @@ fn attach_words() -> [u64; 14] {
     let mut words = [0; 14];
     words[0] = u64::from(VERSION);
     words[1] = LAYOUT_HASH;
-    words[2] = u64::from(process());
+    words[2] = u64::from(process::number());
     words[3] = word(0);
     words[4] = word(8);
     words
@@ -315,14 +347,19 @@ fn connect() -> bool {
 
 /// The process has a region from now on.
 fn begin(made: Attachment) -> bool {
-    if !socket::initialise(made.entries) {
+    let dependants = DEPENDANTS.get();
+    if !dependants.is_some_and(|all| all.prepare(made.entries)) {
         return false;
     }
     mappings::note(made.region);
     ATTACHMENT.store(Box::into_raw(Box::new(made)), Ordering::Release);
-    users::attached();
-    holders::initialise();
+    dependants.inspect(|all| all.begin());
     true
+}
+
+/// The header of the region.
+pub fn header() -> Option<&'static program::Header> {
+    current()?.region.at(0)
 }
 
 /// Asks the daemon. Descriptors that came are the caller's.
@@ -342,7 +379,7 @@ pub fn request(
         forget_control();
         // It lives, and gives to others what it gave to who has hung up.
         if matches!(*error, libc::ETIMEDOUT | libc::EPROTO) {
-            ports::forget();
+            DEPENDANTS.get().inspect(|all| all.forget());
         }
         leave_alone(*error);
     })?;
@@ -439,7 +476,7 @@ fn introduce(fd: i32) -> Result<(), i32> {
     }
     // Before anybody sees the other directory: what clients of the former one name is judged by what it said.
     if daemon != own.daemon {
-        former_ports::keep(own);
+        DEPENDANTS.get().inspect(|all| all.follow(own));
     }
     // Another daemon. Who still looks into the former directory finds nothing there.
     let renewed = Attachment {
@@ -450,7 +487,7 @@ fn introduce(fd: i32) -> Result<(), i32> {
     };
     ATTACHMENT.store(Box::into_raw(Box::new(renewed)), Ordering::Release);
     own.directory.vacate();
-    ports::forget();
+    DEPENDANTS.get().inspect(|all| all.forget());
     Ok(())
 }
 
@@ -536,7 +573,7 @@ pub fn forget_if_gone() {
 fn forget_control() {
     drop_kept(CONTROL.swap(-1, Ordering::AcqRel));
     UNREAD.store(false, Ordering::Relaxed);
-    renewal::daemon_is_gone();
+    daemon_is_gone();
 }
 
 /// The control socket of this process, or -1.

@@ -21,7 +21,7 @@ use crate::link::LinkEnd;
 use crate::lock::Lock;
 use crate::socket::Socket;
 use crate::table::{self, Kind, Word};
-use crate::{attach, foreign, limits, sys};
+use crate::{attach, foreign, limits, process, sys};
 
 /// The first ten words as a Lookup answers them, the anchor's cookie first; then the numbers of the memfds of link and region, and the
 /// inodes of both.
@@ -258,7 +258,7 @@ pub fn pack(records: &[Record]) -> Option<Packed> {
     Some(Packed {
         file,
         memories,
-        told: format!("{file}:{}:{}", records.len(), attach::process()),
+        told: format!("{file}:{}:{}", records.len(), process::number()),
     })
 }
 

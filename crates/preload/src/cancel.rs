@@ -13,10 +13,6 @@ use libc::c_int;
 
 use crate::real;
 
-/// What the C library keeps of a clean-up routine: a routine, an argument, a type and a link.
-#[repr(C)]
-pub struct Buffer([usize; 4]);
-
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// A thread of this process is about to be cancelled.
@@ -46,7 +42,7 @@ pub fn guarded_lightly<R>(undo: impl FnMut(), sleep: impl FnOnce() -> R) -> R {
 
 /// Runs `sleep`; `undo` runs if the thread is cancelled in it.
 pub fn guarded<R>(mut undo: impl FnMut(), sleep: impl FnOnce() -> R) -> R {
-    let mut buffer = MaybeUninit::<Buffer>::uninit();
+    let mut buffer = MaybeUninit::<real::CleanUp>::uninit();
     // SAFETY: the buffer and the closure live until the routine is popped, or has run on this very
     // stack.
     unsafe {

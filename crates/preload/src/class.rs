@@ -2,20 +2,15 @@
 //! socket in the side's own words. Nothing here is on the way of a byte.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use libc::{c_int, c_void, socklen_t};
 use netchannel_abi::class::{Hints, LATENCY, NONE, SO_APP_TYPE, SOL_NETCHANNEL, THROUGHPUT};
 
 use crate::lane::Lane;
-use crate::options::Record;
-use crate::socket::Socket;
+use crate::socket::{self, Record, Socket};
 use crate::table::Kind;
 use crate::user;
-
-/// The word of a socket of which nothing was said: what `netchannel run --class` says of all.
-#[unsafe(link_section = ".data.netchannel_start")]
-static RUN: AtomicU32 = AtomicU32::new(0);
 
 /// At the start: what the environment says.
 pub fn arrive() {
@@ -33,13 +28,7 @@ pub fn arrive() {
         run,
         ..Hints::default()
     };
-    RUN.store(hints.to_word(), Ordering::Relaxed);
-}
-
-/// The word a new socket begins with.
-#[inline]
-pub fn initial() -> u32 {
-    RUN.load(Ordering::Relaxed)
+    socket::begin_with(hints.to_word());
 }
 
 /// Whether an option is NetChannel's own.

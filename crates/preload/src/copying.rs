@@ -19,8 +19,7 @@ use netchannel_abi::copying::Rules;
 use netchannel_abi::directory::Header;
 use netchannel_shm::split::{Direction, Plan, Pool};
 
-use crate::socket::Socket;
-use crate::{attach, lent, sys};
+use crate::{attach, process, sys};
 
 /// The helpers of this process. They end after five seconds without work.
 pub static POOL: Pool = Pool::new(5_000_000_000);
@@ -95,13 +94,12 @@ fn rules() -> Option<Rules> {
 /// whom. `None` when the caller copies alone.
 #[cold]
 #[inline(never)]
-pub fn plan(socket: &Socket, call: u64, room: u64, direction: Direction) -> Option<(Plan, u64)> {
+pub fn plan(hints: Hints, call: u64, room: u64, direction: Direction) -> Option<(Plan, u64)> {
     let rules = rules()?;
     let helpers = rules.workers;
     if helpers == 0 || call < rules.least.into() {
         return None;
     }
-    let hints = Hints::from_word(socket.entry.hints.load(Ordering::Relaxed));
     let threshold = u64::from(rules.threshold) * u64::from(helpers);
     if hints.says_latency() || POOL.left_to_helpers() >= threshold {
         return None;
@@ -132,7 +130,7 @@ pub fn plan(socket: &Socket, call: u64, room: u64, direction: Direction) -> Opti
 /// Makes a call that concerns each thread of a process by itself, or that the kernel refuses to who has several, while there is
 /// no helper.
 pub fn without<R>(call: impl FnOnce() -> R) -> R {
-    if lent::is_guest() {
+    if process::is_guest() {
         return call();
     }
     POOL.dismiss();
@@ -143,7 +141,7 @@ pub fn without<R>(call: impl FnOnce() -> R) -> R {
 
 /// No helper from now on: a filter of system calls may end who makes one, or who ends.
 pub fn never_again() {
-    if !lent::is_guest() {
+    if !process::is_guest() {
         POOL.dismiss();
     }
 }

@@ -18,7 +18,7 @@ use libc::{c_int, c_void, sigaction, siginfo_t};
 use netchannel_shm::copy;
 
 use crate::lock::Lock;
-use crate::{copying, lent, real, sys};
+use crate::{copying, process, real, sys};
 
 /// What the program wants done with one of the two signals.
 struct Wanted {
@@ -85,7 +85,7 @@ fn wanted(signal: c_int) -> Option<&'static Wanted> {
 /// Whether the library answers for this signal.
 #[inline]
 pub fn concerns(signal: c_int) -> bool {
-    wanted(signal).is_some() && INSTALLED.load(Ordering::Acquire) && !lent::is_guest()
+    wanted(signal).is_some() && INSTALLED.load(Ordering::Acquire) && !process::is_guest()
 }
 
 /// Blocks all signals of the thread while `with` runs.

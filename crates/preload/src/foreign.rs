@@ -10,7 +10,7 @@ use netchannel_shm::{Access, Outside, Region};
 use crate::link::LinkEnd;
 use crate::lock::Lock;
 use crate::table::{self, Kind};
-use crate::{attach, limits, link, listener, mappings, socket, sys, users};
+use crate::{attach, credentials, limits, link, listener, mappings, socket, sys};
 
 /// The region of another program. Never unmapped: a socket may still look at it.
 struct Foreign {
@@ -72,7 +72,7 @@ pub fn entry(
             };
             let made: &'static Foreign = Box::leak(Box::new(made));
             mappings::note(&made.region);
-            users::shares();
+            credentials::shares();
             regions.push(made);
             made
         }

@@ -10,9 +10,9 @@ use crate::lane::Lane;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{
-    HEAP, accepting, addresses, attach, baggage, connection, copying, epoll, faults, foreign,
-    former_ports, gate, holders, lent, limits, link, listener, names, place, poll, ports, receiver,
-    rings, sys, thread, users,
+    HEAP, accepting, addresses, attach, baggage, connection, copying, credentials, epoll, faults,
+    foreign, former_ports, gate, holders, limits, link, listener, names, place, poll, ports,
+    process, receiver, rings, sys, thread,
 };
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
@@ -81,7 +81,7 @@ fn prepare_child() {
     if attach::current().is_none() {
         return;
     }
-    users::shares();
+    credentials::shares();
     connection::before_fork();
     set_rings_aside();
     count_holds();
@@ -163,7 +163,7 @@ fn set_rings_aside() {
 /// Those of `clone`.
 pub fn clone() -> Result<usize, i32> {
     gate::before_fork();
-    users::shares();
+    credentials::shares();
     count_holds();
     limits::before_fork();
     // SAFETY: as fork, under the condition above.
@@ -203,12 +203,12 @@ unsafe extern "C" fn in_child() {
     limits::after_fork();
     HEAP.reset();
     thread::forget();
-    attach::renew_process();
+    process::renew();
     attach::reset_in_child();
     addresses::reset_in_child();
     faults::reset_in_child();
     table::reset_in_child();
-    lent::reset_in_child();
+    process::reset_in_child();
     copying::reset_in_child();
     if attach::current().is_none() {
         return;

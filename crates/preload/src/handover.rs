@@ -17,8 +17,8 @@ use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
 use crate::epoll::{self, Left};
-use crate::options::Record;
 use crate::pump::{self, Pump};
+use crate::socket::Record;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
 use crate::{attach, connection, fork, limits, sys};

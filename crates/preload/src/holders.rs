@@ -8,12 +8,12 @@
 //! ```
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::OnceLock;
 
-use netchannel_abi::link::{Role, side_flags};
-use netchannel_abi::program::{self, HOLDERS, Holder, SocketEntry, State, TAKEN};
+use netchannel_abi::program::{self, HOLDERS, Holder, TAKEN};
 
-use crate::socket::{self, header};
-use crate::{attach, clock, foreign, listener, lock, sys};
+use crate::attach::header;
+use crate::{attach, clock, process, sys};
 
 /// The record of this process plus one, 0 while it has none.
 static OWN: AtomicU32 = AtomicU32::new(0);
@@ -25,6 +25,14 @@ static NUMBERING: AtomicU32 = AtomicU32::new(0);
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 /// Where the next look goes on.
 static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Lets go of one reference to an entry that a process had which has ended, or which is not known where that is 0. False when that is
+/// for another process to do. Who knows sockets and links registers it.
+pub static LET_GO: OnceLock<fn(usize, u32) -> bool> = OnceLock::new();
+
+fn let_go(entry: usize, process: u32) -> bool {
+    LET_GO.get().is_some_and(|let_go| let_go(entry, process))
+}
 
 /// The ended are not looked for more often,
 const EVERY: u64 = 10_000 * clock::MICROSECOND;
@@ -82,7 +90,7 @@ fn settle_in(claimed: u32) {
     let numbering = u32::try_from(sys::numbering()).unwrap_or(0);
     NUMBERING.store(numbering, Ordering::Relaxed);
     OWN.store(claimed, Ordering::Release);
-    name(claimed, attach::process());
+    name(claimed, process::number());
 }
 
 /// The process has a region.
@@ -222,7 +230,7 @@ fn look_at(index: usize) -> bool {
     if name == TAKEN || numbering == 0 || name >> 32 != u64::from(numbering) {
         return false;
     }
-    if process == attach::process() {
+    if process == process::number() {
         return false;
     }
     let taken = !sys::exists(process)
@@ -256,51 +264,4 @@ fn let_go_for(index: usize, process: u32) -> bool {
         }
     });
     all
-}
-
-fn let_go(index: usize, process: u32) -> bool {
-    let (Some(header), Some(entry)) = (header(), socket::own_entry(index)) else {
-        return false;
-    };
-    // Zero where the last one was killed while it ended the connection, or before it had one.
-    let counted = entry.references.load(Ordering::Acquire) > 0;
-    if counted && entry.references.fetch_sub(1, Ordering::AcqRel) != 1 {
-        return true;
-    }
-    if !say_end(entry, process) {
-        entry
-            .references
-            .fetch_add(u32::from(counted), Ordering::AcqRel);
-        return false;
-    }
-    lock::release(&entry.transmit.lock);
-    lock::release(&entry.receive.lock);
-    socket::free_entry(header, index, entry);
-    true
-}
-
-/// Nobody has the socket any more: its end stands in its slot, for the process that keeps the ledger. False when that is another one.
-fn say_end(entry: &SocketEntry, ended: u32) -> bool {
-    if entry.state.load(Ordering::Acquire) != State::Virtual as u32 {
-        return true;
-    }
-    let role = Role::from_word(entry.role.load(Ordering::Relaxed).into());
-    let number = entry.link.load(Ordering::Relaxed);
-    let own = listener::own_link(role, |link| link.number == number);
-    // Of a server's end that came through a queue nobody here keeps the ledger, and any process may say the end.
-    let Some(link) = own.or_else(|| foreign::known_queued(role, number)) else {
-        // Who made the socket keeps the ledger; without him there is none.
-        let maker = entry.process.load(Ordering::Relaxed);
-        return maker == ended || maker == attach::process() || !sys::exists(maker);
-    };
-    if let Some(slot) = link.slot(entry.slot.load(Ordering::Relaxed)) {
-        let (own, _) = link.sides(slot);
-        if own.generation.load(Ordering::Relaxed) == entry.generation.load(Ordering::Relaxed) {
-            let end = side_flags::FIN | side_flags::CLOSED | side_flags::ANCHOR_GONE;
-            own.waiter.store(0, Ordering::Release);
-            // Release: as in `finish`.
-            own.flags.fetch_or(end, Ordering::Release);
-        }
-    }
-    true
 }

@@ -2,8 +2,8 @@
 
 use core::ffi::CStr;
 use core::ptr::null;
-use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::CString;
+use std::sync::OnceLock;
 
 use libc::{c_char, c_int};
 
@@ -28,14 +28,9 @@ const LONGEST: usize = 24;
 /// A list of preloaded libraries that is longer is read where there is memory for it.
 const LIST: usize = 512;
 
-/// The library and the daemon's socket as this program was given them.
-struct Given {
-    library: CString,
-    socket: CString,
-}
-
+/// The library as this program was given it.
 #[unsafe(link_section = ".data.netchannel_start")]
-static GIVEN: AtomicPtr<Given> = AtomicPtr::new(core::ptr::null_mut());
+static LIBRARY: OnceLock<CString> = OnceLock::new();
 
 /// A variable of this program's environment.
 pub fn variable(name: &CStr) -> Option<&'static [u8]> {
@@ -104,16 +99,9 @@ fn remember() {
         return;
     };
     if let (Ok(library), Ok(socket)) = (CString::new(library), CString::new(socket)) {
-        let given = Box::into_raw(Box::new(Given { library, socket }));
-        GIVEN.store(given, Ordering::Release);
+        let _ = LIBRARY.set(library);
+        attach::remember_place(socket);
     }
-}
-
-/// The daemon's socket, as it was given at the start.
-pub fn socket() -> Option<&'static [u8]> {
-    // SAFETY: null, or a leaked box.
-    let given = unsafe { GIVEN.load(Ordering::Acquire).as_ref()? };
-    Some(given.socket.to_bytes())
 }
 
 /// Whether an environment says all that another program must know of the library, and nothing that it must not: then it can stay as it is.
@@ -123,9 +111,7 @@ pub fn socket() -> Option<&'static [u8]> {
 pub unsafe fn says_all(environment: *const *const c_char) -> bool {
     // SAFETY: the caller's promise.
     let found = unsafe { look_through(environment) };
-    // SAFETY: null, or a leaked box.
-    let given = unsafe { GIVEN.load(Ordering::Acquire).as_ref() };
-    found.is_some_and(|told| told || given.is_none())
+    found.is_some_and(|told| told || LIBRARY.get().is_none())
 }
 
 /// Whether the library and the daemon are named; `None` where more must be known.
@@ -229,14 +215,12 @@ impl Environment {
             has_socket,
         } = from;
         let mut own = Vec::new();
-        // SAFETY: null or a leaked box.
-        let given = unsafe { GIVEN.load(Ordering::Acquire).as_ref() };
-        let library = given.map(|given| given.library.as_bytes());
+        let library = LIBRARY.get().map(|library| library.as_bytes());
         if let Some(value) = preloaded(preload.as_deref(), library, verdict) {
             own.push([PRELOAD, &value].concat());
         }
-        if let Some(given) = given.filter(|_| !has_socket) {
-            own.push([SOCKET, given.socket.as_bytes()].concat());
+        if let Some(place) = attach::remembered_place().filter(|_| !has_socket) {
+            own.push([SOCKET, place].concat());
         }
         if inherited.any {
             own.push([INHERIT, b"1"].concat());

@@ -7,38 +7,27 @@
 
 use core::cell::Cell;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{c_char, c_int, pid_t};
 
 use crate::departure::Departure;
-use crate::{attach, faults, limits, real, sys, table};
-
-/// Threads that sleep until their child lets go of the memory.
-#[unsafe(link_section = ".data.netchannel_start")]
-static LENDERS: AtomicU32 = AtomicU32::new(0);
+use crate::{attach, faults, limits, process, real, table};
 
 thread_local! {
     /// What the child that executed a program left in its parent's memory.
     static LEFT: Cell<*mut Departure> = const { Cell::new(null_mut()) };
 }
 
-/// Whether the calling thread is a child in its parent's memory.
-#[inline]
-pub fn is_guest() -> bool {
-    LENDERS.load(Ordering::Relaxed) > 0 && sys::process() != attach::process()
-}
-
 /// Before such a child is made. False where there must be none.
 pub unsafe extern "C" fn before() -> bool {
-    if attach::current().is_some() || table::is_made() || is_guest() {
+    if attach::current().is_some() || table::is_made() || process::is_guest() {
         return false;
     }
     // The child reads what it is given to execute; the handlers for that are its own, the knowledge of them is not.
     faults::ensure();
     // The child's limits are those of this moment. The lock is the thread's, in the child too.
     limits::before_fork();
-    LENDERS.fetch_add(1, Ordering::Relaxed);
+    process::lend();
     true
 }
 
@@ -51,16 +40,9 @@ pub unsafe extern "C" fn after(made: c_int) -> pid_t {
     if made == 0 {
         return 0;
     }
-    LENDERS.fetch_sub(1, Ordering::Relaxed);
+    process::lent_back();
     drop(take_back());
     if made < 0 { real::fail(-made) } else { made }
-}
-
-/// In a forked child, where the threads that sleep do not exist.
-pub fn reset_in_child() {
-    if LENDERS.load(Ordering::Relaxed) > 0 {
-        LENDERS.store(0, Ordering::Relaxed);
-    }
 }
 
 /// Keeps what a program is executed with where its parent finds it, whose memory it may be.

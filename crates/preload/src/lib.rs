@@ -30,9 +30,12 @@ mod class;
 mod clock;
 mod complaint;
 mod confinement;
+mod confining;
 mod connection;
 mod copying;
+mod credentials;
 mod departure;
+mod ended;
 mod epoll;
 mod faults;
 mod foreign;
@@ -57,6 +60,7 @@ mod owner;
 mod place;
 mod poll;
 mod ports;
+mod process;
 mod program;
 mod pump;
 mod real;
@@ -88,9 +92,44 @@ mod withdrawal;
 #[unsafe(link_section = ".data.netchannel_start")]
 static HEAP: heap::Heap = heap::Heap::new();
 
+/// What stands on the attachment: the sockets of the region, who holds them, ports.
+struct Region;
+
+impl attach::Dependants for Region {
+    fn prepare(&self, entries: usize) -> bool {
+        socket::initialise(entries)
+    }
+
+    fn begin(&self) {
+        credentials::attached();
+        holders::initialise();
+    }
+
+    fn follow(&self, former: &attach::Attachment) {
+        // Before anybody sees the other directory: what clients of the former one name is judged by what it said.
+        former_ports::keep(former);
+    }
+
+    fn forget(&self) {
+        ports::forget();
+    }
+}
+
+/// Functions of higher modules that lower ones call.
+fn register() {
+    let _ = attach::DEPENDANTS.set(&Region);
+    let _ = limits::SPARES.set(socket::drop_spares);
+    let _ = socket::FREE_ELSEWHERE.set(foreign::free);
+    let _ = holders::LET_GO.set(ended::let_go);
+    let _ = link::ending::UNUSED.set(foreign::unused);
+    let _ = lane::CARRY_ON.set(connection::carry_on_or_fail);
+    let _ = lane::TELL_SETS.set(epoll::changed);
+}
+
 /// Runs when the library is loaded, before the program's own start.
 extern "C" fn start() {
-    attach::renew_process();
+    register();
+    process::renew();
     limits::look();
     complaint::remember();
     wait::initialise();

@@ -5,15 +5,13 @@
 //! few numbers and none beyond keeps them all, and uses kernel TCP.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::OnceLock;
 
 use libc::c_int;
 
 use crate::lock::Lock;
-use crate::{lent, socket, sys, table};
+use crate::{process, sys, table};
 
-/// First number the library uses for itself.
-#[unsafe(link_section = ".data.netchannel_start")]
-static HIGH: AtomicI32 = AtomicI32::new(256);
 /// The soft limit as last seen.
 #[unsafe(link_section = ".data.netchannel_start")]
 static SOFT: AtomicI32 = AtomicI32::new(i32::MAX);
@@ -40,7 +38,7 @@ const fn choose(soft: u64, hard: u64) -> (u64, bool) {
 
 /// Looks at the limits: at the start, and when the program has changed them.
 pub fn look() {
-    if lent::is_guest() {
+    if process::is_guest() {
         return;
     }
     let Some(limit) = exchange(None) else { return };
@@ -50,7 +48,6 @@ pub fn look() {
         Ordering::Relaxed,
     );
     let high = i32::try_from(high).unwrap_or(256).max(16);
-    HIGH.store(high, Ordering::Relaxed);
     POOR.store(poor, Ordering::Relaxed);
     table::split_at(high);
 }
@@ -58,7 +55,7 @@ pub fn look() {
 /// Descriptors of the library start here.
 #[inline]
 pub fn high() -> i32 {
-    HIGH.load(Ordering::Relaxed)
+    table::librarys()
 }
 
 /// The soft limit of the program, as last seen.
@@ -147,13 +144,21 @@ pub fn is_beyond_table(number: c_int) -> bool {
     true
 }
 
+/// Lets go of numbers that the library can do without, and says whether there were any: who has them registers it.
+pub static SPARES: OnceLock<fn() -> bool> = OnceLock::new();
+
+#[cold]
+fn drop_spares() -> bool {
+    SPARES.get().is_some_and(|drop| drop())
+}
+
 /// A number for the program. Where it shares them with the library, that gives up what it can do without.
 ///
 /// # Errors
 /// Those of `make`.
 pub fn for_program<R>(make: impl Fn() -> Result<R, c_int>) -> Result<R, c_int> {
     match make() {
-        Err(libc::EMFILE) if socket::drop_spares() => make(),
+        Err(libc::EMFILE) if drop_spares() => make(),
         result => result,
     }
 }
@@ -164,12 +169,6 @@ static LIMIT: Lock<()> = Lock::new(());
 
 fn exchange(new: Option<&libc::rlimit>) -> Option<libc::rlimit> {
     sys::limit(libc::RLIMIT_NOFILE, new).ok()
-}
-
-/// As many descriptors as the process may ever have.
-pub fn most() -> usize {
-    let most = exchange(None).map_or(u64::MAX, |limit| limit.rlim_max);
-    usize::try_from(most).unwrap_or(usize::MAX)
 }
 
 /// Runs `work` with as many descriptors as the process may ever have.
@@ -200,7 +199,7 @@ pub fn make<R>(mut make: impl FnMut() -> Result<R, c_int>) -> Result<R, c_int> {
     match make() {
         // What is asked for lies beyond the soft limit: EINVAL.
         Err(libc::EMFILE | libc::EINVAL) => match with_room(&mut make) {
-            Err(libc::EMFILE) if socket::drop_spares() => with_room(make),
+            Err(libc::EMFILE) if drop_spares() => with_room(make),
             result => result,
         },
         result => result,

@@ -7,7 +7,7 @@ use netchannel_abi::address::Address;
 use netchannel_abi::message::Operation;
 
 use crate::lock::Lock;
-use crate::{attach, names, sys};
+use crate::{attach, names, process, sys};
 
 struct Ports {
     free: VecDeque<u16>,
@@ -46,9 +46,9 @@ impl Ports {
 pub fn take() -> Result<u16, i32> {
     let mut ports = PORTS.lock().ok_or(libc::EDEADLK)?;
     // Acquire: pairs with the release in `forget`.
-    if FORGOTTEN.swap(false, Ordering::Acquire) || ports.process != attach::process() {
+    if FORGOTTEN.swap(false, Ordering::Acquire) || ports.process != process::number() {
         ports.clear();
-        ports.process = attach::process();
+        ports.process = process::number();
     }
     if ports.free.is_empty() {
         let mut words = [0; 14];
@@ -84,7 +84,7 @@ pub fn take() -> Result<u16, i32> {
 pub fn claim(bound: i32, peer: &Address) -> Result<(), i32> {
     let mut words = [0; 14];
     words[1..4].copy_from_slice(&peer.to_words());
-    words[5] = attach::process().into();
+    words[5] = process::number().into();
     attach::request(Operation::Ports, words, &[bound], &mut [-1; sys::MOST]).map(drop)
 }
 
@@ -93,7 +93,7 @@ pub fn give(port: u16, process: u32) {
     if port != 0
         && let Some(mut ports) = PORTS.lock()
         && ports.process == process
-        && process == attach::process()
+        && process == process::number()
         && ports.has_block_of(port)
     {
         ports.free.push_back(port);

@@ -5,7 +5,7 @@ use core::ffi::CStr;
 
 use libc::{c_char, c_int};
 
-use crate::{image, sys, users};
+use crate::{attach, credentials, image, sys};
 
 /// How many interpreters may stand before a script, as in the kernel.
 const MOST_INTERPRETERS: usize = 4;
@@ -93,7 +93,7 @@ fn compose<'a>(parts: &[&[u8]], room: &'a mut Room) -> Option<&'a CStr> {
 /// Whether the program in `file` can have the library, and what it would share with this one. What can not be told is taken to have
 /// it: the kernel then says what is wrong with it.
 pub fn judge(file: &CStr) -> Verdict {
-    if users::ends_at_exec() {
+    if attach::current().is_some() && credentials::ends_at_exec() {
         return Verdict::Refuses;
     }
     look_at(file.as_ptr(), true).unwrap_or(Verdict::Takes)

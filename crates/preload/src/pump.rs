@@ -16,10 +16,11 @@ use core::sync::atomic::Ordering;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, TIOCOUTQ, c_int, pollfd};
 
 use crate::connection::flags;
-use crate::hooks::{lane, vector};
+use crate::hooks::lane;
 use crate::lane::{self, Lane, Lent, Stop};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
+use crate::user::vector;
 use crate::{connection, fork, limits, poll, real, sys, transfer};
 
 /// Bytes that wait in one direction.

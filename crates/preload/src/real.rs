@@ -2,7 +2,7 @@
 //! that of another preloaded library.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
-use libc::{c_char, c_int, c_void};
+use libc::{c_char, c_int, c_void, off64_t, size_t, ssize_t};
 
 /// `errno` of the calling thread.
 pub fn errno() -> c_int {
@@ -20,6 +20,23 @@ pub fn set_errno(error: c_int) {
 pub fn fail<T: From<i8>>(error: c_int) -> T {
     set_errno(error);
     T::from(-1)
+}
+
+/// What the C library keeps of a clean-up routine: a routine, an argument, a type and a link.
+#[repr(C)]
+pub struct CleanUp([usize; 4]);
+
+/// The functions of a stream, as `fopencookie` takes them.
+#[repr(C)]
+pub struct StreamFunctions {
+    /// Reads.
+    pub read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
+    /// Writes.
+    pub write: unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
+    /// Moves, which a socket does not.
+    pub seek: unsafe extern "C" fn(*mut c_void, *mut off64_t, c_int) -> c_int,
+    /// Closes.
+    pub close: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
 /// The next definition of `name`, looked up once.
@@ -127,9 +144,9 @@ real! {
         mask: *const libc::sigset_t) -> c_int;
     fn epoll_pwait2(set: Fd, events: *mut libc::epoll_event, most: c_int,
         timeout: *const libc::timespec, mask: *const libc::sigset_t) -> c_int;
-    fn _pthread_cleanup_push(buffer: *mut crate::cancel::Buffer,
+    fn _pthread_cleanup_push(buffer: *mut CleanUp,
         routine: unsafe extern "C" fn(*mut c_void), argument: *mut c_void);
-    fn _pthread_cleanup_pop(buffer: *mut crate::cancel::Buffer, execute: c_int);
+    fn _pthread_cleanup_pop(buffer: *mut CleanUp, execute: c_int);
     fn pthread_testcancel();
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
@@ -143,7 +160,7 @@ real! {
     fn pwritev2(fd: Fd, vectors: *const libc::iovec, count: c_int, offset: i64, flags: c_int)
         -> Signed;
     fn fopencookie(cookie: *mut c_void, mode: *const c_char,
-        functions: crate::hooks::StreamFunctions) -> *mut libc::FILE;
+        functions: StreamFunctions) -> *mut libc::FILE;
     fn freopen(path: *const c_char, mode: *const c_char, stream: *mut libc::FILE)
         -> *mut libc::FILE;
     fn vdprintf(fd: Fd, format: *const c_char, arguments: *mut c_void) -> c_int;

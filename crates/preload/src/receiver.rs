@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use libc::c_int;
 
 use crate::lock::Lock;
-use crate::{attach, clock, sys, users};
+use crate::{clock, credentials, process, sys};
 
 /// An answer found before.
 struct Known {
@@ -80,14 +80,14 @@ fn look_at(channel: c_int) -> (i32, bool) {
     let Some(peer) = credentials(channel) else {
         return (0, true);
     };
-    let user = users::owner();
+    let user = credentials::owner();
     if peer.uid != user {
         // Whoever is given a virtual socket is given its memory: only the same user is, and root is no exception, on either side.
         return (peer.pid, false);
     }
     let is_other =
         |process: i32| users_of(process).is_none_or(|all| all.iter().any(|one| *one != user));
-    let is_own = |process: i32| u32::try_from(process) == Ok(attach::process());
+    let is_own = |process: i32| u32::try_from(process) == Ok(process::number());
     if !is_own(peer.pid)
         && let Some(answer) = maps_library(peer.pid)
     {

@@ -2,34 +2,26 @@
 //! the program listens to. Meanwhile new connections go over kernel TCP. Nobody waits for a daemon;
 //! it is looked for when a connection is accepted or made, now and then.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{attach, clock, listener};
 
-/// The daemon is known to have gone, and no other one knows this program.
-static GONE: AtomicBool = AtomicBool::new(false);
 /// When it was last asked whether it has gone.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 /// When a listener was last announced that no daemon knows.
 static TRIED: AtomicU64 = AtomicU64::new(0);
 
-/// Something showed that the daemon has gone.
-pub fn daemon_is_gone() {
-    GONE.store(true, Ordering::Release);
-}
-
 /// Tells the next daemon of this program, if the last one has gone and there is one.
 #[inline]
 pub fn follow() {
-    if GONE.load(Ordering::Relaxed) && attach::current().is_some() {
+    if attach::is_gone() && attach::current().is_some() {
         follow_now();
     }
 }
 
 #[cold]
 fn follow_now() {
-    // Acquire: pairs with the release in `daemon_is_gone`.
-    if attach::is_served() && GONE.swap(false, Ordering::Acquire) {
+    if attach::is_served() && attach::another_serves() {
         listener::announce_again();
     }
 }
@@ -58,7 +50,7 @@ fn now_and_then(last: &AtomicU64) -> bool {
 
 /// As [`follow`], for who was told nothing: asks now and then whether the daemon has gone.
 pub fn look() {
-    if attach::current().is_some() && now_and_then(&ASKED) && !GONE.load(Ordering::Relaxed) {
+    if attach::current().is_some() && now_and_then(&ASKED) && !attach::is_gone() {
         attach::forget_if_gone();
     }
     follow();

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{c_int, pollfd, sigset_t};
 
-use crate::{attach, cancel, lent, limits, real, sys, wait};
+use crate::{attach, cancel, limits, process, real, sys, wait};
 
 /// Signals with a handler that says `SA_RESTART`, a bit each.
 static RESTARTING: AtomicU64 = AtomicU64::new(0);
@@ -29,7 +29,7 @@ pub fn changed(signal: c_int) {
     let Ok(shift @ 0..64) = u32::try_from(signal - 1) else {
         return;
     };
-    if FAULTS.contains(&signal) || lent::is_guest() {
+    if FAULTS.contains(&signal) || process::is_guest() {
         return;
     }
     // SAFETY: all zero is a valid action, and asking changes nothing.

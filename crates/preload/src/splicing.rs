@@ -346,7 +346,7 @@ fn take(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int>
 /// What the pipe has taken leaves the socket.
 fn discard(lane: &mut Lane, mut left: usize) {
     while left > 0 {
-        let vector = crate::hooks::vector(core::ptr::null(), left);
+        let vector = crate::user::vector(core::ptr::null(), left);
         // SAFETY: nothing is copied.
         match unsafe { transfer::receive(lane, &vector, libc::MSG_TRUNC | libc::MSG_DONTWAIT) } {
             Ok(taken @ 1..) => left -= taken,

@@ -2,10 +2,10 @@
 //!
 //! A word that is zero is a descriptor the library has nothing to do with.
 
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::lock::Lock;
-use crate::{limits, sys};
+use crate::sys;
 
 /// What a descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +71,15 @@ static MAKING: Lock<()> = Lock::new(());
 /// One more than the highest descriptor that ever had a word, among the program's and among those
 /// where the library has its own: the gap between may be a million words wide.
 static HIGH: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+/// First number the library uses for itself.
+#[unsafe(link_section = ".data.netchannel_start")]
+static LIBRARYS: AtomicI32 = AtomicI32::new(256);
+
+/// Descriptors of the library start here.
+#[inline]
+pub fn librarys() -> i32 {
+    LIBRARYS.load(Ordering::Relaxed)
+}
 
 /// Makes the table with the first word of it, for as many descriptors as the process can ever have: most programs never need one.
 #[cold]
@@ -78,7 +87,11 @@ static HIGH: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 fn make() -> Option<()> {
     let _guard = MAKING.lock()?;
     if LENGTH.load(Ordering::Relaxed) == 0 {
-        let length = limits::most().clamp(1024, 1 << 20);
+        let limit = sys::limit(libc::RLIMIT_NOFILE, None);
+        let most = limit.map_or(u64::MAX, |limit| limit.rlim_max);
+        let length = usize::try_from(most)
+            .unwrap_or(usize::MAX)
+            .clamp(1024, 1 << 20);
         let words = sys::reserve(length * 8)?;
         WORDS.store(words.cast(), Ordering::Relaxed);
         // Release: pairs with the load in `cell`, there are so many words.
@@ -122,7 +135,7 @@ pub fn set(fd: i32, word: Word) -> bool {
     }
     cell(fd).is_some_and(|cell| {
         if word != Word::FOREIGN {
-            let high = &HIGH[usize::from(fd >= limits::high())];
+            let high = &HIGH[usize::from(fd >= librarys())];
             high.fetch_max(usize::try_from(fd).unwrap_or(0) + 1, Ordering::Relaxed);
         }
         cell.store(word.0, Ordering::Release);
@@ -137,6 +150,7 @@ pub fn highest() -> usize {
 
 /// The library's descriptors start at another number from now on: those below are looked for among the program's.
 pub fn split_at(high: i32) {
+    LIBRARYS.store(high, Ordering::Relaxed);
     let ours = HIGH[1].load(Ordering::Relaxed);
     let high = usize::try_from(high).unwrap_or(0);
     if ours > 0 {
@@ -158,7 +172,7 @@ pub fn for_each(mut each: impl FnMut(i32, Word)) {
         let end = high.load(Ordering::Relaxed);
         i32::try_from(end).unwrap_or(0)
     });
-    for fd in (0..own).chain(own.max(limits::high())..ours) {
+    for fd in (0..own).chain(own.max(librarys())..ours) {
         let word = get(fd);
         if word != Word::FOREIGN {
             each(fd, word);

@@ -21,7 +21,7 @@ use crate::lane::Lane;
 use crate::link::LinkEnd;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{attach, clock, connection, epoll, foreign, gate, limits, rings, sys, users};
+use crate::{attach, clock, connection, credentials, epoll, foreign, gate, limits, rings, sys};
 
 /// Where the entry of a socket is: the region that has it, and its number there.
 fn home(socket: &Socket) -> Option<(u64, usize)> {
@@ -65,7 +65,7 @@ pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
 /// # Errors
 /// Where nothing is known that could be told.
 pub fn prepare(fd: i32, socket: &Socket) -> Result<Deposit, i32> {
-    users::shares();
+    credentials::shares();
     let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
     let memory = lane.link.memory();
     if memory < 0 {

@@ -182,6 +182,14 @@ fn may_be(base: usize, length: usize) -> Result<(), c_int> {
     }
 }
 
+/// One buffer as a vector.
+pub const fn vector(base: *const c_void, length: usize) -> [iovec; 1] {
+    [iovec {
+        iov_base: base.cast_mut(),
+        iov_len: length,
+    }]
+}
+
 /// A buffer of `recv` or `send`, shortened as the kernel does, as a list.
 ///
 /// # Errors
@@ -190,7 +198,7 @@ fn may_be(base: usize, length: usize) -> Result<(), c_int> {
 pub fn buffer(base: *const c_void, length: usize) -> Result<[iovec; 1], c_int> {
     let length = length.min(MOST_BYTES);
     may_be(base.addr(), length)?;
-    Ok(crate::hooks::vector(base, length))
+    Ok(vector(base, length))
 }
 
 /// A buffer of `read` or `write`, which is looked at before it is shortened.
@@ -200,7 +208,7 @@ pub fn buffer(base: *const c_void, length: usize) -> Result<[iovec; 1], c_int> {
 #[inline]
 pub fn whole(base: *const c_void, length: usize) -> Result<[iovec; 1], c_int> {
     may_be(base.addr(), length)?;
-    Ok(crate::hooks::vector(base, length.min(MOST_BYTES)))
+    Ok(vector(base, length.min(MOST_BYTES)))
 }
 
 /// A private copy of a program's list of buffers.

@@ -11,29 +11,17 @@
 //!
 //! A process whose region nobody else ever had keeps region and connections, and asks the daemon anew.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
 use netchannel_abi::program;
 use netchannel_abi::reason::Reason;
 use netchannel_shm::Region;
-use netchannel_trust::in_user_namespace;
 
+use crate::credentials::{self, Users};
 use crate::handover::{self, Handover};
 use crate::table::{self, Kind};
 use crate::{
     attach, baggage, copying, epoll, foreign, gate, holders, link, listener, mappings, ports,
-    receiver, renewal, socket, sys,
+    process, receiver, renewal, socket, sys,
 };
-
-/// See [`are_renumbered`]: 0 where it is not known yet. Asked once: later a filter of system calls may forbid it.
-static RENUMBERED: AtomicU32 = AtomicU32::new(0);
-/// The user whose region this is.
-static USER: AtomicU32 = AtomicU32::new(0);
-/// Whether other processes may have the region, or this one has others'.
-static SHARED: AtomicBool = AtomicBool::new(false);
-
-/// Real, effective and saved user.
-pub type Users = [u32; 3];
 
 /// A call that changes users: what the process will be if it succeeds.
 pub enum Change {
@@ -74,72 +62,22 @@ impl Change {
     }
 }
 
-fn now() -> Users {
-    let mut users: Users = [0; 3];
-    let [real, effective, saved] = &mut users;
-    // SAFETY: three places of ours.
-    let _ = unsafe {
-        let places = [real, effective, saved].map(|user| core::ptr::from_mut(user).addr());
-        sys::raw(
-            libc::SYS_getresuid,
-            [places[0], places[1], places[2], 0, 0, 0],
-        )
-    };
-    users
-}
-
-fn is_another(users: Users) -> bool {
-    !users.contains(&owner())
-}
-
-/// The process has a region, as the user it is.
-pub fn attached() {
-    USER.store(now()[1], Ordering::Relaxed);
-    SHARED.store(false, Ordering::Relaxed);
-}
-
-/// The user whose region this is.
-pub fn owner() -> u32 {
-    USER.load(Ordering::Relaxed)
-}
-
-/// Whether another image in this process would be another user's, though this process may go back: an exec keeps no saved user.
-pub fn ends_at_exec() -> bool {
-    let [real, effective, _] = now();
-    attach::current().is_some() && is_another([real, effective, effective])
-}
-
-/// Whether users have other numbers here than to the daemon, or none, as in a user namespace.
-pub fn are_renumbered() -> bool {
-    const UNKNOWN: u32 = 0;
-    let of = |is: bool| u32::from(is) + 1;
-    if RENUMBERED.load(Ordering::Relaxed) == UNKNOWN {
-        RENUMBERED.store(of(in_user_namespace()), Ordering::Relaxed);
-    }
-    RENUMBERED.load(Ordering::Relaxed) == of(true)
-}
-
-/// Another process may have the region from now on, or this one has another's.
-pub fn shares() {
-    SHARED.store(true, Ordering::Relaxed);
-}
-
 /// Makes a call that changes users, while there is no copy worker.
 pub fn change<R>(change: &Change, call: impl FnOnce() -> R) -> R {
     copying::without(|| {
         // A child that has its parent's memory, as between vfork and exec, touches nothing of it.
-        if attach::current().is_none() || sys::process() != attach::process() {
+        if attach::current().is_none() || sys::process() != process::number() {
             return call();
         }
-        let before = now();
-        let shared = SHARED.load(Ordering::Relaxed);
-        let handover = (shared && is_another(change.of(before))).then(|| {
+        let before = credentials::now();
+        let shared = credentials::is_shared();
+        let handover = (shared && credentials::is_another(change.of(before))).then(|| {
             listener::hand_on_everything();
             handover::prepare()
         });
         let result = call();
         let errno = crate::real::errno();
-        if is_another(now()) {
+        if credentials::is_another(credentials::now()) {
             become_another(handover, shared);
         } else if let Some(handover) = handover {
             handover.undo();
@@ -159,7 +97,7 @@ fn become_another(handover: Option<Handover>, shared: bool) {
             one.publish(Reason::UserChanged);
         }
     }
-    attached();
+    credentials::attached();
     // The ports that were given to the former user are not the new one's, and the other ends of links know for whom they were made.
     ports::forget();
     listener::end_client_links();
@@ -182,7 +120,7 @@ fn become_another(handover: Option<Handover>, shared: bool) {
 fn announce_listeners() {
     let mut any = false;
     table::for_each(|_, word| any |= word.kind() == Kind::Listener);
-    renewal::daemon_is_gone();
+    attach::daemon_is_gone();
     if any {
         renewal::follow();
     }

@@ -8,14 +8,13 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use netchannel_abi::link::waiter as bits;
 use netchannel_abi::program::RELAY;
 
+use crate::attach::header;
 use crate::clock::{self, MICROSECOND};
 use crate::connection::deferred;
-use crate::lane::Lane;
-use crate::socket::{header, status};
+use crate::lane::{Lane, WRITER};
+use crate::socket::status;
 use crate::{accepting, cancel, real, signals, sys};
 
-/// How a sleeping writer counts among the sleepers of a socket; a reader counts one.
-pub const WRITER: u32 = 1 << 16;
 /// After this the spinning thread lets others run between its looks.
 const POLITE: u64 = 3 * MICROSECOND;
 

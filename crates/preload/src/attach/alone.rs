@@ -7,15 +7,17 @@ use netchannel_abi::program::{Header, MAGIC};
 use netchannel_abi::{LAYOUT_HASH, directory, program};
 use netchannel_shm::{Region, ShmError};
 
-use super::{Attachment, MEMORY, TALK, begin, current, drop_kept, keep, map_directory};
-use crate::{confinement, lent, limits, renewal, sys};
+use super::{
+    Attachment, MEMORY, TALK, begin, current, daemon_is_gone, drop_kept, keep, map_directory,
+};
+use crate::{confinement, limits, process, sys};
 
 /// As many as a daemon gives, so that any daemon takes the region.
 const ENTRIES: u32 = 65536;
 
 /// The attachment, made without a daemon if need be. `None` where that can not be.
 pub fn alone() -> Option<&'static Attachment> {
-    if current().is_none() && !lent::is_guest() {
+    if current().is_none() && !process::is_guest() {
         let _guard = TALK.lock()?;
         if current().is_none() && !confinement::began_confined() {
             let made = make().ok()?;
@@ -23,7 +25,7 @@ pub fn alone() -> Option<&'static Attachment> {
                 drop_kept(MEMORY.swap(-1, Ordering::AcqRel));
                 return None;
             }
-            renewal::daemon_is_gone();
+            daemon_is_gone();
         }
     }
     current()

@@ -11,12 +11,13 @@ use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
 use super::{describe, flags, publish, set_blocking, turn_into};
+use crate::attach::header;
 use crate::link::LinkEnd;
 use crate::listener::{self, Listener, Named, Pending};
 use crate::lock::Lock;
 use crate::options::Inherited;
 use crate::place::{self, Place};
-use crate::socket::{self, Socket, header, status};
+use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
 use crate::{attach, epoll, former_ports, limits, names, options, renewal, rings, sys, withdrawal};
 
@@ -208,10 +209,10 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     }
     // To the kernel it never blocks: who waits, waits for both kinds of connection.
     flags::begin(&socket, fd, known);
-    socket
-        .local
-        .listener
-        .store(core::ptr::from_ref(listener).cast_mut(), Ordering::Release);
+    socket.local.listener.store(
+        core::ptr::from_ref(listener).cast_mut().cast(),
+        Ordering::Release,
+    );
     socket
         .entry
         .listener

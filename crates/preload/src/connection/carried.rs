@@ -7,10 +7,9 @@
 use netchannel_abi::link::side_flags;
 use netchannel_abi::reason::Reason;
 
-use super::pending::Progress;
 use super::replacing::{become_kernel, make_kernel};
 use super::{REPLACING, falls_back, noted};
-use crate::lane::Lane;
+use crate::lane::{Lane, Progress};
 use crate::poll;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Word};
@@ -78,6 +77,6 @@ fn carry_on(fd: i32, socket: &Socket) {
     }
     drop(replacing);
     if connected.is_err() {
-        epoll::changed(socket);
+        epoll::changed(socket, None);
     }
 }

@@ -12,7 +12,7 @@ use crate::lane::Lane;
 use crate::link::Loan;
 use crate::socket::{self, Left, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, holders, lock, ports, sys, thread, wait};
+use crate::{attach, epoll, holders, lane, lock, ports, sys, thread};
 
 /// `shutdown` of a virtual socket.
 pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
@@ -44,7 +44,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
             // TCP shuts it all the same.
             socket.mark(shut);
         }
-        epoll::changed(&socket);
+        epoll::changed(&socket, None);
         return Err(libc::ENOTCONN);
     }
     let reads = !socket.has(status::SHUT_READ) && shut & status::SHUT_READ == 0;
@@ -82,14 +82,14 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     // Whoever of this program sleeps on the anchor must see it. A reader that sleeps has nothing to learn of SHUT_WR.
     let sleepers = socket.entry.receive.sleepers.load(Ordering::Acquire);
     let concerned = if how == libc::SHUT_WR {
-        sleepers >= wait::WRITER
+        sleepers >= lane::WRITER
     } else {
         sleepers > 0 || socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0
     };
     if concerned {
         lane.rouse();
     }
-    epoll::changed(&socket);
+    epoll::changed(&socket, None);
     Ok(())
 }
 

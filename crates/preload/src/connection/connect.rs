@@ -7,18 +7,21 @@ use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
-use super::pending::{self, Progress};
+use super::pending;
 use super::{
     REPLACING, carried, deferred, describe, falls_back, flags, is_shared, materialise, noted,
     other_numbers, set_blocking, tuples, turn_into,
 };
+use crate::attach::header;
 use crate::lane::Lane;
+use crate::lane::Progress;
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::names::Target;
-use crate::socket::{Socket, header, status};
+use crate::socket::{Socket, status};
 use crate::table::{self, Kind, Word};
 use crate::{
-    attach, confinement, epoll, limits, listener, names, options, owner, ports, renewal, rings, sys,
+    attach, confinement, epoll, limits, listener, names, options, owner, ports, process, renewal,
+    rings, sys,
 };
 
 /// What became of a connect.
@@ -242,7 +245,7 @@ fn release_port(fd: i32, socket: &Socket, local: &Address) {
     if socket.word.kind() != Kind::Deferred
         && bound_address(fd, socket).is_none_or(|bound| bound.port == 0)
     {
-        ports::give(local.port, attach::process());
+        ports::give(local.port, process::number());
     }
 }
 

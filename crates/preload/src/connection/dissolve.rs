@@ -9,7 +9,7 @@ use netchannel_abi::link::side_flags;
 use super::replacing::{become_kernel, make_kernel};
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
-use crate::{clock, epoll, limits, names, options, sys, wait};
+use crate::{clock, epoll, lane, limits, names, options, sys};
 
 /// How long threads that sleep in calls on the connection are waited for: they have been woken.
 const PATIENCE: u64 = 100_000 * clock::MICROSECOND;
@@ -74,7 +74,7 @@ pub(super) fn after_failure(fd: i32, socket: &Socket) -> Result<(), i32> {
     if let Some(lane) = Lane::of(*socket, fd) {
         lane.rouse();
     }
-    epoll::changed(socket);
+    epoll::changed(socket, None);
     Ok(())
 }
 
@@ -143,7 +143,7 @@ fn forget_address(socket: &Socket) {
 /// Ends the connection for calls that wait for something of it, and for the peer.
 fn break_off(lane: &Lane, reset: u32, untold: bool) {
     let socket = lane.socket;
-    let readers = socket.entry.receive.sleepers.load(Ordering::Acquire) % wait::WRITER;
+    let readers = socket.entry.receive.sleepers.load(Ordering::Acquire) % lane::WRITER;
     let error = match (readers, untold) {
         (1.., _) => libc::EPIPE,
         (0, true) => libc::ECONNRESET,
@@ -156,7 +156,7 @@ fn break_off(lane: &Lane, reset: u32, untold: bool) {
     lane.own().flags.fetch_or(reset, Ordering::AcqRel);
     lane.announce_flags();
     lane.rouse();
-    epoll::changed(&socket);
+    epoll::changed(&socket, None);
 }
 
 /// Puts a kernel socket that is not connected in the place of a virtual one. The peer hears `flags`.

@@ -35,7 +35,7 @@ pub use accept::{
 pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};
 pub use dissolve::dissolve;
-pub use pending::{Progress, connect_again};
+pub use pending::{carry_on_or_fail, connect_again};
 pub use rebinding::{bind, keeps_port};
 pub use tuples::is_in_use;
 

@@ -7,80 +7,27 @@ use netchannel_abi::link::{side_flags, waiter as bits};
 
 use super::dissolve::after_failure;
 use super::noted;
-use crate::lane::Lane;
+use crate::lane::{Lane, Progress};
 use crate::socket::{Socket, status};
 use crate::{epoll, options, wait};
 
-/// How far a connect has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    /// The other side has not answered.
-    Waits,
-    /// It is connected, and may have ended since.
-    Connected,
-    /// It failed; the error is the socket's until it is told.
-    Failed,
+/// What becomes of a connect that the relay refuses.
+pub fn carry_on_or_fail(lane: &Lane) -> Progress {
+    let error = lane.refusal();
+    if noted::may_carry(&lane.socket, error) && noted::note(lane) {
+        return Progress::Waits;
+    }
+    lane.fail_with(error);
+    Progress::Failed
 }
 
 impl Lane {
-    /// How far the connect has come. Notes what the relay says. Where the kernel is to carry it on, it is under way.
-    #[cold]
-    pub fn progress(&self) -> Progress {
-        let progress = self.decided();
-        if progress != Progress::Failed || !self.socket.has(status::PENDING) {
-            return progress;
-        }
-        let error = self.refusal();
-        if noted::may_carry(&self.socket, error) && noted::note(self) {
-            return Progress::Waits;
-        }
-        self.fail_with(error);
-        Progress::Failed
-    }
-
-    /// What the relay has said.
-    pub(super) fn decided(&self) -> Progress {
-        let socket = self.socket;
-        if !socket.has(status::PENDING) {
-            return if socket.has(status::REFUSED) {
-                Progress::Failed
-            } else {
-                Progress::Connected
-            };
-        }
-        let flags = self.peer_flags();
-        if flags & side_flags::ESTABLISHED != 0 {
-            socket.unmark(status::PENDING);
-            return Progress::Connected;
-        }
-        if flags & side_flags::RESET == 0 && !socket.has(status::PEER_GONE | status::FAULT) {
-            return Progress::Waits;
-        }
-        Progress::Failed
-    }
-
-    /// Why the relay refuses it. One that ends without a word has taken nothing up.
-    fn refusal(&self) -> i32 {
-        let refused = self.peer_flags() & side_flags::RESET != 0;
-        let said = if refused { self.peer_error() } else { 0 };
-        match i32::try_from(said) {
-            Ok(error @ 1..=133) => error,
-            _ => libc::ECONNREFUSED,
-        }
-    }
-
     /// The connect fails.
     pub(super) fn fail_with(&self, error: i32) {
         // The error stands before the mark that makes others look for it.
         self.socket.entry.error.store(error, Ordering::Relaxed);
         self.socket.mark(status::REFUSED | status::RESET);
         self.socket.unmark(status::PENDING);
-    }
-
-    /// Whether the connect is still under way: then nothing can be read or written.
-    #[inline]
-    pub fn is_connecting(&self) -> bool {
-        self.socket.has(status::PENDING) && self.progress() == Progress::Waits
     }
 
     /// The same for who waits in `connect`, and goes to the kernel himself.
@@ -175,7 +122,7 @@ pub fn abandon(lane: &Lane) {
         .flags
         .fetch_or(side_flags::RESET, Ordering::AcqRel);
     lane.announce_flags();
-    epoll::changed(&socket);
+    epoll::changed(&socket, None);
 }
 
 /// `connect` tells the error, and leaves a socket that can be connected anew.

@@ -10,7 +10,7 @@ use super::{dealt_port, flags, keeps_port, turn_into};
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
 use crate::table::{self, Kind};
-use crate::{attach, epoll, limits, lock, names, options, owner, ports, sys};
+use crate::{attach, epoll, limits, lock, names, options, owner, ports, socket, sys};
 
 /// A kernel socket that is not connected, with all that the program has set on a virtual one, or the one that it bound before, which
 /// `keeps` also a port that the kernel chose.
@@ -51,7 +51,7 @@ fn bind_without_port(socket: &Socket, made: i32, own: Address) {
     let words = [sys::int(made), (&raw const own).addr(), size, 0, 0, 0];
     // SAFETY: the kernel reads an address of ours. What is bound already says so.
     let _ = unsafe { sys::raw(libc::SYS_bind, words) };
-    if !options::is_on(socket, level, name) {
+    if !socket::is_on(socket, level, name) {
         let _ = sys::set_option(made, level, name, 0);
     }
 }

@@ -65,7 +65,7 @@ impl EpollSet {
         drop(state);
         let Some(lane) = item.lane() else { return };
         // Not under the lock: other sets that hold the socket hear of it.
-        lane.take_tokens(Some(self));
+        lane.take_tokens(Some(self.index));
         let Some(mut state) = self.state.lock() else {
             return;
         };

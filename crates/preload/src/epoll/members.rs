@@ -60,7 +60,7 @@ impl EpollSet {
                 let wakes = self.arm_for_sleepers(&mut state, number);
                 drop(state);
                 if back.is_none() {
-                    socket.with_memberships(|list| list.push(Membership::new(self, number)));
+                    socket.with_memberships(|list| list.push(self.membership(number)));
                 }
                 if !wakes {
                     self.edge();
@@ -180,7 +180,7 @@ impl EpollSet {
         let item = Item::new(fd, socket.word, events, data);
         let added = self.control_both(operation, fd, item, event.is_some())?;
         if let Some(number) = added {
-            socket.with_memberships(|list| list.push(Membership::new(self, number)));
+            socket.with_memberships(|list| list.push(self.membership(number)));
         }
         Ok(())
     }
@@ -434,7 +434,17 @@ impl EpollSet {
 
     pub(super) fn forget_membership(&'static self, socket: &Socket, number: u32) {
         if socket.has_memberships() {
-            socket.with_memberships(|list| list.retain(|m| !m.is(self, number)));
+            socket.with_memberships(|list| list.retain(|place| *place != self.membership(number)));
+        }
+    }
+}
+
+impl EpollSet {
+    /// A place in this set.
+    pub(super) const fn membership(&self, item: u32) -> socket::Membership {
+        socket::Membership {
+            set: self.index,
+            item,
         }
     }
 }

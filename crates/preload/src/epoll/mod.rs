@@ -47,7 +47,7 @@ use libc::c_int;
 use crate::link::LinkEnd;
 use crate::lock::{Guard, Lock};
 use crate::table::{self, Kind, Word};
-use crate::{attach, gate, lent, sys};
+use crate::{attach, gate, process, sys};
 
 pub use adoption::{take_over, watching};
 use item::Item;
@@ -59,9 +59,7 @@ pub use packing::{adopt_inherited, pack, unpack};
 pub use shared::{before_fork, reset_in_child};
 pub use sleep::Asleep;
 pub use spares::prepare;
-pub use upkeep::{
-    add_link, before_replace, changed, forget, note_spent, relocate, replaced, tokens_taken,
-};
+pub use upkeep::{add_link, before_replace, changed, forget, note_spent, relocate, replaced};
 pub use wait::remaining;
 
 /// A set in which a socket is a member, and as which item.
@@ -181,7 +179,7 @@ const fn flag(value: c_int) -> u32 {
 
 /// A new set of the program becomes known, also where no daemon serves: one may later.
 pub fn opened(fd: i32) {
-    if lent::is_guest() {
+    if process::is_guest() {
         return;
     }
     let reused = UNUSED.lock().and_then(|mut unused| unused.pop());

@@ -303,7 +303,7 @@ impl EpollSet {
             Some(member) => member.join_parent(Membership::new(self, number)),
             None => {
                 if let Some(socket) = socket::of_word(word) {
-                    socket.with_memberships(|list| list.push(Membership::new(self, number)));
+                    socket.with_memberships(|list| list.push(self.membership(number)));
                 }
             }
         }

@@ -12,9 +12,9 @@ use netchannel_abi::program::{self, SocketEntry};
 use super::board::{Board, Entry, Named};
 use super::edges::{Look, Seen};
 use super::item::Item;
-use super::{EpollSet, Membership, State, all, flag, spares};
+use super::{EpollSet, State, all, flag, spares};
 use crate::table::{self, Kind, Word};
-use crate::{attach, bell, foreign, socket};
+use crate::{bell, foreign, process, socket};
 
 /// Strangers that are told at once.
 const STRANGERS: usize = 64;
@@ -151,7 +151,7 @@ impl EpollSet {
             && let Some(state) = self.state.lock()
             && let Some(board) = &state.board
         {
-            board.enroll(attach::process());
+            board.enroll(process::number());
         }
     }
 
@@ -161,7 +161,7 @@ impl EpollSet {
             && state
                 .board
                 .as_ref()
-                .is_some_and(|board| board.has_others(attach::process()))
+                .is_some_and(|board| board.has_others(process::number()))
     }
 
     /// A number for a new member that no process uses.
@@ -352,7 +352,7 @@ impl EpollSet {
         state.index.set(item.fd, number);
         state.watched.insert(number);
         state.ready.push(number);
-        socket.with_memberships(|list| list.push(Membership::new(self, number)));
+        socket.with_memberships(|list| list.push(self.membership(number)));
     }
 
     /// Tells the other processes of a change.

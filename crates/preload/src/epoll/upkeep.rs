@@ -5,10 +5,9 @@ use core::sync::atomic::Ordering;
 
 use super::item::Item;
 use super::packing::asked_of_kernel;
-use super::{EpollSet, Membership, NUMBER, State, all, flag, own_data, spares};
-use crate::lane::Lane;
+use super::{EpollSet, Membership, NUMBER, State, all, by_index, flag, own_data, spares};
 use crate::link::LinkEnd;
-use crate::socket::Socket;
+use crate::socket::{self, Socket};
 use crate::sys;
 use crate::table::{self, Kind};
 
@@ -16,9 +15,12 @@ pub(super) fn memberships(socket: &Socket) -> Vec<Membership> {
     if !socket.has_memberships() {
         return Vec::new();
     }
-    socket
-        .with_memberships(|list| list.clone())
-        .unwrap_or_default()
+    let kept = socket.with_memberships(|list| list.clone());
+    let known = |kept: &socket::Membership| {
+        let set = by_index(kept.set as usize)?;
+        Some(Membership::new(set, kept.item))
+    };
+    kept.iter().flatten().filter_map(known).collect()
 }
 
 /// The item of a membership, if it still is this socket's.
@@ -91,7 +93,7 @@ pub fn replaced(fd: i32, socket: &Socket) {
         drop(state);
         if number != member.item {
             set.forget_membership(socket, member.item);
-            socket.with_memberships(|list| list.push(Membership::new(set, number)));
+            socket.with_memberships(|list| list.push(set.membership(number)));
         }
         if socket.word.kind() != Kind::Virtual {
             // A listener is reported by the kernel under our data word, others under the program's.
@@ -115,19 +117,12 @@ pub fn replaced(fd: i32, socket: &Socket) {
     }
 }
 
-/// Something of the socket changed that no peer tells of.
-pub fn changed(socket: &Socket) {
+/// Something of the socket changed that no peer tells of, or tokens of it were taken by somebody who is not in the set of the index
+/// `except`: they may have been meant for the sets it is in.
+pub fn changed(socket: &Socket, except: Option<u32>) {
     for member in memberships(socket) {
-        notify(&member, socket);
-    }
-}
-
-/// Tokens of the socket were taken by somebody who is not in `except`: they may have been meant
-/// for the sets it is in.
-pub fn tokens_taken(lane: &Lane, except: Option<&EpollSet>) {
-    for member in memberships(&lane.socket) {
-        if !except.is_some_and(|set| core::ptr::eq(set, member.set)) {
-            notify(&member, &lane.socket);
+        if except != Some(member.set.index) {
+            notify(&member, socket);
         }
     }
 }

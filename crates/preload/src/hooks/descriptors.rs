@@ -11,8 +11,8 @@ use crate::poll as polling;
 use crate::socket::{self, status};
 use crate::table::{self, Kind, Word};
 use crate::{
-    addresses, attach, confinement, connection, copying, epoll, fork as forking, gate, limits,
-    listener, owner, place, real, relocate, sys, user,
+    addresses, attach, confining, connection, copying, epoll, fork as forking, gate, limits,
+    listener, owner, place, process, real, relocate, sys, user,
 };
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
@@ -36,7 +36,7 @@ fn close_ours(fd: c_int) -> Option<Result<(), i32>> {
 
 /// Whether a call that names a process means this one.
 fn is_own(process: libc::pid_t) -> bool {
-    process == 0 || u32::try_from(process) == Ok(attach::process())
+    process == 0 || u32::try_from(process) == Ok(process::number())
 }
 
 /// The limit of address space, asked for or changed: the program's, as if the library had mapped nothing. `None` where that is the
@@ -51,7 +51,7 @@ unsafe fn space(
         || !is_own(process)
         || new.is_null() && addresses::limit().is_none()
         || attach::current().is_none()
-        || sys::process() != attach::process()
+        || sys::process() != process::number()
     {
         return None;
     }
@@ -81,7 +81,7 @@ unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rl
     let Ok(limit) = (unsafe { user::read(new) }) else {
         return;
     };
-    confinement::before_limit(resource, &limit);
+    confining::before_limit(resource, &limit);
     if limits::is_of_files(resource) && !limits::is_poor() && limits::leaves_none(&limit) {
         listener::retire_all();
         forking::for_each_socket(listener::before_poverty);

@@ -49,9 +49,7 @@ mod signals;
 mod splicing;
 pub(crate) mod streams;
 
-pub use streams::Functions as StreamFunctions;
-
-use libc::{c_int, iovec};
+use libc::c_int;
 
 use crate::connection::{self, carried, deferred};
 use crate::lane::Lane;
@@ -110,14 +108,6 @@ fn is_connected_yet(fd: c_int) -> bool {
 #[cold]
 fn becomes_real(fd: c_int) {
     let _ = connection::before_kernel_use(fd);
-}
-
-/// One buffer as a vector.
-pub(crate) const fn vector(base: *const libc::c_void, length: usize) -> [iovec; 1] {
-    [iovec {
-        iov_base: base.cast_mut(),
-        iov_len: length,
-    }]
 }
 
 /// A program's array as a slice; empty where the count is not positive or the pointer null.

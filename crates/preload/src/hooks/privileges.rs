@@ -4,10 +4,10 @@
 
 use libc::{c_char, c_int, c_long, c_ulong, c_void, gid_t, size_t, uid_t};
 
-use crate::confinement::{self, Ahead};
+use crate::confining::Ahead;
 use crate::copying::{never_again, without};
 use crate::users::{self, Change};
-use crate::{real, sys};
+use crate::{confining, real, sys};
 
 /// What the calls `seccomp` and `prctl` are about to set, and nothing where they only ask.
 fn ahead(strict: bool, filters: bool, at: usize) -> Option<Ahead> {
@@ -47,7 +47,7 @@ enum Concern {
 unsafe fn before_filter(ahead: &Ahead) {
     never_again();
     // SAFETY: the caller's promise.
-    unsafe { confinement::before(ahead) };
+    unsafe { confining::before(ahead) };
 }
 
 /// Calls by number, as `syscall` makes them.

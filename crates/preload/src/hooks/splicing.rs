@@ -2,11 +2,12 @@
 
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 
-use super::{lane, vector};
+use super::lane;
 use crate::connection::flags;
 use crate::lane::Lane;
 use crate::splicing::{self, Source};
 use crate::table::{self, Kind};
+use crate::user::vector;
 use crate::{attach, limits, real, socket, sys, transfer, user};
 
 /// Sends through a lane what a file or another descriptor gives, `length` bytes at most.

@@ -4,18 +4,10 @@
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 
 use super::{data, descriptors, lane};
+use crate::real::{self, StreamFunctions};
 use crate::table::{self, Kind};
-use crate::{connection, real, sys};
+use crate::{connection, sys};
 use netchannel_abi::reason::Reason;
-
-/// The functions of a stream, as `fopencookie` takes them.
-#[repr(C)]
-pub struct Functions {
-    read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
-    write: unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
-    seek: unsafe extern "C" fn(*mut c_void, *mut off64_t, c_int) -> c_int,
-    close: unsafe extern "C" fn(*mut c_void) -> c_int,
-}
 
 /// The descriptor travels as the pointer itself, off by one: nothing is allocated.
 fn cookie(fd: c_int) -> *mut c_void {
@@ -77,7 +69,7 @@ unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
         if !matches!((*mode).cast_unsigned(), b'r' | b'w' | b'a') {
             return invalid();
         }
-        let functions = Functions {
+        let functions = StreamFunctions {
             read: on_read,
             write: on_write,
             seek: on_seek,

@@ -7,7 +7,7 @@ use netchannel_abi::link::side_flags;
 use super::send::{Going, Urgent};
 use super::{Lane, Stop};
 use crate::socket::status;
-use crate::{epoll, user};
+use crate::user;
 
 /// Whether a side with these flags neither sends nor reads any more.
 pub(super) const fn is_shut(flags: u32) -> bool {
@@ -95,6 +95,6 @@ impl Lane {
         if self.socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0 {
             self.rouse();
         }
-        epoll::changed(&self.socket);
+        self.tell_sets(None);
     }
 }

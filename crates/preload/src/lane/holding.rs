@@ -14,10 +14,9 @@ use netchannel_ring::held::{self, Answer};
 
 use super::send::Going;
 use super::{Lane, Stop, Urgent};
-use crate::options;
 use crate::socket::{Socket, status};
 use crate::table::Kind;
-use crate::{clock, lock};
+use crate::{clock, lock, socket};
 
 /// As much as is never held back: what TCP puts into one piece, half of a window.
 pub(super) const PIECE: u64 = 32 * 1024;
@@ -28,7 +27,7 @@ fn milliseconds() -> u64 {
 }
 
 fn is_corked(socket: &Socket) -> bool {
-    options::is_on(socket, libc::IPPROTO_TCP, libc::TCP_CORK)
+    socket::is_on(socket, libc::IPPROTO_TCP, libc::TCP_CORK)
 }
 
 impl Lane {

@@ -5,6 +5,7 @@ mod aside;
 mod deaf;
 mod holding;
 mod lending;
+mod progress;
 mod receive;
 mod send;
 mod urgent;
@@ -12,21 +13,25 @@ mod wake;
 
 use core::sync::atomic::Ordering;
 
+use netchannel_abi::class::Hints;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, MOST_RING_LOG2, Role, SMALL_RING, Side, Slot, side_flags};
 
 use netchannel_ring::held;
 use netchannel_shm::split::Transfer;
 
+use crate::attach::header;
 use crate::copying;
 use crate::link::LinkEnd;
-use crate::socket::{self, Socket, header, status};
+use crate::socket::{self, Socket, status};
 
 pub use holding::tell_corked;
 pub use lending::{Lent, begin_pumping, caught_up, expect_pump, waiting};
+pub use progress::{CARRY_ON, Progress};
 pub use receive::Manner;
 pub use send::Urgent;
 pub use urgent::{flags_at_start, tell_inline};
+pub use wake::{TELL_SETS, WRITER};
 
 /// A connected virtual socket with everything its data path needs, resolved once per call.
 #[derive(Clone, Copy)]
@@ -295,7 +300,9 @@ impl Lane {
     ) -> (u64, u64) {
         if room > STRIDE {
             let direction = transfer(0).direction;
-            if let Some((plan, length)) = copying::plan(&self.socket, call, room, direction) {
+            // Relaxed: it orders nothing.
+            let hints = Hints::from_word(self.socket.entry.hints.load(Ordering::Relaxed));
+            if let Some((plan, length)) = copying::plan(hints, call, room, direction) {
                 // SAFETY: the caller's promise.
                 let copied = unsafe { copying::POOL.copy(&transfer(length), &plan, publish) };
                 return (length, copied);

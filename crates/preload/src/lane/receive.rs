@@ -6,9 +6,9 @@ use netchannel_abi::link::{Geometry, Side, side_flags};
 use netchannel_ring::switch::{self, Position};
 use netchannel_shm::split::{Direction, Transfer};
 
+use super::progress::Progress;
 use super::urgent::Met;
 use super::{Lane, STRIDE, Stop};
-use crate::connection::Progress;
 use crate::lock;
 use crate::socket::status;
 

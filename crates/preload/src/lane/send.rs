@@ -11,8 +11,8 @@ use netchannel_shm::split::{Direction, Transfer};
 
 use super::deaf::is_shut;
 use super::holding::PIECE;
+use super::progress::Progress;
 use super::{Lane, Stop};
-use crate::connection::Progress;
 use crate::lock;
 use crate::socket::status;
 

@@ -16,7 +16,7 @@ use super::receive::Marks;
 use super::{Lane, Manner, Stop};
 use crate::socket::{Socket, status};
 use crate::table::Kind;
-use crate::{options, sys};
+use crate::{socket, sys};
 
 /// What a reader does at the mark of an urgent byte.
 pub(super) enum Met {
@@ -265,7 +265,7 @@ impl Lane {
 }
 
 fn reads_inline(socket: &Socket) -> bool {
-    options::is_on(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE)
+    socket::is_on(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE)
 }
 
 /// What is said of a connection that begins.

@@ -1,5 +1,7 @@
 //! Waking the other side, sleeping until it wakes this one, and noticing that it is gone.
 
+use std::sync::OnceLock;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use netchannel_abi::link::{Cell, side_flags, waiter as bits};
@@ -8,10 +10,14 @@ use netchannel_ring::waiter::Wake;
 use netchannel_ring::{cell, waiter};
 
 use super::Lane;
-use crate::epoll::{self, EpollSet};
-use crate::socket::{header, status};
-use crate::wait::WRITER;
+use crate::attach::header;
+use crate::socket::{Socket, status};
 use crate::{clock, lock, sys};
+
+/// Tells the epoll sets that have a socket that it may have changed, but for the set of an index: who knows the sets registers it.
+pub static TELL_SETS: OnceLock<fn(&Socket, Option<u32>)> = OnceLock::new();
+/// How a sleeping writer counts among the sleepers of a socket; a reader counts one.
+pub const WRITER: u32 = 1 << 16;
 
 /// A peer is not asked about more often than this.
 const CHECK_EVERY: u64 = 200 * clock::MICROSECOND;
@@ -88,7 +94,7 @@ impl Lane {
                 self.index as usize,
             )
         {
-            epoll::changed(&self.socket);
+            self.tell_sets(None);
         }
     }
 
@@ -108,7 +114,7 @@ impl Lane {
         }
         waiter::disarm(&self.own().waiter, wanted);
         // An event loop may have relied on the same bits.
-        epoll::tokens_taken(self, None);
+        self.tell_sets(None);
     }
 
     /// The next news shall bring a token, which raises a signal.
@@ -198,10 +204,19 @@ impl Lane {
         });
     }
 
+    /// The event loops that have the socket look at it again, but not that of the set `by`.
+    pub(super) fn tell_sets(&self, by: Option<u32>) {
+        if self.socket.has_memberships()
+            && let Some(tell) = TELL_SETS.get()
+        {
+            tell(&self.socket, by);
+        }
+    }
+
     /// Takes all tokens off the anchor, unless another thread sleeps on it, which needs them.
     /// Notices the end of the peer. Event loops that the tokens were meant for hear of it, but not
     /// `by`, which takes them.
-    pub fn take_tokens(&self, by: Option<&EpollSet>) {
+    pub fn take_tokens(&self, by: Option<u32>) {
         let taken = self.with_anchor(|entry| {
             if entry.receive.sleepers.load(Ordering::Acquire) > 0
                 || entry.transmit.sleepers.load(Ordering::Acquire) > 0
@@ -221,7 +236,7 @@ impl Lane {
             Some(Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)) => self.peer_ended(),
             Some(_) => {}
         }
-        epoll::tokens_taken(self, by);
+        self.tell_sets(by);
     }
 
     /// The kernel says that the other end of the anchor is closed by everybody.

@@ -11,7 +11,7 @@ use netchannel_ring::bytes;
 
 use super::LinkEnd;
 use crate::lock::Lock;
-use crate::{sys, users};
+use crate::{credentials, sys};
 
 /// Bytes of the arenas of other users' programs that this process reads in place.
 const MOST: usize = 48 << 20;
@@ -81,7 +81,7 @@ impl LinkEnd {
     /// Whether the peer could do nothing to this process that its user could not do anyway. A server that becomes another user's
     /// leaves its links.
     pub fn is_of_own_user(&self) -> bool {
-        let own = netchannel_abi::directory::owner_word(users::owner());
+        let own = netchannel_abi::directory::owner_word(credentials::owner());
         let is_daemon = self.relayed.load(Ordering::Relaxed)
             || self.role == Role::Client && self.listener == RELAY;
         is_daemon || self.owner_word() == own

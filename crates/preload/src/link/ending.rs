@@ -1,12 +1,17 @@
 //! The end of a link: noticed, or declared; and what becomes of its pool and its memory.
 
+use std::sync::OnceLock;
+
 use core::sync::atomic::Ordering;
 
 use netchannel_shm::{Access, Region, Vacancy};
 
 use super::LinkEnd;
 use crate::lock::Lock;
-use crate::{addresses, attach, clock, foreign, mappings, sys};
+use crate::{addresses, attach, clock, mappings, sys};
+
+/// The last socket over a borrowed link is gone. Who borrows links registers it.
+pub static UNUSED: OnceLock<fn(&LinkEnd)> = OnceLock::new();
 
 impl LinkEnd {
     fn drop_memory(&self) {
@@ -19,7 +24,7 @@ impl LinkEnd {
             return;
         }
         if self.is_borrowed() {
-            foreign::unused(self);
+            UNUSED.get().inspect(|unused| unused(self));
         } else if !self.is_alive() {
             self.drop_memory();
             self.vacate();

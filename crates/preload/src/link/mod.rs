@@ -6,7 +6,7 @@
 //! the daemon.
 
 mod budget;
-mod ending;
+pub mod ending;
 mod jobs;
 mod pool;
 mod queued;
@@ -24,7 +24,7 @@ use netchannel_shm::{Outside, Region};
 
 use crate::channel::Channel;
 use crate::lock::Lock;
-use crate::{attach, sys};
+use crate::{attach, process, sys};
 
 pub use ending::{forsake_all, reset_in_child};
 
@@ -222,7 +222,7 @@ impl LinkEnd {
             memory: AtomicI32::new(attach::keep(memory)),
             channel: Channel::new(channel),
             listener,
-            owner: attach::process(),
+            owner: process::number(),
             dead: AtomicBool::new(false),
             relayed: AtomicBool::new(false),
             user: AtomicU32::new(0),
@@ -285,7 +285,7 @@ impl LinkEnd {
     /// Whether this process may lend and take back its slots.
     #[inline]
     pub fn is_own(&self) -> bool {
-        self.owner == attach::process()
+        self.owner == process::number()
     }
 
     /// The memfd, or -1 where it was given up.

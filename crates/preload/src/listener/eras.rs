@@ -10,7 +10,7 @@ use super::{Listener, poll_jobs};
 use crate::lock::Lock;
 use crate::options::Inherited;
 use crate::socket::Socket;
-use crate::{attach, sys};
+use crate::{process, sys};
 
 /// Eras that are remembered. Of those before them what is set now holds.
 const MOST: usize = 64;
@@ -80,7 +80,7 @@ impl Listener {
         });
         self.eras.arrived.store(self.arrived(), Ordering::Relaxed);
         // No relative has an era of the same name.
-        let next = u64::from(attach::process()) << 32 | sys::random() & 0xffff_ffff;
+        let next = u64::from(process::number()) << 32 | sys::random() & 0xffff_ffff;
         self.eras.now.store(next, Ordering::Relaxed);
     }
 

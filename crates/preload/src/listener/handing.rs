@@ -10,7 +10,7 @@ use super::links::{REGISTRY, Registry, any_listener, for_each_listener, leave_qu
 use super::renewal::announce_retired;
 use super::{Listener, Pending, poll_jobs, server_links};
 use crate::link::LinkEnd;
-use crate::{attach, bell, clock, confinement, names, sys};
+use crate::{attach, bell, clock, confinement, names, process, sys};
 
 impl Listener {
     /// This process closes the listener. `last` when none of its relatives holds it. Where nobody does, what waits is reset, as TCP
@@ -253,7 +253,7 @@ pub fn hand_on_at_exit() {
         waiting.any(Listener::has_other_holders)
     });
     // A child that has its parent's memory, as between vfork and exec, touches nothing of it.
-    if any && sys::process() == attach::process() {
+    if any && sys::process() == process::number() {
         end_links(false, Listener::leave_to_others);
     }
 }

@@ -22,6 +22,7 @@ use crate::channel::Channel;
 use crate::epoll::EpollSet;
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
+use crate::socket::Socket;
 use crate::{attach, bell, foreign, limits, names, options, sys};
 
 use common::Common;
@@ -144,6 +145,16 @@ pub struct Listener {
     eras: Eras,
     /// The queue that relatives have with this process; null before the first fork.
     common: AtomicPtr<Common>,
+}
+
+impl Socket {
+    /// The listener of a listening socket.
+    #[inline]
+    pub fn listener(&self) -> Option<&'static Listener> {
+        let known = self.local.listener.load(Ordering::Acquire);
+        // SAFETY: set from listeners, which are leaked boxes and never freed.
+        unsafe { known.cast::<Listener>().as_ref() }
+    }
 }
 
 impl Listener {

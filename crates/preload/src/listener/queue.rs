@@ -18,7 +18,7 @@ use netchannel_abi::message::{Operation, queue_flags};
 use super::{Listener, Pending};
 use crate::channel::Channel;
 use crate::link::{LinkEnd, Loan, reset_side};
-use crate::{attach, clock, confinement, foreign, limits, names, renewal, sys, users};
+use crate::{attach, clock, confinement, credentials, foreign, limits, names, renewal, sys};
 
 /// Words of the first message on such an anchor.
 const WORDS: usize = 7;
@@ -120,7 +120,7 @@ impl Queue {
 /// the daemon gives, and says whose link it is.
 fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
     let client = sys::local::peer(anchor).ok()?;
-    let is_own = client.uid == users::owner();
+    let is_own = client.uid == credentials::owner();
     let (words, memory) = first_message(anchor)?;
     let [number, slots, arena, handle, ring, place, announced] = words;
     let build = |memory| {
@@ -253,7 +253,7 @@ fn first_message(anchor: i32) -> Option<([u64; WORDS], Option<i32>)> {
 
 /// (client) Whether a connection may enter the queue of a listener: whoever of another user accepts it has its memory from the daemon.
 pub fn may_enter(target: &names::Target) -> bool {
-    target.queue != 0 && (target.queue_user == users::owner() || attach::is_daemon_alive())
+    target.queue != 0 && (target.queue_user == credentials::owner() || attach::is_daemon_alive())
 }
 
 /// (client) Connects to the queue of a listener, with a connection whose slot is filled in. The anchor is its client's end.
@@ -285,7 +285,7 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
         place.copy_from_slice(&word.to_le_bytes());
     }
     // To programs of other users the daemon vouches for it.
-    let is_given = target.queue_user == users::owner();
+    let is_given = target.queue_user == credentials::owner();
     let memory = is_given.then(|| link.memory_for(target.holders)).flatten();
     let sent = sys::send_message(anchor, &bytes, memory.as_slice(), libc::MSG_DONTWAIT);
     // Who leaves says so before it takes what waits: either that is seen here, or the connection there.
@@ -304,7 +304,7 @@ impl Listener {
     /// A connection of the queue of all holders, for an accept with these flags, or for the list of this process.
     pub(super) fn take_queued(&self, flags: Option<i32>) -> Option<Pending> {
         let queue = self.common()?.queue()?;
-        if users::owner() == ROOT && self.is_others(queue) {
+        if credentials::owner() == ROOT && self.is_others(queue) {
             if flags.is_some() {
                 self.stand_apart(queue);
             }
@@ -331,7 +331,7 @@ impl Listener {
     pub fn begin_accept(&self) {
         if !self.accepts.load(Ordering::Relaxed) {
             self.accepts.store(true, Ordering::Relaxed);
-            if users::owner() == ROOT && !confinement::is_filtered() {
+            if credentials::owner() == ROOT && !confinement::is_filtered() {
                 self.announce_queue();
             }
         }
@@ -368,9 +368,9 @@ impl Listener {
         };
         let name = queue.name();
         if name != 0 {
-            let accepts = users::owner() == ROOT && self.accepts.load(Ordering::Relaxed);
+            let accepts = credentials::owner() == ROOT && self.accepts.load(Ordering::Relaxed);
             let flags = [
-                (users::are_renumbered(), queue_flags::CONFINED),
+                (credentials::are_renumbered(), queue_flags::CONFINED),
                 (accepts, queue_flags::ACCEPTS),
             ];
             let flags = flags.iter().filter(|flag| flag.0).map(|flag| flag.1).sum();

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use super::{Listener, leaked};
-use crate::renewal::daemon_is_gone;
+use crate::attach::daemon_is_gone;
 use crate::table::{self, Kind};
 use crate::{limits, socket, sys};
 

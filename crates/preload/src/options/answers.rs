@@ -6,8 +6,9 @@ use libc::{c_int, c_void, socklen_t};
 use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::link::{Role, side_flags};
 
-use super::{flag, get_raw, with_scratch};
+use super::{get_raw, with_scratch};
 use crate::lane::Lane;
+use crate::socket::flag;
 use crate::socket::{Socket, status};
 use crate::table::Kind;
 use crate::{names, real, sys, user};

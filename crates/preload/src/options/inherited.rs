@@ -4,7 +4,8 @@ use core::sync::atomic::Ordering;
 
 use libc::c_int;
 
-use super::{MOST_BYTES, Record, apply, flag_bit, get_raw, is_only_v6, remember, set_flag};
+use super::{apply, get_raw, is_only_v6, remember};
+use crate::socket::{MOST_BYTES, Record, flag_bit, set_flag};
 use crate::socket::{Socket, status};
 use crate::{beside, limits, sys};
 

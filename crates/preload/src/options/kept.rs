@@ -4,8 +4,9 @@ use core::sync::atomic::Ordering;
 
 use libc::c_int;
 
-use super::{MOST_BYTES, Record, set_raw};
+use super::set_raw;
 use crate::socket::Socket;
+use crate::socket::{MOST_BYTES, Record};
 
 /// Sets them on a kernel socket.
 pub(super) fn replay(socket: &Socket, fd: c_int) {

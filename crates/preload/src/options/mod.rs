@@ -13,6 +13,7 @@ use netchannel_abi::link::side_flags;
 
 use crate::connection::deferred;
 use crate::lane::{Lane, tell_corked, tell_inline};
+use crate::socket::{FLAGS, MOST_BYTES, Record, flag_bit, is_on, set_flag};
 use crate::socket::{Socket, status};
 use crate::table::Kind;
 use crate::{beside, class, connection, limits, real, sys, user};
@@ -20,22 +21,6 @@ use crate::{beside, class, connection, limits, real, sys, user};
 use answers::{CLOSED, ESTABLISHED, state};
 pub use answers::{get, take_error};
 pub use inherited::{Inherited, note_bound, note_received};
-
-/// One option as the program set it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// Level.
-    pub level: c_int,
-    /// Name.
-    pub name: c_int,
-    /// Bytes of the value.
-    pub length: u32,
-    /// The value.
-    pub value: [u8; MOST_BYTES],
-}
-
-/// The longest value that is recorded.
-pub const MOST_BYTES: usize = 16;
 
 /// Sets the recorded options on a kernel socket.
 pub fn replay(socket: &Socket, fd: c_int) {
@@ -334,43 +319,6 @@ fn remember(socket: &Socket, record: Record) -> Option<()> {
         records.retain(|old| (old.level, old.name) != (record.level, record.name));
         records.push(record);
     })
-}
-
-/// Options that are on or off and that any int satisfies: they need no question to the kernel, and
-/// lie in the shared entry.
-const FLAGS: [(c_int, c_int); 7] = [
-    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
-    (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
-    (libc::IPPROTO_TCP, libc::TCP_CORK),
-    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
-    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
-    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
-    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
-];
-
-fn flag_bit(level: c_int, name: c_int) -> Option<usize> {
-    FLAGS.iter().position(|flag| *flag == (level, name))
-}
-
-fn set_flag(socket: &Socket, bit: usize, on: bool) {
-    let (known, value) = (1 << bit, 1 << (bit + 16));
-    if on {
-        socket.entry.flags.fetch_or(known | value, Ordering::AcqRel);
-    } else {
-        socket.entry.flags.fetch_or(known, Ordering::AcqRel);
-        socket.entry.flags.fetch_and(!value, Ordering::AcqRel);
-    }
-}
-
-fn flag(socket: &Socket, level: c_int, name: c_int) -> Option<i32> {
-    let bit = flag_bit(level, name)?;
-    let flags = socket.entry.flags.load(Ordering::Relaxed);
-    (flags >> bit & 1 == 1).then(|| i32::from(flags >> (bit + 16) & 1 == 1))
-}
-
-/// Whether one of the [`FLAGS`] was set and is on.
-pub fn is_on(socket: &Socket, level: c_int, name: c_int) -> bool {
-    flag(socket, level, name) == Some(1)
 }
 
 /// Whether the program has said that an IPv6 socket is to have nothing to do with IPv4.

@@ -1,13 +1,23 @@
 //! The entries of the region: taken, and given back.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use netchannel_abi::program::{self, Direction, Header, SocketEntry, State};
 use netchannel_shm::Region;
 
-use super::{Socket, entry, header, local, reset_local};
+use super::{Socket, entry, local, reset_local};
+use crate::attach::header;
 use crate::table::{Kind, Word};
-use crate::{attach, class, faults, holders};
+use crate::{attach, faults, holders, process};
+
+/// What a socket says of its class of which nothing was said: what `netchannel run --class` says of all.
+#[unsafe(link_section = ".data.netchannel_start")]
+static INITIAL: AtomicU32 = AtomicU32::new(0);
+
+/// At the start: what new sockets say of their class.
+pub fn begin_with(hints: u32) {
+    INITIAL.store(hints, Ordering::Relaxed);
+}
 
 /// Takes a free entry. It has one reference, no address and no options.
 pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
@@ -41,7 +51,9 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
         word.store(0, Ordering::Relaxed);
     }
     forget_marks(entry);
-    entry.hints.store(class::initial(), Ordering::Relaxed);
+    entry
+        .hints
+        .store(INITIAL.load(Ordering::Relaxed), Ordering::Relaxed);
     entry.error.store(0, Ordering::Relaxed);
     entry.peek_offset.store(-1, Ordering::Relaxed);
     entry.link.store(0, Ordering::Relaxed);
@@ -57,7 +69,7 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
         clear(direction);
     }
     entry.references.store(1, Ordering::Relaxed);
-    entry.process.store(attach::process(), Ordering::Relaxed);
+    entry.process.store(process::number(), Ordering::Relaxed);
     reset_local(local);
     entry.state.store(state as u32, Ordering::Release);
     let tag = local.tag.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
@@ -123,7 +135,7 @@ pub fn copy_into(region: &Region, used: &[usize]) -> Option<()> {
         }
         entry.references.store(1, Ordering::Relaxed);
         entry.travels.store(0, Ordering::Relaxed);
-        entry.process.store(attach::process(), Ordering::Relaxed);
+        entry.process.store(process::number(), Ordering::Relaxed);
         for lock in [
             &entry.transmit.lock,
             &entry.receive.lock,

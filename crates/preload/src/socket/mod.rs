@@ -7,18 +7,20 @@ mod options_set;
 
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use netchannel_abi::program::{self, Header, SocketEntry};
+use std::sync::OnceLock;
+
+use netchannel_abi::program::{self, SocketEntry};
 use netchannel_abi::reason::Reason;
 
-pub use entries::{allocate, copy_into, free_entry};
+pub use entries::{allocate, begin_with, copy_into, free_entry};
 pub use holding::Left;
+pub use options_set::{FLAGS, MOST_BYTES, Record, flag, flag_bit, is_on, set_flag};
 
-use crate::epoll::Membership;
+use crate::attach::header;
 use crate::link::LinkEnd;
-use crate::listener::Listener;
 use crate::lock::{self, Lock};
 use crate::table::{self, Kind, Word};
-use crate::{attach, foreign, holders, sys};
+use crate::{attach, holders, sys};
 use former_port::FormerPort;
 
 /// Bits of [`SocketEntry::status`].
@@ -84,6 +86,18 @@ pub mod status {
     pub const DISSOLVED: u32 = 1 << 28;
 }
 
+/// A place in an epoll set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Membership {
+    /// Index of the set.
+    pub set: u32,
+    /// Number of the item there.
+    pub item: u32,
+}
+
+/// Gives an entry in the region of another program back: who knows those regions registers it.
+pub static FREE_ELSEWHERE: OnceLock<fn(&'static SocketEntry)> = OnceLock::new();
+
 /// What this process alone keeps of a socket. All zero is a valid empty one.
 #[derive(Default)]
 pub struct Local {
@@ -95,8 +109,8 @@ pub struct Local {
     pub forked: AtomicU32,
     /// The link of a virtual socket.
     pub link: AtomicPtr<LinkEnd>,
-    /// The listener of a listening one.
-    pub listener: AtomicPtr<Listener>,
+    /// The listener of a listening one, which the module of listeners knows.
+    pub listener: AtomicPtr<()>,
     /// A kernel socket kept because it was bound before it became virtual, plus one; 0 for none.
     pub reserve: AtomicI32,
     /// The anchor's number among the library's, kept beside the program's so that the anchor goes
@@ -191,11 +205,6 @@ fn local(index: usize) -> Option<&'static Local> {
     // SAFETY: `index` is below the number of entries, for which the mapping has room; zero bytes
     // are a valid `Local`.
     Some(unsafe { &*locals.add(index) })
-}
-
-/// The header of the region.
-pub fn header() -> Option<&'static Header> {
-    attach::current()?.region.at(0)
 }
 
 fn entry(index: usize) -> Option<&'static SocketEntry> {
@@ -366,13 +375,6 @@ impl Socket {
         unsafe { self.local.link.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The listener of a listening socket.
-    #[inline]
-    pub fn listener(&self) -> Option<&'static Listener> {
-        // SAFETY: listeners are leaked boxes, never freed.
-        unsafe { self.local.listener.load(Ordering::Acquire).as_ref() }
-    }
-
     /// Runs `with` on the list of epoll sets.
     pub fn with_memberships<R>(&self, with: impl FnOnce(&mut Vec<Membership>) -> R) -> Option<R> {
         Some(with(&mut *lazy(&self.local.memberships)?.lock()?))
@@ -425,7 +427,7 @@ impl Socket {
         lock::release(&self.entry.transmit.lock);
         lock::release(&self.entry.receive.lock);
         if self.is_foreign() {
-            foreign::free(self.entry);
+            FREE_ELSEWHERE.get().inspect(|free| free(self.entry));
             return self.leave();
         }
         holders::note(self.word.index(), false);
