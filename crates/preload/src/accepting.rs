@@ -4,13 +4,15 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::address::Address;
 
-use crate::connection::{self, deferred};
+use crate::connection::{self};
+use crate::listener::bell;
+use crate::listener::following;
 use crate::listener::{self, Listener};
 use crate::place::Place;
 use crate::signals::Held;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{bell, cancel, limits, poll, renewal, signals, sys};
+use crate::{cancel, chores, limits, poll, signals, sys};
 
 /// What an accept found.
 pub enum Accepted {
@@ -28,7 +30,7 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
     let Some(listener) = socket.listener() else {
         return Ok(Accepted::Kernel(fd));
     };
-    renewal::follow();
+    following::follow();
     listener.begin_accept();
     let blocking = !socket.has(status::NONBLOCKING);
     let mut place = None;
@@ -45,7 +47,7 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
     accepted
 }
 
-/// The call is over: if the socket was closed while it slept, the last sleeper lets it go.
+/// A call is over: if its socket was closed while it slept, the last sleeper lets it go.
 pub fn release(socket: &Socket) {
     let orphan = socket.local.orphan.load(Ordering::Acquire);
     if orphan > 0
@@ -84,7 +86,7 @@ fn look(
 ) -> Result<Accepted, i32> {
     let mut held = None;
     loop {
-        deferred::look();
+        chores::look();
         let look = || {
             let (kernel, offers) = ready(fd, listener.channel());
             // As long as others come through the queue, nobody else looks.
@@ -190,8 +192,8 @@ fn wait(fd: i32, socket: &Socket, held: Option<&Held>) -> Result<(), i32> {
     if limit == 0 {
         // As the kernel's accept would go on after some handlers.
         let sleep = |set: &mut [libc::pollfd], mask| {
-            deferred::look();
-            poll::wait_for_connection(set, deferred::bounded(timeout), mask)
+            chores::look();
+            poll::wait_for_connection(set, chores::bounded(timeout), mask)
         };
         return signals::sleep_restarting(fd, held, sleep).map(|_| ());
     }

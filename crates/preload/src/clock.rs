@@ -30,3 +30,12 @@ pub fn nanoseconds() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
         + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
+
+/// What is left of a timeout that began at `start`.
+pub fn remaining(timeout: i64, start: u64) -> i64 {
+    if timeout < 0 {
+        return -1;
+    }
+    let spent = i64::try_from(nanoseconds().saturating_sub(start)).unwrap_or(i64::MAX);
+    timeout.saturating_sub(spent).max(0)
+}

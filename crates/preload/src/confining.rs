@@ -14,7 +14,7 @@
 use netchannel_abi::reason::Reason;
 
 use crate::confinement::{self, Filter, Instruction};
-use crate::{attach, limits, listener, process, sys, user, withdrawal};
+use crate::{attach, exclusion, limits, listener, process, sys, user};
 
 /// As the kernel takes a filter.
 #[repr(C)]
@@ -54,7 +54,7 @@ pub unsafe fn before(ahead: &Ahead) {
     listener::leave_queues();
     confinement::is_set();
     if !allows {
-        withdrawal::withdraw(Reason::Confined);
+        exclusion::withdraw(Reason::Confined);
     }
 }
 
@@ -65,7 +65,7 @@ pub fn before_limit(resource: libc::c_int, limit: &libc::rlimit) {
     const STANDARD: libc::rlim_t = 3;
     let none = limits::is_of_files(resource) && limit.rlim_max < STANDARD;
     if none && attach::current().is_some() && sys::process() == process::number() {
-        withdrawal::withdraw(Reason::Confined);
+        exclusion::withdraw(Reason::Confined);
     }
 }
 

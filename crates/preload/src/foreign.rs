@@ -1,6 +1,8 @@
 //! What belongs to other programs and is used here: their regions, for sockets that came over exec
 //! or in messages, and links whose ledger another process keeps.
 
+use std::sync::OnceLock;
+
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use netchannel_abi::link::Role;
@@ -10,7 +12,16 @@ use netchannel_shm::{Access, Outside, Region};
 use crate::link::LinkEnd;
 use crate::lock::Lock;
 use crate::table::{self, Kind};
-use crate::{attach, credentials, limits, link, listener, mappings, socket, sys};
+use crate::{attach, credentials, limits, link, mappings, socket, sys};
+
+/// The first link of this process that is wanted: who keeps them registers it.
+pub static OWN_LINK: OnceLock<
+    fn(Role, &dyn Fn(&&'static LinkEnd) -> bool) -> Option<&'static LinkEnd>,
+> = OnceLock::new();
+
+fn own_link(role: Role, wanted: &dyn Fn(&&'static LinkEnd) -> bool) -> Option<&'static LinkEnd> {
+    OWN_LINK.get().and_then(|own_link| own_link(role, wanted))
+}
 
 /// The region of another program. Never unmapped: a socket may still look at it.
 struct Foreign {
@@ -166,7 +177,7 @@ pub fn link(
     let mut links = LINKS.lock()?;
     let identity = link::identity(sizes, memory);
     let same = |link: &&LinkEnd| Some(link.identity) == identity && link.role == role;
-    let known = listener::own_link(role, same).or_else(|| links.iter().copied().find(same));
+    let known = own_link(role, &same).or_else(|| links.iter().copied().find(same));
     if let Some(known) = known {
         sys::close(memory);
         known.used_more();

@@ -91,9 +91,9 @@ fn prepare_child() {
     }
     if limits::is_poor() && listener::have_retired() {
         // The numbers are the program's.
-        return for_each_socket(listener::before_fork);
+        return socket::for_each(listener::before_fork);
     }
-    for_each_socket(listener::before_adoption);
+    socket::for_each(listener::before_adoption);
     let mut words = [0; 14];
     let numbers = listener::numbers();
     words[0] = numbers.len().min(22) as u64;
@@ -112,26 +112,14 @@ fn prepare_child() {
     // From now on others know that several processes have the listeners: what came before is here.
     listener::get_up();
     listener::poll_jobs();
-    for_each_socket(listener::before_fork);
-}
-
-/// Calls `each` with the socket behind every descriptor of ours.
-pub fn for_each_socket(mut each: impl FnMut(&Socket)) {
-    table::for_each(|_, word| match word.kind() {
-        Kind::Fresh | Kind::Virtual | Kind::Kernel | Kind::Listener => {
-            if let Some(socket) = socket::of_word(word) {
-                each(&socket);
-            }
-        }
-        _ => {}
-    });
+    socket::for_each(listener::before_fork);
 }
 
 /// The child will hold every socket once, whatever the number of its descriptors.
 fn count_holds() {
     holders::before_fork();
     let fork = FORKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-    for_each_socket(|socket| {
+    socket::for_each(|socket| {
         if socket.local.forked.swap(fork, Ordering::Relaxed) != fork {
             socket.add_hold();
             holders::inherit(socket.word.index());
@@ -144,7 +132,7 @@ fn set_rings_aside() {
     const MOST: usize = 4;
     for has_sent in [false, true] {
         let mut left = MOST;
-        for_each_socket(|socket| {
+        socket::for_each(|socket| {
             if left > 0
                 && socket.word.kind() == Kind::Virtual
                 && (socket.entry.transmit.own.load(Ordering::Relaxed) != 0) == has_sent
@@ -218,7 +206,7 @@ unsafe extern "C" fn in_child() {
     ports::reset();
     connection::reset_in_child();
     // Dropped before the fork; another thread may have made some since.
-    for_each_socket(Socket::drop_spare);
+    socket::for_each(Socket::drop_spare);
     socket::reset_in_child();
     link::reset_in_child();
     foreign::reset_in_child();

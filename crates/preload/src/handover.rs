@@ -21,7 +21,7 @@ use crate::pump::{self, Pump};
 use crate::socket::Record;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, connection, fork, limits, sys};
+use crate::{attach, connection, limits, sys};
 
 /// A connection of this process, and its descriptors.
 struct One {
@@ -237,7 +237,7 @@ impl Kept {
 pub fn used_entries() -> Vec<usize> {
     let entries = attach::current().map_or(0, |own| own.entries);
     let mut used: Vec<usize> = Vec::new();
-    fork::for_each_socket(|socket| {
+    socket::for_each(|socket| {
         let index = socket.word.index();
         if index < entries && !used.contains(&index) {
             used.push(index);

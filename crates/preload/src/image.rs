@@ -1,13 +1,12 @@
 //! Program images: what the library in one is told by its environment.
 
-use core::ffi::CStr;
 use core::ptr::null;
 use std::ffi::CString;
 use std::sync::OnceLock;
 
 use libc::{c_char, c_int};
 
-use crate::program::Verdict;
+use crate::program::{Verdict, contains, variable};
 use crate::{attach, baggage, handover, travel, user};
 
 /// Says that sockets came with the exec.
@@ -31,20 +30,6 @@ const LIST: usize = 512;
 /// The library as this program was given it.
 #[unsafe(link_section = ".data.netchannel_start")]
 static LIBRARY: OnceLock<CString> = OnceLock::new();
-
-/// A variable of this program's environment.
-pub fn variable(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: getenv returns null or a C string that lives on while nobody changes it.
-    unsafe {
-        let value = libc::getenv(name.as_ptr());
-        (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
-    }
-}
-
-/// Whether a text has the part in it.
-pub fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
-}
 
 /// At the start of a program: takes up what came with an exec.
 pub fn arrive() {

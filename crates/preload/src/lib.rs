@@ -22,10 +22,10 @@ mod accepting;
 mod addresses;
 mod attach;
 mod baggage;
-mod bell;
 mod beside;
 mod cancel;
 mod channel;
+mod chores;
 mod class;
 mod clock;
 mod complaint;
@@ -37,6 +37,7 @@ mod credentials;
 mod departure;
 mod ended;
 mod epoll;
+mod exclusion;
 mod faults;
 mod foreign;
 mod fork;
@@ -66,7 +67,6 @@ mod pump;
 mod real;
 mod receiver;
 mod relocate;
-mod renewal;
 mod rights;
 mod rings;
 #[cfg(all(not(test), target_arch = "x86_64"))]
@@ -115,13 +115,36 @@ impl attach::Dependants for Region {
     }
 }
 
+/// What threads do beside calls that wait.
+struct Beside;
+
+impl chores::Chores for Beside {
+    fn carry(&self) -> bool {
+        connection::carried::carry_noted()
+    }
+
+    fn announce(&self) {
+        connection::deferred::announce_due();
+    }
+
+    fn release(&self, socket: &socket::Socket) {
+        accepting::release(socket);
+    }
+}
+
 /// Functions of higher modules that lower ones call.
 fn register() {
     let _ = attach::DEPENDANTS.set(&Region);
+    let _ = chores::CHORES.set(&Beside);
     let _ = limits::SPARES.set(socket::drop_spares);
     let _ = socket::FREE_ELSEWHERE.set(foreign::free);
     let _ = holders::LET_GO.set(ended::let_go);
     let _ = link::ending::UNUSED.set(foreign::unused);
+    let _ = foreign::OWN_LINK.set(|role, wanted| listener::own_link(role, wanted));
+    let _ = options::MATERIALISE
+        .set(|fd, socket, reason| connection::materialise(fd, socket, reason).map(drop));
+    let _ = listener::ADD_LINK.set(epoll::add_link);
+    let _ = exclusion::LEAVE.set(withdrawal::leave_library);
     let _ = lane::CARRY_ON.set(connection::carry_on_or_fail);
     let _ = lane::TELL_SETS.set(epoll::changed);
 }

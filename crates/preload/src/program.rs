@@ -5,7 +5,21 @@ use core::ffi::CStr;
 
 use libc::{c_char, c_int};
 
-use crate::{attach, credentials, image, sys};
+use crate::{attach, credentials, sys};
+
+/// A variable of this program's environment.
+pub fn variable(name: &CStr) -> Option<&'static [u8]> {
+    // SAFETY: getenv returns null or a C string that lives on while nobody changes it.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
+    }
+}
+
+/// Whether a text has the part in it.
+pub fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
 
 /// How many interpreters may stand before a script, as in the kernel.
 const MOST_INTERPRETERS: usize = 4;
@@ -64,7 +78,7 @@ pub fn resolve<'a>(name: &CStr, room: &'a mut Room) -> Option<&'a CStr> {
     if name.to_bytes().contains(&b'/') {
         return compose(&[name.to_bytes()], room);
     }
-    let path = image::variable(c"PATH").unwrap_or(b"/bin:/usr/bin");
+    let path = variable(c"PATH").unwrap_or(b"/bin:/usr/bin");
     let is_there = |folder: &&[u8]| {
         let mut room = [0; libc::PATH_MAX as usize];
         compose(&[folder, b"/", name.to_bytes()], &mut room)
@@ -240,7 +254,7 @@ fn look_at_elf(file: &Opened) -> Option<Verdict> {
             let mut linker = [0; NAME];
             let linker = linker.get_mut(..length)?;
             file.read(word(&header, 8)?, linker)?;
-            let foreign = image::contains(linker, b"musl");
+            let foreign = contains(linker, b"musl");
             return Some(if foreign {
                 Verdict::Breaks
             } else {

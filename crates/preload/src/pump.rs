@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, TIOCOUTQ, c_int, pollfd};
 
 use crate::connection::flags;
-use crate::hooks::lane;
+use crate::connection::lane;
 use crate::lane::{self, Lane, Lent, Stop};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use netchannel_abi::reason::Reason;
 
 use crate::table::{self, Kind, Word};
-use crate::{attach, complaint, sys, withdrawal};
+use crate::{attach, complaint, exclusion, sys};
 
 /// Times that a socket was made, or was to become virtual.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
@@ -28,24 +28,24 @@ const NAME: &[u8] = b"anon_inode:[io_uring]";
 /// Whether a ring that the program asks for is refused: its sockets may be virtual, now or later. Who has one already has kernel TCP,
 /// and may have more of them.
 pub fn refuses() -> bool {
-    withdrawal::reason().is_none() && attach::ensure().is_some()
+    exclusion::reason().is_none() && attach::ensure().is_some()
 }
 
 /// A socket was made, or is about to become virtual: why it must not.
 pub fn excludes() -> Option<Reason> {
-    if withdrawal::reason().is_none() {
+    if exclusion::reason().is_none() {
         let begun = BEGUN.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         if begun <= ALWAYS || begun.is_power_of_two() {
             look();
         }
     }
-    withdrawal::reason()
+    exclusion::reason()
 }
 
 /// A connection has become virtual that the program did not make: what holds for the others holds for it.
 pub fn arrived() {
     if let Some(why) = excludes() {
-        withdrawal::leave_library(why);
+        exclusion::leave_library(why);
     }
 }
 
@@ -57,11 +57,11 @@ pub fn inherited() {
 /// A descriptor came in a message, and was adopted if it is a virtual socket.
 pub fn received(fd: i32) {
     match table::get(fd).kind() {
-        Kind::Virtual => withdrawal::reason()
+        Kind::Virtual => exclusion::reason()
             .into_iter()
-            .for_each(withdrawal::leave_library),
+            .for_each(exclusion::leave_library),
         Kind::Foreign
-            if withdrawal::reason().is_none() && attach::current().is_some() && is_ring(fd) =>
+            if exclusion::reason().is_none() && attach::current().is_some() && is_ring(fd) =>
         {
             note();
         }
@@ -75,7 +75,7 @@ pub fn reset_in_child() {
 }
 
 fn look() {
-    if withdrawal::reason().is_none() && sys::open_descriptors().into_iter().any(is_ring) {
+    if exclusion::reason().is_none() && sys::open_descriptors().into_iter().any(is_ring) {
         note();
     }
 }
@@ -101,7 +101,7 @@ fn is_ring(fd: i32) -> bool {
 
 #[cold]
 fn note() {
-    if withdrawal::withdraw(Reason::IoUring) {
+    if exclusion::withdraw(Reason::IoUring) {
         complaint::has_ring();
     }
 }

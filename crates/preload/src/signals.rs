@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{c_int, pollfd, sigset_t};
 
-use crate::{attach, cancel, limits, process, real, sys, wait};
+use crate::{attach, cancel, limits, process, real, sys};
 
 /// Signals with a handler that says `SA_RESTART`, a bit each.
 static RESTARTING: AtomicU64 = AtomicU64::new(0);
@@ -169,7 +169,7 @@ pub fn sleep_restarting(
 /// # Errors
 /// As [`sleep_restarting`].
 pub fn sleep_on_one(fd: c_int) -> Result<i16, c_int> {
-    sleep_restarting(fd, None, |set, mask| wait::sleep_in_poll(set, -1, mask))
+    sleep_restarting(fd, None, |set, mask| sleep_in_poll(set, -1, mask))
 }
 
 /// A descriptor that is readable while one of these signals is pending.
@@ -204,5 +204,32 @@ fn change_mask(how: c_int, signals: u64) -> sigset_t {
         let old = (&raw mut set).addr();
         let _ = sys::raw(libc::SYS_rt_sigprocmask, [sys::int(how), new, old, 8, 0, 0]);
         set
+    }
+}
+
+/// `ppoll`, as a cancellation point; `nanoseconds` negative for ever.
+///
+/// # Errors
+/// As `ppoll`.
+pub fn sleep_in_poll(
+    set: &mut [libc::pollfd],
+    nanoseconds: i64,
+    mask: *const libc::sigset_t,
+) -> Result<usize, i32> {
+    let time = libc::timespec {
+        tv_sec: nanoseconds / 1_000_000_000,
+        tv_nsec: nanoseconds % 1_000_000_000,
+    };
+    let time: *const libc::timespec = if nanoseconds < 0 {
+        core::ptr::null()
+    } else {
+        &raw const time
+    };
+    let count = set.len() as libc::nfds_t;
+    // SAFETY: the slice is ours; the mask is null or the caller's valid set.
+    let got = unsafe { real::ppoll(set.as_mut_ptr(), count, time, mask) };
+    match usize::try_from(got).map_err(|_| real::errno()) {
+        Err(libc::EINVAL) => sys::poll_by_select(set, nanoseconds, mask),
+        got => got,
     }
 }

@@ -6,7 +6,7 @@ use netchannel_abi::link::waiter as bits;
 
 use crate::lane::{Lane, Manner, Stop};
 use crate::socket::status;
-use crate::{limits, real, sys, transfer, user, wait};
+use crate::{limits, real, signals, sys, transfer, user, wait};
 
 /// Moved at most in one call: what a pipe usually holds.
 const MOST: usize = 65536;
@@ -363,7 +363,7 @@ fn ready(fd: c_int, events: i16, waits: bool) -> Result<i16, c_int> {
         revents: 0,
     }];
     if waits {
-        wait::sleep_in_poll(&mut set, -1, core::ptr::null())?;
+        signals::sleep_in_poll(&mut set, -1, core::ptr::null())?;
     } else {
         sys::poll(&mut set, 0, core::ptr::null())?;
     }

@@ -7,7 +7,7 @@ use netchannel_abi::link::waiter as bits;
 
 use crate::lane::{Lane, Manner, Stop, Urgent};
 use crate::socket::status;
-use crate::{accepting, cancel, connection, real, user, wait};
+use crate::{cancel, chores, connection, real, user, wait};
 
 /// Receives into `vectors`.
 ///
@@ -21,7 +21,7 @@ pub unsafe fn receive(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
     // SAFETY: the caller's promise.
     let result = unsafe { receive_all(lane, vectors, flags) };
     if lane.socket.local.orphan.load(Ordering::Relaxed) > 0 {
-        accepting::release(&lane.socket);
+        chores::release(&lane.socket);
     }
     result
 }
@@ -223,7 +223,7 @@ pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<u
         }
     };
     if lane.socket.local.orphan.load(Ordering::Relaxed) > 0 {
-        accepting::release(&lane.socket);
+        chores::release(&lane.socket);
     }
     if result == Err(libc::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
         // SAFETY: raising a signal in the calling thread, as the kernel would.

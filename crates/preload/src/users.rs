@@ -17,10 +17,11 @@ use netchannel_shm::Region;
 
 use crate::credentials::{self, Users};
 use crate::handover::{self, Handover};
+use crate::listener::following;
 use crate::table::{self, Kind};
 use crate::{
     attach, baggage, copying, epoll, foreign, gate, holders, link, listener, mappings, ports,
-    process, receiver, renewal, socket, sys,
+    process, receiver, socket, sys,
 };
 
 /// A call that changes users: what the process will be if it succeeds.
@@ -122,7 +123,7 @@ fn announce_listeners() {
     table::for_each(|_, word| any |= word.kind() == Kind::Listener);
     attach::daemon_is_gone();
     if any {
-        renewal::follow();
+        following::follow();
     }
 }
 

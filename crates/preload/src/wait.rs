@@ -10,10 +10,9 @@ use netchannel_abi::program::RELAY;
 
 use crate::attach::header;
 use crate::clock::{self, MICROSECOND};
-use crate::connection::deferred;
 use crate::lane::{Lane, WRITER};
 use crate::socket::status;
-use crate::{accepting, cancel, real, signals, sys};
+use crate::{cancel, chores, real, signals, sys};
 
 /// After this the spinning thread lets others run between its looks.
 const POLITE: u64 = 3 * MICROSECOND;
@@ -140,9 +139,9 @@ fn sleep(
     lane.lie_down(unit, wanted);
     // Before the last look: a time that comes after it ends the sleep, one that came before is seen.
     let held = lane.held_for().filter(|_| wanted == bits::DATA);
-    let held = if deferred::any() {
-        deferred::look();
-        deferred::earlier(held)
+    let held = if chores::any_deferred() {
+        chores::look();
+        chores::earlier(held)
     } else {
         held
     };
@@ -159,7 +158,7 @@ fn sleep(
     let limit = timeout.load(Ordering::Relaxed);
     let undo = || {
         lane.rise(unit, wanted);
-        accepting::release(&lane.socket);
+        chores::release(&lane.socket);
     };
     let result = cancel::guarded(undo, || {
         if lane.socket.has(status::ANCHOR_SHUT) {
@@ -223,7 +222,7 @@ fn pause(fd: i32) -> Result<bool, i32> {
         events: 0,
         revents: 0,
     }];
-    sleep_in_poll(&mut set, 1_000_000, core::ptr::null())?;
+    signals::sleep_in_poll(&mut set, 1_000_000, core::ptr::null())?;
     Ok(set[0].revents & libc::POLLHUP == 0)
 }
 
@@ -306,7 +305,7 @@ fn sleep_at_most(
     nanoseconds: i64,
     mask: *const libc::sigset_t,
 ) -> Result<usize, i32> {
-    match sleep_in_poll(set, nanoseconds, mask) {
+    match signals::sleep_in_poll(set, nanoseconds, mask) {
         Ok(0) => Err(libc::EAGAIN),
         slept => slept,
     }
@@ -320,31 +319,4 @@ fn poll_once(fd: i32, nanoseconds: i64) -> Result<bool, i32> {
     }];
     sleep_at_most(&mut set, nanoseconds, core::ptr::null())?;
     Ok(set[0].revents & (libc::POLLHUP | libc::POLLERR) == 0)
-}
-
-/// `ppoll`, as a cancellation point; `nanoseconds` negative for ever.
-///
-/// # Errors
-/// As `ppoll`.
-pub fn sleep_in_poll(
-    set: &mut [libc::pollfd],
-    nanoseconds: i64,
-    mask: *const libc::sigset_t,
-) -> Result<usize, i32> {
-    let time = libc::timespec {
-        tv_sec: nanoseconds / 1_000_000_000,
-        tv_nsec: nanoseconds % 1_000_000_000,
-    };
-    let time: *const libc::timespec = if nanoseconds < 0 {
-        core::ptr::null()
-    } else {
-        &raw const time
-    };
-    let count = set.len() as libc::nfds_t;
-    // SAFETY: the slice is ours; the mask is null or the caller's valid set.
-    let got = unsafe { real::ppoll(set.as_mut_ptr(), count, time, mask) };
-    match usize::try_from(got).map_err(|_| real::errno()) {
-        Err(libc::EINVAL) => sys::poll_by_select(set, nanoseconds, mask),
-        got => got,
-    }
 }

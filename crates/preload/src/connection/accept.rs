@@ -13,13 +13,14 @@ use netchannel_abi::reason::Reason;
 use super::{describe, flags, publish, set_blocking, turn_into};
 use crate::attach::header;
 use crate::link::LinkEnd;
+use crate::listener::following;
 use crate::listener::{self, Listener, Named, Pending};
 use crate::lock::Lock;
 use crate::options::Inherited;
 use crate::place::{self, Place};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{attach, epoll, former_ports, limits, names, options, renewal, rings, sys, withdrawal};
+use crate::{attach, epoll, exclusion, former_ports, limits, names, options, rings, sys};
 
 /// Makes a socket of a connection that waited. `Err` gives the errno of a failed accept, or 0 when
 /// the connection was unusable and the next one should be tried. `place` is the number that is held for it.
@@ -142,7 +143,7 @@ fn has_port(link: &LinkEnd, named: &Named) -> bool {
 /// The client may know of another daemon already, which gave it the port, while this process still has the former one's table.
 #[cold]
 fn has_port_by_now(user: u32, peer: &Address) -> bool {
-    renewal::catch_up();
+    following::catch_up();
     attach::current().is_some_and(|own| {
         let owner = names::owner_of_port(own, peer.port);
         directory::is_owned(owner, user, peer) || former_ports::were_owned(user, peer, owner != 0)
@@ -229,7 +230,7 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
 pub fn recognise_listener(fd: i32) {
     if limits::is_poor()
         || attach::ensure().is_none()
-        || withdrawal::reason().is_some()
+        || exclusion::reason().is_some()
         || !is_listening(fd)
     {
         return;
@@ -265,7 +266,7 @@ pub fn receive_listener(fd: i32) {
 
 /// A listener of which no daemon could be told when it was made is announced now.
 pub fn announce_late(fd: i32) {
-    if renewal::may_try()
+    if following::may_try()
         && let Some(socket) = socket::of(fd)
         && is_listening(fd)
     {

@@ -16,13 +16,8 @@ use crate::table::{self, Word};
 use crate::{epoll, names};
 
 /// Carries on what was noted. The caller holds no lock of a socket or an event loop. True if descriptors are something else now.
-#[inline]
-pub fn carry() -> bool {
-    noted::are_due() && carry_noted()
-}
-
 #[cold]
-fn carry_noted() -> bool {
+pub fn carry_noted() -> bool {
     let Some(words) = noted::take() else {
         return false;
     };

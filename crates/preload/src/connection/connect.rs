@@ -9,18 +9,19 @@ use netchannel_abi::reason::Reason;
 
 use super::pending;
 use super::{
-    REPLACING, carried, deferred, describe, falls_back, flags, is_shared, materialise, noted,
-    other_numbers, set_blocking, tuples, turn_into,
+    REPLACING, deferred, describe, falls_back, flags, is_shared, materialise, noted, other_numbers,
+    set_blocking, tuples, turn_into,
 };
 use crate::attach::header;
 use crate::lane::Lane;
 use crate::lane::Progress;
 use crate::link::{LinkEnd, Loan, reset_side};
+use crate::listener::following;
 use crate::names::Target;
 use crate::socket::{Socket, status};
 use crate::table::{self, Kind, Word};
 use crate::{
-    attach, confinement, epoll, limits, listener, names, options, owner, ports, process, renewal,
+    attach, chores, confinement, epoll, limits, listener, names, options, owner, ports, process,
     rings, sys,
 };
 
@@ -36,7 +37,7 @@ pub enum Connected {
 pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected {
     if socket.word.kind() == Kind::Virtual {
         let again = Lane::of(*socket, fd).map(|lane| lane.progress());
-        carried::carry();
+        chores::carry();
         return if again == Some(Progress::Waits) && table::get(fd) != socket.word {
             // The kernel says how far it has come.
             Connected::Kernel
@@ -60,7 +61,7 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
     {
         return Connected::Virtual(Err(libc::EADDRNOTAVAIL));
     }
-    renewal::look();
+    following::look();
     match try_virtual(fd, socket, address) {
         Ok(_) if socket.has(status::NONBLOCKING) => {
             socket.mark(status::CONNECTING);

@@ -11,13 +11,14 @@
 //!
 //! The library has no thread that looks at the time: calls that sleep do.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
 use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
 use super::{REPLACING, close, connect, falls_back, flags, in_place, other_numbers, turn_into};
+use crate::chores::{self, DEFERRED, NEXT};
 use crate::lane::Lane;
 use crate::lock::Lock;
 use crate::signals::{self, Held};
@@ -25,26 +26,14 @@ use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
 use crate::{attach, clock, epoll, limits, names, options, owner, ports, sys, wait};
 
-/// How many this process has.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
-/// When the first of them is to be looked at, in nanoseconds, or earlier.
-static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Held by the thread that announces one.
 static ANNOUNCING: Lock<()> = Lock::new(());
 
 const SECOND: u64 = 1_000_000_000;
-/// TCP waits no longer between two questions.
-const LONGEST: u64 = 120;
 /// So long the kernel takes at most to connect to this host, unless a backlog is full.
 const ON_THIS_HOST: i64 = 100_000_000;
 /// For so many looks of 50 microseconds the relay's answer is waited for.
 const MOST_LOOKS: u32 = 2000;
-
-/// Whether this process has any.
-#[inline]
-pub fn any() -> bool {
-    WAITING.load(Ordering::Relaxed) > 0
-}
 
 /// In a forked child nobody holds the lock.
 pub fn reset_in_child() {
@@ -54,23 +43,13 @@ pub fn reset_in_child() {
 /// The deferred connection under a number.
 #[inline]
 pub fn at(fd: i32) -> Option<Socket> {
-    if !any() {
+    if !chores::any_deferred() {
         return None;
     }
     let word = table::get(fd);
     (word.kind() == Kind::Deferred)
         .then(|| socket::of_word(word))
         .flatten()
-}
-
-/// When TCP asks a silent client for the `times`th time, in seconds.
-pub fn seconds(times: u64) -> u64 {
-    (0..times)
-        .map(|time| {
-            1u64.checked_shl(u32::try_from(time).unwrap_or(63))
-                .map_or(LONGEST, |gap| gap.min(LONGEST))
-        })
-        .sum()
 }
 
 /// Makes a fresh socket one. The port of `local` is its own.
@@ -96,8 +75,8 @@ pub(super) fn begin(fd: i32, socket: &Socket, local: &Address, peer: &Address) -
     let now = clock::nanoseconds();
     socket.local.other_end.store(other + 1, Ordering::Relaxed);
     socket.local.deferred_at.store(now, Ordering::Relaxed);
-    let first = now + seconds(1) * SECOND;
-    if WAITING.fetch_add(1, Ordering::Relaxed) == 0 {
+    let first = now + options::silence(1) * SECOND;
+    if DEFERRED.fetch_add(1, Ordering::Relaxed) == 0 {
         NEXT.store(first, Ordering::Relaxed);
     } else {
         NEXT.fetch_min(first, Ordering::Relaxed);
@@ -151,7 +130,7 @@ fn announce_one(fd: i32, socket: &Socket) {
 fn forget(socket: &Socket) {
     let other = socket.local.other_end.swap(0, Ordering::AcqRel);
     if other > 0 {
-        WAITING.fetch_sub(1, Ordering::Relaxed);
+        DEFERRED.fetch_sub(1, Ordering::Relaxed);
         attach::drop_kept(other - 1);
     }
 }
@@ -177,7 +156,7 @@ pub fn end_all() {
 }
 
 fn for_each(wanted: impl Fn(&Socket) -> bool) {
-    if !any() {
+    if !chores::any_deferred() {
         return;
     }
     let mut found = Vec::new();
@@ -338,15 +317,7 @@ fn meet_nobody(made: i32, peer: &Address) {
 }
 
 /// Announces those whose time is over.
-#[inline]
-pub fn look() {
-    if any() {
-        look_at_time();
-    }
-}
-
-#[cold]
-fn look_at_time() {
+pub fn announce_due() {
     let now = clock::nanoseconds();
     if now < NEXT.load(Ordering::Relaxed) {
         return;
@@ -358,13 +329,13 @@ fn look_at_time() {
         let began = socket.local.deferred_at.load(Ordering::Relaxed);
         let passed = now.saturating_sub(began);
         let mut asked = 0;
-        while seconds(asked + 1) * SECOND <= passed {
+        while options::silence(asked + 1) * SECOND <= passed {
             asked += 1;
         }
         if asked > 0 && patience(&socket).is_some_and(|most| asked >= u64::from(most)) {
             due.push(fd);
         } else {
-            next = next.min(began + seconds(asked + 1) * SECOND);
+            next = next.min(began + options::silence(asked + 1) * SECOND);
         }
     });
     NEXT.store(next, Ordering::Relaxed);
@@ -381,52 +352,13 @@ fn patience(socket: &Socket) -> Option<u32> {
     found.ok().map(|target| target.defers)
 }
 
-/// For how long a call may sleep that would sleep for `limit`, which is negative for ever.
-#[inline]
-pub fn bounded(limit: i64) -> i64 {
-    if any() { until_next(limit) } else { limit }
-}
-
-#[cold]
-fn until_next(limit: i64) -> i64 {
-    let left = NEXT
-        .load(Ordering::Relaxed)
-        .saturating_sub(clock::nanoseconds());
-    let left = i64::try_from(left).unwrap_or(i64::MAX);
-    if limit < 0 { left } else { left.min(limit) }
-}
-
-/// The same where something else may end the sleep.
-pub fn earlier(other: Option<i64>) -> Option<i64> {
-    let bound = until_next(-1);
-    Some(other.map_or(bound, |other| other.min(bound)))
-}
-
-/// A call that sleeps for `limit` at most, and says when nothing has come: where there are any it sleeps until one is due, several times.
-#[inline]
-pub fn sliced(limit: i64, mut call: impl FnMut(i64) -> Result<usize, i32>) -> Result<usize, i32> {
-    if !any() {
-        return call(limit);
-    }
-    let start = clock::nanoseconds();
-    loop {
-        look_at_time();
-        let left = epoll::remaining(limit, start);
-        let slice = bounded(left);
-        let told = call(slice);
-        if told != Ok(0) || slice == left {
-            return told;
-        }
-    }
-}
-
 /// Before the program receives: who has said nothing waits. True where the kernel's answer of the pair is the answer.
 ///
 /// # Errors
 /// As of a call that receives.
 #[cold]
 pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
-    look();
+    chores::look();
     let Some(socket) = at(fd) else {
         return Ok(false);
     };
@@ -443,14 +375,14 @@ pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
         if socket.has(status::SHUT_READ | status::NONBLOCKING) || flags & libc::MSG_DONTWAIT != 0 {
             return Ok(at(fd).is_some());
         }
-        let left = epoll::remaining(limit, start);
+        let left = clock::remaining(limit, start);
         if left == 0 {
             return Err(libc::EAGAIN);
         }
         let sleep = |set: &mut [libc::pollfd], mask| {
-            look();
+            chores::look();
             if at(fd).is_some() {
-                return wait::sleep_in_poll(set, bounded(left), mask);
+                return signals::sleep_in_poll(set, chores::bounded(left), mask);
             }
             set.iter_mut().for_each(|one| one.revents = libc::POLLIN);
             Ok(set.len())

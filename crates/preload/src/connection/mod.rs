@@ -8,6 +8,7 @@ mod connect;
 pub mod deferred;
 mod dissolve;
 pub mod flags;
+mod found;
 pub mod noted;
 mod pending;
 mod rebinding;
@@ -25,7 +26,7 @@ use crate::link::{LinkEnd, Loan};
 use crate::lock::Lock;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind, Word};
-use crate::{attach, epoll, gate, limits, names, options, owner, rings, sys, withdrawal};
+use crate::{attach, epoll, exclusion, gate, limits, names, options, owner, rings, sys};
 
 use accept::is_listening;
 pub use accept::{
@@ -35,8 +36,9 @@ pub use accept::{
 pub use close::{close, forget_unseen, shutdown};
 pub use connect::{Connected, connect};
 pub use dissolve::dissolve;
+pub use found::{is_connected_yet, lane};
 pub use pending::{carry_on_or_fail, connect_again};
-pub use rebinding::{bind, keeps_port};
+pub use rebinding::bind;
 pub use tuples::is_in_use;
 
 /// The socket of which fresh ones are duplicates. It is a local one: the kernel neither connects it to an internet address nor binds it
@@ -62,7 +64,7 @@ fn template() -> Option<i32> {
 /// A new TCP socket that costs the kernel nothing until it is known where it goes. `None` where
 /// the caller must make a kernel socket instead.
 pub fn open(family: c_int, kind: c_int) -> Option<i32> {
-    if limits::is_poor() || withdrawal::reason() == Some(Reason::Confined) {
+    if limits::is_poor() || exclusion::reason() == Some(Reason::Confined) {
         return None;
     }
     attach::ensure()?;

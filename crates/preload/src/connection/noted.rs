@@ -1,15 +1,14 @@
 //! Connects that the daemons have refused and the kernel may carry on: found out under whatever locks, noted here, and carried on by
 //! `carried` when those are given back.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
+use crate::chores::NOTED;
 use crate::lane::Lane;
 use crate::lock::Lock;
 use crate::socket::{Socket, status};
 use crate::table::Word;
 
-/// How many sockets are noted. Relaxed: the list has a lock, and who notes one looks here himself before sleeping.
-static NOTED: AtomicUsize = AtomicUsize::new(0);
 /// Their words, and a descriptor of each.
 static WORDS: Lock<Vec<(Word, i32)>> = Lock::new(Vec::new());
 
@@ -48,12 +47,6 @@ pub(super) fn note(lane: &Lane) -> bool {
         NOTED.store(words.len(), Ordering::Relaxed);
     }
     true
-}
-
-/// Whether sockets wait to be carried on.
-#[inline]
-pub fn are_due() -> bool {
-    NOTED.load(Ordering::Relaxed) > 0
 }
 
 /// Takes all that were noted. `None` where another thread holds the list.

@@ -8,13 +8,7 @@ use netchannel_abi::link::Role;
 
 use super::dealt_port;
 use crate::lane::Lane;
-use crate::socket::{Socket, status};
 use crate::{attach, limits, names, options, ports, sys};
-
-/// Whether the port of a connection stays its socket's when it is over: the program has named it, or bound the socket anew since.
-pub fn keeps_port(socket: &Socket) -> bool {
-    socket.has(status::PORT_NAMED) || socket.entry.peer.load() == Address::default()
-}
 
 /// Asks the kernel, of a socket that is bound too. One that is over and had its port from the kernel, also by a `bind` to port 0, has
 /// given that back, and can be bound anew, once; it can not be used for anything else.
@@ -34,7 +28,7 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
         (libc::AF_INET, Address::v4([0; 4], 0))
     };
     let made = limits::stream_socket(family)?;
-    let is_free = lane.is_over() && !keeps_port(&lane.socket);
+    let is_free = lane.is_over() && !options::keeps_port(&lane.socket);
     let former = local.reserve.load(Ordering::Relaxed);
     let port = dealt_port(&lane.socket, former);
     if is_free && former > 0 {

@@ -6,7 +6,7 @@ use netchannel_abi::address::Address;
 use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::State;
 
-use super::{dealt_port, flags, keeps_port, turn_into};
+use super::{dealt_port, flags, turn_into};
 use crate::lane::Lane;
 use crate::socket::{Socket, status};
 use crate::table::{self, Kind};
@@ -18,7 +18,7 @@ pub(super) fn make_kernel(socket: &Socket, keeps: bool) -> Result<i32, i32> {
     // The anchor is not used again, and the new one may need its number.
     socket.drop_spare();
     let bound = socket.local.reserve.load(Ordering::Relaxed);
-    let keeps = keeps || keeps_port(socket);
+    let keeps = keeps || options::keeps_port(socket);
     let made = if bound > 0 && keeps {
         limits::make(|| sys::duplicate(bound - 1, 0, true))?
     } else {

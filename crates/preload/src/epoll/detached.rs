@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLLIN, POLLIN, c_int, pollfd};
 
 use super::{EpollSet, Membership, NUMBER, flag, inside, own_data};
-use crate::{sys, wait};
+use crate::{signals, sys};
 
 impl EpollSet {
     /// The inner set, where it is no member of the program's.
@@ -96,6 +96,6 @@ impl EpollSet {
             events: POLLIN,
             revents: 0,
         });
-        wait::sleep_in_poll(&mut both, limit, mask).map(|count| count > 0)
+        signals::sleep_in_poll(&mut both, limit, mask).map(|count| count > 0)
     }
 }

@@ -9,10 +9,12 @@ use super::item::Item;
 use super::shared::named;
 use super::{EpollSet, Membership, NUMBER, State, flag, inside, own_data};
 use crate::link::LinkEnd;
+use crate::listener::Watcher;
+use crate::listener::bell;
 use crate::lock::Guard;
 use crate::socket::{self, Socket};
 use crate::table::{Kind, Word};
-use crate::{bell, listener, sys};
+use crate::{listener, sys};
 
 /// Whether `EPOLLEXCLUSIVE`, if it is asked for, may be.
 fn may_be_exclusive(operation: c_int, events: u32) -> bool {
@@ -320,28 +322,6 @@ impl EpollSet {
         state.ready.push(number);
     }
 
-    /// The set hears of what comes over a channel.
-    pub fn add_channel(&self, fd: i32, exclusive: u32) {
-        let inner = self.inner.load(Ordering::Acquire);
-        let events = flag(EPOLLIN) | exclusive;
-        let data = inside::CHANNEL << 32 | u64::try_from(fd).unwrap_or(0);
-        let _ = sys::epoll_control(inner, EPOLL_CTL_ADD, fd, events, data);
-    }
-
-    /// The set hears of what a listener's relatives put into their queue. Once for each connection: nobody takes one because it was
-    /// told.
-    pub fn add_queue(&self, fd: i32, exclusive: u32) {
-        if fd >= 0 {
-            self.add_channel(fd, exclusive | flag(libc::EPOLLET));
-        }
-    }
-
-    /// No longer.
-    pub fn remove_channel(&self, fd: i32) {
-        let inner = self.inner.load(Ordering::Acquire);
-        let _ = sys::epoll_control(inner, libc::EPOLL_CTL_DEL, fd, 0, 0);
-    }
-
     pub(super) fn add_link_locked(&self, state: &mut State, link: &'static LinkEnd) {
         state.links.retain(|known| known.is_alive());
         if link.is_alive() && !state.links.iter().any(|known| core::ptr::eq(*known, link)) {
@@ -456,5 +436,31 @@ impl Membership {
 
     pub(super) fn is(&self, set: &EpollSet, item: u32) -> bool {
         core::ptr::eq(self.set, set) && self.item == item
+    }
+}
+
+impl Watcher for EpollSet {
+    fn has_connection(&self) {
+        self.jobs.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn add_channel(&self, fd: i32, exclusive: u32) {
+        let inner = self.inner.load(Ordering::Acquire);
+        let events = flag(EPOLLIN) | exclusive;
+        let data = inside::CHANNEL << 32 | u64::try_from(fd).unwrap_or(0);
+        let _ = sys::epoll_control(inner, EPOLL_CTL_ADD, fd, events, data);
+    }
+
+    // Once for each connection: nobody takes one because it was told.
+    fn add_queue(&self, fd: i32, exclusive: u32) {
+        if fd >= 0 {
+            self.add_channel(fd, exclusive | flag(libc::EPOLLET));
+        }
+    }
+
+    fn remove_channel(&self, fd: i32) {
+        let inner = self.inner.load(Ordering::Acquire);
+        let _ = sys::epoll_control(inner, libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 }

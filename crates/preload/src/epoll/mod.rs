@@ -60,7 +60,6 @@ pub use shared::{before_fork, reset_in_child};
 pub use sleep::Asleep;
 pub use spares::prepare;
 pub use upkeep::{add_link, before_replace, changed, forget, note_spent, relocate, replaced};
-pub use wait::remaining;
 
 /// A set in which a socket is a member, and as which item.
 #[derive(Clone, Copy)]

@@ -7,11 +7,10 @@ use netchannel_ring::cell;
 use super::edges::{Look, Seen};
 use super::item::Item;
 use super::{EpollSet, NUMBER, State, flag, own_data};
-use crate::connection::carried;
 use crate::listener::Listener;
 use crate::socket::{self, status};
 use crate::table::Kind;
-use crate::{clock, listener, sys};
+use crate::{chores, clock, listener, sys};
 
 impl EpollSet {
     /// Gathers ready members into `out`, behind the first `have` events, which the kernel has told.
@@ -24,7 +23,7 @@ impl EpollSet {
         let (told, out) = out.split_at_mut(have);
         let count = self.report(&mut state, told, out);
         drop(state);
-        carried::carry();
+        chores::carry();
         count
     }
 

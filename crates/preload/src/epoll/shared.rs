@@ -13,8 +13,9 @@ use super::board::{Board, Entry, Named};
 use super::edges::{Look, Seen};
 use super::item::Item;
 use super::{EpollSet, State, all, flag, spares};
+use crate::listener::bell;
 use crate::table::{self, Kind, Word};
-use crate::{bell, foreign, process, socket};
+use crate::{foreign, process, socket};
 
 /// Strangers that are told at once.
 const STRANGERS: usize = 64;

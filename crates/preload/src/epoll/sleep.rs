@@ -9,10 +9,11 @@ use netchannel_abi::program::RELAY;
 use netchannel_ring::cell;
 
 use super::{EpollSet, State, flag, inside};
+use crate::listener::bell;
 use crate::listener::{self, Listener};
 use crate::socket::{self, status};
+use crate::sys;
 use crate::table::Kind;
-use crate::{bell, sys};
 
 /// After a member has left, a wake-up may be on its way to it: the first sleep is bounded.
 const CAUTIOUS: i64 = 50_000_000;

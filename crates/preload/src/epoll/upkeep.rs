@@ -7,6 +7,7 @@ use super::item::Item;
 use super::packing::asked_of_kernel;
 use super::{EpollSet, Membership, NUMBER, State, all, by_index, flag, own_data, spares};
 use crate::link::LinkEnd;
+use crate::listener::Watcher;
 use crate::socket::{self, Socket};
 use crate::sys;
 use crate::table::{self, Kind};
@@ -196,14 +197,6 @@ pub fn add_link(link: &'static LinkEnd) {
         {
             set.add_link_locked(&mut state, link);
         }
-    }
-}
-
-impl EpollSet {
-    /// A listener of the set has a connection. May be called under any lock.
-    pub fn has_connection(&self) {
-        self.jobs.store(true, Ordering::Release);
-        self.wake();
     }
 }
 

@@ -5,8 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use libc::c_int;
 
 use super::{Asleep, EpollSet};
-use crate::connection::noted;
-use crate::{cancel, clock, listener, real, sys, wait};
+use crate::{cancel, chores, clock, listener, real, sys, wait};
 
 /// How long the kernel's descriptors may wait while virtual ones keep the loop busy.
 const FAIR: u64 = 50 * clock::MICROSECOND;
@@ -239,7 +238,7 @@ impl EpollSet {
             self.turns.tries.store(TRIES, Ordering::Relaxed);
             return Ok(None);
         };
-        if noted::are_due() {
+        if chores::are_due() {
             // Found on the way to sleep: who looks again carries it on.
             asleep.wake();
             return Ok(None);
@@ -308,17 +307,8 @@ impl Deadline {
             self.start = clock::nanoseconds();
             return self.timeout;
         }
-        remaining(self.timeout, self.start)
+        clock::remaining(self.timeout, self.start)
     }
-}
-
-/// What is left of a timeout that began at `start`.
-pub fn remaining(timeout: i64, start: u64) -> i64 {
-    if timeout < 0 {
-        return -1;
-    }
-    let spent = i64::try_from(clock::nanoseconds().saturating_sub(start)).unwrap_or(i64::MAX);
-    timeout.saturating_sub(spent).max(0)
 }
 
 fn kernel_wait(

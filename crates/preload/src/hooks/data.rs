@@ -4,12 +4,12 @@ use core::sync::atomic::Ordering;
 
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::lane;
 use super::readiness::Timeout;
 use crate::connection::deferred;
+use crate::connection::lane;
 use crate::lane::Lane;
 use crate::socket::status;
-use crate::{beside, clock, epoll, limits, names, options, real, rights, sys, transfer, user};
+use crate::{beside, chores, clock, limits, names, options, real, rights, sys, transfer, user};
 
 macro_rules! through {
     ($fd:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
@@ -23,7 +23,7 @@ macro_rules! through {
 /// As `through`, of what receives: who has connected to a listener that waits for its clients' words waits for the first from there.
 macro_rules! receiving {
     ($fd:expr, $flags:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
-        if deferred::any() {
+        if chores::any_deferred() {
             match deferred::before_receive($fd, $flags) {
                 Ok(true) => $kernel,
                 Ok(false) => through!($fd, $kernel, |$lane| $virtual),
@@ -323,7 +323,7 @@ hook! {
     }
 
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-        if deferred::any() {
+        if chores::any_deferred() {
             match deferred::before_receive(fd, flags) {
                 Ok(true) => return real::recvmsg(fd, message, flags),
                 Ok(false) => {}
@@ -346,7 +346,7 @@ hook! {
         fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int,
         timeout: *mut libc::timespec,
     ) -> c_int {
-        if deferred::any() {
+        if chores::any_deferred() {
             match deferred::before_receive(fd, flags) {
                 Ok(true) => return real::recvmmsg(fd, messages, count, flags, timeout),
                 Ok(false) => {}
@@ -408,7 +408,7 @@ hook! {
                 break;
             }
             // The time is looked at between messages only, as in the kernel.
-            if limit == 0 || limit > 0 && epoll::remaining(limit, start) == 0 {
+            if limit == 0 || limit > 0 && clock::remaining(limit, start) == 0 {
                 break;
             }
         }

@@ -4,7 +4,7 @@ use libc::{c_int, c_uint, c_ulong};
 use netchannel_abi::link::waiter as bits;
 use netchannel_abi::reason::Reason;
 
-use super::lane;
+use crate::connection::lane;
 use crate::connection::{deferred, flags};
 use crate::lane::Lane;
 use crate::poll as polling;
@@ -84,7 +84,7 @@ unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rl
     confining::before_limit(resource, &limit);
     if limits::is_of_files(resource) && !limits::is_poor() && limits::leaves_none(&limit) {
         listener::retire_all();
-        forking::for_each_socket(listener::before_poverty);
+        socket::for_each(listener::before_poverty);
         connection::make_real();
         epoll::prepare();
     }

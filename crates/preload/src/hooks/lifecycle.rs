@@ -4,12 +4,12 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 
 use netchannel_abi::address::Address;
 
-use super::lane;
-use crate::accepting::{self, Accepted};
+use crate::accepting::Accepted;
+use crate::connection::lane;
 use crate::connection::{self, Connected, deferred};
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
-use crate::{class, names, options, real, sys};
+use crate::{chores, class, names, options, real, sys};
 
 /// Result of a call that gives 0 or an errno.
 fn done(result: Result<(), i32>) -> c_int {
@@ -181,11 +181,11 @@ hook! {
                         // To the kernel it never blocks: another process was quicker.
                         continue;
                     }
-                    accepting::release(&socket);
+                    chores::release(&socket);
                     return made;
                 }
                 Err(error) => {
-                    accepting::release(&socket);
+                    chores::release(&socket);
                     return real::fail(error);
                 }
             }
@@ -193,7 +193,7 @@ hook! {
     }
 
     fn shutdown(fd: c_int, how: c_int) -> c_int {
-        if deferred::any() && how == libc::SHUT_RD && deferred::shut_read(fd) {
+        if chores::any_deferred() && how == libc::SHUT_RD && deferred::shut_read(fd) {
             return 0;
         }
         match lane(fd) {

@@ -51,34 +51,9 @@ pub(crate) mod streams;
 
 use libc::c_int;
 
-use crate::connection::{self, carried, deferred};
-use crate::lane::Lane;
+use crate::connection;
 use crate::socket::{self, status};
 use crate::table::{self, Kind};
-
-/// The lane behind a descriptor, when it is a connected virtual socket.
-#[inline(always)]
-pub(crate) fn lane(fd: c_int) -> Option<Lane> {
-    loop {
-        let word = table::get(fd);
-        match word.kind() {
-            Kind::Virtual => {
-                let socket = socket::of_word(word)?;
-                // By number: a lane whose address is taken is kept in memory, and copied on the way of every call.
-                if socket.has(status::PENDING) && !is_connected_yet(fd) {
-                    return None;
-                }
-                return Lane::of(socket, fd);
-            }
-            Kind::Fresh => {
-                becomes_real(fd);
-                return None;
-            }
-            Kind::Deferred if deferred::announce(fd) => {}
-            _ => return None,
-        }
-    }
-}
 
 /// Before a call that finds out by itself what a descriptor is: a connect that the kernel is to carry on becomes the kernel's.
 #[inline]
@@ -87,27 +62,8 @@ pub(crate) fn look_at_connect(fd: c_int) {
     if word.kind() == Kind::Virtual
         && socket::of_word(word).is_some_and(|socket| socket.has(status::PENDING))
     {
-        is_connected_yet(fd);
+        connection::is_connected_yet(fd);
     }
-}
-
-/// Goes on with a connect that is under way. False where the kernel carries it on from now on.
-#[cold]
-#[inline(never)]
-fn is_connected_yet(fd: c_int) -> bool {
-    let word = table::get(fd);
-    if let Some(lane) = socket::of_word(word).and_then(|socket| Lane::of(socket, fd)) {
-        lane.progress();
-        carried::carry();
-    }
-    table::get(fd) == word
-}
-
-/// The kernel will be asked about a socket that it does not know yet. Where none can be made it answers for one that it connects to
-/// nothing.
-#[cold]
-fn becomes_real(fd: c_int) {
-    let _ = connection::before_kernel_use(fd);
 }
 
 /// A program's array as a slice; empty where the count is not positive or the pointer null.

@@ -3,12 +3,11 @@
 use libc::{c_int, epoll_event, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use super::array_mut;
-use crate::connection::deferred;
 use crate::epoll::{self, EpollSet};
 use crate::poll::{self as polling, Counting, Entries};
 use crate::socket::{self, status};
 use crate::table::{self, Kind};
-use crate::{connection, limits, real, user};
+use crate::{chores, clock, connection, limits, real, user};
 
 /// How long a call may wait, as the program says it.
 #[derive(Clone, Copy)]
@@ -71,7 +70,7 @@ impl Timeout {
         if limit <= 0 || !self.is_told() {
             return;
         }
-        let left = epoll::remaining(limit, start);
+        let left = clock::remaining(limit, start);
         let (tv_sec, tv_nsec) = (left / 1_000_000_000, left % 1_000_000_000);
         let tv_usec = tv_nsec / 1000;
         // SAFETY: the program's time.
@@ -98,7 +97,7 @@ impl Timeout {
             } else {
                 0
             };
-            let polled = deferred::sliced(limit, |limit| polling::poll(set, limit, mask));
+            let polled = chores::sliced(limit, |limit| polling::poll(set, limit, mask));
             self.tell(limit, start);
             polled
         }
@@ -197,7 +196,7 @@ unsafe fn wait_active(
     unsafe {
         if user::probe_write(events.cast()).is_ok() {
             let events = array_mut(events, room);
-            return count(deferred::sliced(limit, |limit| {
+            return count(chores::sliced(limit, |limit| {
                 known.wait(events, limit, mask)
             }));
         }
@@ -348,7 +347,7 @@ hook! {
         match (epoll::of(set), usize::try_from(most)) {
             (Some(known), Ok(room @ 1..)) if !known.is_active() && !events.is_null() => {
                 let events = array_mut(events, room);
-                count(deferred::sliced(limit, |limit| known.wait(events, limit, mask)))
+                count(chores::sliced(limit, |limit| known.wait(events, limit, mask)))
             }
             (Some(known), Ok(room @ 1..)) if known.is_active() => {
                 wait_active(set, known, events, room, limit, mask)
@@ -367,7 +366,7 @@ hook! {
             }
             (Some(known), Ok(room @ 1..), Ok(limit)) if !events.is_null() => {
                 let events = array_mut(events, room);
-                count(deferred::sliced(limit, |limit| known.wait(events, limit, mask)))
+                count(chores::sliced(limit, |limit| known.wait(events, limit, mask)))
             }
             _ => real::epoll_pwait2(set, events, most, timeout, mask),
         }

@@ -2,8 +2,8 @@
 
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 
-use super::lane;
 use crate::connection::flags;
+use crate::connection::lane;
 use crate::lane::Lane;
 use crate::splicing::{self, Source};
 use crate::table::{self, Kind};

@@ -3,7 +3,8 @@
 
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 
-use super::{data, descriptors, lane};
+use super::{data, descriptors};
+use crate::connection::lane;
 use crate::real::{self, StreamFunctions};
 use crate::table::{self, Kind};
 use crate::{connection, sys};

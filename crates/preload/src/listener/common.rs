@@ -16,11 +16,12 @@ use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role};
 use netchannel_abi::program::SocketEntry;
 
+use super::bell;
 use super::queue::Queue;
 use super::{Listener, Named, Pending, get_up, poll_jobs};
 use crate::channel::Channel;
 use crate::link::Loan;
-use crate::{attach, bell, clock, foreign, limits, names, socket, sys};
+use crate::{attach, clock, foreign, limits, names, socket, sys};
 
 /// Words of a message: what a process that has not seen the link needs to know of a connection.
 const WORDS: usize = 16;

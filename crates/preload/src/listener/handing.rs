@@ -6,11 +6,12 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::message::Operation;
 
+use super::bell;
 use super::links::{REGISTRY, Registry, any_listener, for_each_listener, leave_queues};
 use super::renewal::announce_retired;
 use super::{Listener, Pending, poll_jobs, server_links};
 use crate::link::LinkEnd;
-use crate::{attach, bell, clock, confinement, names, process, sys};
+use crate::{attach, clock, confinement, names, process, sys};
 
 impl Listener {
     /// This process closes the listener. `last` when none of its relatives holds it. Where nobody does, what waits is reset, as TCP

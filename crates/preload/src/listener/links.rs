@@ -5,12 +5,13 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use netchannel_abi::link::Role;
 use netchannel_abi::message::Operation;
 
+use super::bell;
 use super::handing::reset;
 use super::{Listener, Pending};
 use crate::link::LinkEnd;
 use crate::lock::Lock;
 use crate::names::Target;
-use crate::{attach, bell, foreign, sys};
+use crate::{attach, foreign, sys};
 
 /// Links and listeners of this process.
 pub(super) struct Registry {

@@ -1,13 +1,17 @@
 //! Listeners: the kernel's TCP listener, and beside it the virtual connections that came over
 //! links or in offers of the daemon.
 
+pub mod bell;
 mod common;
 mod eras;
+pub mod following;
 mod handing;
 mod links;
 mod queue;
 mod renewal;
 mod waiting;
+
+use std::sync::OnceLock;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -17,13 +21,12 @@ use netchannel_abi::link::Role;
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation, listen_flags};
 use netchannel_abi::program::RELAY;
 
-use crate::bell::Bell;
 use crate::channel::Channel;
-use crate::epoll::EpollSet;
 use crate::link::{LinkEnd, Loan, reset_side};
 use crate::lock::Lock;
 use crate::socket::Socket;
-use crate::{attach, bell, foreign, limits, names, options, sys};
+use crate::{attach, foreign, limits, names, options, sys};
+use bell::Bell;
 
 use common::Common;
 use eras::Eras;
@@ -36,12 +39,26 @@ pub use handing::{
 };
 use links::are_starved;
 pub use links::{
-    awake, client_link, end_client_links, forsake_links, get_up, keep_queues_if_told, leave_queues,
+    client_link, end_client_links, forsake_links, get_up, keep_queues_if_told, leave_queues,
     listen_for_jobs, numbers, own_link, poll_jobs, queued_link, read_channels, relocate,
     reset_in_child, return_to_queues, server_links,
 };
 pub use queue::{enter, may_enter};
-pub use renewal::announce_again;
+
+/// An event loop that watches a listener.
+pub trait Watcher: Sync {
+    /// A connection has come.
+    fn has_connection(&self);
+    /// It hears of what can be read there, and `exclusive` is 0 or `EPOLLEXCLUSIVE`.
+    fn add_channel(&self, fd: i32, exclusive: u32);
+    /// It hears once of each connection that is put into a queue; -1 for none.
+    fn add_queue(&self, fd: i32, exclusive: u32);
+    /// No longer.
+    fn remove_channel(&self, fd: i32);
+}
+
+/// Event loops that watch any listener hear of connections over a link, too. Who knows the loops registers it.
+pub static ADD_LINK: OnceLock<fn(&'static LinkEnd)> = OnceLock::new();
 
 /// A connection that waits to be accepted.
 #[derive(Clone, Copy)]
@@ -129,7 +146,7 @@ pub struct Listener {
     /// Wakes threads that sleep for connections without an event loop.
     pub bell: Bell,
     /// Event loops that want to hear of connections.
-    watchers: Lock<Vec<&'static EpollSet>>,
+    watchers: Lock<Vec<&'static dyn Watcher>>,
     /// The last of them has let it go, and its thread has not waited since.
     unwatched: AtomicBool,
     /// Held by the thread that takes offers.
@@ -376,16 +393,18 @@ impl Listener {
     }
 
     /// The set hears of connections from now on.
-    pub fn watch(&self, set: &'static EpollSet) {
+    pub fn watch(&self, set: &'static dyn Watcher) {
         if let Some(mut watchers) = self.watchers.lock() {
             watchers.push(set);
         }
     }
 
     /// No longer, as often as it was asked for.
-    pub fn unwatch(&self, set: &EpollSet) {
+    pub fn unwatch(&self, set: &dyn Watcher) {
         if let Some(mut watchers) = self.watchers.lock()
-            && let Some(index) = watchers.iter().position(|known| core::ptr::eq(*known, set))
+            && let Some(index) = watchers
+                .iter()
+                .position(|known| core::ptr::addr_eq(*known, set))
         {
             watchers.swap_remove(index);
         }
@@ -481,7 +500,7 @@ impl Listener {
             registry.servers.retain(|link| link.is_alive());
             registry.servers.push(link);
         }
-        crate::epoll::add_link(link);
+        ADD_LINK.get().inspect(|add_link| add_link(link));
         self.bell.ring_all();
         true
     }

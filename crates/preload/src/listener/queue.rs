@@ -15,10 +15,11 @@ use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role};
 use netchannel_abi::message::{Operation, queue_flags};
 
+use super::following;
 use super::{Listener, Pending};
 use crate::channel::Channel;
 use crate::link::{LinkEnd, Loan, reset_side};
-use crate::{attach, clock, confinement, credentials, foreign, limits, names, renewal, sys};
+use crate::{attach, clock, confinement, credentials, foreign, limits, names, sys};
 
 /// Words of the first message on such an anchor.
 const WORDS: usize = 7;
@@ -168,7 +169,7 @@ fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
 fn fetch_renewed(link: u64, listener: &Listener, can_be_borrowed: bool) -> Result<(i32, u64), i32> {
     match fetch(link, listener.number()) {
         Err(error) if error != libc::EPERM && !can_be_borrowed => {
-            renewal::catch_up();
+            following::catch_up();
             fetch(link, listener.number())
         }
         fetched => fetched,

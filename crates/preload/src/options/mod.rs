@@ -5,22 +5,34 @@ mod answers;
 mod inherited;
 mod kept;
 
+use std::sync::OnceLock;
+
 use core::sync::atomic::Ordering;
 
 use libc::{c_int, c_void, socklen_t};
 use netchannel_abi::address::INET6;
 use netchannel_abi::link::side_flags;
 
-use crate::connection::deferred;
 use crate::lane::{Lane, tell_corked, tell_inline};
+use netchannel_abi::reason::Reason;
+
 use crate::socket::{FLAGS, MOST_BYTES, Record, flag_bit, is_on, set_flag};
 use crate::socket::{Socket, status};
 use crate::table::Kind;
-use crate::{beside, class, connection, limits, real, sys, user};
+use crate::{beside, class, limits, real, sys, user};
 
 use answers::{CLOSED, ESTABLISHED, state};
 pub use answers::{get, take_error};
 pub use inherited::{Inherited, note_bound, note_received};
+
+/// Makes a fresh socket the kernel's, for this reason. Who makes connections registers it.
+pub static MATERIALISE: OnceLock<fn(c_int, &Socket, Reason) -> Result<(), c_int>> = OnceLock::new();
+
+fn materialise(fd: c_int, socket: &Socket, reason: Reason) -> Result<(), c_int> {
+    MATERIALISE.get().map_or(Err(libc::ENOTSUP), |materialise| {
+        materialise(fd, socket, reason)
+    })
+}
 
 /// Sets the recorded options on a kernel socket.
 pub fn replay(socket: &Socket, fd: c_int) {
@@ -164,8 +176,8 @@ pub unsafe fn set(
     if by_kernel || size > MOST_BYTES {
         let is_short = (!by_kernel || !fresh) && as_kernel()??;
         if fresh && !is_short {
-            let reason = netchannel_abi::reason::Reason::Option;
-            crate::connection::materialise(fd, socket, reason)?;
+            let reason = Reason::Option;
+            materialise(fd, socket, reason)?;
             // SAFETY: the caller's promise.
             let done = unsafe { real::setsockopt(fd, level, name, value, length) };
             return if done < 0 { Err(real::errno()) } else { Ok(()) };
@@ -286,8 +298,7 @@ fn set_connected(socket: &Socket, fd: c_int, record: &Record) -> Option<Result<(
         }
         // It has a port.
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
-            if socket.entry.local.load().family == INET6
-                && (!over || connection::keeps_port(socket)) =>
+            if socket.entry.local.load().family == INET6 && (!over || keeps_port(socket)) =>
         {
             Some(Err(libc::EINVAL))
         }
@@ -334,6 +345,25 @@ pub fn is_to_be_only_v6(socket: &Socket) -> bool {
 /// Whether an IPv6 socket of the kernel has nothing to do with IPv4.
 pub fn is_only_v6(fd: c_int) -> bool {
     sys::option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).is_ok_and(|on| on != 0)
+}
+
+/// TCP waits no longer between two questions.
+const LONGEST: u64 = 120;
+
+/// For how long a client has said nothing, in seconds, when TCP asks it for the `times`th time.
+pub fn silence(times: u64) -> u64 {
+    (0..times)
+        .map(|time| {
+            1u64.checked_shl(u32::try_from(time).unwrap_or(63))
+                .map_or(LONGEST, |gap| gap.min(LONGEST))
+        })
+        .sum()
+}
+
+/// Whether the port of a connection stays its socket's when it is over: the program has named it, or bound the socket anew since.
+pub fn keeps_port(socket: &Socket) -> bool {
+    socket.has(status::PORT_NAMED)
+        || socket.entry.peer.load() == netchannel_abi::address::Address::default()
 }
 
 /// Whether two sockets may be bound to one port.
@@ -424,7 +454,7 @@ pub fn defers_accept(fd: c_int) -> u64 {
     let seconds = told.map_or(0, |seconds| u64::try_from(seconds).unwrap_or(0));
     let most = u64::from(netchannel_abi::directory::entry_flags::MOST_DEFERS);
     (0..most)
-        .find(|times| deferred::seconds(*times) >= seconds)
+        .find(|times| silence(*times) >= seconds)
         .unwrap_or(most)
 }
 

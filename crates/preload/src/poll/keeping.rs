@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::socket::Socket;
-use crate::{accepting, thread};
+use crate::{chores, thread};
 
 /// The thread is about to sleep on the socket, which is kept if another one closes it.
 pub(super) fn keep(socket: &Socket) {
@@ -20,5 +20,5 @@ pub(super) fn let_go(socket: &Socket) {
     // In a child that was forked meanwhile nobody is counted.
     let less = |count: u32| count.checked_sub(1);
     let _ = polled.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
-    accepting::release(socket);
+    chores::release(socket);
 }

@@ -13,11 +13,11 @@ use core::sync::atomic::Ordering;
 use libc::{POLLIN, pollfd};
 use netchannel_abi::link::waiter as bits;
 
-use crate::connection::{carried, noted};
 use crate::epoll::Asleep;
+use crate::listener::bell;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
-use crate::{bell, cancel, clock, epoll, listener, sys, wait};
+use crate::{cancel, chores, clock, epoll, listener, signals, sys, wait};
 
 use entries::UNUSED;
 pub use entries::{ASKED, COUNTS, Counting, Entries, MANY};
@@ -176,7 +176,7 @@ impl Call<'_> {
         loop {
             let mut count = self.look()?;
             let closed = count > 0 && !self.kept.is_empty();
-            if (carried::carry() || closed) && self.manner.loops {
+            if (chores::carry() || closed) && self.manner.loops {
                 self.watch_again();
                 count = self.look()?;
             }
@@ -193,7 +193,7 @@ impl Call<'_> {
             if wait::spin(|| self.any()) {
                 continue;
             }
-            let left = epoll::remaining(timeout, start);
+            let left = clock::remaining(timeout, start);
             if left == 0 {
                 self.take_offers();
                 return told(self.look()?, mask);
@@ -335,7 +335,7 @@ impl Call<'_> {
         if let Some(held) = self.held_for() {
             left = if left < 0 { held } else { left.min(held) };
         }
-        if self.any() || noted::are_due() {
+        if self.any() || chores::are_due() {
             disarm(self.watches, &mut asleep, self.manner.loops, &mut self.kept);
             return Ok(());
         }
@@ -392,7 +392,7 @@ impl Call<'_> {
                 }
             }
         };
-        let slept = cancel::guarded(undo, || wait::sleep_in_poll(kernel, left, mask));
+        let slept = cancel::guarded(undo, || signals::sleep_in_poll(kernel, left, mask));
         wait::learn(began);
         disarm(watches, &mut asleep, loops, &mut self.kept);
         serve(watches, kernel);

@@ -169,6 +169,18 @@ pub fn drop_spares() -> bool {
     true
 }
 
+/// Calls `each` with the socket behind every descriptor of ours.
+pub fn for_each(mut each: impl FnMut(&Socket)) {
+    table::for_each(|_, word| match word.kind() {
+        Kind::Fresh | Kind::Virtual | Kind::Kernel | Kind::Listener => {
+            if let Some(socket) = of_word(word) {
+                each(&socket);
+            }
+        }
+        _ => {}
+    });
+}
+
 /// Indices of foreign sockets: those free again, and how many were ever used.
 static FOREIGN: Lock<(Vec<usize>, usize)> = Lock::new((Vec::new(), 0));
 

@@ -7,7 +7,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
-use crate::listener;
+use super::links::{awake, listen_for_jobs};
 use crate::{attach, clock, limits, sys};
 
 /// Threads of this process that sleep for connections, in whatever way.
@@ -68,7 +68,7 @@ fn note_turn(began: u64) {
 pub fn lie_down() {
     note_turn(ACCEPTED.swap(0, Ordering::Relaxed));
     ASLEEP.fetch_add(1, Ordering::SeqCst);
-    let _ = listener::listen_for_jobs();
+    let _ = listen_for_jobs();
 }
 
 /// It is awake, and, if it `loops`, looks for connections again soon. As long as others sleep,
@@ -76,10 +76,10 @@ pub fn lie_down() {
 pub fn rise(loops: bool) {
     if ASLEEP.fetch_sub(1, Ordering::SeqCst) == 1 {
         if loops {
-            listener::awake(accepts_soon());
+            awake(accepts_soon());
         }
     } else {
-        let _ = listener::listen_for_jobs();
+        let _ = listen_for_jobs();
     }
 }
 

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{attach, clock, listener};
+use crate::{attach, clock};
 
 /// When it was last asked whether it has gone.
 static ASKED: AtomicU64 = AtomicU64::new(0);
@@ -22,7 +22,7 @@ pub fn follow() {
 #[cold]
 fn follow_now() {
     if attach::is_served() && attach::another_serves() {
-        listener::announce_again();
+        super::renewal::announce_again();
     }
 }
 
