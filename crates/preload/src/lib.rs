@@ -145,6 +145,7 @@ fn register() {
         .set(|fd, socket, reason| connection::materialise(fd, socket, reason).map(drop));
     let _ = listener::ADD_LINK.set(epoll::add_link);
     let _ = exclusion::LEAVE.set(withdrawal::leave_library);
+    let _ = travel::ADOPT_STANDARD.set(hooks::streams::adopt_standard);
     let _ = lane::CARRY_ON.set(connection::carry_on_or_fail);
     let _ = lane::TELL_SETS.set(epoll::changed);
 }

@@ -9,6 +9,8 @@
 //!  receiver: lookup (cookie) --> daemon           maps region and link; the reference is his
 //! ```
 
+use std::sync::OnceLock;
+
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::{ANCHOR_MARK, Role};
@@ -16,12 +18,14 @@ use netchannel_abi::message::{Message, Operation};
 use netchannel_abi::program::{SocketEntry, State};
 
 use crate::baggage::{self, Record};
-use crate::hooks::streams;
 use crate::lane::Lane;
 use crate::link::LinkEnd;
 use crate::socket::{self, Socket, status};
 use crate::table::{self, Kind};
 use crate::{attach, clock, connection, credentials, epoll, foreign, gate, limits, rings, sys};
+
+/// A standard stream of the C library that is a virtual socket: the functions of streams register how it is taken up.
+pub static ADOPT_STANDARD: OnceLock<fn(i32)> = OnceLock::new();
 
 /// Where the entry of a socket is: the region that has it, and its number there.
 fn home(socket: &Socket) -> Option<(u64, usize)> {
@@ -330,7 +334,7 @@ pub fn adopt_inherited(sets: Option<&str>) {
     }
     for fd in 0..3 {
         if table::get(fd).kind() == Kind::Virtual {
-            streams::adopt_standard(fd);
+            ADOPT_STANDARD.get().inspect(|adopt| adopt(fd));
         }
     }
     if attach::control() >= 0 {

@@ -9,7 +9,7 @@ use netchannel_abi::reason::Reason;
 
 use super::pending;
 use super::{
-    REPLACING, deferred, describe, falls_back, flags, is_shared, materialise, noted, other_numbers,
+    REPLACING, deferral, describe, falls_back, flags, is_shared, materialise, noted, other_numbers,
     set_blocking, tuples, turn_into,
 };
 use crate::attach::header;
@@ -46,7 +46,7 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
         };
     }
     if socket.word.kind() == Kind::Deferred {
-        return Connected::Virtual(deferred::connect_again(socket));
+        return Connected::Virtual(deferral::connect_again(socket));
     }
     if socket.word.kind() == Kind::Listener || socket.has(status::KERNEL_CONNECTED) {
         return Connected::Kernel;
@@ -166,7 +166,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
             Some(local) => local,
             None => local_address(fd, socket, &address, target.remote)?,
         };
-        let deferred = deferred::begin(fd, socket, &local, &address);
+        let deferred = deferral::begin(fd, socket, &local, &address);
         return deferred.map(|()| false).map_err(|_| {
             release_port(fd, socket, &local);
             Reason::Quota.into()

@@ -17,7 +17,7 @@ use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
-use super::{REPLACING, close, connect, falls_back, flags, in_place, other_numbers, turn_into};
+use super::{REPLACING, connect, falls_back, flags, in_place, other_numbers, shutdown, turn_into};
 use crate::chores::{self, DEFERRED, NEXT};
 use crate::lane::Lane;
 use crate::lock::Lock;
@@ -52,40 +52,6 @@ pub fn at(fd: i32) -> Option<Socket> {
         .flatten()
 }
 
-/// Makes a fresh socket one. The port of `local` is its own.
-pub(super) fn begin(fd: i32, socket: &Socket, local: &Address, peer: &Address) -> Result<(), i32> {
-    let (end, other) = limits::make(|| sys::socket_pair(libc::SOCK_STREAM))?;
-    let other = attach::keep(other);
-    flags::put_on(socket, end);
-    let replacing = REPLACING.lock();
-    let replaced = if table::get(fd) == socket.word {
-        let close_on_exec = socket.has(status::CLOSE_ON_EXEC);
-        limits::replace(end, fd, close_on_exec)
-    } else {
-        // Another thread was quicker, to use it in another way.
-        Err(libc::EBADF)
-    };
-    sys::close(end);
-    if let Err(error) = replaced {
-        attach::drop_kept(other);
-        return Err(error);
-    }
-    socket.entry.local.store(local);
-    socket.entry.peer.store(peer);
-    let now = clock::nanoseconds();
-    socket.local.other_end.store(other + 1, Ordering::Relaxed);
-    socket.local.deferred_at.store(now, Ordering::Relaxed);
-    let first = now + options::silence(1) * SECOND;
-    if DEFERRED.fetch_add(1, Ordering::Relaxed) == 0 {
-        NEXT.store(first, Ordering::Relaxed);
-    } else {
-        NEXT.fetch_min(first, Ordering::Relaxed);
-    }
-    turn_into(fd, socket, Kind::Deferred, State::Fresh);
-    drop(replacing);
-    Ok(())
-}
-
 /// Connects what is deferred under a number. True when there is something else by now.
 #[cold]
 #[inline(never)]
@@ -117,7 +83,7 @@ fn announce_one(fd: i32, socket: &Socket) {
         socket.unmark(status::SHUT_READ);
         match socket::of(fd).and_then(|now| Lane::of(now, fd)) {
             Some(lane) => {
-                let _ = close::shutdown(&lane, libc::SHUT_RD);
+                let _ = shutdown::shutdown(&lane, libc::SHUT_RD);
             }
             None => shut(fd),
         }
@@ -184,15 +150,6 @@ pub(super) fn release(socket: &Socket) {
     forget(socket);
     let port = socket.entry.local.load().port;
     ports::give(port, socket.entry.process.load(Ordering::Relaxed));
-}
-
-/// `connect` of one.
-pub(super) fn connect_again(socket: &Socket) -> Result<(), i32> {
-    if !socket.has(status::CONNECTING) {
-        return Err(libc::EISCONN);
-    }
-    socket.unmark(status::CONNECTING);
-    Ok(())
 }
 
 /// `connect` of one to nowhere.

@@ -5,6 +5,7 @@ mod accept;
 pub mod carried;
 mod close;
 mod connect;
+pub mod deferral;
 pub mod deferred;
 mod dissolve;
 pub mod flags;
@@ -13,6 +14,7 @@ pub mod noted;
 mod pending;
 mod rebinding;
 mod replacing;
+mod shutdown;
 mod tuples;
 
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -33,12 +35,13 @@ pub use accept::{
     accept, announce_late, listen, note_kernel_accept, receive_listener, recognise_listener,
     recognise_relatives, unlisten,
 };
-pub use close::{close, forget_unseen, shutdown};
+pub use close::{close, forget_unseen};
 pub use connect::{Connected, connect};
 pub use dissolve::dissolve;
 pub use found::{is_connected_yet, lane};
 pub use pending::{carry_on_or_fail, connect_again};
 pub use rebinding::bind;
+pub use shutdown::shutdown;
 pub use tuples::is_in_use;
 
 /// The socket of which fresh ones are duplicates. It is a local one: the kernel neither connects it to an internet address nor binds it

@@ -9,8 +9,8 @@ use netchannel_abi::program::RELAY;
 use netchannel_ring::cell;
 
 use super::{EpollSet, State, flag, inside};
-use crate::listener::bell;
 use crate::listener::{self, Listener};
+use crate::listener::{bell, sleeping};
 use crate::socket::{self, status};
 use crate::sys;
 use crate::table::Kind;
@@ -35,7 +35,7 @@ impl Asleep {
     /// The thread is awake.
     pub fn wake(self) {
         self.sets.iter().for_each(|set| set.rise());
-        (0..self.listening).for_each(|_| bell::rise(true));
+        (0..self.listening).for_each(|_| sleeping::rise(true));
     }
 }
 
@@ -159,7 +159,7 @@ impl EpollSet {
         let state = &mut *guard;
         self.arm_members(state);
         if !state.listeners.is_empty() {
-            bell::lie_down();
+            sleeping::lie_down();
             asleep.listening += 1;
         }
         let nested: Vec<_> = state

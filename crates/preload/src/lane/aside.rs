@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::{Geometry, LEAST_RING_LOG2, SMALL_RING_LOG2};
 
 use super::Lane;
-use super::send::CALM_RING_LOG2;
+use super::manner::CALM_RING_LOG2;
 use crate::lock;
 
 impl Lane {

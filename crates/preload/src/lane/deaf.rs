@@ -4,15 +4,11 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::side_flags;
 
-use super::send::{Going, Urgent};
+use super::manner::is_shut;
+use super::manner::{Going, Urgent};
 use super::{Lane, Stop};
 use crate::socket::status;
 use crate::user;
-
-/// Whether a side with these flags neither sends nor reads any more.
-pub(super) const fn is_shut(flags: u32) -> bool {
-    flags & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT
-}
 
 impl Lane {
     /// The peer has ended both directions. Who found no room at it is over once there is some: TCP sends then what waits, which meets a

@@ -12,14 +12,12 @@ use netchannel_abi::link::side_flags;
 use netchannel_abi::program::RELAY;
 use netchannel_ring::held::{self, Answer};
 
-use super::send::Going;
+use super::manner::Going;
+use super::manner::PIECE;
 use super::{Lane, Stop, Urgent};
 use crate::socket::{Socket, status};
 use crate::table::Kind;
 use crate::{clock, lock, socket};
-
-/// As much as is never held back: what TCP puts into one piece, half of a window.
-pub(super) const PIECE: u64 = 32 * 1024;
 
 /// The clock that says when bytes are there in any case.
 fn milliseconds() -> u64 {

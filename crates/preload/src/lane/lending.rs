@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::program::SocketEntry;
 
-use super::receive::{Manner, Marks};
+use super::manner::{Manner, Marks};
 use super::{Lane, Stop};
 use crate::socket::{Socket, status};
 use crate::{clock, sys};

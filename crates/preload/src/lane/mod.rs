@@ -5,6 +5,7 @@ mod aside;
 mod deaf;
 mod holding;
 mod lending;
+mod manner;
 mod progress;
 mod receive;
 mod send;
@@ -27,9 +28,8 @@ use crate::socket::{self, Socket, status};
 
 pub use holding::tell_corked;
 pub use lending::{Lent, begin_pumping, caught_up, expect_pump, waiting};
+pub use manner::{Manner, Urgent};
 pub use progress::{CARRY_ON, Progress};
-pub use receive::Manner;
-pub use send::Urgent;
 pub use urgent::{flags_at_start, tell_inline};
 pub use wake::{TELL_SETS, WRITER};
 

@@ -6,38 +6,15 @@ use netchannel_abi::link::{Geometry, Side, side_flags};
 use netchannel_ring::switch::{self, Position};
 use netchannel_shm::split::{Direction, Transfer};
 
+use super::manner::Met;
+use super::manner::{Manner, Marks};
 use super::progress::Progress;
-use super::urgent::Met;
 use super::{Lane, STRIDE, Stop};
 use crate::lock;
 use crate::socket::status;
 
 /// Of the flags of the receiving direction: the ring is read by [`LinkEnd::read_apart`](crate::link::LinkEnd::read_apart).
 const APART: u64 = 1;
-
-/// How bytes are taken.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Manner {
-    /// They stay.
-    pub peek: bool,
-    /// They are not copied.
-    pub discard: bool,
-    /// So many were taken by the same call before; a peek goes on behind them.
-    pub have: u64,
-    /// So many a peek passes over before its first one (`SO_PEEK_OFF`).
-    pub offset: u64,
-}
-
-/// What becomes of marks of urgent bytes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Marks {
-    /// There are none, or the call begins anew where they are heeded.
-    Unexpected,
-    /// It ends at one, or passes over the byte.
-    Heeded,
-    /// The byte itself is wanted.
-    Ignored,
-}
 
 /// A ring to read from, and the sequence of the move that led to it.
 #[derive(Clone, Copy)]

@@ -9,8 +9,9 @@ use netchannel_abi::program::RELAY;
 use netchannel_ring::{bytes, switch};
 use netchannel_shm::split::{Direction, Transfer};
 
-use super::deaf::is_shut;
-use super::holding::PIECE;
+use super::manner::PIECE;
+use super::manner::is_shut;
+use super::manner::{CALM_RING_LOG2, Going, Urgent};
 use super::progress::Progress;
 use super::{Lane, Stop};
 use crate::lock;
@@ -19,44 +20,6 @@ use crate::socket::status;
 /// The first larger ring: until the reader has come to it there is no other, so it must hold what
 /// programs write to TCP before they read.
 const FIRST_RING_LOG2: u32 = 17;
-/// Automatic growth stops here while the reader keeps up.
-pub(super) const CALM_RING_LOG2: u32 = 18;
-
-/// Which byte of a send is an urgent one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgent {
-    /// None of them.
-    None,
-    /// The last one.
-    Last,
-    /// The last one, or of what fits if not all does.
-    LastThatFits,
-}
-
-impl Urgent {
-    /// Of `left` bytes that are to go behind `tail`, `room` fit: how many of them to send now, and behind which sequence the mark is.
-    /// Before the last that fits there may be room again, and then it is not the last.
-    #[cold]
-    fn place(self, tail: u64, room: u64, left: u64) -> (u64, u64) {
-        match self {
-            Self::LastThatFits if room < left && room > 1 => (room - 1, u64::MAX),
-            Self::LastThatFits => (room, tail.wrapping_add(room)),
-            Self::Last => (room, tail.wrapping_add(left)),
-            Self::None => (room, u64::MAX),
-        }
-    }
-}
-
-/// What becomes of bytes that are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Going {
-    /// The peer is told of them.
-    AtOnce,
-    /// It is not: they are held back with others, of which it was told.
-    Quietly,
-    /// With them goes what was held back.
-    WithAll,
-}
 
 /// Of the socket's own status: what makes a send fail, or wait for its connect.
 const REFUSES: u32 =

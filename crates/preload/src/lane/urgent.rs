@@ -12,21 +12,12 @@ use netchannel_abi::link::side_flags;
 use netchannel_ring::urgent::{self, Ahead, Told};
 
 use super::holding::cork_at_start;
-use super::receive::Marks;
+use super::manner::Marks;
+use super::manner::Met;
 use super::{Lane, Manner, Stop};
 use crate::socket::{Socket, status};
 use crate::table::Kind;
 use crate::{socket, sys};
-
-/// What a reader does at the mark of an urgent byte.
-pub(super) enum Met {
-    /// It has bytes: the call ends.
-    Stop,
-    /// It goes on behind so many bytes.
-    Pass(u64),
-    /// It reads so many bytes at most.
-    Before(u64),
-}
 
 impl Lane {
     /// Whether an urgent byte may be at `head` or behind. A load from the line that the tail is in.

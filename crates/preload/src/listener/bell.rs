@@ -7,7 +7,6 @@ use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
-use super::links::{awake, listen_for_jobs};
 use crate::{attach, clock, limits, sys};
 
 /// Threads of this process that sleep for connections, in whatever way.
@@ -64,23 +63,15 @@ fn note_turn(began: u64) {
     }
 }
 
-/// A thread is about to sleep for connections: clients ring from now on. It looks once more.
-pub fn lie_down() {
+/// A thread is about to sleep for connections.
+pub(super) fn begin_sleep() {
     note_turn(ACCEPTED.swap(0, Ordering::Relaxed));
     ASLEEP.fetch_add(1, Ordering::SeqCst);
-    let _ = listen_for_jobs();
 }
 
-/// It is awake, and, if it `loops`, looks for connections again soon. As long as others sleep,
-/// clients go on ringing.
-pub fn rise(loops: bool) {
-    if ASLEEP.fetch_sub(1, Ordering::SeqCst) == 1 {
-        if loops {
-            awake(accepts_soon());
-        }
-    } else {
-        let _ = listen_for_jobs();
-    }
+/// It is awake. True where it was the last that slept.
+pub(super) fn end_sleep() -> bool {
+    ASLEEP.fetch_sub(1, Ordering::SeqCst) == 1
 }
 
 /// Whether any thread sleeps for connections.

@@ -3,12 +3,12 @@
 
 use core::sync::atomic::Ordering;
 
-use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::message::Operation;
 
 use super::bell;
 use super::links::{REGISTRY, Registry, any_listener, for_each_listener, leave_queues};
 use super::renewal::announce_retired;
+use super::resetting::reset;
 use super::{Listener, Pending, poll_jobs, server_links};
 use crate::link::LinkEnd;
 use crate::{attach, clock, confinement, names, process, sys};
@@ -154,33 +154,6 @@ pub fn retire_all() {
 pub fn have_retired() -> bool {
     let retired = |registry: &Registry| registry.listeners.iter().all(|one| one.channel() < 0);
     REGISTRY.lock().is_some_and(|registry| retired(&registry))
-}
-
-/// Resets a connection that nobody will accept.
-pub fn reset(pending: &Pending) {
-    let Some(slot) = pending.link.slot(pending.loan.handle.index) else {
-        return;
-    };
-    let flags = side_flags::FIN | side_flags::CLOSED | side_flags::RESET;
-    let ring = pending
-        .link
-        .layout
-        .small_ring(Role::Server, pending.loan.handle.index as usize);
-    // Told before the slot is given up: afterwards it may carry the next connection.
-    slot.server.flags.fetch_or(flags, Ordering::AcqRel);
-    if let Some(wake) = netchannel_ring::waiter::announce_data(&slot.client.waiter)
-        && let Some(index) = wake.cell
-        && let Some(cell) = pending.link.cell(Role::Client, index)
-    {
-        let slot = pending.loan.handle.index as usize;
-        netchannel_ring::cell::mark(&cell.asleep, &cell.summary, &cell.ready, slot);
-    }
-    pending
-        .link
-        .finish(slot, pending.loan.handle, flags, None, [ring; 2]);
-    // The anchor's end wakes whoever sleeps.
-    attach::drop_kept(pending.loan.anchor);
-    pending.link.used_less();
 }
 
 /// This process has accepted a connection and may now be busy for long: what else has come, to any of its listeners, is handed to

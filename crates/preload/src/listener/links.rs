@@ -6,7 +6,7 @@ use netchannel_abi::link::Role;
 use netchannel_abi::message::Operation;
 
 use super::bell;
-use super::handing::reset;
+use super::resetting::reset;
 use super::{Listener, Pending};
 use crate::link::LinkEnd;
 use crate::lock::Lock;

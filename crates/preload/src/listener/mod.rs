@@ -9,7 +9,11 @@ mod handing;
 mod links;
 mod queue;
 mod renewal;
+mod resetting;
+pub mod sleeping;
 mod waiting;
+
+pub use resetting::reset;
 
 use std::sync::OnceLock;
 
@@ -35,7 +39,7 @@ use waiting::Waiting;
 
 pub use common::{before_adoption, before_fork, before_poverty, rest_unwatched};
 pub use handing::{
-    hand_on_at_exit, hand_on_everything, hand_over, have_retired, reset, retire_all, withdraw,
+    hand_on_at_exit, hand_on_everything, hand_over, have_retired, retire_all, withdraw,
 };
 use links::are_starved;
 pub use links::{

@@ -14,7 +14,7 @@ use libc::{POLLIN, pollfd};
 use netchannel_abi::link::waiter as bits;
 
 use crate::epoll::Asleep;
-use crate::listener::bell;
+use crate::listener::{bell, sleeping};
 use crate::socket::Socket;
 use crate::table::{self, Kind};
 use crate::{cancel, chores, clock, epoll, listener, signals, sys, wait};
@@ -467,7 +467,7 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
         if lanes {
             bell::note_serving();
         }
-        bell::lie_down();
+        sleeping::lie_down();
     }
     asleep
 }
@@ -504,7 +504,7 @@ fn disarm(watches: &[Watch], asleep: &mut Vec<Asleep>, loops: bool, kept: &mut V
     }
     core::mem::take(asleep).into_iter().for_each(Asleep::wake);
     if listeners {
-        bell::rise(loops);
+        sleeping::rise(loops);
     }
 }
 
