@@ -18,73 +18,20 @@
     reason = "lengths within a ring or a buffer fit usize, which is 64 bits on every target"
 )]
 
-mod accepting;
-mod addresses;
-mod attach;
-mod baggage;
-mod beside;
-mod cancel;
-mod channel;
-mod chores;
-mod class;
-mod clock;
-mod complaint;
-mod confinement;
-mod confining;
-mod connection;
-mod copying;
-mod credentials;
-mod departure;
-mod ended;
-mod epoll;
-mod exclusion;
-mod faults;
-mod foreign;
-mod fork;
-mod former_ports;
-mod gate;
-mod handover;
-mod heap;
-mod holders;
+mod connections;
+mod descriptors;
+mod ground;
 pub mod hooks;
-mod image;
-mod lane;
-mod lent;
-mod limits;
-mod link;
-mod listener;
-mod lock;
-mod mappings;
-mod names;
-mod options;
-mod owner;
-mod place;
-mod poll;
-mod ports;
-mod process;
-mod program;
-mod pump;
-mod real;
-mod receiver;
-mod relocate;
-mod rights;
-mod rings;
-#[cfg(all(not(test), target_arch = "x86_64"))]
-mod seldom;
-mod signals;
-mod socket;
-mod splicing;
-mod sys;
-mod table;
-mod thread;
-mod transfer;
-mod travel;
-#[cfg(all(not(test), target_arch = "x86_64"))]
-mod unwinding;
-mod user;
-mod users;
-mod wait;
-mod withdrawal;
+mod processes;
+mod sockets;
+mod waiting;
+
+use connections::{accepting, connection};
+use descriptors::{attach, copying, credentials, former_ports, limits, ports};
+use ground::{complaint, heap, process};
+use processes::{fork, image, travel, withdrawal};
+use sockets::{class, ended, exclusion, foreign, holders, lane, link, listener, options, socket};
+use waiting::{chores, epoll, wait};
 
 // What every program writes to when it starts, and when it forks, lies together in a section of its own: each page that is written to
 // is copied first, for each program and each fork.
@@ -132,9 +79,18 @@ impl chores::Chores for Beside {
     }
 }
 
+/// Makes the library ready for a socket that is made before its own start, as constructors of other libraries do.
+#[inline]
+fn is_ready() -> bool {
+    if attach::DEPENDANTS.get().is_none() {
+        register();
+    }
+    true
+}
+
 /// Functions of higher modules that lower ones call.
+#[cold]
 fn register() {
-    let _ = attach::DEPENDANTS.set(&Region);
     let _ = chores::CHORES.set(&Beside);
     let _ = limits::SPARES.set(socket::drop_spares);
     let _ = socket::FREE_ELSEWHERE.set(foreign::free);
@@ -148,6 +104,8 @@ fn register() {
     let _ = travel::ADOPT_STANDARD.set(hooks::streams::adopt_standard);
     let _ = lane::CARRY_ON.set(connection::carry_on_or_fail);
     let _ = lane::TELL_SETS.set(epoll::changed);
+    // The last one: with it the process may attach.
+    let _ = attach::DEPENDANTS.set(&Region);
 }
 
 /// Runs when the library is loaded, before the program's own start.

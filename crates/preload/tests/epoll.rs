@@ -1,9 +1,9 @@
 //! The parts of the event loops that need no system call: their lists, and when an edge is due.
 
 #[allow(dead_code, reason = "the sets ask for more than this test")]
-#[path = "../src/epoll/edges.rs"]
+#[path = "../src/waiting/epoll/edges.rs"]
 mod edges;
-#[path = "../src/epoll/lists.rs"]
+#[path = "../src/waiting/epoll/lists.rs"]
 mod lists;
 
 use std::collections::{HashMap, VecDeque};

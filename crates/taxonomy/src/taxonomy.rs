@@ -146,7 +146,7 @@ impl Taxonomy {
         }
     }
 
-    /// What a function of NetChannel means that was written in this file, such as "crates/preload/src/wait.rs".
+    /// What a function of NetChannel means that was written in this file, such as "crates/preload/src/waiting/wait.rs".
     #[must_use]
     pub fn source(&self, path: &str) -> Meaning {
         let known = path.rsplit_once("crates/");
@@ -262,11 +262,11 @@ mod tests {
         let taxonomy = Taxonomy::built_in().unwrap();
         let word = |path| taxonomy.source(path).word;
         assert_eq!(
-            word("/somewhere/crates/preload/src/wait.rs"),
+            word("/somewhere/crates/preload/src/waiting/wait.rs"),
             Word::Decides(Category::Waiting)
         );
         assert_eq!(
-            word("crates/preload/src/lane/send.rs"),
+            word("crates/preload/src/sockets/lane/send.rs"),
             Word::Decides(Category::Ring)
         );
         assert_eq!(word("library/core/src/sync/atomic.rs"), Word::Unknown);

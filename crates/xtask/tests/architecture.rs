@@ -288,7 +288,7 @@ fn unsafe_stays_where_it_belongs() {
 /// the queues of listeners: who does that looks whose they are.
 #[test]
 fn nobody_connects_to_a_daemon_without_judging_it() {
-    const QUEUES: &str = "preload/src/sys/local.rs";
+    const QUEUES: &str = "preload/src/ground/sys/local.rs";
     let mut callers = BTreeSet::new();
     for name in ["preload", "control", "cli", "configuration", "engine"] {
         for file in source_files(&root().join("crates").join(name).join("src")) {
@@ -309,7 +309,7 @@ fn nobody_connects_to_a_daemon_without_judging_it() {
             callers.insert(file.strip_prefix(root().join("crates")).unwrap().to_owned());
         }
     }
-    let known = ["control/src/client.rs", "preload/src/attach.rs"].map(PathBuf::from);
+    let known = ["control/src/client.rs", "preload/src/descriptors/attach.rs"].map(PathBuf::from);
     assert_eq!(callers, BTreeSet::from(known));
     for file in source_files(&root().join("crates/preload/src")) {
         let source = fs::read_to_string(&file).unwrap();

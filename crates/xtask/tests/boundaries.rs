@@ -24,7 +24,7 @@ const RULES: &[Rule] = &[
         what: "memory is mapped so that others can share it",
         words: &["MAP_SHARED", "MapFlags::SHARED"],
         crates: ALL,
-        files: &["preload/src/epoll/board.rs", "shm/src/region.rs"],
+        files: &["preload/src/waiting/epoll/board.rs", "shm/src/region.rs"],
     },
     Rule {
         what: "a file that somebody sent is judged as memory",
@@ -50,8 +50,8 @@ const RULES: &[Rule] = &[
         crates: ALL,
         files: &[
             "engine/src/server.rs",
-            "preload/src/receiver.rs",
-            "preload/src/sys/local.rs",
+            "preload/src/processes/receiver.rs",
+            "preload/src/ground/sys/local.rs",
             "trust/src/calls.rs",
         ],
     },

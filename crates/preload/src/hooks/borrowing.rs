@@ -1,7 +1,7 @@
 //! `vfork`.
 
 use super::descriptors;
-use crate::lent;
+use crate::processes::lent;
 
 /// Takes the place of the C function of this name. A child that shares the memory of a process with sockets would close its parent's:
 /// it is an ordinary one then.

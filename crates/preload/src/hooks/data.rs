@@ -5,11 +5,16 @@ use core::sync::atomic::Ordering;
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 use super::readiness::Timeout;
-use crate::connection::deferred;
-use crate::connection::lane;
-use crate::lane::Lane;
-use crate::socket::status;
-use crate::{beside, chores, clock, limits, names, options, real, rights, sys, transfer, user};
+use crate::connections::connection::deferred;
+use crate::connections::connection::lane;
+use crate::connections::transfer;
+use crate::descriptors::{limits, names, user};
+use crate::ground::{clock, real, sys};
+use crate::processes::rights;
+use crate::sockets::lane::Lane;
+use crate::sockets::socket::status;
+use crate::sockets::{beside, options};
+use crate::waiting::chores;
 
 macro_rules! through {
     ($fd:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
@@ -433,7 +438,7 @@ hook! {
         address: *const sockaddr, address_length: socklen_t,
     ) -> ssize_t {
         if !address.is_null()
-            && let Err(error) = crate::connection::before_kernel_use(fd)
+            && let Err(error) = crate::connections::connection::before_kernel_use(fd)
         {
             return real::fail(error);
         }

@@ -4,16 +4,18 @@ use libc::{c_int, c_uint, c_ulong};
 use netchannel_abi::link::waiter as bits;
 use netchannel_abi::reason::Reason;
 
-use crate::connection::lane;
-use crate::connection::{deferred, flags};
-use crate::lane::Lane;
-use crate::poll as polling;
-use crate::socket::{self, status};
-use crate::table::{self, Kind, Word};
-use crate::{
-    addresses, attach, confining, connection, copying, epoll, fork as forking, gate, limits,
-    listener, owner, place, process, real, relocate, sys, user,
-};
+use crate::connections::connection;
+use crate::connections::connection::lane;
+use crate::connections::connection::{deferred, flags};
+use crate::descriptors::table::{self, Kind, Word};
+use crate::descriptors::{attach, copying, limits, place, user};
+use crate::ground::{addresses, gate, process, real, sys};
+use crate::processes::{confining, fork as forking, relocate};
+use crate::sockets::lane::Lane;
+use crate::sockets::socket::{self, status};
+use crate::sockets::{listener, owner};
+use crate::waiting::epoll;
+use crate::waiting::poll as polling;
 
 /// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
 /// all of it.

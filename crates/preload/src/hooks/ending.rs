@@ -2,8 +2,9 @@
 
 use libc::c_int;
 
-use crate::connection::deferred;
-use crate::{listener, sys};
+use crate::connections::connection::deferred;
+use crate::ground::sys;
+use crate::sockets::listener;
 
 /// Ends the process. Others who have its listeners accept what it did not.
 ///

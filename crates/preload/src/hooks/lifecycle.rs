@@ -4,12 +4,15 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 
 use netchannel_abi::address::Address;
 
-use crate::accepting::Accepted;
-use crate::connection::lane;
-use crate::connection::{self, Connected, deferred};
-use crate::socket::{self, Socket, status};
-use crate::table::{self, Kind};
-use crate::{chores, class, names, options, real, sys};
+use crate::connections::accepting::Accepted;
+use crate::connections::connection::lane;
+use crate::connections::connection::{self, Connected, deferred};
+use crate::descriptors::names;
+use crate::descriptors::table::{self, Kind};
+use crate::ground::{real, sys};
+use crate::sockets::socket::{self, Socket, status};
+use crate::sockets::{class, options};
+use crate::waiting::chores;
 
 /// Result of a call that gives 0 or an errno.
 fn done(result: Result<(), i32>) -> c_int {
@@ -43,6 +46,7 @@ hook! {
         if (domain == libc::AF_INET || domain == libc::AF_INET6)
             && plain == libc::SOCK_STREAM
             && (protocol == 0 || protocol == libc::IPPROTO_TCP)
+            && crate::is_ready()
             && let Some(fd) = connection::open(domain, kind)
         {
             return fd;
@@ -157,7 +161,7 @@ hook! {
             return real::fail(libc::EINVAL);
         }
         loop {
-            match crate::accepting::accept(fd, &socket, flags) {
+            match crate::connections::accepting::accept(fd, &socket, flags) {
                 Ok(Accepted::Virtual(made, peer)) => {
                     if address.is_null() {
                         return made;

@@ -51,9 +51,9 @@ pub(crate) mod streams;
 
 use libc::c_int;
 
-use crate::connection;
-use crate::socket::{self, status};
-use crate::table::{self, Kind};
+use crate::connections::connection;
+use crate::descriptors::table::{self, Kind};
+use crate::sockets::socket::{self, status};
 
 /// Before a call that finds out by itself what a descriptor is: a connect that the kernel is to carry on becomes the kernel's.
 #[inline]

@@ -11,8 +11,11 @@ use super::readiness::Timeout;
 use super::{
     data, descriptors, ending, lifecycle, privileges, processes, readiness, selecting, splicing,
 };
-use crate::table::{self, Word};
-use crate::{fork, real, rings, sys, user};
+use crate::descriptors::table::{self, Word};
+use crate::descriptors::user;
+use crate::ground::{real, sys};
+use crate::processes::fork;
+use crate::sockets::rings;
 
 /// The arguments after the number. Of an `int` only the lower half counts.
 type Arguments = [usize; 6];

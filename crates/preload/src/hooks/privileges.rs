@@ -4,10 +4,11 @@
 
 use libc::{c_char, c_int, c_long, c_ulong, c_void, gid_t, size_t, uid_t};
 
-use crate::confining::Ahead;
-use crate::copying::{never_again, without};
-use crate::users::{self, Change};
-use crate::{confining, real, sys};
+use crate::descriptors::copying::{never_again, without};
+use crate::ground::{real, sys};
+use crate::processes::confining;
+use crate::processes::confining::Ahead;
+use crate::processes::users::{self, Change};
 
 /// What the calls `seccomp` and `prctl` are about to set, and nothing where they only ask.
 fn ahead(strict: bool, filters: bool, at: usize) -> Option<Ahead> {

@@ -6,10 +6,12 @@ use std::ffi::CString;
 
 use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
-use crate::departure::{self, How};
-use crate::image::{self, Entries};
-use crate::program::{self, Verdict};
-use crate::{addresses, attach, lent, limits, real, sys, user};
+use crate::descriptors::{attach, limits, user};
+use crate::ground::{addresses, real, sys};
+use crate::processes::departure::{self, How};
+use crate::processes::image::{self, Entries};
+use crate::processes::lent;
+use crate::processes::program::{self, Verdict};
 
 type Strings = *const *const c_char;
 

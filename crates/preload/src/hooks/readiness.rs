@@ -3,11 +3,14 @@
 use libc::{c_int, epoll_event, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use super::array_mut;
-use crate::epoll::{self, EpollSet};
-use crate::poll::{self as polling, Counting, Entries};
-use crate::socket::{self, status};
-use crate::table::{self, Kind};
-use crate::{chores, clock, connection, limits, real, user};
+use crate::connections::connection;
+use crate::descriptors::table::{self, Kind};
+use crate::descriptors::{limits, user};
+use crate::ground::{clock, real};
+use crate::sockets::socket::{self, status};
+use crate::waiting::chores;
+use crate::waiting::epoll::{self, EpollSet};
+use crate::waiting::poll::{self as polling, Counting, Entries};
 
 /// How long a call may wait, as the program says it.
 #[derive(Clone, Copy)]
@@ -93,7 +96,7 @@ impl Timeout {
         unsafe {
             let limit = self.limit()?;
             let start = if limit > 0 && self.is_told() {
-                crate::clock::nanoseconds()
+                crate::ground::clock::nanoseconds()
             } else {
                 0
             };

@@ -4,7 +4,8 @@ use core::sync::atomic::AtomicPtr;
 
 use libc::{c_int, c_uint, c_void, size_t};
 
-use crate::{real, rings};
+use crate::ground::real;
+use crate::sockets::rings;
 
 /// Defines functions that make rings, and fail with a negative errno.
 macro_rules! makers {

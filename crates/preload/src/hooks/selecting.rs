@@ -3,8 +3,9 @@
 use libc::{c_int, fd_set, pollfd, sigset_t, timespec, timeval};
 
 use super::readiness::{Timeout, count};
-use crate::poll::{self as polling, ASKED, COUNTS, Counting, Entries};
-use crate::{limits, real, sys, user};
+use crate::descriptors::{limits, user};
+use crate::ground::{real, sys};
+use crate::waiting::poll::{self as polling, ASKED, COUNTS, Counting, Entries};
 
 const SET_BITS: usize = 64;
 

@@ -2,7 +2,9 @@
 
 use libc::{c_int, sighandler_t};
 
-use crate::{cancel, faults, real, signals, user};
+use crate::descriptors::{faults, user};
+use crate::ground::{cancel, real};
+use crate::waiting::signals;
 
 /// Installs a plain handler for a signal of ours and returns the one before.
 fn replace(signal: c_int, handler: sighandler_t, flags: c_int, block: bool) -> sighandler_t {

@@ -2,13 +2,16 @@
 
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 
-use crate::connection::flags;
-use crate::connection::lane;
-use crate::lane::Lane;
-use crate::splicing::{self, Source};
-use crate::table::{self, Kind};
-use crate::user::vector;
-use crate::{attach, limits, real, socket, sys, transfer, user};
+use crate::connections::connection::flags;
+use crate::connections::connection::lane;
+use crate::connections::splicing::{self, Source};
+use crate::connections::transfer;
+use crate::descriptors::table::{self, Kind};
+use crate::descriptors::user::vector;
+use crate::descriptors::{attach, limits, user};
+use crate::ground::{real, sys};
+use crate::sockets::lane::Lane;
+use crate::sockets::socket;
 
 /// Sends through a lane what a file or another descriptor gives, `length` bytes at most.
 unsafe fn relay(

@@ -4,10 +4,11 @@
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 
 use super::{data, descriptors};
-use crate::connection::lane;
-use crate::real::{self, StreamFunctions};
-use crate::table::{self, Kind};
-use crate::{connection, sys};
+use crate::connections::connection;
+use crate::connections::connection::lane;
+use crate::descriptors::table::{self, Kind};
+use crate::ground::real::{self, StreamFunctions};
+use crate::ground::sys;
 use netchannel_abi::reason::Reason;
 
 /// The descriptor travels as the pointer itself, off by one: nothing is allocated.

@@ -1,0 +1,212 @@
+//! `accept`: virtual connections and the kernel's, from one listener.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::address::Address;
+
+use crate::connections::connection::{self};
+use crate::descriptors::limits;
+use crate::descriptors::place::Place;
+use crate::descriptors::table::{self, Kind};
+use crate::ground::{cancel, sys};
+use crate::sockets::listener::bell;
+use crate::sockets::listener::following;
+use crate::sockets::listener::{self, Listener};
+use crate::sockets::socket::{self, Socket, status};
+use crate::waiting::signals::Held;
+use crate::waiting::{chores, poll, signals};
+
+/// What an accept found.
+pub enum Accepted {
+    /// A virtual connection, under this descriptor, from this address.
+    Virtual(i32, Address),
+    /// The kernel's accept on this descriptor will not wait, or must say why it fails.
+    Kernel(i32),
+}
+
+/// Accepts from either queue; waits if the listener is blocking.
+///
+/// # Errors
+/// As `accept`.
+pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
+    let Some(listener) = socket.listener() else {
+        return Ok(Accepted::Kernel(fd));
+    };
+    following::follow();
+    listener.begin_accept();
+    let blocking = !socket.has(status::NONBLOCKING);
+    let mut place = None;
+    let accepted = look(fd, socket, listener, flags, &mut place);
+    place.inspect(|place| place.leave());
+    if socket.has(status::SHARED) && (blocking || listener.keeps_what_it_takes()) {
+        listener::withdraw();
+    } else if !blocking && accepted.is_ok() {
+        listener.note_accept();
+    } else {
+        // One was for this accept: the others are for whoever comes first.
+        listener.share();
+    }
+    accepted
+}
+
+/// A call is over: if its socket was closed while it slept, the last sleeper lets it go.
+pub fn release(socket: &Socket) {
+    let orphan = socket.local.orphan.load(Ordering::Acquire);
+    if orphan > 0
+        && socket.is(orphan - 1)
+        && socket.entry.receive.sleepers.load(Ordering::Acquire) == 0
+        && socket.local.polled.load(Ordering::Acquire) == 0
+        && socket.local.orphan.swap(0, Ordering::AcqRel) == orphan
+    {
+        let _ = connection::close(orphan - 1, socket);
+    }
+}
+
+/// In a forked child no thread sleeps in what the program has closed.
+pub fn reset_in_child() {
+    let mut kept = Vec::new();
+    table::for_each(|fd, word| {
+        if let Some(socket) = socket::of_word(word)
+            && !matches!(word.kind(), Kind::Foreign | Kind::Internal | Kind::Epoll)
+            && socket.local.orphan.load(Ordering::Relaxed) == fd + 1
+        {
+            kept.push((fd, socket));
+        }
+    });
+    for (fd, socket) in kept {
+        socket.local.orphan.store(0, Ordering::Relaxed);
+        let _ = connection::close(fd, &socket);
+    }
+}
+
+fn look(
+    mut fd: i32,
+    socket: &Socket,
+    listener: &'static Listener,
+    flags: i32,
+    place: &mut Option<Place>,
+) -> Result<Accepted, i32> {
+    let mut held = None;
+    loop {
+        chores::look();
+        let look = || {
+            let (kernel, offers) = ready(fd, listener.channel());
+            // As long as others come through the queue, nobody else looks.
+            if offers {
+                listener.take_offers();
+            }
+            kernel
+        };
+        if listener::kernel_first(listener, look) {
+            return Ok(Accepted::Kernel(fd));
+        }
+        while let Some(pending) = listener.take(flags) {
+            if pending.in_place {
+                pending
+                    .link
+                    .awake(socket.has(status::NONBLOCKING) && bell::serves());
+            }
+            match connection::accept(socket, pending, flags, place) {
+                Ok((made, peer)) => {
+                    release(socket);
+                    return Ok(Accepted::Virtual(made, peer));
+                }
+                Err(0) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        listener.forget_eras();
+        if socket.has(status::NONBLOCKING) && listener.is_done() && !listener.is_starved() {
+            let used_up = limits::are_used_up(fd);
+            return Err(if used_up { libc::EMFILE } else { libc::EAGAIN });
+        }
+        // One look at both: an accept that finds nothing costs the kernel ten times as much.
+        listener.begin_look();
+        let (kernel, offers) = ready(fd, listener.channel());
+        if kernel {
+            listener.kernel_tells();
+        }
+        if offers && listener.take_offers() {
+            continue;
+        }
+        if kernel {
+            return Ok(Accepted::Kernel(fd));
+        }
+        // TCP looks for a number before it looks for a connection.
+        if listener.is_starved() || place.is_none() && limits::are_used_up(fd) {
+            return Err(libc::EMFILE);
+        }
+        if socket.has(status::NONBLOCKING) {
+            return Err(libc::EAGAIN);
+        }
+        socket.entry.receive.sleepers.fetch_add(1, Ordering::AcqRel);
+        *place = place.or_else(|| Place::hold(fd));
+        let number = *place;
+        let undo = || {
+            socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
+            number.inspect(|place| place.leave());
+            release(socket);
+        };
+        // Between two sleeps a signal must not be missed: the kernel's accept sleeps but once.
+        held = held.or_else(Held::new);
+        let woken = cancel::guarded(undo, || wait(fd, socket, held.as_ref()));
+        socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
+        if !socket.is(fd) {
+            // Closed or replaced meanwhile: the sleeping call keeps the listener.
+            let orphan = socket.local.orphan.load(Ordering::Acquire) - 1;
+            let other = if orphan >= 0 && socket.is(orphan) {
+                Some(orphan)
+            } else {
+                table::find(socket.word)
+            };
+            match other {
+                Some(other) => fd = other,
+                None => {
+                    woken?;
+                    return Ok(Accepted::Kernel(fd));
+                }
+            }
+        }
+        woken?;
+    }
+}
+
+/// Whether the kernel's accept would not wait, and whether the daemon has sent an offer.
+fn ready(fd: i32, channel: i32) -> (bool, bool) {
+    let mut set = [fd, channel].map(|fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    match sys::poll(&mut set, 0, core::ptr::null()) {
+        Ok(1..) => (set[0].revents != 0, set[1].revents != 0),
+        _ => (false, false),
+    }
+}
+
+fn wait(fd: i32, socket: &Socket, held: Option<&Held>) -> Result<(), i32> {
+    let limit = socket.entry.receive_timeout.load(Ordering::Relaxed);
+    let timeout = if limit == 0 {
+        -1
+    } else {
+        crate::waiting::wait::nanoseconds(limit)
+    };
+    if limit == 0 {
+        // As the kernel's accept would go on after some handlers.
+        let sleep = |set: &mut [libc::pollfd], mask| {
+            chores::look();
+            poll::wait_for_connection(set, chores::bounded(timeout), mask)
+        };
+        return signals::sleep_restarting(fd, held, sleep).map(|_| ());
+    }
+    let mut set = [libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    match poll::wait_for_connection(&mut set, timeout, Held::mask(held)) {
+        Ok(0) => Err(libc::EAGAIN),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

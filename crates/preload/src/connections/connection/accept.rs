@@ -1,0 +1,325 @@
+//! Listening and accepting: a socket becomes a listener, hands out connections, and is an ordinary
+//! socket again.
+
+use core::sync::atomic::Ordering;
+
+use libc::c_int;
+use netchannel_abi::address::{Address, INET6};
+use netchannel_abi::directory;
+use netchannel_abi::link::side_flags;
+use netchannel_abi::program::State;
+use netchannel_abi::reason::Reason;
+
+use super::{describe, flags, publish, set_blocking, turn_into};
+use crate::descriptors::attach::header;
+use crate::descriptors::place::{self, Place};
+use crate::descriptors::table::{self, Kind};
+use crate::descriptors::{attach, former_ports, limits, names};
+use crate::ground::lock::Lock;
+use crate::ground::sys;
+use crate::sockets::link::LinkEnd;
+use crate::sockets::listener::following;
+use crate::sockets::listener::{self, Listener, Named, Pending};
+use crate::sockets::options::Inherited;
+use crate::sockets::socket::{self, Socket, status};
+use crate::sockets::{exclusion, options, rings};
+use crate::waiting::epoll;
+
+/// Makes a socket of a connection that waited. `Err` gives the errno of a failed accept, or 0 when
+/// the connection was unusable and the next one should be tried. `place` is the number that is held for it.
+pub fn accept(
+    listening: &Socket,
+    pending: Pending,
+    flags: c_int,
+    place: &mut Option<Place>,
+) -> Result<(i32, Address), i32> {
+    let Pending {
+        link,
+        loan,
+        named,
+        ring,
+        in_place,
+        era,
+        ..
+    } = pending;
+    let shared = link.slot(loan.handle.index).ok_or(0)?;
+    if !is_credible(listening, link, &named) {
+        if let Some(header) = header() {
+            header.faults.fetch_add(1, Ordering::Relaxed);
+        }
+        listener::reset(&pending);
+        return Err(0);
+    }
+    let close_on_exec = flags & libc::SOCK_CLOEXEC != 0;
+    let Some(socket) = socket::allocate(Kind::Virtual, State::Virtual) else {
+        attach::drop_kept(loan.anchor);
+        return Err(libc::ENOBUFS);
+    };
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    set_blocking(loan, !nonblocking);
+    let number = match in_place {
+        true => Ok(place::settle(place, loan.anchor, close_on_exec)),
+        false => place::number(place, loan.anchor, close_on_exec),
+    };
+    let fd = match number {
+        Ok(fd) => fd,
+        Err(error) => {
+            socket.free();
+            if let Some(listener) = listening.listener() {
+                listener.push_front(pending);
+            }
+            return Err(error);
+        }
+    };
+    if !in_place {
+        socket.keep_spare(loan.anchor);
+    }
+    if nonblocking {
+        socket.mark(status::NONBLOCKING);
+    }
+    let bound = listening.listener().map(|listener| listener.address);
+    let six = bound.is_some_and(|address| address.family == INET6);
+    if bound.is_some_and(|address| !address.is_wildcard()) {
+        socket.mark(status::ADDRESS_NAMED);
+    }
+    let shown = |address: Address| if six { address.mapped() } else { address };
+    let (local, peer) = (shown(named.local), shown(named.peer));
+    let number = listening.entry.listener.load(Ordering::Relaxed);
+    describe(&socket, link, loan, &local, &peer, number);
+    let former = listening
+        .listener()
+        .is_some_and(|listener| listener.give_former(era, &socket));
+    if !former {
+        Inherited::of(listening).give(&socket);
+    }
+    let apart = &socket.entry.receive.former_geometry;
+    apart.store(ring, Ordering::Relaxed);
+    let (own, _) = link.sides(shared);
+    let hints = socket.entry.hints.load(Ordering::Relaxed);
+    own.hints.store(hints, Ordering::Relaxed);
+    let said = crate::sockets::lane::flags_at_start(&socket);
+    own.flags
+        .fetch_or(side_flags::ACCEPTED | said, Ordering::AcqRel);
+    if let Some(header) = header() {
+        header.accepts.fetch_add(1, Ordering::Relaxed);
+    }
+    if !publish(fd, socket) {
+        sys::close(fd);
+        return Err(libc::EMFILE);
+    }
+    rings::arrived();
+    Ok((fd, peer))
+}
+
+/// Whether a client may have the addresses that it named: to a program they say who asks, and what was asked for. The daemon's relay
+/// has seen to that itself.
+fn is_credible(listening: &Socket, link: &LinkEnd, named: &Named) -> bool {
+    if link.relayed.load(Ordering::Relaxed) {
+        return true;
+    }
+    let (Some(attachment), Some(listener)) = (attach::current(), listening.listener()) else {
+        return false;
+    };
+    let own = listener.address.unmapped();
+    let (local, peer) = (named.local.unmapped(), named.peer.unmapped());
+    let is_meant = own.port == local.port
+        && if own.is_wildcard() {
+            names::is_local(attachment, &local)
+        } else {
+            own.family == local.family && own.bytes == local.bytes
+        };
+    let same_host = peer.family == local.family
+        && (peer.bytes == local.bytes || names::is_local(attachment, &peer));
+    is_meant && same_host && has_port(link, named)
+}
+
+/// Whether the client had the address that it named when it came, as the daemon says; or a former daemon, of a port that the present
+/// one has given to nobody, or has given away just now. Programs of one user could as well trace each other: what they name is believed.
+fn has_port(link: &LinkEnd, named: &Named) -> bool {
+    let user = link.owner_word();
+    link.is_of_own_user()
+        || directory::is_owned(named.owner, user, &named.peer)
+        || former_ports::were_owned(user, &named.peer, named.owner != 0)
+        || has_port_by_now(user, &named.peer)
+}
+
+/// The client may know of another daemon already, which gave it the port, while this process still has the former one's table.
+#[cold]
+fn has_port_by_now(user: u32, peer: &Address) -> bool {
+    following::catch_up();
+    attach::current().is_some_and(|own| {
+        let owner = names::owner_of_port(own, peer.port);
+        directory::is_owned(owner, user, peer) || former_ports::were_owned(user, peer, owner != 0)
+    })
+}
+
+/// Notes a connection the kernel accepted on our listener.
+pub fn note_kernel_accept(fd: i32, nonblocking: bool) {
+    let Some(socket) = socket::allocate(Kind::Kernel, State::Kernel) else {
+        return;
+    };
+    socket.mark(status::KERNEL_CONNECTED);
+    if nonblocking {
+        socket.mark(status::NONBLOCKING);
+    }
+    if let Some(local) = names::of_kernel(fd, false) {
+        socket.entry.local.store(&local);
+    }
+    if let Some(peer) = names::of_kernel(fd, true) {
+        socket.entry.peer.store(&peer);
+    }
+    socket.falls_back(Reason::PlainClient);
+    publish(fd, socket);
+}
+
+/// After a successful `listen` of the kernel: the listener is open to our programs too.
+pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
+    if !limits::is_poor() {
+        open_to_programs(fd, socket, backlog);
+    }
+}
+
+/// Held by the thread that opens a listener to our programs.
+static OPENING: Lock<()> = Lock::new(());
+
+/// In a forked child nobody holds the lock.
+pub fn reset_in_child() {
+    OPENING.reset();
+}
+
+fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
+    if attach::ensure().is_some()
+        && let Some(why) = rings::excludes()
+    {
+        socket.inspect(|socket| socket.falls_back(why));
+        return;
+    }
+    // Threads that find it at the same time are to have one.
+    let opening = OPENING.lock();
+    if opening.is_none() || socket::of(fd).map(|found| found.word) != socket.map(|known| known.word)
+    {
+        return;
+    }
+    let Some(listener) = Listener::register(fd, backlog) else {
+        return;
+    };
+    let known = socket.is_some();
+    let socket = match socket.or_else(|| socket::allocate(Kind::Kernel, State::Kernel)) {
+        Some(socket) => socket,
+        None => return listener.close(false),
+    };
+    if !known {
+        options::note_received(&socket, fd);
+    }
+    // To the kernel it never blocks: who waits, waits for both kinds of connection.
+    flags::begin(&socket, fd, known);
+    socket.local.listener.store(
+        core::ptr::from_ref(listener).cast_mut().cast(),
+        Ordering::Release,
+    );
+    socket
+        .entry
+        .listener
+        .store(listener.number(), Ordering::Relaxed);
+    socket.entry.local.store(&listener.address);
+    socket.entry.descriptor.store(fd, Ordering::Relaxed);
+    let turned = turn_into(fd, &socket, Kind::Listener, State::Listener);
+    options::note_bound(&turned, fd);
+    epoll::replaced(fd, &turned);
+}
+
+/// A listener that was inherited over exec, or received, or made while no daemon served, is opened
+/// to our programs when the program first uses it.
+pub fn recognise_listener(fd: i32) {
+    if limits::is_poor()
+        || attach::ensure().is_none()
+        || exclusion::reason().is_some()
+        || !is_listening(fd)
+    {
+        return;
+    }
+    // A set that watches it and is not told would sleep while virtual connections wait.
+    let Some(watched) = epoll::watching(fd) else {
+        return;
+    };
+    listen(fd, None, LARGEST_BACKLOG);
+    if let Some(socket) = socket::of(fd) {
+        epoll::take_over(fd, &socket, &watched);
+    }
+}
+
+/// As [`recognise_listener`], of one that came from a process in which it may have been another to the kernel than to the program: where
+/// it is the kernel's alone from now on, it blocks as the program takes it to.
+pub fn receive_listener(fd: i32) {
+    recognise_listener(fd);
+    if table::get(fd).kind() != Kind::Foreign || !is_listening(fd) {
+        return;
+    }
+    if limits::is_poor() && attach::current().is_some() {
+        // What waited for the former image was left for this one.
+        open_to_programs(fd, None, LARGEST_BACKLOG);
+        socket::of(fd)
+            .as_ref()
+            .and_then(Socket::listener)
+            .inspect(|listener| listener.retire_unhurried());
+    } else if let Some(meant) = flags::of_unused(fd) {
+        flags::end(fd, meant);
+    }
+}
+
+/// A listener of which no daemon could be told when it was made is announced now.
+pub fn announce_late(fd: i32) {
+    if following::may_try()
+        && let Some(socket) = socket::of(fd)
+        && is_listening(fd)
+    {
+        listen(fd, Some(socket), LARGEST_BACKLOG);
+    }
+}
+
+/// A socket that was shared by a fork listens since a relative said so, for which it blocks: only the kernel never does. True when it is a
+/// listener of this process too from now on.
+#[cold]
+pub fn recognise_relatives(fd: i32) -> bool {
+    let blocks = flags::says_that_it_blocks(fd);
+    let known = socket::of(fd).filter(|found| found.word.kind() == Kind::Kernel);
+    match known {
+        Some(found) if blocks && is_listening(fd) && !limits::is_poor() => {
+            open_to_programs(fd, Some(found), LARGEST_BACKLOG);
+            socket::of(fd).is_some_and(|found| found.word.kind() == Kind::Listener)
+        }
+        _ => false,
+    }
+}
+
+pub(super) fn is_listening(fd: i32) -> bool {
+    sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)
+        && sys::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+}
+
+/// Where it is not known what the program asked for.
+const LARGEST_BACKLOG: i32 = 4096;
+
+/// A listener that was shut down is an ordinary bound socket again.
+pub fn unlisten(fd: i32) {
+    let Some(socket) = socket::of(fd).filter(|socket| socket.word.kind() == Kind::Listener) else {
+        return;
+    };
+    let turned = turn_into(fd, &socket, Kind::Kernel, State::Kernel);
+    if turned.has(status::PORT_NAMED) {
+        turned.mark(status::BOUND);
+    } else {
+        // The kernel has taken its port back, though it shows it still.
+        turned.unmark(status::BOUND);
+    }
+    flags::end(fd, flags::of(&turned));
+    if let Some(listener) = socket.listener() {
+        // For all who have it: the kernel resets what waits.
+        listener.shut();
+    }
+    turned
+        .local
+        .listener
+        .store(core::ptr::null_mut(), Ordering::Release);
+    epoll::replaced(fd, &turned);
+}

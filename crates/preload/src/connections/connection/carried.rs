@@ -1,0 +1,78 @@
+//! Connects that are under way, as the program was told, and that the daemons then refuse: the kernel carries them on, under the same
+//! descriptors. The program notices nothing but the time it took.
+//!
+//! Who finds out may hold locks of event loops; so the socket is noted, and replaced when the loop has let go of them. Until then
+//! it shows what a connect under way shows. Whoever finds out is awake, and looks here before sleeping again.
+
+use netchannel_abi::link::side_flags;
+use netchannel_abi::reason::Reason;
+
+use super::replacing::{become_kernel, make_kernel};
+use super::{REPLACING, falls_back, noted};
+use crate::descriptors::names;
+use crate::descriptors::table::{self, Word};
+use crate::sockets::lane::{Lane, Progress};
+use crate::sockets::socket::{self, Socket, status};
+use crate::waiting::epoll;
+use crate::waiting::poll;
+
+/// Carries on what was noted. The caller holds no lock of a socket or an event loop. True if descriptors are something else now.
+#[cold]
+pub fn carry_noted() -> bool {
+    let Some(words) = noted::take() else {
+        return false;
+    };
+    for (word, fd) in words {
+        let found = socket::of_word(word).filter(|socket| socket.has(status::PENDING));
+        if let Some((fd, socket)) = descriptor(word, fd).zip(found) {
+            carry_on(fd, &socket);
+        }
+    }
+    true
+}
+
+/// A number that names the socket.
+fn descriptor(word: Word, fd: i32) -> Option<i32> {
+    if table::get(fd) == word {
+        return Some(fd);
+    }
+    table::find(word)
+}
+
+fn carry_on(fd: i32, socket: &Socket) {
+    let replacing = REPLACING.lock();
+    let Some(lane) = Lane::of(*socket, fd) else {
+        return;
+    };
+    if table::get(fd) != socket.word || lane.decided() != Progress::Failed {
+        // Another thread was quicker, or it was closed.
+        return;
+    }
+    let peer = socket.entry.peer.load();
+    let connected = make_kernel(socket, true).and_then(|made| {
+        let connected = names::connect(made, &peer);
+        match connected {
+            Ok(()) | Err(libc::EINPROGRESS) => {
+                let slept = poll::begin_replacement(fd);
+                let replaced =
+                    become_kernel(fd, socket, made, side_flags::FIN | side_flags::CLOSED);
+                if slept {
+                    poll::end_replacement();
+                }
+                replaced
+            }
+            Err(error) => {
+                crate::ground::sys::close(made);
+                Err(error)
+            }
+        }
+    });
+    match connected {
+        Ok(kernel) => falls_back(&kernel, Reason::NoListener, Some(peer)),
+        Err(error) => lane.fail_with(error),
+    }
+    drop(replacing);
+    if connected.is_err() {
+        epoll::changed(socket, None);
+    }
+}

@@ -1,0 +1,408 @@
+//! Connecting: to a listener of our programs over a link, or else through the kernel.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::address::{Address, INET, INET6};
+use netchannel_abi::link::{Role, side_flags};
+use netchannel_abi::program::State;
+use netchannel_abi::reason::Reason;
+
+use super::pending;
+use super::{
+    REPLACING, deferral, describe, falls_back, flags, is_shared, materialise, noted, other_numbers,
+    set_blocking, tuples, turn_into,
+};
+use crate::descriptors::attach::header;
+use crate::descriptors::names::Target;
+use crate::descriptors::table::{self, Kind, Word};
+use crate::descriptors::{attach, confinement, limits, names, ports};
+use crate::ground::{process, sys};
+use crate::sockets::lane::Lane;
+use crate::sockets::lane::Progress;
+use crate::sockets::link::{LinkEnd, Loan, reset_side};
+use crate::sockets::listener::following;
+use crate::sockets::socket::{Socket, status};
+use crate::sockets::{listener, options, owner, rings};
+use crate::waiting::{chores, epoll};
+
+/// What became of a connect.
+pub enum Connected {
+    /// It is done, or under way (`EINPROGRESS`), or failed.
+    Virtual(Result<(), i32>),
+    /// The kernel must do it.
+    Kernel,
+}
+
+/// Connects a socket to `address`, virtually if a program of ours listens there.
+pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected {
+    if socket.word.kind() == Kind::Virtual {
+        let again = Lane::of(*socket, fd).map(|lane| lane.progress());
+        chores::carry();
+        return if again == Some(Progress::Waits) && table::get(fd) != socket.word {
+            // The kernel says how far it has come.
+            Connected::Kernel
+        } else {
+            Connected::Virtual(pending::connect_again(fd, socket))
+        };
+    }
+    if socket.word.kind() == Kind::Deferred {
+        return Connected::Virtual(deferral::connect_again(socket));
+    }
+    if socket.word.kind() == Kind::Listener || socket.has(status::KERNEL_CONNECTED) {
+        return Connected::Kernel;
+    }
+    if is_shared(socket) {
+        falls_back(socket, Reason::Unsupported, address);
+        return Connected::Kernel;
+    }
+    if socket.has(status::BOUND)
+        && let Some(peer) = &address
+        && tuples::is_taken(fd, peer)
+    {
+        return Connected::Virtual(Err(libc::EADDRNOTAVAIL));
+    }
+    following::look();
+    match try_virtual(fd, socket, address) {
+        Ok(_) if socket.has(status::NONBLOCKING) => {
+            socket.mark(status::CONNECTING);
+            Connected::Virtual(Err(libc::EINPROGRESS))
+        }
+        Ok(false) => Connected::Virtual(Ok(())),
+        Ok(true) => {
+            let Some(turned) = crate::sockets::socket::of(fd) else {
+                return Connected::Virtual(Err(libc::EBADF));
+            };
+            let waited = pending::wait_connected(fd, &turned);
+            match crate::sockets::socket::of(fd) {
+                // What was known of the listener is old, or the other host does not want the connection on a channel.
+                Some(kernel)
+                    if waited.is_err_and(noted::is_for_kernel)
+                        && kernel.word.kind() == Kind::Kernel =>
+                {
+                    falls_back(&kernel, Reason::NoListener, address);
+                    Connected::Kernel
+                }
+                _ => Connected::Virtual(waited),
+            }
+        }
+        Err(Refused::Taken) => Connected::Virtual(Err(libc::EADDRNOTAVAIL)),
+        Err(Refused::ToKernel(reason)) => match materialise(fd, socket, Reason::None) {
+            Ok(kernel) => {
+                falls_back(&kernel, reason, address);
+                Connected::Kernel
+            }
+            Err(error) => Connected::Virtual(Err(error)),
+        },
+    }
+}
+
+/// Why no virtual connection was made.
+enum Refused {
+    /// The kernel makes one.
+    ToKernel(Reason),
+    /// Another process has a connection between these addresses.
+    Taken,
+}
+
+impl From<Reason> for Refused {
+    fn from(reason: Reason) -> Self {
+        Self::ToKernel(reason)
+    }
+}
+
+/// Connects a deferred socket. As [`try_virtual`].
+///
+/// # Errors
+/// Why the kernel has to.
+pub(super) fn announce(fd: i32, socket: &Socket, to: Address) -> Result<bool, Reason> {
+    try_virtual(fd, socket, Some(to)).map_err(|refused| match refused {
+        Refused::ToKernel(reason) => reason,
+        Refused::Taken => Reason::NoPort,
+    })
+}
+
+/// True when it is under way, and the relay will say what becomes of it.
+fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<bool, Refused> {
+    let mut address = address.ok_or(Reason::Unsupported)?;
+    let attachment = attach::ensure().ok_or(Reason::NoDaemon)?;
+    if let Some(why) = rings::excludes() {
+        return Err(why.into());
+    }
+    if limits::is_poor() {
+        return Err(Reason::Quota.into());
+    }
+    let family = socket.local.family.load(Ordering::Relaxed);
+    if i32::from(address.family) != family || socket.entry.reason.load(Ordering::Relaxed) != 0 {
+        return Err(Reason::Option.into());
+    }
+    let is_bound_to_v6 = || socket.has(status::BOUND) && options::is_only_v6(fd);
+    if address.unmapped().family != address.family
+        && (options::is_to_be_only_v6(socket) || is_bound_to_v6())
+    {
+        // The kernel says that there is no way.
+        return Err(Reason::Option.into());
+    }
+    if address.port == 0 {
+        return Err(Reason::NoListener.into());
+    }
+    if address.is_wildcard() {
+        // The kernel takes "any" as "this host".
+        address = Address::loopback(family == libc::AF_INET6, address.port);
+    }
+    let mut target = names::find_listener(attachment, &address, &Address::default())?;
+    let mut begun = None;
+    if target.grouped {
+        let local = local_address(fd, socket, &address, target.remote)?;
+        target = names::find_listener(attachment, &address, &local)
+            .inspect_err(|_| release_port(fd, socket, &local))?;
+        begun = Some(local);
+    }
+    if target.defers > 0 && socket.word.kind() != Kind::Deferred {
+        if socket.word.kind() != Kind::Fresh {
+            begun.inspect(|local| release_port(fd, socket, local));
+            return Err(Reason::Option.into());
+        }
+        let local = match begun {
+            Some(local) => local,
+            None => local_address(fd, socket, &address, target.remote)?,
+        };
+        let deferred = deferral::begin(fd, socket, &local, &address);
+        return deferred.map(|()| false).map_err(|_| {
+            release_port(fd, socket, &local);
+            Reason::Quota.into()
+        });
+    }
+    let found = match listener::client_link(&target) {
+        // Nobody who accepts is about to look.
+        Err(libc::EAGAIN) if listener::may_enter(&target) && !confinement::is_filtered() => {
+            listener::queued_link(&target).map(|link| (link, false))
+        }
+        found => found,
+    };
+    let (link, claimed) = found.map_err(|error| {
+        begun.inspect(|local| release_port(fd, socket, local));
+        match error {
+            libc::ENOMEM | libc::ENOBUFS | libc::EMFILE | libc::ENFILE => Reason::Quota,
+            libc::ECONNREFUSED => Reason::NoListener,
+            libc::EAGAIN | libc::EPERM => Reason::BacklogFull,
+            libc::ENOTCONN | libc::EPIPE => Reason::NoDaemon,
+            _ => Reason::LinkFailed,
+        }
+    })?;
+    let local = match begun {
+        Some(local) => Ok(local),
+        None => local_address(fd, socket, &address, target.remote),
+    };
+    if !attach::current().is_some_and(|now| core::ptr::eq(now, attachment)) {
+        // The port is of another daemon than the link: whoever accepts might not know it yet.
+        if claimed {
+            link.unclaim();
+        }
+        if let Ok(local) = local {
+            release_port(fd, socket, &local);
+        }
+        return try_virtual(fd, socket, Some(address));
+    }
+    let lend = || match link.is_queued() {
+        true => link.lend_queued(),
+        false => link.lend(),
+    };
+    let lent = local.and_then(|local| match lend() {
+        Some(loan) => Ok((local, loan)),
+        None => {
+            release_port(fd, socket, &local);
+            Err(Reason::Quota.into())
+        }
+    });
+    let (local, loan) = lent.inspect_err(|_| {
+        if claimed {
+            link.unclaim();
+        }
+    })?;
+    let route = Route {
+        link,
+        loan,
+        claimed,
+        target,
+    };
+    if establish(fd, socket, &route, &local, &address) {
+        Ok(target.remote)
+    } else {
+        release_port(fd, socket, &local);
+        Err(Reason::BacklogFull.into())
+    }
+}
+
+/// The way a new connection takes.
+struct Route {
+    link: &'static LinkEnd,
+    loan: Loan,
+    claimed: bool,
+    target: Target,
+}
+
+fn release_port(fd: i32, socket: &Socket, local: &Address) {
+    // A deferred one keeps its own.
+    if socket.word.kind() != Kind::Deferred
+        && bound_address(fd, socket).is_none_or(|bound| bound.port == 0)
+    {
+        ports::give(local.port, process::number());
+    }
+}
+
+/// What the program bound: with `IP_BIND_ADDRESS_NO_PORT` an address without a port.
+fn bound_address(fd: i32, socket: &Socket) -> Option<Address> {
+    socket
+        .has(status::BOUND)
+        .then(|| names::of_kernel(fd, false))
+        .flatten()
+}
+
+/// The address a connection starts from: what the program bound, or a port of our own.
+fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result<Address, Refused> {
+    if socket.word.kind() == Kind::Deferred {
+        return Ok(socket.entry.local.load());
+    }
+    // A daemon that did not answer has not refused anything.
+    let refused = |error| match error {
+        libc::ENOTCONN | libc::EPIPE | libc::ECONNRESET | libc::ETIMEDOUT => Reason::NoDaemon,
+        _ => Reason::NoPort,
+    };
+    let claimed = |error| match error {
+        libc::EADDRNOTAVAIL => Refused::Taken,
+        error => refused(error).into(),
+    };
+    let bound = bound_address(fd, socket);
+    let plain = to.unmapped();
+    let mut own = match plain.family {
+        INET if plain.is_loopback() => Address::loopback(false, 0),
+        _ if remote => names::source(&plain).ok_or(Reason::Unsupported)?,
+        _ => Address { port: 0, ..plain },
+    };
+    if to.family == INET6 {
+        own = own.mapped();
+    }
+    if let Some(bound) = &bound {
+        // An address that is not this host's, as a transparent proxy has, is the kernel's to vouch for.
+        let local = bound.is_wildcard()
+            || attach::current().is_some_and(|attachment| names::is_local(attachment, bound));
+        if !local {
+            return Err(Reason::Unsupported.into());
+        }
+        if bound.port != 0 {
+            ports::claim(fd, to).map_err(claimed)?;
+        }
+        if !bound.is_wildcard() {
+            own = *bound;
+        }
+    }
+    let port = match bound {
+        Some(bound) if bound.port != 0 => bound.port,
+        _ => ports::take().map_err(refused)?,
+    };
+    Ok(Address { port, ..own })
+}
+
+/// Fills the slot in, announces it, and puts the anchor under the program's descriptor.
+fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Address) -> bool {
+    let Route {
+        link,
+        mut loan,
+        claimed,
+        target,
+    } = *route;
+    let number = target.listener;
+    let handle = loan.handle;
+    let Some(slot) = link.slot(handle.index) else {
+        return false;
+    };
+    slot.meta.client.store(&local.unmapped());
+    slot.meta.server.store(&peer.unmapped());
+    slot.meta.listener.store(number, Ordering::Relaxed);
+    slot.meta
+        .generation
+        .store(handle.generation, Ordering::Relaxed);
+    let ring = link.layout.small_ring(Role::Client, handle.index as usize);
+    reset_side(&slot.client, handle.generation, ring);
+    let hints = socket.entry.hints.load(Ordering::Relaxed);
+    slot.client.hints.store(hints, Ordering::Relaxed);
+    let said = crate::sockets::lane::flags_at_start(socket);
+    slot.client.flags.fetch_or(said, Ordering::AcqRel);
+    let announced = if link.is_queued() {
+        let anchor = listener::enter(link, handle, &target);
+        loan.anchor = anchor.unwrap_or(-1);
+        anchor.is_ok()
+    } else {
+        link.announce(handle, number, claimed)
+    };
+    if !announced {
+        // Nobody saw it: both sides count as closed.
+        slot.server
+            .generation
+            .store(handle.generation, Ordering::Relaxed);
+        slot.server
+            .flags
+            .store(side_flags::CLOSED | side_flags::RELEASED, Ordering::Relaxed);
+        let anchor = (!link.is_queued()).then_some(loan);
+        link.finish(slot, handle, side_flags::CLOSED, anchor, [ring; 2]);
+        link.used_less();
+        return false;
+    }
+    let was_bound = socket.has(status::BOUND);
+    if was_bound && let Ok(kept) = attach::duplicate(fd) {
+        // The kernel goes on reserving the port the program bound.
+        table::set(kept, Word::new(Kind::Internal, 0, 0));
+        if local.family == INET6 {
+            options::note_bound(socket, kept);
+        }
+        socket.local.reserve.store(kept + 1, Ordering::Relaxed);
+    }
+    set_blocking(loan, !socket.has(status::NONBLOCKING));
+    let replacing = REPLACING.lock();
+    // Another thread may have used it in a way that made it real.
+    let now = crate::sockets::socket::of(fd).filter(|now| core::ptr::eq(now.entry, socket.entry));
+    let socket = now.as_ref().unwrap_or(socket);
+    let others = other_numbers(fd, socket);
+    for number in others.iter().chain([&fd]) {
+        epoll::before_replace(*number, socket);
+    }
+    let close_on_exec = if socket.word.kind() == Kind::Fresh {
+        socket.has(status::CLOSE_ON_EXEC)
+    } else {
+        sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0)
+    };
+    let replaced = limits::replace(loan.anchor, fd, close_on_exec);
+    for number in &others {
+        let close_on_exec = sys::fcntl(*number, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
+        let _ = limits::replace(loan.anchor, *number, close_on_exec);
+    }
+    if link.is_queued() {
+        // It goes with the connection: no other has it after this one.
+        sys::close(loan.anchor);
+    }
+    if replaced.is_err() {
+        return false;
+    }
+    if !link.is_queued() && others.is_empty() {
+        socket.keep_spare(loan.anchor);
+    } else if !link.is_queued() {
+        attach::drop_kept(loan.anchor);
+    }
+    if target.remote {
+        socket.mark(status::PENDING);
+    }
+    describe(socket, link, loan, local, peer, number);
+    let turned = turn_into(fd, socket, Kind::Virtual, State::Virtual);
+    owner::follow(&turned, fd);
+    if turned.has(status::APPENDS) {
+        flags::put_on_anchor(&turned, fd);
+    }
+    drop(replacing);
+    if let Some(header) = header() {
+        header.connects.fetch_add(1, Ordering::Relaxed);
+    }
+    for number in others.iter().chain([&fd]) {
+        epoll::replaced(*number, &turned);
+    }
+    true
+}

@@ -1,0 +1,57 @@
+//! A connection that is deferred, see [`super::deferred`]: how it begins, and what a second `connect` of it says.
+
+use super::{REPLACING, flags, turn_into};
+use crate::descriptors::table::{self, Kind};
+use crate::descriptors::{attach, limits};
+use crate::ground::{clock, sys};
+use crate::sockets::options;
+use crate::sockets::socket::{Socket, status};
+use crate::waiting::chores::{DEFERRED, NEXT};
+use core::sync::atomic::Ordering;
+use netchannel_abi::address::Address;
+use netchannel_abi::program::State;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Makes a fresh socket one. The port of `local` is its own.
+pub(super) fn begin(fd: i32, socket: &Socket, local: &Address, peer: &Address) -> Result<(), i32> {
+    let (end, other) = limits::make(|| sys::socket_pair(libc::SOCK_STREAM))?;
+    let other = attach::keep(other);
+    flags::put_on(socket, end);
+    let replacing = REPLACING.lock();
+    let replaced = if table::get(fd) == socket.word {
+        let close_on_exec = socket.has(status::CLOSE_ON_EXEC);
+        limits::replace(end, fd, close_on_exec)
+    } else {
+        // Another thread was quicker, to use it in another way.
+        Err(libc::EBADF)
+    };
+    sys::close(end);
+    if let Err(error) = replaced {
+        attach::drop_kept(other);
+        return Err(error);
+    }
+    socket.entry.local.store(local);
+    socket.entry.peer.store(peer);
+    let now = clock::nanoseconds();
+    socket.local.other_end.store(other + 1, Ordering::Relaxed);
+    socket.local.deferred_at.store(now, Ordering::Relaxed);
+    let first = now + options::silence(1) * SECOND;
+    if DEFERRED.fetch_add(1, Ordering::Relaxed) == 0 {
+        NEXT.store(first, Ordering::Relaxed);
+    } else {
+        NEXT.fetch_min(first, Ordering::Relaxed);
+    }
+    turn_into(fd, socket, Kind::Deferred, State::Fresh);
+    drop(replacing);
+    Ok(())
+}
+
+/// `connect` of one.
+pub(super) fn connect_again(socket: &Socket) -> Result<(), i32> {
+    if !socket.has(status::CONNECTING) {
+        return Err(libc::EISCONN);
+    }
+    socket.unmark(status::CONNECTING);
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! Taking a connection away from its socket, which can be connected anew: after a connect that failed, and by a connect to nowhere
+//! (`AF_UNSPEC`).
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::address::Address;
+use netchannel_abi::link::side_flags;
+
+use super::replacing::{become_kernel, make_kernel};
+use crate::descriptors::{limits, names};
+use crate::ground::{clock, sys};
+use crate::sockets::lane::Lane;
+use crate::sockets::socket::{Socket, status};
+use crate::sockets::{lane, options};
+use crate::waiting::epoll;
+
+/// How long threads that sleep in calls on the connection are waited for: they have been woken.
+const PATIENCE: u64 = 100_000 * clock::MICROSECOND;
+
+/// `connect` of a virtual socket to nowhere. The peer sees a reset, as with TCP. Where other processes have the socket, too, that is all:
+/// they share no descriptor that could be another's from now on.
+///
+/// # Errors
+/// Why no socket could be made for the place of it.
+pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
+    let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
+    let reset = if lane.is_over() { 0 } else { side_flags::RESET };
+    if reset != 0 {
+        lane.explain_reset();
+    }
+    if !is_alone(socket) {
+        let untold = reset != 0 || options::take_error(socket, fd) == libc::ECONNRESET;
+        break_off(&lane, reset, untold);
+        forget_address(socket);
+        return Ok(());
+    }
+    if is_slept_in(socket) {
+        break_off(&lane, reset, true);
+    }
+    let until = clock::now().wrapping_add(PATIENCE);
+    while is_slept_in(socket) && clock::now() < until {
+        sys::yield_now();
+    }
+    let made = make_kernel(socket, false)?;
+    // Who was woken takes his error himself.
+    let untold = if reset != 0 {
+        libc::ECONNRESET
+    } else {
+        options::take_error(socket, fd)
+    };
+    if matches!(untold, libc::ECONNRESET | libc::EPIPE) {
+        leave_error(made, untold);
+    }
+    replace(
+        fd,
+        socket,
+        made,
+        side_flags::FIN | side_flags::CLOSED | reset,
+    )
+}
+
+/// Whether no other process has it, so that another socket can be put in its place.
+fn is_alone(socket: &Socket) -> bool {
+    socket.entry.references.load(Ordering::Acquire) == 1 && !socket.is_foreign()
+}
+
+/// A connect has failed, and that is told.
+pub(super) fn after_failure(fd: i32, socket: &Socket) -> Result<(), i32> {
+    let flags = side_flags::FIN | side_flags::CLOSED;
+    if is_alone(socket) {
+        return replace(fd, socket, make_kernel(socket, false)?, flags);
+    }
+    socket.mark(status::REFUSED | status::RESET | status::DISSOLVED);
+    socket.unmark(status::PENDING | status::CONNECTING);
+    forget_address(socket);
+    // The slot is the connection's until the last one closes it.
+    if let Some(lane) = Lane::of(*socket, fd) {
+        lane.rouse();
+    }
+    epoll::changed(socket, None);
+    Ok(())
+}
+
+/// TCP leaves `ECONNRESET` with a socket whose connection was dissolved, or `EPIPE` that was not told before: the kernel shall dissolve
+/// one of this one, too. What can not be done leaves none.
+fn leave_error(fd: i32, error: i32) {
+    let six = sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_INET6);
+    let family = if six { libc::AF_INET6 } else { libc::AF_INET };
+    let Ok(listener) = limits::stream_socket(family) else {
+        return;
+    };
+    let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+    // No connect shall be waited for.
+    let _ = sys::fcntl(fd, libc::F_SETFL, flags | sys::int(libc::O_NONBLOCK));
+    let nowhere = [0u8; 16];
+    // SAFETY: no pointers, and an address of ours.
+    unsafe {
+        let _ = sys::raw(libc::SYS_listen, [sys::int(listener), 1, 0, 0, 0, 0]);
+        let port = names::of_kernel(listener, false).map_or(0, |own| own.port);
+        let _ = names::connect(fd, &Address::loopback(six, port));
+        if error == libc::EPIPE {
+            break_pipe(fd, listener);
+        }
+        let words = [
+            sys::int(fd),
+            nowhere.as_ptr().addr(),
+            nowhere.len(),
+            0,
+            0,
+            0,
+        ];
+        let _ = sys::raw(libc::SYS_connect, words);
+    }
+    sys::close(listener);
+    let _ = sys::fcntl(fd, libc::F_SETFL, flags);
+}
+
+/// Has what `fd` sends meet an end.
+fn break_pipe(fd: i32, listener: i32) {
+    // SAFETY: no pointers.
+    let accepted = unsafe { sys::raw(libc::SYS_accept, [sys::int(listener), 0, 0, 0, 0, 0]) };
+    if let Ok(accepted) = accepted.and_then(|fd| i32::try_from(fd).map_err(|_| libc::EBADF)) {
+        sys::close(accepted);
+        let _ = sys::send(fd, &[0], libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+    }
+}
+
+fn is_slept_in(socket: &Socket) -> bool {
+    let entry = socket.entry;
+    entry.receive.sleepers.load(Ordering::Acquire) > 0
+        || entry.transmit.sleepers.load(Ordering::Acquire) > 0
+}
+
+/// Of an address that the program has not named, nor its listener's, only the port is left.
+fn forget_address(socket: &Socket) {
+    let bound = socket.local.reserve.load(Ordering::Relaxed);
+    let named = socket.has(status::ADDRESS_NAMED)
+        || bound > 0
+            && names::of_kernel(bound - 1, false).is_some_and(|bound| !bound.is_wildcard());
+    if !named {
+        let entry = socket.entry;
+        entry.local.store(&entry.local.load().unnamed());
+    }
+}
+
+/// Ends the connection for calls that wait for something of it, and for the peer.
+fn break_off(lane: &Lane, reset: u32, untold: bool) {
+    let socket = lane.socket;
+    let readers = socket.entry.receive.sleepers.load(Ordering::Acquire) % lane::WRITER;
+    let error = match (readers, untold) {
+        (1.., _) => libc::EPIPE,
+        (0, true) => libc::ECONNRESET,
+        (0, false) => 0,
+    };
+    // The error stands before the mark that makes others look for it.
+    socket.entry.error.store(error, Ordering::Relaxed);
+    socket.mark(status::REFUSED | status::RESET | status::DISSOLVED);
+    socket.unmark(status::PENDING);
+    lane.own().flags.fetch_or(reset, Ordering::AcqRel);
+    lane.announce_flags();
+    lane.rouse();
+    epoll::changed(&socket, None);
+}
+
+/// Puts a kernel socket that is not connected in the place of a virtual one. The peer hears `flags`.
+fn replace(fd: i32, socket: &Socket, made: i32, flags: u32) -> Result<(), i32> {
+    let former = socket.entry.local.load().port;
+    let shown = names::of_kernel(made, false).map_or(0, |own| own.port);
+    let turned = become_kernel(fd, socket, made, flags)?;
+    turned.entry.error.store(0, Ordering::Relaxed);
+    turned.local.former_port.note(shown, former);
+    Ok(())
+}

@@ -1,0 +1,366 @@
+//! Life of a socket: made, connected, accepted, shut, closed; virtual where the other end is ours,
+//! the kernel's where it is not.
+
+mod accept;
+pub mod carried;
+mod close;
+mod connect;
+pub mod deferral;
+pub mod deferred;
+mod dissolve;
+pub mod flags;
+mod found;
+pub mod noted;
+mod pending;
+mod rebinding;
+mod replacing;
+mod shutdown;
+mod tuples;
+
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use libc::c_int;
+use netchannel_abi::address::Address;
+use netchannel_abi::program::State;
+use netchannel_abi::reason::Reason;
+
+use crate::descriptors::table::{self, Kind, Word};
+use crate::descriptors::{attach, limits, names};
+use crate::ground::lock::Lock;
+use crate::ground::{gate, sys};
+use crate::sockets::link::{LinkEnd, Loan};
+use crate::sockets::socket::{self, Socket, status};
+use crate::sockets::{exclusion, options, owner, rings};
+use crate::waiting::epoll;
+
+use accept::is_listening;
+pub use accept::{
+    accept, announce_late, listen, note_kernel_accept, receive_listener, recognise_listener,
+    recognise_relatives, unlisten,
+};
+pub use close::{close, forget_unseen};
+pub use connect::{Connected, connect};
+pub use dissolve::dissolve;
+pub use found::{is_connected_yet, lane};
+pub use pending::{carry_on_or_fail, connect_again};
+pub use rebinding::bind;
+pub use shutdown::shutdown;
+pub use tuples::is_in_use;
+
+/// The socket of which fresh ones are duplicates. It is a local one: the kernel neither connects it to an internet address nor binds it
+/// to one, so a call that reaches it by mistake fails, and does not act on every fresh socket. Who polls it sees what TCP shows.
+static TEMPLATE: AtomicI32 = AtomicI32::new(-1);
+
+fn template() -> Option<i32> {
+    let known = TEMPLATE.load(Ordering::Acquire);
+    if known >= 0 {
+        return Some(known);
+    }
+    let made = limits::stream_socket(libc::AF_UNIX).ok()?;
+    let made = attach::keep(made);
+    match TEMPLATE.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Some(made),
+        Err(other) => {
+            attach::drop_kept(made);
+            Some(other)
+        }
+    }
+}
+
+/// A new TCP socket that costs the kernel nothing until it is known where it goes. `None` where
+/// the caller must make a kernel socket instead.
+pub fn open(family: c_int, kind: c_int) -> Option<i32> {
+    if limits::is_poor() || exclusion::reason() == Some(Reason::Confined) {
+        return None;
+    }
+    attach::ensure()?;
+    let template = template()?;
+    let socket = socket::allocate(Kind::Fresh, State::Fresh)?;
+    let number = || sys::duplicate(template, 0, kind & libc::SOCK_CLOEXEC != 0);
+    let Ok(fd) = limits::for_program(number) else {
+        socket.free();
+        return None;
+    };
+    socket.local.family.store(family, Ordering::Relaxed);
+    if kind & libc::SOCK_NONBLOCK != 0 {
+        socket.mark(status::NONBLOCKING);
+    }
+    if kind & libc::SOCK_CLOEXEC != 0 {
+        socket.mark(status::CLOSE_ON_EXEC);
+    }
+    if !publish(fd, socket) {
+        sys::close(fd);
+        return None;
+    }
+    if let Some(why) = rings::excludes() {
+        // Where none can be made, the program finds one that the kernel connects to nothing.
+        let _ = to_kernel(fd, why);
+    }
+    Some(fd)
+}
+
+/// Shows a socket under its descriptor.
+pub fn publish(fd: i32, socket: Socket) -> bool {
+    forget_unseen(fd);
+    let _inside = gate::enter();
+    socket.entry.descriptor.store(fd, Ordering::Relaxed);
+    if table::set(fd, socket.word) {
+        return true;
+    }
+    socket.drop_spare();
+    socket.free();
+    false
+}
+
+/// Changes what a descriptor is, and every other of the same socket, keeping the socket.
+fn turn_into(fd: i32, socket: &Socket, kind: Kind, state: State) -> Socket {
+    socket.entry.state.store(state as u32, Ordering::Release);
+    let word = Word(socket.word.0 & !0xff | kind as u64);
+    let _inside = gate::enter();
+    table::set(fd, word);
+    if socket.local.descriptors.load(Ordering::Acquire) > 1 {
+        table::for_each(|other, known| {
+            if known == socket.word {
+                table::change(other, known, word);
+            }
+        });
+    }
+    Socket { word, ..*socket }
+}
+
+/// What else names a socket that can have several numbers before it is connected.
+fn other_numbers(fd: i32, socket: &Socket) -> Vec<i32> {
+    let mut others = Vec::new();
+    if socket.word.kind() == Kind::Deferred && socket.local.descriptors.load(Ordering::Acquire) > 1
+    {
+        table::for_each(|other, word| {
+            if word == socket.word && other != fd {
+                others.push(other);
+            }
+        });
+    }
+    others
+}
+
+/// Held by the thread that puts something else under the descriptor of a socket that is not connected.
+static REPLACING: Lock<()> = Lock::new(());
+
+/// In a forked child nobody holds the lock.
+pub fn reset_in_child() {
+    REPLACING.reset();
+    accept::reset_in_child();
+    noted::reset_in_child();
+    deferred::reset_in_child();
+}
+
+/// Turns a fresh socket into a kernel TCP socket with every option the program has set.
+///
+/// # Errors
+/// The errno of what failed.
+pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i32> {
+    if socket.word.kind() != Kind::Fresh {
+        return Ok(*socket);
+    }
+    let _replacing = REPLACING.lock();
+    if table::get(fd) != socket.word {
+        // Another thread was quicker, to make it real or to connect it.
+        return socket::of(fd).ok_or(libc::EBADF);
+    }
+    let family = socket.local.family.load(Ordering::Relaxed);
+    let nonblocking = if socket.has(status::NONBLOCKING) {
+        libc::SOCK_NONBLOCK
+    } else {
+        0
+    };
+    let kind = libc::SOCK_STREAM | nonblocking;
+    let close_on_exec = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
+    let make = || sys::socket(family, kind, 0);
+    let made = match limits::make(make) {
+        Err(libc::EMFILE) => in_place(fd, make)?,
+        made => made?,
+    };
+    options::replay(socket, made);
+    if flags::are_idle_set(socket) {
+        flags::put_on(socket, made);
+    }
+    if made == fd {
+        let flags = if close_on_exec { libc::FD_CLOEXEC } else { 0 };
+        sys::fcntl(fd, libc::F_SETFD, sys::int(flags))?;
+    } else {
+        let replaced = limits::replace(made, fd, close_on_exec);
+        sys::close(made);
+        replaced?;
+    }
+    let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
+    owner::follow(&turned, fd);
+    if reason != Reason::None {
+        turned.falls_back(reason);
+    }
+    epoll::replaced(fd, &turned);
+    Ok(turned)
+}
+
+/// The port that was dealt for a connection; 0 where the program has bound one. `bound` as [`socket::Local::reserve`].
+fn dealt_port(socket: &Socket, bound: i32) -> u16 {
+    let named = bound > 0 && names::of_kernel(bound - 1, false).is_none_or(|own| own.port != 0);
+    if named {
+        0
+    } else {
+        socket.entry.local.load().port
+    }
+}
+
+/// The kernel connects the socket.
+fn falls_back(kernel: &Socket, reason: Reason, address: Option<Address>) {
+    let Some(address) = address else { return };
+    kernel.falls_back(reason);
+    kernel.local.former_port.forget();
+    kernel.entry.peer.store(&address);
+    kernel.mark(status::KERNEL_CONNECTED);
+}
+
+fn set_blocking(loan: Loan, blocking: bool) {
+    if loan.nonblocking == blocking {
+        let flags = if blocking { 0 } else { libc::O_NONBLOCK };
+        let _ = sys::fcntl(loan.anchor, libc::F_SETFL, sys::int(flags));
+    }
+}
+
+fn describe(
+    socket: &Socket,
+    link: &'static LinkEnd,
+    loan: Loan,
+    local: &Address,
+    peer: &Address,
+    number: u32,
+) {
+    let entry = socket.entry;
+    let checked = &socket.local.checked;
+    checked.store(crate::ground::clock::now(), Ordering::Relaxed);
+    entry.role.store(link.role as u32, Ordering::Relaxed);
+    entry.slot.store(loan.handle.index, Ordering::Relaxed);
+    entry
+        .generation
+        .store(loan.handle.generation, Ordering::Relaxed);
+    entry.link.store(link.number, Ordering::Relaxed);
+    entry.listener.store(number, Ordering::Relaxed);
+    entry.local.store(local);
+    entry.peer.store(peer);
+    let link = core::ptr::from_ref(link).cast_mut();
+    socket.local.link.store(link, Ordering::Release);
+}
+
+/// Makes a socket with the number of the fresh one at `fd`, where the process may have no other. TCP needs none to connect, so this
+/// must not fail for want of one.
+fn in_place(fd: i32, make: impl Fn() -> Result<i32, i32>) -> Result<i32, i32> {
+    sys::close(fd);
+    let made = make();
+    if made.is_err() {
+        // Another thread of the program took the number: it stays open, if that can be.
+        if let Some(template) = template()
+            && let Ok(again) = sys::duplicate(template, fd, false)
+            && again != fd
+        {
+            sys::close(again);
+        }
+    }
+    made
+}
+
+/// Before the kernel does something with a socket that only a real TCP socket can: a fresh one
+/// becomes one. The socket as it is then, or none where it is not ours.
+///
+/// # Errors
+/// Why no socket could be made: nothing may be done then.
+pub fn before_kernel_use(fd: i32) -> Result<Option<Socket>, i32> {
+    match socket::of(fd) {
+        Some(socket) if socket.word.kind() == Kind::Fresh => {
+            materialise(fd, &socket, Reason::None).map(Some)
+        }
+        Some(socket) if socket.word.kind() == Kind::Deferred => {
+            deferred::announce(fd);
+            Ok(socket::of(fd))
+        }
+        other => Ok(other),
+    }
+}
+
+/// Before `shutdown` of a socket that is not connected. The kernel says so and shuts it all the same: what it is connected to later is
+/// the kernel's, which knows.
+///
+/// # Errors
+/// As [`before_kernel_use`].
+pub fn before_shutdown(fd: i32) -> Result<(), i32> {
+    match before_kernel_use(fd)? {
+        Some(socket)
+            if socket.word.kind() == Kind::Kernel
+                && !socket.has(status::KERNEL_CONNECTED | status::HANDED) =>
+        {
+            socket.falls_back(Reason::Unsupported);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// A fresh socket becomes the kernel's for good, before it is used in a way that only the kernel
+/// knows.
+///
+/// # Errors
+/// As [`before_kernel_use`].
+pub fn to_kernel(fd: i32, reason: Reason) -> Result<(), i32> {
+    match socket::of(fd) {
+        Some(socket) if socket.word.kind() == Kind::Deferred => {
+            deferred::announce(fd);
+            Ok(())
+        }
+        Some(socket) => materialise(fd, &socket, reason).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Before a fork, while other threads go on, or while there are numbers for it: sockets that are not used yet are the kernel's from now
+/// on.
+pub fn make_real() {
+    let mut fresh = Vec::new();
+    table::for_each(|fd, word| fresh.extend((word.kind() == Kind::Fresh).then_some(fd)));
+    deferred::announce_all();
+    for fd in fresh {
+        // Where none can be made, each process has a socket of its own.
+        let _ = before_kernel_use(fd);
+    }
+}
+
+/// Before a fork: a kernel socket that both processes will have stays the kernel's, whoever connects it.
+pub fn before_fork() {
+    table::for_each(|_, word| {
+        if word.kind() == Kind::Kernel
+            && let Some(socket) = socket::of_word(word)
+        {
+            socket.mark(status::SHARED);
+        }
+    });
+}
+
+/// Whether other numbers, or other processes, have the same socket: what one of them is connected to, all are.
+fn is_shared(socket: &Socket) -> bool {
+    socket.word.kind() == Kind::Kernel
+        && (socket.has(status::SHARED) || socket.local.descriptors.load(Ordering::Acquire) > 1)
+}
+
+/// A descriptor of the library has moved.
+pub fn relocate(from: i32, to: i32) {
+    let exchange = |word: &AtomicI32, from, to| {
+        let _ = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    };
+    exchange(&TEMPLATE, from, to);
+    table::for_each(|_, word| {
+        if let Kind::Virtual | Kind::Deferred = word.kind()
+            && let Some(socket) = socket::of_word(word)
+        {
+            exchange(&socket.local.reserve, from + 1, to + 1);
+            exchange(&socket.local.spare, from + 1, to + 1);
+            exchange(&socket.local.other_end, from + 1, to + 1);
+        }
+    });
+}

@@ -1,0 +1,77 @@
+//! `bind` of a connected socket, which has an address already: what is wrong with the new one counts for more than that.
+
+use core::sync::atomic::Ordering;
+
+use libc::{c_int, sockaddr, socklen_t};
+use netchannel_abi::address::{Address, INET6};
+use netchannel_abi::link::Role;
+
+use super::dealt_port;
+use crate::descriptors::{attach, limits, names, ports};
+use crate::ground::sys;
+use crate::sockets::lane::Lane;
+use crate::sockets::options;
+
+/// Asks the kernel, of a socket that is bound too. One that is over and had its port from the kernel, also by a `bind` to port 0, has
+/// given that back, and can be bound anew, once; it can not be used for anything else.
+///
+/// # Errors
+/// As `bind`.
+///
+/// # Safety
+/// The program gave `address` to be read, with `length` bytes.
+pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> Result<(), c_int> {
+    lane.look_for_peer();
+    let (entry, local) = (lane.socket.entry, lane.socket.local);
+    let own = entry.local.load();
+    let (family, anywhere) = if own.family == INET6 {
+        (libc::AF_INET6, Address::v6([0; 16], 0, 0))
+    } else {
+        (libc::AF_INET, Address::v4([0; 4], 0))
+    };
+    let made = limits::stream_socket(family)?;
+    let is_free = lane.is_over() && !options::keeps_port(&lane.socket);
+    let former = local.reserve.load(Ordering::Relaxed);
+    let port = dealt_port(&lane.socket, former);
+    if is_free && former > 0 {
+        local.reserve.store(0, Ordering::Relaxed);
+        attach::drop_kept(former - 1);
+    }
+    options::replay(&lane.socket, made);
+    let (name, size) = names::as_name(&anywhere);
+    // SAFETY: the kernel reads the caller's address, and one of ours.
+    let bound = unsafe {
+        if !is_free {
+            let size = socklen_t::try_from(size).unwrap_or(0);
+            let _ = bind_raw(made, (&raw const name).cast(), size);
+        }
+        bind_raw(made, address, length)
+    };
+    if let (Ok(()), true, Some(name)) = (bound, is_free, names::of_kernel(made, false)) {
+        options::note_bound(&lane.socket, made);
+        let kept = attach::keep(made);
+        if lane.link.role == Role::Client && !lane.socket.is_foreign() {
+            ports::give(port, entry.process.load(Ordering::Relaxed));
+        }
+        entry.local.store(&name);
+        // No way leads to the former peer any more.
+        entry.peer.store(&Address::default());
+        local.reserve.store(kept + 1, Ordering::Relaxed);
+        return Ok(());
+    }
+    sys::close(made);
+    if is_free && bound == Err(libc::EADDRINUSE) {
+        // What it took first, and lost again.
+        entry.local.store(&own.unnamed());
+    }
+    // It has an address already, also where an option lets the one that was asked be bound once more.
+    bound.and(Err(libc::EINVAL))
+}
+
+/// # Safety
+/// The kernel reads `address`.
+unsafe fn bind_raw(fd: c_int, address: *const sockaddr, length: socklen_t) -> Result<(), c_int> {
+    let words = [sys::int(fd), address.addr(), length as usize, 0, 0, 0];
+    // SAFETY: the caller's promise.
+    unsafe { sys::raw(libc::SYS_bind, words).map(drop) }
+}

@@ -1,0 +1,90 @@
+//! `shutdown`.
+
+use super::pending;
+use crate::ground::lock;
+use crate::sockets::lane;
+use crate::sockets::lane::Lane;
+use crate::sockets::socket::status;
+use crate::waiting::epoll;
+use core::sync::atomic::Ordering;
+use libc::c_int;
+use netchannel_abi::link::side_flags;
+
+/// `shutdown` of a virtual socket.
+pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
+    let socket = lane.socket;
+    if lane.is_connecting() {
+        pending::abandon(lane);
+        return Ok(());
+    }
+    if socket.has(status::PUMPED) {
+        lane.meet_pump();
+    }
+    let (shut, said) = match how {
+        libc::SHUT_RD => (status::SHUT_READ, side_flags::SHUT_READ),
+        libc::SHUT_WR => (status::SHUT_WRITE, side_flags::FIN),
+        _ => (
+            status::SHUT_READ | status::SHUT_WRITE,
+            side_flags::SHUT_READ | side_flags::FIN,
+        ),
+    };
+    // Whatever it comes to, TCP wakes who watches the socket.
+    socket.local.news.fetch_add(1, Ordering::Relaxed);
+    lane.look_for_peer();
+    if lane.is_over() {
+        if socket.has(status::CONNECTING) {
+            socket.unmark(status::CONNECTING);
+            socket.mark(status::DISCONNECTING);
+        }
+        if socket.has(status::DISSOLVED) {
+            // TCP shuts it all the same.
+            socket.mark(shut);
+        }
+        epoll::changed(&socket, None);
+        return Err(libc::ENOTCONN);
+    }
+    let reads = !socket.has(status::SHUT_READ) && shut & status::SHUT_READ == 0;
+    let meets = !reads && said & side_flags::FIN != 0 && lane.end_lets_go();
+    let said = if meets {
+        said | side_flags::RESET
+    } else {
+        said
+    };
+    if meets {
+        // The end brings bytes that nobody reads: both sides are reset.
+        lane.break_pipe();
+        let error = libc::ECONNRESET;
+        socket.entry.error.store(error, Ordering::Relaxed);
+        socket.mark(status::LEFT_ERROR);
+    }
+    socket.mark(shut);
+    socket.unmark(status::CONNECTING);
+    // Another thread's close may give the slot to the next connection: not before this is done.
+    let held = lock::acquire(&socket.entry.transmit.lock);
+    if socket.is(lane.fd) {
+        if said & side_flags::FIN != 0 && socket.has(status::HOLDS) {
+            lane.hold_nothing();
+        }
+        // Release: the tail that is final stands before FIN.
+        let before = lane.own().flags.fetch_or(said, Ordering::AcqRel);
+        // That this end reads no more is news to who waits for room in it, once no byte comes from it.
+        if (before | said) & side_flags::FIN != 0 {
+            lane.announce_flags();
+        }
+    }
+    if held {
+        lock::release(&socket.entry.transmit.lock);
+    }
+    // Whoever of this program sleeps on the anchor must see it. A reader that sleeps has nothing to learn of SHUT_WR.
+    let sleepers = socket.entry.receive.sleepers.load(Ordering::Acquire);
+    let concerned = if how == libc::SHUT_WR {
+        sleepers >= lane::WRITER
+    } else {
+        sleepers > 0 || socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0
+    };
+    if concerned {
+        lane.rouse();
+    }
+    epoll::changed(&socket, None);
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Which addresses the virtual connections of this process have. The kernel refuses what is taken already, and can not see them. Of
+//! other processes nothing is known.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::address::{Address, INET, INET6};
+use netchannel_abi::link::Role;
+
+use crate::descriptors::names;
+use crate::descriptors::table::{self, Kind};
+use crate::sockets::lane::Lane;
+use crate::sockets::options;
+use crate::sockets::socket::{self, Socket};
+
+/// Whether any connection of this process that is not over is `wanted`.
+fn any(wanted: impl Fn(&Socket, Role) -> bool) -> bool {
+    let mut found = false;
+    table::for_each(|fd, word| {
+        if !found
+            && word.kind() == Kind::Virtual
+            && let Some(socket) = socket::of_word(word)
+            && let Some(lane) = Lane::of(socket, fd)
+        {
+            found = wanted(&socket, lane.link.role) && !lane.is_over();
+        }
+    });
+    found
+}
+
+/// Whether there is a connection to `peer` from what `fd` is bound to.
+pub fn is_taken(fd: i32, peer: &Address) -> bool {
+    let Some(bound) = names::of_kernel(fd, false).filter(|bound| bound.port != 0) else {
+        return false;
+    };
+    let peer = peer.unmapped();
+    any(|socket, role| {
+        let (local, to) = (socket.entry.local.load(), socket.entry.peer.load());
+        role == Role::Client
+            && local.port == bound.port
+            && to.unmapped() == peer
+            && covers(&bound, &local, false)
+    })
+}
+
+/// Whether a connection is in the way of a socket that is about to be bound to `wanted`, begun or accepted. One whose address the program
+/// itself bound is known to the kernel.
+pub fn is_in_use(wanted: &Address, binds: &Socket, only_v6: bool) -> bool {
+    wanted.port != 0
+        && any(|socket, _| {
+            let local = socket.entry.local.load();
+            local.port == wanted.port
+                && socket.local.reserve.load(Ordering::Relaxed) == 0
+                && covers(wanted, &local, only_v6)
+                && !options::may_share(socket, binds)
+        })
+}
+
+/// Whether who is bound to `bound` gets what comes for `local`, too.
+fn covers(bound: &Address, local: &Address, only_v6: bool) -> bool {
+    let (plain, local) = (bound.unmapped(), local.unmapped());
+    if bound.is_wildcard() {
+        return match bound.family {
+            INET6 => !only_v6 || local.family == INET6,
+            _ => local.family == INET,
+        };
+    }
+    plain.family == local.family && plain.bytes == local.bytes
+}

@@ -1,0 +1,422 @@
+//! Whole socket calls on a virtual socket: blocking or not, over several buffers, with flags.
+
+use core::sync::atomic::Ordering;
+
+use libc::{c_int, iovec};
+use netchannel_abi::link::waiter as bits;
+
+use crate::connections::connection;
+use crate::descriptors::user;
+use crate::ground::{cancel, real};
+use crate::sockets::lane::{Lane, Manner, Stop, Urgent};
+use crate::sockets::socket::status;
+use crate::waiting::{chores, wait};
+
+/// Receives into `vectors`.
+///
+/// # Errors
+/// The errno of `recvmsg`.
+///
+/// # Safety
+/// The vectors are the program's.
+#[inline]
+pub unsafe fn receive(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    // SAFETY: the caller's promise.
+    let result = unsafe { receive_all(lane, vectors, flags) };
+    if lane.socket.local.orphan.load(Ordering::Relaxed) > 0 {
+        chores::release(&lane.socket);
+    }
+    result
+}
+
+/// What has to be done before bytes are taken that a token must come for, or that others may have taken.
+#[cold]
+fn attend(lane: &Lane) {
+    if lane.socket.has(status::ASYNC) {
+        lane.stay_asynchronous();
+    }
+    if lane.socket.has(status::PUMPED) {
+        lane.meet_pump();
+    }
+}
+
+/// Whether a token came for fewer bytes than the low-water mark, for which TCP wakes nobody. Who waits for a time only goes on with them.
+fn is_woken_too_early(lane: &Lane) -> bool {
+    lane.has_too_few() && lane.socket.entry.receive_timeout.load(Ordering::Relaxed) == 0
+}
+
+#[inline(always)]
+unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { receive_apart(lane, vectors, flags) };
+    }
+    cancel::point();
+    if lane.socket.has(status::ASYNC | status::PUMPED) {
+        attend(lane);
+    }
+    let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
+    let peek = flags & libc::MSG_PEEK != 0;
+    let discard = flags & libc::MSG_TRUNC != 0;
+    // What a call that waits waits for: the low-water mark, or all that was asked for. What comes before is taken all the same.
+    let mut target = if nonblocking {
+        1
+    } else if flags & libc::MSG_WAITALL != 0 {
+        usize::MAX
+    } else {
+        lane.socket.entry.low_water.load(Ordering::Relaxed).max(1) as usize
+    };
+    let offset = if peek { lane.peek_offset() } else { 0 };
+    let mut total = 0;
+    'vectors: for vector in vectors {
+        let mut done = 0;
+        while done < vector.iov_len {
+            // SAFETY: the program's buffer, within its length.
+            let got = unsafe {
+                let to = vector.iov_base.cast::<u8>().wrapping_add(done);
+                let manner = Manner {
+                    peek,
+                    discard,
+                    have: total as u64,
+                    offset,
+                };
+                lane.receive(to, vector.iov_len - done, manner)
+            };
+            match got {
+                Ok(count) => {
+                    done += count;
+                    total += count;
+                    if done < vector.iov_len && total >= target {
+                        break 'vectors;
+                    }
+                }
+                Err(Stop::End) => break 'vectors,
+                Err(Stop::Error(error)) if total > 0 => {
+                    if error != libc::EFAULT && !lane.socket.has(status::FAULT) {
+                        // The next call tells it.
+                        lane.socket.unmark(status::RESET);
+                    }
+                    break 'vectors;
+                }
+                Err(Stop::Error(error)) => return Err(error),
+                Err(Stop::Wait) => {
+                    if total >= target {
+                        break 'vectors;
+                    }
+                    if nonblocking {
+                        if finds_end(lane) {
+                            continue;
+                        }
+                        return Err(libc::EAGAIN);
+                    }
+                    let have = if peek { offset + total as u64 } else { 0 };
+                    let ready = |lane: &Lane| {
+                        if have == 0 {
+                            // Who peeks leaves an urgent byte where it is.
+                            if peek {
+                                lane.is_readable()
+                            } else {
+                                lane.has_input()
+                            }
+                        } else {
+                            lane.has_more_than(have)
+                        }
+                    };
+                    match wait::sleep_on(lane, bits::DATA, ready) {
+                        Ok(()) => {
+                            while have == 0 && is_woken_too_early(lane) {
+                                if wait::sleep_on(lane, bits::DATA, ready).is_err() {
+                                    target = 1;
+                                    break;
+                                }
+                            }
+                        }
+                        Err(_) if total > 0 => break 'vectors,
+                        // What is there is taken also by who was not to be woken for it.
+                        Err(_) if have == 0 && lane.has_too_few() => target = 1,
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+    if total == 0 {
+        if vectors.iter().all(|vector| vector.iov_len == 0) {
+            receive_nothing(lane, nonblocking, offset)?;
+        }
+    } else if lane.socket.has(status::PEEK_OFFSET) {
+        lane.move_peek_offset(total, peek);
+    }
+    Ok(total)
+}
+
+/// What lies beside the stream: the urgent byte, or errors, of which TCP queues none.
+#[cold]
+unsafe fn receive_apart(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return Err(libc::EAGAIN);
+    }
+    let first = vectors.iter().find(|vector| vector.iov_len > 0);
+    let to = first.filter(|_| flags & libc::MSG_TRUNC == 0);
+    let to = to.map_or(core::ptr::null_mut(), |vector| vector.iov_base.cast());
+    // SAFETY: the caller's promise.
+    match unsafe { lane.take_urgent(to, flags & libc::MSG_PEEK != 0) } {
+        Ok(()) => Ok(usize::from(first.is_some())),
+        Err(Stop::Error(error)) => Err(error),
+        Err(_) => Ok(0),
+    }
+}
+
+/// Asks now and then whether the peer lives. True when it has just been found gone.
+pub fn finds_end(lane: &Lane) -> bool {
+    let gone = lane.socket.has(status::PEER_GONE);
+    lane.check_peer();
+    !gone && lane.socket.has(status::PEER_GONE)
+}
+
+/// Room for nothing: `recv` waits for bytes behind `offset` all the same, but only once, whatever ends that.
+#[cold]
+fn receive_nothing(lane: &mut Lane, nonblocking: bool, offset: u64) -> Result<(), i32> {
+    loop {
+        let manner = Manner {
+            peek: true,
+            discard: true,
+            have: 0,
+            offset,
+        };
+        // SAFETY: nothing is copied.
+        match unsafe { lane.receive(core::ptr::null_mut(), 0, manner) } {
+            Ok(_) | Err(Stop::End) => return Ok(()),
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Wait) if nonblocking => {
+                if !finds_end(lane) {
+                    return Err(libc::EAGAIN);
+                }
+            }
+            Err(Stop::Wait) => {
+                let ready = |lane: &Lane| lane.has_more_than(offset);
+                // A reset, too, is left for the next call.
+                let _ = wait::sleep_once_on(lane, bits::DATA, ready);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Sends `vectors`.
+///
+/// # Errors
+/// The errno of `sendmsg`; `EPIPE` after the signal, unless `MSG_NOSIGNAL`.
+///
+/// # Safety
+/// The vectors are the program's.
+#[inline]
+pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    // SAFETY: the caller's promise.
+    let result = unsafe {
+        if flags & libc::MSG_FASTOPEN != 0
+            // To connect as well.
+            && let Err(error) = connection::connect_again(lane.fd, &lane.socket)
+        {
+            Err(error)
+        } else if vectors.len() > 1 && is_small(vectors) {
+            send_gathered(lane, vectors, flags)
+        } else {
+            send_quietly(lane, vectors, flags)
+        }
+    };
+    if lane.socket.local.orphan.load(Ordering::Relaxed) > 0 {
+        chores::release(&lane.socket);
+    }
+    if result == Err(libc::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+        // SAFETY: raising a signal in the calling thread, as the kernel would.
+        unsafe { libc::raise(libc::SIGPIPE) };
+    }
+    result
+}
+
+/// So many bytes of one blocking call are never torn by other threads' writes.
+const SMALL: usize = 4096;
+
+fn is_small(vectors: &[iovec]) -> bool {
+    let mut total = 0usize;
+    vectors.iter().all(|vector| {
+        total = total.saturating_add(vector.iov_len);
+        total <= SMALL
+    })
+}
+
+/// Sends several small buffers as one.
+#[inline(never)]
+unsafe fn send_gathered(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    let mut buffer = [const { core::mem::MaybeUninit::<u8>::uninit() }; SMALL];
+    let base = buffer.as_mut_ptr().cast::<u8>();
+    let mut length = 0;
+    for vector in vectors {
+        // SAFETY: the caller's promise; together they are no longer than the buffer.
+        let put = unsafe { user::put(base.add(length), vector.iov_base.cast(), vector.iov_len) };
+        if let Err(fault) = put {
+            // What is wrong with the connection counts for more.
+            // SAFETY: nothing is copied.
+            unsafe { send_quietly(lane, &[], flags)? };
+            return Err(fault);
+        }
+        length += vector.iov_len;
+    }
+    let gathered = iovec {
+        iov_base: base.cast(),
+        iov_len: length,
+    };
+    // SAFETY: so many bytes of the buffer were written.
+    unsafe { send_quietly(lane, &[gathered], flags) }
+}
+
+#[inline(always)]
+unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    if flags & (libc::MSG_OOB | libc::MSG_MORE) != 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { send_specially(lane, vectors, flags) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { send_vectors(lane, vectors, flags, Kind::Plain) }
+}
+
+/// How a call sends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    /// The last byte is an urgent one.
+    Urgent,
+    /// More is to come.
+    More,
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn send_specially(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+    if flags & libc::MSG_OOB == 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { send_vectors(lane, vectors, flags, Kind::More) };
+    }
+    let filled = vectors.iter().rposition(|vector| vector.iov_len > 0);
+    let vectors = vectors.get(..=filled.unwrap_or(0)).unwrap_or_default();
+    // SAFETY: the caller's promise.
+    unsafe { send_vectors(lane, vectors, flags, Kind::Urgent) }
+}
+
+/// Where a byte is urgent, the last buffer is not empty, unless all are.
+#[inline(always)]
+unsafe fn send_vectors(
+    lane: &mut Lane,
+    vectors: &[iovec],
+    flags: c_int,
+    kind: Kind,
+) -> Result<usize, i32> {
+    cancel::point();
+    let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
+    let mut total = 0;
+    lane.check_peer();
+    if lane.socket.has(status::PUMPED) {
+        lane.meet_pump();
+    }
+    for (index, vector) in vectors.iter().enumerate() {
+        let mut done = 0;
+        let urgent = kind == Kind::Urgent && index + 1 == vectors.len();
+        let urgent = match (urgent, nonblocking) {
+            (false, _) => Urgent::None,
+            (true, false) => Urgent::Last,
+            (true, true) => Urgent::LastThatFits,
+        };
+        let whole = !nonblocking && vector.iov_len <= SMALL;
+        while done < vector.iov_len {
+            // SAFETY: the program's buffer, within its length.
+            let put = unsafe {
+                let from = vector.iov_base.cast::<u8>().wrapping_add(done);
+                if kind == Kind::More {
+                    lane.send_more(from, vector.iov_len - done, whole)
+                } else if urgent == Urgent::None {
+                    lane.send(from, vector.iov_len - done, whole)
+                } else {
+                    lane.send_urgently(from, vector.iov_len - done, whole, urgent)
+                }
+            };
+            match put {
+                Ok(count) => {
+                    done += count;
+                    total += count;
+                    if urgent == Urgent::LastThatFits {
+                        return Ok(total);
+                    }
+                }
+                Err(Stop::Wait) => {
+                    if nonblocking {
+                        if lane.want_space() {
+                            continue;
+                        }
+                        return if total > 0 {
+                            Ok(total)
+                        } else {
+                            Err(libc::EAGAIN)
+                        };
+                    }
+                    let length = if whole { vector.iov_len } else { 1 };
+                    match wait::sleep_on(lane, bits::SPACE, |lane| lane.takes(length)) {
+                        Ok(()) => {}
+                        Err(_) if total > 0 => return Ok(total),
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(_) if total > 0 => return Ok(total),
+                Err(Stop::End) => return Err(libc::EPIPE),
+                Err(Stop::Error(error)) => return Err(error),
+            }
+        }
+    }
+    if total == 0 {
+        // Nothing to send: only an error could be told.
+        // SAFETY: nothing is copied.
+        if let Err(Stop::Error(error)) = unsafe { lane.send(core::ptr::null(), 0, false) } {
+            return Err(error);
+        }
+    }
+    Ok(total)
+}
+
+/// Sends a buffer of ours, after which `more` is to come, or not, waiting for room even on a non-blocking socket.
+///
+/// # Errors
+/// As `send`, without a signal.
+///
+/// # Safety
+/// The buffer is readable for its length.
+pub unsafe fn send_fully(
+    lane: &mut Lane,
+    from: *const u8,
+    length: usize,
+    more: bool,
+) -> Result<usize, i32> {
+    loop {
+        // SAFETY: the caller's promise.
+        let sent = unsafe {
+            if more {
+                lane.send_more(from, length, false)
+            } else {
+                lane.send(from, length, false)
+            }
+        };
+        match sent {
+            Ok(sent) => return Ok(sent),
+            Err(Stop::Wait) => wait::sleep_on(lane, bits::SPACE, Lane::is_writable)?,
+            Err(Stop::End) => return Err(libc::EPIPE),
+            Err(Stop::Error(error)) => return Err(error),
+        }
+    }
+}
+
+/// A C result from a transfer.
+pub fn result(transfer: Result<usize, i32>) -> isize {
+    match transfer {
+        Ok(count) => isize::try_from(count).unwrap_or(isize::MAX),
+        Err(error) => real::fail::<isize>(error),
+    }
+}

@@ -1,0 +1,356 @@
+//! Numbers for the library's own descriptors, out of the way of the program's.
+//!
+//! They lie beyond the program's soft limit: the limit is raised for the one call that makes a descriptor, as far as the hard limit
+//! allows, and the program never sees it raised. Where the hard limit leaves no room, both share what there is. A program that may have
+//! few numbers and none beyond keeps them all, and uses kernel TCP.
+
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::OnceLock;
+
+use libc::c_int;
+
+use crate::descriptors::table;
+use crate::ground::lock::Lock;
+use crate::ground::{process, sys};
+
+/// The soft limit as last seen.
+#[unsafe(link_section = ".data.netchannel_start")]
+static SOFT: AtomicI32 = AtomicI32::new(i32::MAX);
+/// The library may have none.
+#[unsafe(link_section = ".data.netchannel_start")]
+static POOR: AtomicBool = AtomicBool::new(false);
+
+/// Beyond this a high number costs: the kernel's table of descriptors is as long as the highest one, and every fork copies it.
+const FURTHEST: u64 = 16_384;
+/// So many beyond the soft limit are enough for the library.
+const ROOM: u64 = 256;
+/// Who may have so many can spare some of them.
+const PLENTY: u64 = 4096;
+
+/// Where the library's numbers begin under these limits, and whether there is no room for it.
+const fn choose(soft: u64, hard: u64) -> (u64, bool) {
+    let soft = if soft < hard { soft } else { hard };
+    if hard - soft >= ROOM {
+        return (if soft < FURTHEST { soft } else { FURTHEST }, false);
+    }
+    let half = hard / 2;
+    (if half < FURTHEST { half } else { FURTHEST }, hard < PLENTY)
+}
+
+/// Looks at the limits: at the start, and when the program has changed them.
+pub fn look() {
+    if process::is_guest() {
+        return;
+    }
+    let Some(limit) = exchange(None) else { return };
+    let (high, poor) = choose(limit.rlim_cur, limit.rlim_max);
+    SOFT.store(
+        i32::try_from(limit.rlim_cur).unwrap_or(i32::MAX),
+        Ordering::Relaxed,
+    );
+    let high = i32::try_from(high).unwrap_or(256).max(16);
+    POOR.store(poor, Ordering::Relaxed);
+    table::split_at(high);
+}
+
+/// Descriptors of the library start here.
+#[inline]
+pub fn high() -> i32 {
+    table::librarys()
+}
+
+/// The soft limit of the program, as last seen.
+#[inline]
+pub fn soft() -> usize {
+    usize::try_from(SOFT.load(Ordering::Relaxed)).unwrap_or(0)
+}
+
+/// Whether the program keeps all its numbers to itself: its sockets are the kernel's.
+#[inline]
+pub fn is_poor() -> bool {
+    POOR.load(Ordering::Relaxed)
+}
+
+/// Whether the kernel will take these limits, and the library have no numbers under them.
+pub fn leaves_none(limit: &libc::rlimit) -> bool {
+    let possible = exchange(None)
+        .is_some_and(|now| limit.rlim_max <= now.rlim_max && limit.rlim_cur <= limit.rlim_max);
+    possible && choose(limit.rlim_cur, limit.rlim_max).1
+}
+
+/// Whether the program may be given this number: one that it has already may lie beyond a limit that was lowered.
+pub fn allow(number: c_int) -> bool {
+    let _guard = LIMIT.lock();
+    let within = |limit: libc::rlimit| u64::try_from(number).is_ok_and(|it| it < limit.rlim_cur);
+    exchange(None).is_none_or(within)
+}
+
+/// Whether the program may make files of so many bytes. Who makes a larger one gets a signal.
+pub fn allow_file(bytes: usize) -> bool {
+    let limit = sys::limit(libc::RLIMIT_FSIZE, None);
+    limit.is_ok_and(|limit| bytes as u64 <= limit.rlim_cur)
+}
+
+/// Whether `resource` is the number of descriptors.
+pub fn is_of_files(resource: c_int) -> bool {
+    sys::is_limit(resource, libc::RLIMIT_NOFILE)
+}
+
+/// Whether the program has used up its numbers; `any` is a descriptor that it has. Asks the kernel only where the highest number that
+/// the library has seen is near the limit.
+pub fn are_used_up(any: c_int) -> bool {
+    const NEAR: usize = 64;
+    if table::highest().saturating_add(NEAR) < soft() {
+        return false;
+    }
+    match sys::duplicate(any, 0, true) {
+        Ok(free) => {
+            sys::close(free);
+            false
+        }
+        Err(error) => error == libc::EMFILE,
+    }
+}
+
+/// Whether a number that is not open lies beyond the table of descriptors the process would have without the library. The kernel makes
+/// one of 64, and doubles it for a higher number.
+#[cold]
+pub fn is_beyond_table(number: c_int) -> bool {
+    const FIRST: c_int = 64;
+    if number < FIRST {
+        return false;
+    }
+    let mut from = 1 << number.ilog2();
+    while from < high() {
+        const AT_A_TIME: usize = 256;
+        let mut set = [libc::pollfd {
+            fd: -1,
+            events: 0,
+            revents: 0,
+        }; AT_A_TIME];
+        for (entry, number) in set.iter_mut().zip(from..high()) {
+            entry.fd = number;
+        }
+        let is_open = |entry: &libc::pollfd| entry.fd >= 0 && entry.revents & libc::POLLNVAL == 0;
+        let any = match sys::poll_all(&mut set) {
+            Ok(_) => set.iter().any(is_open),
+            // So many the limit does not let be polled.
+            Err(_) => set.iter().any(|entry| sys::is_open(entry.fd)),
+        };
+        if any {
+            return false;
+        }
+        from += AT_A_TIME as c_int;
+    }
+    true
+}
+
+/// Lets go of numbers that the library can do without, and says whether there were any: who has them registers it.
+pub static SPARES: OnceLock<fn() -> bool> = OnceLock::new();
+
+#[cold]
+fn drop_spares() -> bool {
+    SPARES.get().is_some_and(|drop| drop())
+}
+
+/// A number for the program. Where it shares them with the library, that gives up what it can do without.
+///
+/// # Errors
+/// Those of `make`.
+pub fn for_program<R>(make: impl Fn() -> Result<R, c_int>) -> Result<R, c_int> {
+    match make() {
+        Err(libc::EMFILE) if drop_spares() => make(),
+        result => result,
+    }
+}
+
+/// Held while the limit is raised, and while the program asks for it or changes it.
+#[unsafe(link_section = ".data.netchannel_start")]
+static LIMIT: Lock<()> = Lock::new(());
+
+fn exchange(new: Option<&libc::rlimit>) -> Option<libc::rlimit> {
+    sys::limit(libc::RLIMIT_NOFILE, new).ok()
+}
+
+/// Runs `work` with as many descriptors as the process may ever have.
+pub fn with_room<R>(work: impl FnOnce() -> R) -> R {
+    let Some(_guard) = LIMIT.lock() else {
+        return work();
+    };
+    let Some(before) = exchange(None).filter(|limit| limit.rlim_cur < limit.rlim_max) else {
+        return work();
+    };
+    let raised = libc::rlimit {
+        rlim_cur: before.rlim_max,
+        ..before
+    };
+    if exchange(Some(&raised)).is_none() {
+        return work();
+    }
+    let result = work();
+    exchange(Some(&before));
+    result
+}
+
+/// Makes a descriptor for the library: again with more room where the program has none left.
+///
+/// # Errors
+/// Those of `make`.
+pub fn make<R>(mut make: impl FnMut() -> Result<R, c_int>) -> Result<R, c_int> {
+    match make() {
+        // What is asked for lies beyond the soft limit: EINVAL.
+        Err(libc::EMFILE | libc::EINVAL) => match with_room(&mut make) {
+            Err(libc::EMFILE) if drop_spares() => with_room(make),
+            result => result,
+        },
+        result => result,
+    }
+}
+
+/// As [`sys::replace`], also where the program has lowered its limit below the number since it got it.
+///
+/// # Errors
+/// Those of `dup3`.
+pub fn replace(from: c_int, to: c_int, close_on_exec: bool) -> Result<c_int, c_int> {
+    match sys::replace(from, to, close_on_exec) {
+        Err(libc::EBADF) => with_room(|| sys::replace(from, to, close_on_exec)),
+        result => result,
+    }
+}
+
+/// A stream socket of the library's own, closed by an `exec`.
+///
+/// # Errors
+/// Those of `socket`.
+pub fn stream_socket(family: c_int) -> Result<c_int, c_int> {
+    make(|| sys::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0))
+}
+
+/// Receives a message with all of its descriptors, or leaves it where it is. The caller is the only one who reads there.
+///
+/// # Errors
+/// Those of `recvmsg`. `EMFILE` where not all descriptors found a number: the message waits. `EPROTO` where they can not be had although
+/// there are numbers, or are more than any of our messages carries.
+pub fn receive_message(
+    fd: c_int,
+    bytes: &mut [u8],
+    descriptors: &mut [c_int; sys::MOST],
+) -> Result<(usize, usize), c_int> {
+    let looked = make(|| sys::look_at_message(fd, bytes, descriptors));
+    let got = match looked {
+        Err(libc::EMFILE) if with_room(|| has_numbers(fd)) => return Err(libc::EPROTO),
+        got => got?,
+    };
+    // The descriptors in the message itself are not wanted.
+    match sys::receive(fd, &mut [0], libc::MSG_DONTWAIT) {
+        Ok(_) => Ok(got),
+        Err(error) => {
+            descriptors
+                .iter()
+                .take(got.1)
+                .for_each(|fd| sys::close(*fd));
+            Err(error)
+        }
+    }
+}
+
+/// Whether there are numbers for all descriptors of any message.
+fn has_numbers(any: c_int) -> bool {
+    let mut made = [-1; sys::MOST];
+    let count = made
+        .iter_mut()
+        .map_while(|made| {
+            *made = sys::duplicate(any, 0, true).ok()?;
+            Some(())
+        })
+        .count();
+    made.iter().take(count).for_each(|fd| sys::close(*fd));
+    count == made.len()
+}
+
+/// The program asks for its limits or changes them, which must not fall in between.
+pub fn undisturbed<R>(resource: c_int, work: impl FnOnce() -> R) -> R {
+    if !is_of_files(resource) {
+        return work();
+    }
+    let _guard = LIMIT.lock();
+    work()
+}
+
+/// Whether [`before_fork`] holds the lock.
+#[unsafe(link_section = ".data.netchannel_start")]
+static FORKING: AtomicBool = AtomicBool::new(false);
+
+/// Before a fork: the child must not inherit a raised limit.
+pub fn before_fork() {
+    if let Some(guard) = LIMIT.lock() {
+        core::mem::forget(guard);
+        FORKING.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether it was the calling thread, and the lock is still held.
+pub fn is_forking() -> bool {
+    LIMIT.is_mine() && FORKING.load(Ordering::Relaxed)
+}
+
+/// After it, in both processes.
+pub fn after_fork() {
+    if FORKING.swap(false, Ordering::Relaxed) {
+        LIMIT.reset();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_librarys_numbers_lie_beyond_the_programs_or_far_away() {
+        assert_eq!(choose(1024, 524_288), (1024, false), "a service's limits");
+        assert_eq!(choose(64, 4096), (64, false));
+        assert_eq!(choose(1 << 20, 1 << 20), (16_384, false), "a container's");
+        assert_eq!(choose(1 << 19, 1 << 20), (16_384, false));
+        assert_eq!(choose(4096, 4096), (2048, false));
+        for few in [64, 300, 1024] {
+            assert!(choose(few, few).1, "{few} and none beyond");
+        }
+        assert!(choose(u64::MAX, u64::MAX).0 <= FURTHEST);
+    }
+
+    #[test]
+    fn a_message_whose_descriptors_find_no_number_waits() {
+        let (one, other) = sys::socket_pair(libc::SOCK_SEQPACKET).unwrap();
+        let (bytes, sent) = ([7; 8], [one, other, one]);
+        sys::send_message(one, &bytes, &sent, 0).unwrap();
+        let mut got = [0; 8];
+        let mut descriptors = [-1; sys::MOST];
+        // Which numbers there are concerns a process of its own.
+        // SAFETY: the child makes system calls only.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let limit = libc::rlimit {
+                rlim_cur: 6,
+                rlim_max: 6,
+            };
+            // SAFETY: no pointers; nobody else uses the child's descriptors.
+            unsafe {
+                libc::dup2(other, 3);
+                libc::close_range(4, u32::MAX, 0);
+            }
+            let lowered = exchange(Some(&limit)).is_some();
+            let first = receive_message(3, &mut got, &mut descriptors);
+            sys::close(2);
+            let second = receive_message(3, &mut got, &mut descriptors);
+            let right = lowered && first == Err(libc::EMFILE) && second == Ok((8, 3));
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!right || got != bytes)) };
+        }
+        let mut status = 0;
+        // SAFETY: the status is a local.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(status, 0);
+        sys::close(one);
+        sys::close(other);
+    }
+}

@@ -1,0 +1,16 @@
+//! Descriptor numbers and what they name: the table, limits, numbers that the library keeps, the attachment to the daemon, names and ports.
+//! Never: what a connection is.
+
+pub mod attach;
+pub mod channel;
+pub mod confinement;
+pub mod copying;
+pub mod credentials;
+pub mod faults;
+pub mod former_ports;
+pub mod limits;
+pub mod names;
+pub mod place;
+pub mod ports;
+pub mod table;
+pub mod user;

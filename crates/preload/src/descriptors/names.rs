@@ -1,0 +1,476 @@
+//! Socket addresses: between the C structures and [`Address`], and in the daemon's directory.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use libc::{c_int, sockaddr, socklen_t};
+use netchannel_abi::address::{Address, INET, INET6};
+use netchannel_abi::directory::{self, ENTRIES, ENTRIES_OFFSET, Entry, Header, entry_flags};
+use netchannel_abi::program::RELAY;
+use netchannel_abi::reason::Reason;
+
+use crate::descriptors::attach::Attachment;
+use crate::descriptors::{limits, user};
+use crate::ground::lock::Lock;
+use crate::ground::{clock, sys};
+
+/// Reads a program's address; `None` for other families, a short structure, or a bad pointer.
+///
+/// # Safety
+/// The program gave `address` to be read, with `length` bytes.
+pub unsafe fn read(address: *const sockaddr, length: socklen_t) -> Option<Address> {
+    if address.is_null() || (length as usize) < size_of::<libc::sa_family_t>() {
+        return None;
+    }
+    // SAFETY: long enough for the family.
+    let family = c_int::from(unsafe { user::read(&raw const (*address).sa_family).ok()? });
+    if family == libc::AF_INET && length as usize >= size_of::<libc::sockaddr_in>() {
+        // SAFETY: long enough.
+        let v4 = unsafe { user::read(address.cast::<libc::sockaddr_in>()).ok()? };
+        let port = u16::from_be(v4.sin_port);
+        return Some(Address::v4(v4.sin_addr.s_addr.to_ne_bytes(), port));
+    }
+    if family == libc::AF_INET6 && length as usize >= size_of::<libc::sockaddr_in6>() {
+        // SAFETY: long enough.
+        let v6 = unsafe { user::read(address.cast::<libc::sockaddr_in6>()).ok()? };
+        let port = u16::from_be(v6.sin6_port);
+        return Some(Address::v6(v6.sin6_addr.s6_addr, port, v6.sin6_scope_id));
+    }
+    None
+}
+
+/// Whether it is a name of no family: a connect to it takes the connection away.
+///
+/// # Safety
+/// As [`read`].
+pub unsafe fn is_nowhere(address: *const sockaddr, length: socklen_t) -> bool {
+    // SAFETY: the caller's promise.
+    (length as usize) >= size_of::<libc::sa_family_t>()
+        && unsafe { user::read(&raw const (*address).sa_family) }
+            == Ok(libc::AF_UNSPEC as libc::sa_family_t)
+}
+
+/// The longest name of a socket.
+const MOST_BYTES: usize = size_of::<libc::sockaddr_storage>();
+
+/// Whether the kernel would take a name, which it looks at before the socket.
+///
+/// # Errors
+/// `EFAULT`, or `EINVAL` for a length no name has.
+///
+/// # Safety
+/// The program gave `address` to be read, with `length` bytes.
+pub unsafe fn check(address: *const sockaddr, length: socklen_t) -> Result<(), c_int> {
+    let length = usize::try_from(length.cast_signed()).map_err(|_| libc::EINVAL)?;
+    if length > MOST_BYTES {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { user::probe(address.cast(), length) }
+}
+
+/// The name in a message that is sent: a longer one is cut.
+///
+/// # Errors
+/// As [`check`].
+///
+/// # Safety
+/// The program gave the name to be read.
+pub unsafe fn check_in_message(message: &libc::msghdr) -> Result<(), c_int> {
+    if message.msg_name.is_null() {
+        return Ok(());
+    }
+    let length = message.msg_namelen.cast_signed();
+    let length = usize::try_from(length).map_err(|_| libc::EINVAL)?;
+    // SAFETY: the caller's promise.
+    unsafe { user::probe(message.msg_name.cast(), length.min(MOST_BYTES)) }
+}
+
+/// Writes an address as the C call would: truncated to `length`, which becomes its true length, also where the address can not be written.
+///
+/// # Errors
+/// `EFAULT`, or `EINVAL` for a negative length.
+///
+/// # Safety
+/// The program gave `to` to be written, with `*length` bytes.
+pub unsafe fn write(
+    from: &Address,
+    to: *mut sockaddr,
+    length: *mut socklen_t,
+) -> Result<(), c_int> {
+    // SAFETY: the program's length.
+    let room = unsafe { room(length)? };
+    let (storage, size) = as_name(from);
+    // SAFETY: the caller's buffer has `room` bytes; the storage has `size`.
+    unsafe {
+        user::write(length, socklen_t::try_from(size).unwrap_or(0))?;
+        user::put(to.cast(), (&raw const storage).cast(), room.min(size))
+    }
+}
+
+/// An address as the C structure of its family, and how long that is.
+pub fn as_name(from: &Address) -> (libc::sockaddr_in6, usize) {
+    // SAFETY: all zero is a valid storage.
+    let mut storage: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
+    let size = if from.family == INET6 {
+        storage.sin6_family = INET6;
+        storage.sin6_port = from.port.to_be();
+        storage.sin6_addr.s6_addr = from.bytes;
+        storage.sin6_scope_id = from.scope;
+        size_of::<libc::sockaddr_in6>()
+    } else {
+        // SAFETY: all zero is a valid address, and the larger structure has room for it.
+        unsafe {
+            let mut v4: libc::sockaddr_in = core::mem::zeroed();
+            v4.sin_family = INET;
+            v4.sin_port = from.port.to_be();
+            let b = from.bytes;
+            v4.sin_addr.s_addr = u32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
+            (&raw mut storage).cast::<libc::sockaddr_in>().write(v4);
+        }
+        size_of::<libc::sockaddr_in>()
+    };
+    (storage, size)
+}
+
+/// The room a program has for a name.
+///
+/// # Errors
+/// `EFAULT`, or `EINVAL` for a negative length.
+///
+/// # Safety
+/// The program gave the length to be read.
+pub unsafe fn room(length: *const socklen_t) -> Result<usize, c_int> {
+    // SAFETY: the caller's promise.
+    let room = unsafe { user::read(length)? };
+    usize::try_from(room.cast_signed()).map_err(|_| libc::EINVAL)
+}
+
+/// The kernel's own name of a socket.
+pub fn of_kernel(fd: c_int, peer: bool) -> Option<Address> {
+    // SAFETY: all zero is a valid storage.
+    let mut storage: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
+    let mut length = socklen_t::try_from(size_of::<libc::sockaddr_storage>()).unwrap_or(0);
+    let pointer = (&raw mut storage).cast::<sockaddr>();
+    // SAFETY: the storage is a local of that length.
+    unsafe {
+        let result = if peer {
+            crate::ground::real::getpeername(fd, pointer, &raw mut length)
+        } else {
+            crate::ground::real::getsockname(fd, pointer, &raw mut length)
+        };
+        if result < 0 {
+            return None;
+        }
+        read(pointer, length)
+    }
+}
+
+/// How long the kernel's choice of an address holds: routes change seldom, connections come by the thousand.
+const CHOSEN: u64 = 10_000 * clock::MICROSECOND;
+
+/// The last destination, the address chosen for it, and when.
+static SOURCE: Lock<Option<(Address, Address, u64)>> = Lock::new(None);
+
+/// The address of this host from which the kernel would connect to another; without a port.
+pub fn source(to: &Address) -> Option<Address> {
+    let to = Address { port: 9, ..*to };
+    let now = clock::now();
+    if let Some((known, chosen, at)) = SOURCE.lock().and_then(|last| *last)
+        && known == to
+        && now.wrapping_sub(at) < CHOSEN
+    {
+        return Some(chosen);
+    }
+    let chosen = ask_source(&to)?;
+    if let Some(mut last) = SOURCE.lock() {
+        *last = Some((to, chosen, now));
+    }
+    Some(chosen)
+}
+
+/// In a forked child: nobody holds the lock.
+pub fn reset_in_child() {
+    SOURCE.reset();
+}
+
+fn ask_source(to: &Address) -> Option<Address> {
+    let found = towards(to, |fd| of_kernel(fd, false)).flatten();
+    Some(Address { port: 0, ..found? })
+}
+
+/// Asks the kernel about the way to `to`, with a socket that sends nothing.
+pub fn towards<R>(to: &Address, ask: impl FnOnce(c_int) -> R) -> Option<R> {
+    let six = to.family == INET6;
+    let family = if six { libc::AF_INET6 } else { libc::AF_INET };
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+    let fd = limits::make(|| sys::socket(family, kind, 0)).ok()?;
+    // SAFETY: all zero is a valid storage.
+    let mut storage: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
+    let mut length = socklen_t::try_from(size_of::<libc::sockaddr_in6>()).unwrap_or(0);
+    let pointer = (&raw mut storage).cast::<sockaddr>();
+    // SAFETY: the storage is a local of that length.
+    let connected = unsafe {
+        write(to, pointer, &raw mut length).is_ok()
+            && crate::ground::real::connect(fd, pointer, length) == 0
+    };
+    let answer = connected.then(|| ask(fd));
+    sys::close(fd);
+    answer
+}
+
+/// The kernel connects a socket. No cancellation point: the caller holds locks.
+///
+/// # Errors
+/// As `connect`.
+pub fn connect(fd: c_int, to: &Address) -> Result<(), c_int> {
+    // SAFETY: all zero is a valid storage.
+    let mut storage: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
+    let mut length = socklen_t::try_from(size_of::<libc::sockaddr_in6>()).unwrap_or(0);
+    let pointer = (&raw mut storage).cast::<sockaddr>();
+    // SAFETY: the storage is a local of that length.
+    unsafe {
+        write(to, pointer, &raw mut length)?;
+        let words = [sys::int(fd), pointer.addr(), length as usize, 0, 0, 0];
+        sys::raw(libc::SYS_connect, words).map(drop)
+    }
+}
+
+/// Whether an address is this host's.
+pub fn is_local(attachment: &Attachment, address: &Address) -> bool {
+    let plain = address.unmapped();
+    if plain.is_loopback() {
+        return true;
+    }
+    let Some(header) = attachment.directory.at::<Header>(0) else {
+        return false;
+    };
+    let count = header.locals.load(Ordering::Acquire) as usize;
+    header.local.iter().take(count).any(|local| {
+        let local = local.load();
+        local.family == plain.family && local.bytes == plain.bytes
+    })
+}
+
+/// Who has a port, and where: see [`directory::is_owned`]. 0 for nobody.
+pub fn owner_of_port(attachment: &Attachment, port: u16) -> u64 {
+    let place = directory::PORTS_OFFSET + usize::from(port) * size_of::<AtomicU64>();
+    let word: Option<&AtomicU64> = attachment.directory.at(place);
+    // Acquire: what was changed before the client was told of its port is seen.
+    word.map_or(0, |word| word.load(Ordering::Acquire))
+}
+
+/// A listener as the directory shows it.
+#[derive(Clone, Copy, Default)]
+pub struct Target {
+    /// The daemon's number.
+    pub listener: u32,
+    /// Several processes hold it.
+    pub shared: bool,
+    /// How many do.
+    pub holders: usize,
+    /// The queue from which all who accept do so, 0 for none.
+    pub queue: u64,
+    /// The user of those who do.
+    pub queue_user: u32,
+    /// The daemon's relay leads to it.
+    pub remote: bool,
+    /// The destination it was found for: another daemon may have given the number to another.
+    pub destination: Address,
+    /// How often TCP would ask a client that says nothing before it may be accepted, 0 where it may be at once.
+    pub defers: u32,
+    /// It is one of a `SO_REUSEPORT` group: which of them, the connection's two addresses decide.
+    pub grouped: bool,
+}
+
+impl Target {
+    /// Whether several processes accept from one queue.
+    pub const fn has_queue(&self) -> bool {
+        self.shared && self.queue != 0
+    }
+
+    /// The listener by which its link is known: one link leads to all that the relay leads to.
+    pub const fn link(&self) -> u32 {
+        if self.remote { RELAY } else { self.listener }
+    }
+}
+
+/// Whether several processes have a listener, as the daemon says.
+pub fn is_shared(address: &Address, listener: u32) -> bool {
+    let entry = entry_of(listener, address);
+    entry.is_some_and(|entry| entry.flags.load(Ordering::Relaxed) & entry_flags::SHARED != 0)
+}
+
+/// The user whose programs accept from a listener, all ones where there are several. Root where no daemon knows of it.
+pub fn queue_user(address: &Address, listener: u32) -> u32 {
+    let entry = entry_of(listener, address);
+    entry.map_or(0, |entry| entry.queue_user.load(Ordering::Relaxed))
+}
+
+/// The queue from which all who accept from a listener do so, 0 where there is none.
+pub fn queue_of(address: &Address, listener: u32) -> u64 {
+    let entry = entry_of(listener, address);
+    entry.map_or(0, |entry| entry.queue.load(Ordering::Acquire))
+}
+
+fn entry_of(listener: u32, address: &Address) -> Option<&'static Entry> {
+    let attachment = crate::descriptors::attach::current()?;
+    let mut there = at_port(listed(attachment)?, address.unmapped().port);
+    there.find_map(|(number, entry)| (number == listener).then_some(entry))
+}
+
+/// Whether anybody listens at a port, at whatever address.
+pub fn has_listener_at(attachment: &Attachment, port: u16) -> bool {
+    let mut there = listed(attachment)
+        .into_iter()
+        .flat_map(|all| at_port(all, port));
+    there.any(|(_, entry)| entry.address.load().port == port)
+}
+
+fn listed(attachment: &Attachment) -> Option<&[Entry]> {
+    attachment.directory.slice(ENTRIES_OFFSET, ENTRIES)
+}
+
+/// The entries where those of a port are, with their listeners; others' may be among them.
+fn at_port(entries: &[Entry], port: u16) -> impl Iterator<Item = (u32, &Entry)> {
+    let start = directory::bucket(port);
+    (0..ENTRIES)
+        .map_while(move |step| entries.get((start + step) & (ENTRIES - 1)))
+        // Acquire: what else it says is not older.
+        .map(|entry| (entry.listener.load(Ordering::Acquire), entry))
+        .take_while(|(number, _)| *number != 0)
+        .filter(|(number, _)| *number != directory::LEFT)
+}
+
+/// The listener that would get a connection to `address`, or why none. Of a group it is the one that gets what comes from `source`.
+pub fn find_listener(
+    attachment: &Attachment,
+    address: &Address,
+    source: &Address,
+) -> Result<Target, Reason> {
+    let plain = address.unmapped();
+    let connection = mixed(&source.unmapped().to_words(), mixed(&plain.to_words(), 0));
+    let header: &Header = attachment.directory.at(0).ok_or(Reason::NoDaemon)?;
+    let entries = listed(attachment).ok_or(Reason::NoDaemon)?;
+    let mut looks: u32 = 0;
+    let mut began = 0;
+    loop {
+        let before = header.sequence.load(Ordering::Acquire);
+        if before.is_multiple_of(2) {
+            let found = probe(attachment, entries, &plain, connection);
+            core::sync::atomic::fence(Ordering::Acquire);
+            if header.sequence.load(Ordering::Relaxed) == before {
+                return found;
+            }
+        }
+        looks += 1;
+        if looks < 64 {
+            core::hint::spin_loop();
+            continue;
+        }
+        // The daemon lost the processor while it wrote; or its life.
+        let now = clock::now();
+        if began == 0 {
+            began = now;
+        }
+        if BROKEN.load(Ordering::Relaxed) == before
+            || now.wrapping_sub(began) > 100_000 * clock::MICROSECOND
+        {
+            BROKEN.store(before, Ordering::Relaxed);
+            return Err(Reason::NoDaemon);
+        }
+        sys::yield_now();
+    }
+}
+
+/// The sequence at which a directory was left half written: it is not waited for again.
+static BROKEN: AtomicU64 = AtomicU64::new(0);
+
+/// Why a destination that is not on this host has no listener of ours.
+#[cold]
+fn elsewhere(attachment: &Attachment, plain: &Address) -> Reason {
+    let Some(header) = attachment.directory.at::<Header>(0) else {
+        return Reason::Remote;
+    };
+    let count = header.networks.load(Ordering::Acquire) as usize;
+    let mut networks = header.network.iter().take(count);
+    match networks.find(|network| network.contains(plain)) {
+        None => Reason::Remote,
+        Some(network) if network.up.load(Ordering::Relaxed) == 0 => Reason::PeerDown,
+        Some(_) => Reason::NoListener,
+    }
+}
+
+/// Words as one number, in which each of their bits tells.
+fn mixed(words: &[u64], start: u64) -> u64 {
+    words.iter().fold(start, |mixed, word| {
+        let mut mixed = (mixed ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    })
+}
+
+fn probe(
+    attachment: &Attachment,
+    entries: &[Entry],
+    plain: &Address,
+    connection: u64,
+) -> Result<Target, Reason> {
+    let mut found: Option<Target> = None;
+    let (mut best, mut heaviest) = (0, 0);
+    for (number, entry) in at_port(entries, plain.port) {
+        let local = entry.address.load();
+        if local.port != plain.port {
+            continue;
+        }
+        let flags = entry.flags.load(Ordering::Relaxed);
+        let only_v6 = flags & entry_flags::V6_ONLY != 0;
+        // The relay is no process that could connect to a queue.
+        let remote = flags & entry_flags::REMOTE != 0;
+        let exact = local.unmapped();
+        // As the kernel scores: an exact address before a wildcard, the family before dual stack.
+        let score = if exact.family == plain.family && exact.bytes == plain.bytes {
+            3
+        } else if !local.is_wildcard() || !is_local(attachment, plain) {
+            0
+        } else if local.family == plain.family {
+            2
+        } else {
+            u32::from(local.family == INET6 && !only_v6)
+        };
+        if score == 0 || score < best {
+            continue;
+        }
+        // Of a group the heaviest, where each connection gives each member another weight: a member that comes or goes takes none
+        // from the others but its own, and in what order they stand here means nothing.
+        let weight = mixed(&[u64::from(number)], connection);
+        let among = found.filter(|_| score == best);
+        if among.is_some() && weight <= heaviest {
+            found.iter_mut().for_each(|found| found.grouped = true);
+            continue;
+        }
+        (best, heaviest) = (score, weight);
+        found = Some(Target {
+            listener: number,
+            shared: flags & (entry_flags::SHARED | entry_flags::REMOTE) == entry_flags::SHARED,
+            holders: (flags >> entry_flags::HOLDERS_SHIFT) as usize,
+            queue: if remote {
+                0
+            } else {
+                entry.queue.load(Ordering::Relaxed)
+            },
+            queue_user: entry.queue_user.load(Ordering::Relaxed),
+            remote,
+            destination: *plain,
+            defers: flags >> entry_flags::DEFERS_SHIFT & entry_flags::MOST_DEFERS,
+            grouped: among.is_some(),
+        });
+    }
+    found.ok_or_else(|| {
+        if is_local(attachment, plain) {
+            Reason::NoListener
+        } else {
+            elsewhere(attachment, plain)
+        }
+    })
+}

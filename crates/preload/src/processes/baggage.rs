@@ -1,0 +1,407 @@
+//! What a socket needs that is on its way to another process, as the process that sent it keeps it beside the daemon: for who receives it
+//! when that daemon is gone.
+//!
+//! ```text
+//!  sender:    a record: cookie of the anchor, words of a Lookup, numbers of two memfds --> a file, open while the sender lives
+//!  exec:      the file and the memfds go along, told in the environment
+//!  receiver:  no deposit --> the file of its own exec, else of a process of its user, by /proc
+//! ```
+//!
+//! Who may open another process's descriptors says the kernel. Only files that this user has made are believed.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::fs::MetadataExt;
+
+use netchannel_abi::program::State;
+use netchannel_shm::{Outside, Region};
+
+use crate::descriptors::table::{self, Kind, Word};
+use crate::descriptors::{attach, limits};
+use crate::ground::lock::Lock;
+use crate::ground::{process, sys};
+use crate::sockets::foreign;
+use crate::sockets::link::LinkEnd;
+use crate::sockets::socket::Socket;
+
+/// The first ten words as a Lookup answers them, the anchor's cookie first; then the numbers of the memfds of link and region, and the
+/// inodes of both.
+pub type Record = [u64; 14];
+
+const COOKIE: usize = 0;
+const GENERATION: usize = 4;
+const ENTRIES: usize = 7;
+const SIZES: [usize; 2] = [8, 9];
+const MEMORIES: [usize; 2] = [10, 11];
+const INODES: [usize; 2] = [12, 13];
+
+/// So many are kept for messages and children: the oldest makes room.
+const MOST: usize = 256;
+const NAME: &str = "/memfd:netchannel-travels (deleted)";
+
+const fn bytes(records: usize) -> usize {
+    records * size_of::<Record>()
+}
+
+/// A file of records.
+struct Board {
+    region: Region,
+    file: i32,
+}
+
+impl Board {
+    fn make(records: usize) -> Option<Self> {
+        if limits::is_poor() || !limits::allow_file(bytes(records)) {
+            return None;
+        }
+        let create =
+            || Region::create(c"netchannel-travels", bytes(records)).map_err(|_| libc::EMFILE);
+        let (file, region) = limits::make(create).ok()?;
+        let file = attach::keep(file);
+        Some(Self { region, file })
+    }
+
+    /// Nobody reads a record before the message was sent, or the exec done, for which it was written.
+    fn write(&self, place: usize, record: &Record) {
+        let words = self.region.slice::<AtomicU64>(bytes(place), record.len());
+        for (word, value) in words.into_iter().flatten().zip(record) {
+            word.store(*value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A socket on its way, whose link's memory stays meanwhile.
+struct Note {
+    socket: Socket,
+    link: &'static LinkEnd,
+    record: Record,
+}
+
+impl Note {
+    fn is_over(&self) -> bool {
+        let entry = self.socket.entry;
+        let generation = u64::from(entry.generation.load(Ordering::Relaxed));
+        entry.state.load(Ordering::Acquire) != State::Virtual as u32
+            || generation != self.record[GENERATION]
+            || entry.travels.load(Ordering::Acquire) == 0
+    }
+}
+
+/// What went in messages, and to children.
+struct Sent {
+    board: Option<Board>,
+    notes: [Option<Note>; MOST],
+    next: usize,
+}
+
+static SENT: Lock<Sent> = Lock::new(Sent {
+    board: None,
+    notes: [const { None }; MOST],
+    next: 0,
+});
+
+/// What came with the exec of this image.
+static CARRIED: Lock<Vec<Record>> = Lock::new(Vec::new());
+
+impl Sent {
+    fn drop_at(&mut self, place: usize) {
+        if let Some(note) = self.notes.get_mut(place).and_then(Option::take) {
+            if let Some(board) = &self.board {
+                board.write(place, &[0; 14]);
+            }
+            note.link.used_less();
+        }
+    }
+
+    fn drop_if(&mut self, goes: impl Fn(&Note) -> bool) {
+        for place in 0..MOST {
+            if self.notes[place].as_ref().is_some_and(&goes) {
+                self.drop_at(place);
+            }
+        }
+    }
+}
+
+/// The record of a socket over `link`, of which the daemon was told, or would have been, with these words.
+pub fn record(socket: &Socket, link: &LinkEnd, words: [u64; 14]) -> Option<Record> {
+    let (entries, region) = if socket.is_foreign() {
+        foreign::memory(socket.entry)?
+    } else {
+        (attach::current()?.entries, attach::memory())
+    };
+    let mut record = words;
+    record[ENTRIES] = entries as u64;
+    record[SIZES[0]] = link.layout.slots as u64;
+    record[SIZES[1]] = link.layout.arena as u64;
+    for (place, fd) in [link.memory(), region].into_iter().enumerate() {
+        record[MEMORIES[place]] = u64::try_from(fd).ok()?;
+        record[INODES[place]] = inode(fd)?;
+    }
+    Some(record)
+}
+
+fn inode(fd: i32) -> Option<u64> {
+    sys::file::identity(fd).map(|(_, inode)| inode)
+}
+
+/// Keeps the record of a socket that goes in a message or to a child, until it has arrived.
+pub fn keep(socket: Socket, link: &'static LinkEnd, record: Record) {
+    let Some(mut sent) = SENT.lock() else { return };
+    sent.drop_if(Note::is_over);
+    if sent.board.is_none() {
+        sent.board = Board::make(MOST);
+    }
+    let free = sent.notes.iter().position(Option::is_none);
+    let place = free.unwrap_or(sent.next % MOST);
+    sent.next = place + 1;
+    sent.drop_at(place);
+    let Some(board) = &sent.board else { return };
+    board.write(place, &record);
+    link.used_more();
+    sent.notes[place] = Some(Note {
+        socket,
+        link,
+        record,
+    });
+}
+
+/// It does not go.
+pub fn withdraw(cookie: u64) {
+    if let Some(mut sent) = SENT.lock() {
+        sent.drop_if(|note| note.record[COOKIE] == cookie);
+    }
+}
+
+/// This process has another region, as another user.
+pub fn forsake_all() {
+    if let Some(mut sent) = SENT.lock() {
+        sent.drop_if(|_| true);
+        if let Some(board) = sent.board.take() {
+            attach::drop_kept(board.file);
+        }
+    }
+}
+
+/// In a forked child: what is on its way is its parent's to keep.
+pub fn reset_in_child() {
+    SENT.reset();
+    CARRIED.reset();
+    if let Some(mut sent) = SENT.lock() {
+        // First, so that the parent's records stay as they are.
+        if let Some(board) = sent.board.take() {
+            attach::drop_kept(board.file);
+        }
+        sent.drop_if(|_| true);
+    }
+}
+
+/// A descriptor of the library has moved.
+pub fn relocate(from: i32, to: i32) {
+    let (Ok(before), Ok(after)) = (u64::try_from(from), u64::try_from(to)) else {
+        return;
+    };
+    let Some(mut sent) = SENT.lock() else { return };
+    let sent = &mut *sent;
+    if let Some(board) = &mut sent.board
+        && board.file == from
+    {
+        board.file = to;
+    }
+    for (place, note) in sent.notes.iter_mut().enumerate() {
+        let Some(note) = note else { continue };
+        for at in MEMORIES {
+            if note.record[at] == before {
+                note.record[at] = after;
+                if let Some(board) = &sent.board {
+                    board.write(place, &note.record);
+                }
+            }
+        }
+    }
+}
+
+/// What goes over an exec.
+pub struct Packed {
+    file: i32,
+    memories: Vec<i32>,
+    /// For the next image: [`unpack`] reads it.
+    pub told: String,
+}
+
+fn outlives_exec(fd: i32, on: bool) {
+    let flags = if on { 0 } else { sys::int(libc::FD_CLOEXEC) };
+    let _ = sys::fcntl(fd, libc::F_SETFD, flags);
+}
+
+fn memories(records: &[Record]) -> Vec<i32> {
+    let numbers = records
+        .iter()
+        .flat_map(|record| MEMORIES.map(|at| record[at]));
+    let mut all: Vec<i32> = numbers.filter_map(|one| i32::try_from(one).ok()).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Before an exec.
+pub fn pack(records: &[Record]) -> Option<Packed> {
+    if records.is_empty() {
+        return None;
+    }
+    let board = Board::make(records.len())?;
+    for (place, record) in records.iter().enumerate() {
+        board.write(place, record);
+    }
+    let (file, memories) = (board.file, memories(records));
+    for fd in memories.iter().chain([&file]) {
+        outlives_exec(*fd, true);
+    }
+    Some(Packed {
+        file,
+        memories,
+        told: format!("{file}:{}:{}", records.len(), process::number()),
+    })
+}
+
+impl Packed {
+    /// There was no exec.
+    pub fn undo(&self) {
+        for fd in &self.memories {
+            outlives_exec(*fd, false);
+        }
+        attach::drop_kept(self.file);
+    }
+}
+
+/// At the start of an image: what the one before has told. Until [`arrived`] it is found.
+pub fn unpack(told: &str) {
+    let mut words = told.split(':');
+    let mut number = || words.next()?.parse::<i32>().ok();
+    let (Some(file), Some(count), Some(process)) = (number(), number(), number()) else {
+        return;
+    };
+    // A program between that had not the library hands on what was not for its child.
+    if u32::try_from(process) != Ok(sys::process()) {
+        return;
+    }
+    let Some(records) = usize::try_from(count)
+        .ok()
+        .and_then(|count| read(file, count))
+    else {
+        return;
+    };
+    let is_memory = |record: &&Record| {
+        (0..2).all(|place| {
+            let fd = i32::try_from(record[MEMORIES[place]]);
+            fd.is_ok_and(|fd| inode(fd) == Some(record[INODES[place]]))
+        })
+    };
+    let records: Vec<Record> = records.iter().filter(is_memory).copied().collect();
+    for fd in memories(&records) {
+        table::set(fd, Word::new(Kind::Internal, 0, 0));
+        outlives_exec(fd, false);
+    }
+    sys::close(file);
+    if let Some(mut carried) = CARRIED.lock() {
+        *carried = records;
+    }
+}
+
+/// What came with the exec was taken up.
+pub fn arrived() {
+    let Some(mut carried) = CARRIED.lock() else {
+        return;
+    };
+    memories(&carried).into_iter().for_each(attach::drop_kept);
+    carried.clear();
+}
+
+/// The effective user of this process.
+fn user() -> u32 {
+    // SAFETY: no arguments.
+    let user = unsafe { sys::raw(libc::SYS_geteuid, [0; 6]) };
+    user.map_or(u32::MAX, |user| u32::try_from(user).unwrap_or(u32::MAX))
+}
+
+/// The records of a file of this user's.
+fn read(file: i32, count: usize) -> Option<Vec<Record>> {
+    let sent = Outside::admit(file, bytes(count)).ok()?;
+    if sent.owner() != user() {
+        return None;
+    }
+    let mut all = vec![0; bytes(count)];
+    if sent.read(0, &mut all).ok()? != all.len() {
+        return None;
+    }
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+    let record = |bytes: &[u8]| {
+        let mut record = [0; 14];
+        let words = bytes.chunks_exact(size_of::<u64>()).map(word);
+        record
+            .iter_mut()
+            .zip(words)
+            .for_each(|(to, from)| *to = from);
+        record
+    };
+    Some(all.chunks_exact(size_of::<Record>()).map(record).collect())
+}
+
+/// What is kept of the anchor with that cookie: the words of a Lookup, and the memory of link and region, which are the caller's.
+pub fn find(cookie: u64) -> Option<(Record, [i32; 2])> {
+    carried(cookie).or_else(|| sent(cookie))
+}
+
+fn carried(cookie: u64) -> Option<(Record, [i32; 2])> {
+    let carried = CARRIED.lock()?;
+    let record = *carried.iter().find(|one| one[COOKIE] == cookie)?;
+    let copies = MEMORIES.map(|at| {
+        let fd = i32::try_from(record[at]).unwrap_or(-1);
+        limits::make(|| sys::duplicate(fd, 0, true)).unwrap_or(-1)
+    });
+    complete(record, copies)
+}
+
+fn complete(record: Record, memories: [i32; 2]) -> Option<(Record, [i32; 2])> {
+    let whole = (0..2).all(|place| inode(memories[place]) == Some(record[INODES[place]]));
+    if !whole {
+        memories
+            .into_iter()
+            .filter(|fd| *fd >= 0)
+            .for_each(sys::close);
+    }
+    whole.then_some((record, memories))
+}
+
+/// Looks at what all processes of this user keep.
+fn sent(cookie: u64) -> Option<(Record, [i32; 2])> {
+    let own = user();
+    let processes = fs::read_dir("/proc").ok()?.flatten().filter(|one| {
+        let name = one.file_name();
+        let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        is_process && one.metadata().is_ok_and(|file| file.uid() == own)
+    });
+    for process in processes {
+        let folder = process.path().join("fd");
+        let numbers = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let is_board = |path: &std::path::PathBuf| {
+            fs::read_link(path).is_ok_and(|target| target.as_os_str() == NAME)
+        };
+        for path in numbers.map(|one| one.path()).filter(is_board) {
+            let Ok(file) = File::open(path) else { continue };
+            let records = read(file.as_raw_fd(), MOST).unwrap_or_default();
+            let Some(record) = records.iter().find(|one| one[COOKIE] == cookie) else {
+                continue;
+            };
+            let open = |at: usize| {
+                let path = folder.join(record[at].to_string());
+                let file = File::options().read(true).write(true).open(path);
+                file.map_or(-1, IntoRawFd::into_raw_fd)
+            };
+            if let Some(found) = complete(*record, MEMORIES.map(open)) {
+                return Some(found);
+            }
+        }
+    }
+    None
+}

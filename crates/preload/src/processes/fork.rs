@@ -1,0 +1,227 @@
+//! Forking: the child shares the sockets, not the links, and gets a connection to the daemon of its
+//! own before it exists, so that nothing is lost when the parent ends at once.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use netchannel_abi::message::Operation;
+
+use crate::HEAP;
+use crate::connections::{accepting, connection};
+use crate::descriptors::table::{self, Kind};
+use crate::descriptors::{
+    attach, copying, credentials, faults, former_ports, limits, names, place, ports,
+};
+use crate::ground::{addresses, gate, process, sys, thread};
+use crate::processes::{baggage, receiver};
+use crate::sockets::lane::Lane;
+use crate::sockets::socket::{self, Socket};
+use crate::sockets::{foreign, holders, link, listener, rings};
+use crate::waiting::{epoll, poll};
+
+static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
+/// Counts forks.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// The record of the child that the thread has just made.
+    static MADE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// `fork` has returned `made` in the parent.
+pub fn returned(made: libc::pid_t) {
+    let claimed = MADE.take();
+    match u32::try_from(made) {
+        Ok(0) => {}
+        Ok(child) => holders::is_child(claimed, child),
+        Err(_) => holders::no_child(claimed),
+    }
+}
+
+/// Whether `clone` with these flags and this stack makes a child that goes on as one of `fork` does: with memory and descriptors of its own.
+pub const fn is_fork(flags: usize, stack: usize) -> bool {
+    let shared = (libc::CLONE_VM | libc::CLONE_FILES).cast_unsigned() as usize;
+    flags & shared == 0 && stack == 0
+}
+
+/// A fork by a system call of the program's own, of which the C library knows nothing: only what concerns this library is done.
+///
+/// # Errors
+/// Those of the call.
+///
+/// # Safety
+/// The arguments are the program's, for a call of which [`is_fork`] says so.
+pub unsafe fn by_number(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, i32> {
+    // SAFETY: the handlers run in the order in which `fork` runs them; the call is the program's.
+    unsafe {
+        prepare();
+        let made = sys::raw(number, arguments);
+        if made == Ok(0) {
+            in_child();
+        } else {
+            in_parent();
+            returned(made.map_or(-1, |child| libc::pid_t::try_from(child).unwrap_or(-1)));
+        }
+        made
+    }
+}
+
+/// Registers the three handlers.
+pub fn initialise() {
+    // SAFETY: plain functions that live as long as the library.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
+}
+
+unsafe extern "C" fn prepare() {
+    if attach::current().is_some() {
+        connection::make_real();
+    }
+    gate::before_fork();
+    prepare_child();
+    limits::before_fork();
+}
+
+fn prepare_child() {
+    if attach::current().is_none() {
+        return;
+    }
+    credentials::shares();
+    connection::before_fork();
+    set_rings_aside();
+    count_holds();
+    epoll::before_fork();
+    if attach::control() < 0 {
+        return;
+    }
+    if limits::is_poor() && listener::have_retired() {
+        // The numbers are the program's.
+        return socket::for_each(listener::before_fork);
+    }
+    socket::for_each(listener::before_adoption);
+    let mut words = [0; 14];
+    let numbers = listener::numbers();
+    words[0] = numbers.len().min(22) as u64;
+    for (index, number) in numbers.iter().enumerate().take(22) {
+        words[1 + index / 2] |= u64::from(*number) << (32 * (index % 2));
+    }
+    let mut received = [-1; sys::MOST];
+    // Without an answer the child will find its way to the daemon by itself.
+    let adopted = attach::request(Operation::Adopt, words, &[], &mut received);
+    let count = adopted.map_or(0, |(_, count)| count);
+    if count == 1 {
+        FOR_CHILD.store(attach::keep(received[0]), Ordering::Release);
+    } else {
+        received.iter().take(count).for_each(|fd| sys::close(*fd));
+    }
+    // From now on others know that several processes have the listeners: what came before is here.
+    listener::get_up();
+    listener::poll_jobs();
+    socket::for_each(listener::before_fork);
+}
+
+/// The child will hold every socket once, whatever the number of its descriptors.
+fn count_holds() {
+    holders::before_fork();
+    let fork = FORKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    socket::for_each(|socket| {
+        if socket.local.forked.swap(fork, Ordering::Relaxed) != fork {
+            socket.add_hold();
+            holders::inherit(socket.word.index());
+        }
+    });
+}
+
+/// A child often serves the connection that was accepted last, to which nothing was sent yet; or one of few.
+fn set_rings_aside() {
+    const MOST: usize = 4;
+    for has_sent in [false, true] {
+        let mut left = MOST;
+        socket::for_each(|socket| {
+            if left > 0
+                && socket.word.kind() == Kind::Virtual
+                && (socket.entry.transmit.own.load(Ordering::Relaxed) != 0) == has_sent
+                && Lane::of(*socket, -1).is_some_and(|lane| lane.set_aside())
+            {
+                left -= 1;
+            }
+        });
+    }
+}
+
+/// Makes a child without the program's handlers, the C library's knowledge, or a signal at its
+/// end. As `fork`; the child calls [`become_child`] and touches only the library's own memory.
+///
+/// # Errors
+/// Those of `clone`.
+pub fn clone() -> Result<usize, i32> {
+    gate::before_fork();
+    credentials::shares();
+    count_holds();
+    limits::before_fork();
+    // SAFETY: as fork, under the condition above.
+    let made = unsafe { sys::raw(libc::SYS_clone, [0; 6]) };
+    limits::after_fork();
+    match made {
+        Err(_) => holders::no_child(holders::in_parent()),
+        // The child, or its child, takes the record.
+        Ok(0) => {}
+        Ok(_) => {
+            holders::in_parent();
+        }
+    }
+    // In the child too, where it does not matter who opens it.
+    gate::in_parent();
+    made
+}
+
+/// In a child made without the C library's handlers: it has no connection to the daemon.
+pub fn become_child() {
+    FOR_CHILD.store(-1, Ordering::Release);
+    // SAFETY: what the handler does is safe in any child.
+    unsafe { in_child() };
+}
+
+unsafe extern "C" fn in_parent() {
+    MADE.set(holders::in_parent());
+    gate::in_parent();
+    limits::after_fork();
+    if FOR_CHILD.load(Ordering::Relaxed) >= 0 {
+        attach::drop_kept(FOR_CHILD.swap(-1, Ordering::AcqRel));
+    }
+}
+
+unsafe extern "C" fn in_child() {
+    gate::in_child();
+    limits::after_fork();
+    HEAP.reset();
+    thread::forget();
+    process::renew();
+    attach::reset_in_child();
+    addresses::reset_in_child();
+    faults::reset_in_child();
+    table::reset_in_child();
+    process::reset_in_child();
+    copying::reset_in_child();
+    if attach::current().is_none() {
+        return;
+    }
+    holders::in_child();
+    attach::adopt_in_child(FOR_CHILD.swap(-1, Ordering::AcqRel));
+    ports::reset();
+    connection::reset_in_child();
+    // Dropped before the fork; another thread may have made some since.
+    socket::for_each(Socket::drop_spare);
+    socket::reset_in_child();
+    link::reset_in_child();
+    foreign::reset_in_child();
+    baggage::reset_in_child();
+    receiver::reset_in_child();
+    epoll::reset_in_child();
+    place::reset_in_child();
+    poll::reset_in_child();
+    listener::reset_in_child();
+    names::reset_in_child();
+    former_ports::reset_in_child();
+    rings::reset_in_child();
+    accepting::reset_in_child();
+}

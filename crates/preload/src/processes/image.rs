@@ -1,0 +1,259 @@
+//! Program images: what the library in one is told by its environment.
+
+use core::ptr::null;
+use std::ffi::CString;
+use std::sync::OnceLock;
+
+use libc::{c_char, c_int};
+
+use crate::descriptors::{attach, user};
+use crate::processes::program::{Verdict, contains, variable};
+use crate::processes::{baggage, handover, travel};
+
+/// Says that sockets came with the exec.
+const INHERIT: &[u8] = b"NETCHANNEL_INHERIT=";
+/// Number and cookie of the control socket that came with the exec.
+const CONTROL: &[u8] = b"NETCHANNEL_CONTROL=";
+/// Names of local sockets that were TCP's.
+const NAMES: &[u8] = b"NETCHANNEL_NAMES=";
+/// Epoll sets that came with the exec.
+const SETS: &[u8] = b"NETCHANNEL_SETS=";
+/// What the connections need that came with the exec.
+const BAGGAGE: &[u8] = b"NETCHANNEL_BAGGAGE=";
+const SOCKET: &[u8] = b"NETCHANNEL_SOCKET=";
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+const NAME: &[u8] = b"libnetchannel.so";
+/// The longest of the names above has so many bytes, and more.
+const LONGEST: usize = 24;
+/// A list of preloaded libraries that is longer is read where there is memory for it.
+const LIST: usize = 512;
+
+/// The library as this program was given it.
+#[unsafe(link_section = ".data.netchannel_start")]
+static LIBRARY: OnceLock<CString> = OnceLock::new();
+
+/// At the start of a program: takes up what came with an exec.
+pub fn arrive() {
+    remember();
+    if let Some(text) = variable(c"NETCHANNEL_CONTROL").map(String::from_utf8_lossy)
+        && let Some((fd, cookie)) = text.split_once(':')
+        && let (Ok(fd), Ok(cookie)) = (fd.parse(), cookie.parse())
+    {
+        attach::inherit_control(fd, cookie);
+    }
+    if variable(c"NETCHANNEL_INHERIT").is_some() {
+        let sets = variable(c"NETCHANNEL_SETS").map(<[u8]>::to_vec);
+        let baggage = variable(c"NETCHANNEL_BAGGAGE").map(String::from_utf8_lossy);
+        baggage.as_deref().inspect(|told| baggage::unpack(told));
+        // SAFETY: no thread but this one runs yet.
+        unsafe {
+            for name in [
+                c"NETCHANNEL_INHERIT",
+                c"NETCHANNEL_CONTROL",
+                c"NETCHANNEL_SETS",
+                c"NETCHANNEL_BAGGAGE",
+            ] {
+                libc::unsetenv(name.as_ptr());
+            }
+        }
+        if attach::ensure().or_else(attach::alone).is_some() {
+            let sets = sets.and_then(|sets| String::from_utf8(sets).ok());
+            travel::adopt_inherited(sets.as_deref());
+        }
+    }
+    arrive_handed();
+}
+
+/// Takes up the names of sockets that were handed over before the exec.
+fn arrive_handed() {
+    let Some(text) = variable(c"NETCHANNEL_NAMES").map(String::from_utf8_lossy) else {
+        return;
+    };
+    if attach::ensure().is_some() {
+        handover::adopt(&text);
+    }
+    // SAFETY: no thread but this one runs yet.
+    unsafe { libc::unsetenv(c"NETCHANNEL_NAMES".as_ptr()) };
+}
+
+fn remember() {
+    let library = variable(c"LD_PRELOAD").and_then(|list| {
+        list.split(|byte| matches!(byte, b':' | b' '))
+            .find(|name| contains(name, NAME))
+    });
+    let (Some(library), Some(socket)) = (library, variable(c"NETCHANNEL_SOCKET")) else {
+        return;
+    };
+    if let (Ok(library), Ok(socket)) = (CString::new(library), CString::new(socket)) {
+        let _ = LIBRARY.set(library);
+        attach::remember_place(socket);
+    }
+}
+
+/// Whether an environment says all that another program must know of the library, and nothing that it must not: then it can stay as it is.
+///
+/// # Safety
+/// The program gave the list to be read.
+pub unsafe fn says_all(environment: *const *const c_char) -> bool {
+    // SAFETY: the caller's promise.
+    let found = unsafe { look_through(environment) };
+    found.is_some_and(|told| told || LIBRARY.get().is_none())
+}
+
+/// Whether the library and the daemon are named; `None` where more must be known.
+unsafe fn look_through(environment: *const *const c_char) -> Option<bool> {
+    let (mut preloads, mut sockets) = (0, 0);
+    let mut at = environment;
+    while !at.is_null() {
+        let mut start = [0; LONGEST];
+        // SAFETY: the program's list and its strings.
+        unsafe {
+            let entry: *const c_char = user::read(at).ok()?;
+            if entry.is_null() {
+                break;
+            }
+            let start = user::beginning(entry, &mut start).ok()?;
+            if start.starts_with(PRELOAD) {
+                let mut list = [0; LIST];
+                let list = user::beginning(entry, &mut list).ok()?;
+                if list.len() == LIST || preloads > 0 {
+                    return None;
+                }
+                preloads += usize::from(contains(list, NAME));
+            } else if start.starts_with(SOCKET) {
+                sockets += 1;
+            } else if [INHERIT, CONTROL, NAMES, SETS, BAGGAGE]
+                .iter()
+                .any(|one| start.starts_with(one))
+            {
+                return None;
+            }
+        }
+        at = at.wrapping_add(1);
+    }
+    Some(preloads > 0 && sockets > 0)
+}
+
+/// What a program gave as the environment of another, read once.
+#[derive(Default)]
+pub struct Entries {
+    /// Those that go on as they are.
+    pointers: Vec<*const c_char>,
+    preload: Option<Vec<u8>>,
+    has_socket: bool,
+}
+
+impl Entries {
+    /// Reads an environment.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    ///
+    /// # Safety
+    /// The program gave the list to be read.
+    pub unsafe fn read(from: *const *const c_char) -> Result<Self, c_int> {
+        let mut entries = Self::default();
+        // SAFETY: the caller's promise.
+        for pointer in unsafe { user::pointers(from)? } {
+            // SAFETY: the program's string.
+            let entry = unsafe { user::string(pointer)? };
+            let entry = entry.as_bytes();
+            if let Some(value) = entry.strip_prefix(PRELOAD) {
+                entries.preload = Some(value.to_vec());
+            } else if ![INHERIT, CONTROL, NAMES, SETS, BAGGAGE]
+                .iter()
+                .any(|one| entry.starts_with(one))
+            {
+                entries.has_socket |= entry.starts_with(SOCKET);
+                entries.pointers.push(pointer);
+            }
+        }
+        Ok(entries)
+    }
+}
+
+/// What another image is to be told of.
+#[derive(Default)]
+pub struct Inherited {
+    /// There are sockets, sets or listeners.
+    pub any: bool,
+    /// The control socket, with its cookie.
+    pub control: Option<(i32, u64)>,
+    /// What goes with connections.
+    pub baggage: Option<String>,
+    /// Sets.
+    pub sets: Option<String>,
+}
+
+/// The environment of a new program. Its strings are the caller's or its own.
+pub struct Environment {
+    pointers: Vec<*const c_char>,
+    _own: Vec<CString>,
+}
+
+impl Environment {
+    /// `from` with the library and the daemon's socket in it even where the program left them out,
+    /// and word of what the image inherits.
+    pub fn new(from: Entries, verdict: Verdict, inherited: &Inherited) -> Self {
+        let Entries {
+            mut pointers,
+            preload,
+            has_socket,
+        } = from;
+        let mut own = Vec::new();
+        let library = LIBRARY.get().map(|library| library.as_bytes());
+        if let Some(value) = preloaded(preload.as_deref(), library, verdict) {
+            own.push([PRELOAD, &value].concat());
+        }
+        if let Some(place) = attach::remembered_place().filter(|_| !has_socket) {
+            own.push([SOCKET, place].concat());
+        }
+        if inherited.any {
+            own.push([INHERIT, b"1"].concat());
+        }
+        if let Some((fd, cookie)) = inherited.control {
+            own.push([CONTROL, format!("{fd}:{cookie}").as_bytes()].concat());
+        }
+        for (name, told) in [(SETS, &inherited.sets), (BAGGAGE, &inherited.baggage)] {
+            if let Some(told) = told {
+                own.push([name, told.as_bytes()].concat());
+            }
+        }
+        if let Some(names) = handover::names() {
+            own.push([NAMES, names.as_bytes()].concat());
+        }
+        let own: Vec<CString> = own
+            .into_iter()
+            .filter_map(|one| CString::new(one).ok())
+            .collect();
+        pointers.extend(own.iter().map(|one| one.as_ptr()));
+        pointers.push(null());
+        Self {
+            pointers,
+            _own: own,
+        }
+    }
+
+    /// As `execve` wants it.
+    pub fn pointer(&self) -> *const *const c_char {
+        self.pointers.as_ptr()
+    }
+}
+
+/// The list of preloaded libraries with ours at its end, or without it where it would break the
+/// program.
+fn preloaded(before: Option<&[u8]>, library: Option<&[u8]>, verdict: Verdict) -> Option<Vec<u8>> {
+    let before = before.unwrap_or(&[]);
+    let mut names: Vec<&[u8]> = before
+        .split(|byte| matches!(byte, b':' | b' '))
+        .filter(|name| !name.is_empty())
+        .collect();
+    if verdict == Verdict::Breaks {
+        names.retain(|name| !contains(name, NAME));
+    } else if let Some(library) = library
+        && !names.iter().any(|name| contains(name, NAME))
+    {
+        names.push(library);
+    }
+    (!names.is_empty()).then(|| names.join(&b':'))
+}

@@ -1,0 +1,227 @@
+//! Whether the processes at the other end of an `AF_UNIX` socket have the library, and so can use a
+//! virtual socket that is sent to them.
+//!
+//! The kernel names the process that connected or made a pair. Where that is this one, or is gone,
+//! who holds the other end is looked for.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+
+use libc::c_int;
+
+use crate::descriptors::credentials;
+use crate::ground::lock::Lock;
+use crate::ground::{clock, process, sys};
+
+/// An answer found before.
+struct Known {
+    channel: u64,
+    /// A process at the other end, or 0 where none but this one was found, and what it executes.
+    holder: i32,
+    program: u64,
+    answer: bool,
+    since: u64,
+}
+
+static KNOWN: Lock<Vec<Known>> = Lock::new(Vec::new());
+const MOST: usize = 256;
+const NAME: &[u8] = b"libnetchannel.so";
+
+/// In a forked child no other thread holds the lock, and the ends may be others'.
+pub fn reset_in_child() {
+    KNOWN.reset();
+    if let Some(mut known) = KNOWN.lock() {
+        known.clear();
+    }
+}
+
+/// Whether the receiver of what is sent on `channel` can take virtual sockets.
+pub fn has_library(channel: c_int) -> bool {
+    let Ok(cookie) = sys::cookie(channel) else {
+        return true;
+    };
+    let now = clock::now();
+    let Some(mut known) = KNOWN.lock() else {
+        return true;
+    };
+    let found = known.iter().position(|one| one.channel == cookie);
+    if let Some(index) = found {
+        let one = &known[index];
+        let fresh = if one.holder > 0 {
+            program_of(one.holder) == one.program
+        } else {
+            now.wrapping_sub(one.since) < clock::SECOND
+        };
+        if fresh {
+            return one.answer;
+        }
+        known.swap_remove(index);
+    }
+    drop(known);
+    let (holder, answer) = look_at(channel);
+    let one = Known {
+        channel: cookie,
+        holder,
+        program: program_of(holder),
+        answer,
+        since: now,
+    };
+    if let Some(mut known) = KNOWN.lock() {
+        if known.len() >= MOST {
+            known.remove(0);
+        }
+        known.push(one);
+    }
+    answer
+}
+
+/// A process at the other end of `channel`, 0 for none known, and the answer.
+fn look_at(channel: c_int) -> (i32, bool) {
+    let Some(peer) = credentials(channel) else {
+        return (0, true);
+    };
+    let user = credentials::owner();
+    if peer.uid != user {
+        // Whoever is given a virtual socket is given its memory: only the same user is, and root is no exception, on either side.
+        return (peer.pid, false);
+    }
+    let is_other =
+        |process: i32| users_of(process).is_none_or(|all| all.iter().any(|one| *one != user));
+    let is_own = |process: i32| u32::try_from(process) == Ok(process::number());
+    if !is_own(peer.pid)
+        && let Some(answer) = maps_library(peer.pid)
+    {
+        // It may have become another user's since it connected.
+        return (peer.pid, answer && !is_other(peer.pid));
+    }
+    let mut first = 0;
+    for process in peer_inode(channel).map(holders).unwrap_or_default() {
+        if is_own(process) {
+            continue;
+        }
+        if first == 0 {
+            first = process;
+        }
+        if maps_library(process) == Some(false) || is_other(process) {
+            return (process, false);
+        }
+    }
+    (first, true)
+}
+
+fn credentials(channel: c_int) -> Option<libc::ucred> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: both pointers are to locals of the right size.
+    let asked = unsafe {
+        let (value, length) = ((&raw mut peer).addr(), (&raw mut length).addr());
+        let (level, name) = (sys::int(libc::SOL_SOCKET), sys::int(libc::SO_PEERCRED));
+        let words = [sys::int(channel), level, name, value, length, 0];
+        sys::raw(libc::SYS_getsockopt, words)
+    };
+    (asked.is_ok() && peer.pid > 0).then_some(peer)
+}
+
+/// The real, effective, saved and file system user of a process. `None` where that can not be told.
+fn users_of(process: i32) -> Option<Vec<u32>> {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    Some(
+        line.split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect(),
+    )
+}
+
+/// Something that changes when the process executes another program, or becomes another user's.
+fn program_of(process: i32) -> u64 {
+    let users = users_of(process).unwrap_or_default();
+    let user = users.iter().fold(0, |all, one| all << 16 ^ u64::from(*one));
+    fs::metadata(format!("/proc/{process}/exe")).map_or(user, |file| {
+        file.ino() ^ file.dev().rotate_left(32) ^ user.rotate_left(17)
+    })
+}
+
+/// Whether the library is mapped into a process. `None` where that can not be told.
+fn maps_library(process: i32) -> Option<bool> {
+    let mut text = Vec::new();
+    let mut file = File::open(format!("/proc/{process}/maps")).ok()?;
+    file.read_to_end(&mut text).ok()?;
+    // A kernel thread or one that just ends has none.
+    (!text.is_empty()).then(|| text.windows(NAME.len()).any(|window| window == NAME))
+}
+
+/// The inode of the other end, by the kernel's diagnosis of sockets.
+fn peer_inode(channel: c_int) -> Option<u32> {
+    const ASK: u16 = 20; // SOCK_DIAG_BY_FAMILY
+    const SHOW_PEER: u32 = 4; // UDIAG_SHOW_PEER
+    const PEER: u16 = 2; // UNIX_DIAG_PEER
+    const HEADERS: usize = 32;
+    let inode = fs::metadata(format!("/proc/self/fd/{channel}")).ok()?.ino();
+    let mut question = Vec::with_capacity(40);
+    question.extend_from_slice(&40u32.to_ne_bytes());
+    question.extend_from_slice(&ASK.to_ne_bytes());
+    question.extend_from_slice(&1u16.to_ne_bytes()); // NLM_F_REQUEST
+    question.extend_from_slice(&[0; 8]);
+    question.extend_from_slice(&[libc::AF_UNIX as u8, 0, 0, 0]);
+    for word in [
+        u32::MAX,
+        u32::try_from(inode).ok()?,
+        SHOW_PEER,
+        u32::MAX,
+        u32::MAX,
+    ] {
+        question.extend_from_slice(&word.to_ne_bytes());
+    }
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    let netlink = sys::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG).ok()?;
+    let mut answer = [0u8; 512];
+    let got = sys::send(netlink, &question, 0)
+        .and_then(|_| sys::receive(netlink, &mut answer, libc::MSG_DONTWAIT));
+    sys::close(netlink);
+    let answer = answer.get(..got.ok()?)?;
+    let half = |at: usize| Some(u16::from_ne_bytes(answer.get(at..at + 2)?.try_into().ok()?));
+    let word = |at: usize| Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?));
+    if half(4)? != ASK {
+        return None;
+    }
+    let mut at = HEADERS;
+    loop {
+        let (length, kind) = (usize::from(half(at)?), half(at + 2)?);
+        if kind == PEER && length >= 8 {
+            return word(at + 4);
+        }
+        at += length.max(4).next_multiple_of(4);
+    }
+}
+
+/// The processes that hold the socket with this inode, of those that may be looked at.
+fn holders(inode: u32) -> Vec<i32> {
+    let name = format!("socket:[{inode}]");
+    let mut found = Vec::new();
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return found;
+    };
+    for process in processes.flatten() {
+        let number = process
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        let Some(number) = number else { continue };
+        let Ok(descriptors) = fs::read_dir(process.path().join("fd")) else {
+            continue;
+        };
+        let holds = descriptors.flatten().any(|one| {
+            fs::read_link(one.path()).is_ok_and(|target| target.as_os_str() == name.as_str())
+        });
+        if holds {
+            found.push(number);
+        }
+    }
+    found
+}

@@ -1,0 +1,35 @@
+//! The program asks for a descriptor number under which the library keeps something: that moves
+//! elsewhere first. Every place where the library remembers such a number is asked here.
+
+use crate::connections::connection;
+use crate::descriptors::table::{self, Kind, Word};
+use crate::descriptors::{attach, place};
+use crate::ground::sys;
+use crate::processes::baggage;
+use crate::sockets::{foreign, listener};
+use crate::waiting::epoll;
+
+/// Makes `fd` free for the program if it is the library's. False when there is no room to move to.
+pub fn make_way(fd: i32) -> bool {
+    if table::get(fd).kind() != Kind::Internal {
+        return true;
+    }
+    let close_on_exec = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
+    let Ok(moved) = attach::duplicate(fd) else {
+        return false;
+    };
+    if !close_on_exec {
+        let _ = sys::fcntl(moved, libc::F_SETFD, 0);
+    }
+    table::set(moved, Word::new(Kind::Internal, 0, 0));
+    // The event loops first: they know it by its number.
+    epoll::relocate(fd, moved);
+    attach::relocate(fd, moved);
+    baggage::relocate(fd, moved);
+    foreign::relocate(fd, moved);
+    connection::relocate(fd, moved);
+    listener::relocate(fd, moved);
+    place::relocate(fd, moved);
+    table::set(fd, Word::FOREIGN);
+    true
+}

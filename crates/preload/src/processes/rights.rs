@@ -1,0 +1,212 @@
+//! Descriptors that travel to other processes in `SCM_RIGHTS` messages.
+
+use libc::{c_int, cmsghdr, msghdr};
+
+use crate::connections::connection;
+use crate::descriptors::table::{self, Kind};
+use crate::descriptors::user;
+use crate::ground::real;
+use crate::processes::pump::{self, Pump};
+use crate::processes::{receiver, travel};
+use crate::sockets::rings;
+use crate::sockets::socket::{self, Socket};
+
+/// Room for a copy of a message's control part: more than the kernel takes descriptors.
+const MOST: usize = 4096;
+const HEADER: usize = size_of::<cmsghdr>();
+/// What the kernel takes of control data at most, unless `net.core.optmem_max` says otherwise.
+const MOST_CONTROL: usize = 128 << 10;
+
+/// Calls `each` with the place of every descriptor in the control part of a message.
+///
+/// # Safety
+/// The control part is `length` bytes at `control`.
+unsafe fn for_each_descriptor(control: *mut u8, length: usize, mut each: impl FnMut(*mut c_int)) {
+    let mut at = 0;
+    while at + HEADER <= length {
+        // SAFETY: within the control part; read unaligned.
+        unsafe {
+            let header = control.add(at).cast::<cmsghdr>().read_unaligned();
+            let size = header.cmsg_len;
+            if size < HEADER || size > length - at {
+                return;
+            }
+            if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
+                for index in 0..(size - HEADER) / size_of::<c_int>() {
+                    each(control.add(at + HEADER).cast::<c_int>().add(index));
+                }
+            }
+            at += size.next_multiple_of(size_of::<usize>());
+        }
+    }
+}
+
+/// Whether TCP would send a message with this control part, of which it uses nothing.
+///
+/// # Errors
+/// `ENOBUFS`, `EFAULT`, or `EINVAL` for what a socket of the internet families does not know.
+///
+/// # Safety
+/// The program gave the control part to be read.
+#[cold]
+pub unsafe fn check(message: &msghdr) -> Result<(), c_int> {
+    let length = message.msg_controllen;
+    if length > MOST_CONTROL {
+        return Err(libc::ENOBUFS);
+    }
+    let mut control = vec![0u8; length];
+    // SAFETY: a copy that is long enough; the program's control part.
+    unsafe { user::put(control.as_mut_ptr(), message.msg_control.cast(), length)? };
+    let mut rest = &control[..];
+    while rest.len() >= HEADER {
+        // SAFETY: as long as the header at least.
+        let header: cmsghdr = unsafe { rest.as_ptr().cast::<cmsghdr>().read_unaligned() };
+        if header.cmsg_len < HEADER || header.cmsg_len > rest.len() {
+            return Err(libc::EINVAL);
+        }
+        let known = header.cmsg_level != libc::SOL_SOCKET
+            || matches!(
+                header.cmsg_type,
+                libc::SCM_RIGHTS | libc::SCM_CREDENTIALS | libc::SO_MARK | libc::SO_TIMESTAMPING
+            );
+        if !known {
+            return Err(libc::EINVAL);
+        }
+        let size = header.cmsg_len.next_multiple_of(size_of::<usize>());
+        rest = rest.get(size..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// `sendmsg` on a descriptor that is not ours, of a message that may carry ours.
+///
+/// # Safety
+/// `message` is the program's, or null.
+pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
+    // SAFETY: the program's message and its control part, copied before they are looked at.
+    unsafe {
+        let Some((header, mut control)) = carried(message) else {
+            return real::sendmsg(fd, message, flags);
+        };
+        let mut sockets: Vec<(c_int, Socket)> = Vec::new();
+        let mut refused = None;
+        let start = control.as_mut_ptr().cast();
+        for_each_descriptor(start, header.msg_controllen, |place| {
+            let sent = place.read_unaligned();
+            if table::get(sent).kind() == Kind::Deferred {
+                connection::deferred::announce(sent);
+            }
+            match table::get(sent).kind() {
+                Kind::Fresh => refused = connection::before_kernel_use(sent).err().or(refused),
+                Kind::Virtual => sockets.extend(socket::of(sent).map(|found| (sent, found))),
+                _ => {}
+            }
+        });
+        if let Some(error) = refused {
+            return real::fail(error);
+        }
+        if sockets.is_empty() {
+            return real::sendmsg(fd, message, flags);
+        }
+        send_sockets(fd, header, control, flags, &sockets)
+    }
+}
+
+/// A copy of a message that has a control part, and of that part.
+unsafe fn carried(message: *const msghdr) -> Option<(msghdr, Vec<u64>)> {
+    // SAFETY: the program's message; a copy of ours that is long enough.
+    unsafe {
+        let length = user::read(&raw const (*message).msg_controllen).ok()?;
+        if !(HEADER..=MOST).contains(&length) {
+            return None;
+        }
+        let header = user::read(message).ok()?;
+        let length = header.msg_controllen;
+        if !(HEADER..=MOST).contains(&length) || header.msg_control.is_null() {
+            return None;
+        }
+        let mut control = vec![0u64; length.div_ceil(size_of::<u64>())];
+        user::put(
+            control.as_mut_ptr().cast(),
+            header.msg_control.cast(),
+            length,
+        )
+        .ok()?;
+        Some((header, control))
+    }
+}
+
+/// Sends a message that carries `sockets` in its control part, which is ours.
+unsafe fn send_sockets(
+    fd: c_int,
+    mut header: msghdr,
+    mut control: Vec<u64>,
+    flags: c_int,
+    sockets: &[(c_int, Socket)],
+) -> isize {
+    let mut deposited: Vec<(c_int, Socket)> = Vec::new();
+    let mut diverted: Vec<(c_int, Socket)> = Vec::new();
+    let knows_us = receiver::has_library(fd);
+    for (sent, found) in sockets {
+        if knows_us && travel::deposit(*sent, found).is_ok() {
+            deposited.push((*sent, *found));
+        } else {
+            diverted.push((*sent, *found));
+        }
+    }
+    let pump: Option<Pump> = if diverted.is_empty() {
+        None
+    } else {
+        pump::start(&diverted)
+    };
+    let start: *mut u8 = control.as_mut_ptr().cast();
+    // SAFETY: the control part is ours.
+    let result = unsafe {
+        if let Some(pump) = &pump {
+            let mut ends = pump.ends.iter().zip(&diverted).peekable();
+            for_each_descriptor(start, header.msg_controllen, |place| {
+                let sent = place.read_unaligned();
+                if let Some((end, _)) = ends.next_if(|(_, (next, _))| *next == sent) {
+                    place.write_unaligned(*end);
+                }
+            });
+        }
+        header.msg_control = start.cast();
+        real::sendmsg(fd, &raw const header, flags)
+    };
+    if result < 0 {
+        let error = real::errno();
+        for (sent, found) in &deposited {
+            travel::withdraw(*sent, found);
+        }
+        if let Some(pump) = &pump {
+            pump.cancel();
+        }
+        return real::fail(error);
+    }
+    if let Some(pump) = &pump {
+        pump.begin();
+    }
+    result
+}
+
+/// After a message was received.
+///
+/// # Safety
+/// `message` is the program's, filled in by the kernel.
+pub unsafe fn received(message: *mut msghdr, flags: c_int) {
+    // SAFETY: the kernel filled it in.
+    unsafe {
+        let (control, length) = ((*message).msg_control, (*message).msg_controllen);
+        if length < HEADER || control.is_null() {
+            return;
+        }
+        for_each_descriptor(control.cast(), length, |place| {
+            let fd = place.read_unaligned();
+            connection::forget_unseen(fd);
+            travel::adopt_listener(fd);
+            travel::adopt(fd, flags & libc::MSG_PEEK != 0);
+            rings::received(fd);
+        });
+    }
+}

@@ -1,0 +1,183 @@
+//! A process that becomes another user's. Before the call returns it shares no writable memory with relatives of the user it was: what
+//! it holds moves to a region of its own, links are left, connections go on through a pump ([`crate::processes::handover`]), and the daemon is
+//! asked anew, as the new user, and shown its listeners.
+//!
+//! ```text
+//!  before the call:  pump for connections; connections that wait to be accepted are left for other holders
+//!  the call
+//!  after it:         entries copied to new memory, at the same addresses; every other shared mapping replaced by zeros;
+//!                    another Attach; listeners announced with their socket
+//! ```
+//!
+//! A process whose region nobody else ever had keeps region and connections, and asks the daemon anew.
+
+use netchannel_abi::program;
+use netchannel_abi::reason::Reason;
+use netchannel_shm::Region;
+
+use crate::descriptors::credentials::{self, Users};
+use crate::descriptors::table::{self, Kind};
+use crate::descriptors::{attach, copying, ports};
+use crate::ground::{gate, mappings, process, sys};
+use crate::processes::handover::{self, Handover};
+use crate::processes::{baggage, receiver};
+use crate::sockets::listener::following;
+use crate::sockets::{foreign, holders, link, listener, socket};
+use crate::waiting::epoll;
+
+/// A call that changes users: what the process will be if it succeeds.
+pub enum Change {
+    /// `setuid`.
+    All(u32),
+    /// `seteuid`.
+    Effective(u32),
+    /// `setreuid`.
+    Two(u32, u32),
+    /// `setresuid`.
+    Three(u32, u32, u32),
+}
+
+/// An argument that leaves a user as it is.
+const SAME: u32 = u32::MAX;
+
+impl Change {
+    /// What becomes of the users. `setuid` is taken to change all three, which it does for whoever may.
+    const fn of(&self, before: Users) -> Users {
+        let [real, effective, saved] = before;
+        const fn or(wanted: u32, before: u32) -> u32 {
+            if wanted == SAME { before } else { wanted }
+        }
+        match *self {
+            Self::All(user) => [user, user, user],
+            Self::Effective(user) => [real, or(user, effective), saved],
+            Self::Two(a, b) => {
+                let (new_real, new_effective) = (or(a, real), or(b, effective));
+                let sets = a != SAME || b != SAME && new_effective != real;
+                [
+                    new_real,
+                    new_effective,
+                    if sets { new_effective } else { saved },
+                ]
+            }
+            Self::Three(a, b, c) => [or(a, real), or(b, effective), or(c, saved)],
+        }
+    }
+}
+
+/// Makes a call that changes users, while there is no copy worker.
+pub fn change<R>(change: &Change, call: impl FnOnce() -> R) -> R {
+    copying::without(|| {
+        // A child that has its parent's memory, as between vfork and exec, touches nothing of it.
+        if attach::current().is_none() || sys::process() != process::number() {
+            return call();
+        }
+        let before = credentials::now();
+        let shared = credentials::is_shared();
+        let handover = (shared && credentials::is_another(change.of(before))).then(|| {
+            listener::hand_on_everything();
+            handover::prepare()
+        });
+        let result = call();
+        let errno = crate::ground::real::errno();
+        if credentials::is_another(credentials::now()) {
+            become_another(handover, shared);
+        } else if let Some(handover) = handover {
+            handover.undo();
+        }
+        crate::ground::real::set_errno(errno);
+        result
+    })
+}
+
+fn become_another(handover: Option<Handover>, shared: bool) {
+    let mut memory = None;
+    if shared {
+        let handover = handover.unwrap_or_else(Handover::none);
+        let kept = handover.complete();
+        memory = Some(leave_region().unwrap_or(-1));
+        for one in &kept {
+            one.publish(Reason::UserChanged);
+        }
+    }
+    credentials::attached();
+    // The ports that were given to the former user are not the new one's, and the other ends of links know for whom they were made.
+    ports::forget();
+    listener::end_client_links();
+    receiver::reset_in_child();
+    attach::begin_anew(memory);
+    if !shared {
+        // Over the same socket: the daemon lets go of the region's former user before it is shown the region.
+        return announce_listeners();
+    }
+    // Over another one, so that listeners that nobody else holds, and what waits there, are held all the time.
+    let former = attach::part();
+    announce_listeners();
+    if attach::rejoin(former) {
+        // None could be had, as behind `chroot`.
+        announce_listeners();
+    }
+    listener::keep_queues_if_told();
+}
+
+fn announce_listeners() {
+    let mut any = false;
+    table::for_each(|_, word| any |= word.kind() == Kind::Listener);
+    attach::daemon_is_gone();
+    if any {
+        following::follow();
+    }
+}
+
+/// Takes what this process holds to a region of its own. The memory's descriptor, if it could be had; else the process goes on with
+/// private memory that no daemon sees.
+fn leave_region() -> Option<i32> {
+    let own = attach::current()?;
+    // Nobody changes meanwhile what descriptors name.
+    gate::before_fork();
+    let used = handover::used_entries();
+    let size = program::size(own.entries);
+    let made = Region::create(c"netchannel-program", size).ok();
+    let made = made.and_then(|(fd, region)| {
+        socket::copy_into(&region, &used)?;
+        Some((attach::keep(fd), region))
+    });
+    holders::leave(&used);
+    baggage::forsake_all();
+    link::forsake_all();
+    listener::forsake_links();
+    let memory = made.and_then(|(fd, region)| match region.take_place_of(own.region) {
+        Ok(()) => Some(fd),
+        Err(_) => {
+            attach::drop_kept(fd);
+            None
+        }
+    });
+    if memory.is_none() {
+        own.region.vacate();
+    }
+    mappings::leave_all(own.region);
+    foreign::forsake_all();
+    epoll::keep_boards();
+    holders::initialise();
+    used.iter().for_each(|entry| holders::note(*entry, true));
+    gate::in_parent();
+    memory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Change, SAME};
+
+    #[test]
+    fn what_calls_make_of_users() {
+        let root = [0, 0, 0];
+        assert_eq!(Change::All(33).of(root), [33, 33, 33]);
+        assert_eq!(Change::Effective(33).of(root), [0, 33, 0]);
+        assert_eq!(Change::Two(33, 33).of(root), [33, 33, 33]);
+        assert_eq!(Change::Two(SAME, 33).of(root), [0, 33, 33]);
+        assert_eq!(Change::Two(SAME, 0).of([0, 33, 33]), [0, 0, 33]);
+        assert_eq!(Change::Two(33, SAME).of(root), [33, 0, 0]);
+        assert_eq!(Change::Three(SAME, 33, SAME).of(root), [0, 33, 0]);
+        assert_eq!(Change::Three(33, 33, 33).of(root), [33, 33, 33]);
+    }
+}

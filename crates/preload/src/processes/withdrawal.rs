@@ -1,0 +1,35 @@
+//! A process that has kernel TCP only from some moment on, because its calls come past the library ([`crate::sockets::rings`]) or because it may
+//! not make those that the library needs ([`crate::descriptors::confinement`]).
+
+use netchannel_abi::reason::Reason;
+
+use crate::connections::connection;
+use crate::descriptors::copying;
+use crate::descriptors::table::{self, Kind};
+use crate::processes::handover;
+use crate::sockets::socket;
+
+/// What is virtual goes on over a pump; fresh sockets and listeners become the kernel's.
+#[cold]
+pub fn leave_library(why: Reason) {
+    let (mut fresh, mut listeners) = (Vec::new(), Vec::new());
+    table::for_each(|fd, word| match word.kind() {
+        Kind::Fresh => fresh.push(fd),
+        Kind::Listener => listeners.push(fd),
+        _ => {}
+    });
+    for fd in fresh {
+        // Where none can be made, the program finds one that the kernel connects to nothing.
+        let _ = connection::to_kernel(fd, why);
+    }
+    for fd in listeners {
+        connection::unlisten(fd);
+        if let Some(socket) = socket::of(fd) {
+            socket.falls_back(why);
+        }
+    }
+    copying::without(|| {
+        let kept = handover::prepare().complete();
+        kept.iter().for_each(|one| one.publish(why));
+    });
+}

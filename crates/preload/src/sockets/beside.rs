@@ -1,0 +1,169 @@
+//! What a received message says beside its bytes, where options ask for it: when, and how much more waits.
+
+use core::sync::atomic::Ordering;
+
+use libc::{c_int, msghdr};
+use netchannel_abi::link::side_flags;
+
+use crate::descriptors::user;
+use crate::sockets::lane::Lane;
+use crate::sockets::socket::Socket;
+
+/// What was written of control data.
+#[derive(Default)]
+pub struct Beside {
+    /// Bytes.
+    pub used: usize,
+    /// `MSG_CTRUNC` where there was no room.
+    pub flags: c_int,
+}
+
+/// The options that ask for a time, of which the last one that was set holds; and whether it is in nanoseconds.
+const STAMPS: [(c_int, bool); 4] = [
+    (libc::SO_TIMESTAMP, false),
+    (libc::SO_TIMESTAMPNS, true),
+    (SO_TIMESTAMP_NEW, false),
+    (SO_TIMESTAMPNS_NEW, true),
+];
+const SO_TIMESTAMP_NEW: c_int = 63;
+const SO_TIMESTAMPNS_NEW: c_int = 64;
+
+/// In the flags of an entry: which of them, counted from one, and `TCP_INQ`.
+const STAMP: u32 = 7 << STAMP_SHIFT;
+const STAMP_SHIFT: u32 = 8;
+const INQ: u32 = 1 << 11;
+
+/// Whether an option asks for any.
+#[inline]
+pub fn is_asked_for(socket: &Socket) -> bool {
+    socket.entry.flags.load(Ordering::Relaxed) & (STAMP | INQ) != 0
+}
+
+/// Notes an option that the kernel would take. False where it is none of these.
+pub fn note(socket: &Socket, level: c_int, name: c_int, on: bool) -> bool {
+    let (all, value) = match level {
+        libc::IPPROTO_TCP if name == libc::TCP_INQ => (INQ, INQ),
+        libc::SOL_SOCKET => {
+            let Some(number) = (1..).zip(STAMPS).find(|(_, (stamp, _))| *stamp == name) else {
+                return false;
+            };
+            (STAMP, number.0 << STAMP_SHIFT)
+        }
+        _ => return false,
+    };
+    if all == STAMP && stamp(socket).is_none() {
+        // What is there already came without a time.
+        let arrived = Lane::of(*socket, -1).map_or(0, |lane| lane.arrived());
+        let noted = &socket.entry.receive.noted;
+        noted.store(arrived, Ordering::Relaxed);
+    }
+    let flags = &socket.entry.flags;
+    flags.fetch_and(!all, Ordering::AcqRel);
+    if on {
+        flags.fetch_or(value, Ordering::AcqRel);
+    }
+    true
+}
+
+/// The options that are set, to be set again on another socket.
+pub fn set_options(socket: &Socket) -> impl Iterator<Item = (c_int, c_int)> {
+    let more = tells_more(socket).then_some((libc::IPPROTO_TCP, libc::TCP_INQ));
+    let stamp = stamp(socket).map(|(name, _)| (libc::SOL_SOCKET, name));
+    more.into_iter().chain(stamp)
+}
+
+fn stamp(socket: &Socket) -> Option<(c_int, bool)> {
+    let number = (socket.entry.flags.load(Ordering::Relaxed) & STAMP) >> STAMP_SHIFT;
+    STAMPS.get((number as usize).checked_sub(1)?).copied()
+}
+
+fn tells_more(socket: &Socket) -> bool {
+    socket.entry.flags.load(Ordering::Relaxed) & INQ != 0
+}
+
+const HEADER: usize = size_of::<libc::cmsghdr>();
+
+/// Writes it behind a receive of `count` bytes, or a peek at them.
+///
+/// # Errors
+/// `EFAULT`.
+///
+/// # Safety
+/// The program's message.
+#[cold]
+pub unsafe fn tell(
+    lane: &Lane,
+    message: &msghdr,
+    count: usize,
+    peeked: bool,
+) -> Result<Beside, c_int> {
+    let mut beside = Beside::default();
+    let receive = &lane.socket.entry.receive;
+    let end = receive.own.load(Ordering::Relaxed) + if peeked { count as u64 } else { 0 };
+    // Bytes have no time here: it is the one at which they are received.
+    if count > 0
+        && end > receive.noted.load(Ordering::Relaxed)
+        && let Some((name, nanoseconds)) = stamp(&lane.socket)
+    {
+        let mut now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: a local.
+        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
+        let fraction = if nanoseconds {
+            now.tv_nsec
+        } else {
+            now.tv_nsec / 1000
+        };
+        let time = [now.tv_sec, fraction];
+        // SAFETY: the caller's promise.
+        unsafe { beside.put(message, libc::SOL_SOCKET, name, &time)? };
+    }
+    if tells_more(&lane.socket) {
+        // The end counts as one byte.
+        let end = u64::from(lane.peer_flags() & side_flags::FIN != 0);
+        let more = i32::try_from(lane.readable() + end).unwrap_or(i32::MAX);
+        // SAFETY: the caller's promise.
+        unsafe { beside.put(message, libc::IPPROTO_TCP, libc::TCP_CM_INQ, &[more])? };
+    }
+    Ok(beside)
+}
+
+impl Beside {
+    unsafe fn put<T: Copy>(
+        &mut self,
+        message: &msghdr,
+        level: c_int,
+        kind: c_int,
+        data: &[T],
+    ) -> Result<(), c_int> {
+        let left = message.msg_controllen.saturating_sub(self.used);
+        if message.msg_control.is_null() || left < HEADER {
+            self.flags |= libc::MSG_CTRUNC;
+            return Ok(());
+        }
+        let whole = HEADER + size_of_val(data);
+        let length = whole.min(left);
+        if length < whole {
+            self.flags |= libc::MSG_CTRUNC;
+        }
+        let header = libc::cmsghdr {
+            cmsg_len: length,
+            cmsg_level: level,
+            cmsg_type: kind,
+        };
+        let at = message.msg_control.cast::<u8>().wrapping_add(self.used);
+        // SAFETY: the program's room for control data, of which `length` bytes are left.
+        unsafe {
+            user::write(at.cast(), header)?;
+            user::put(
+                at.wrapping_add(HEADER),
+                data.as_ptr().cast(),
+                length - HEADER,
+            )?;
+        }
+        self.used += length.next_multiple_of(size_of::<usize>()).min(left);
+        Ok(())
+    }
+}

@@ -1,0 +1,307 @@
+//! What belongs to other programs and is used here: their regions, for sockets that came over exec
+//! or in messages, and links whose ledger another process keeps.
+
+use std::sync::OnceLock;
+
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use netchannel_abi::link::Role;
+use netchannel_abi::program::{self, Header, SocketEntry};
+use netchannel_shm::{Access, Outside, Region};
+
+use crate::descriptors::table::{self, Kind};
+use crate::descriptors::{attach, credentials, limits};
+use crate::ground::lock::Lock;
+use crate::ground::{mappings, sys};
+use crate::sockets::link::LinkEnd;
+use crate::sockets::{link, socket};
+
+/// The first link of this process that is wanted: who keeps them registers it.
+pub static OWN_LINK: OnceLock<OwnLink> = OnceLock::new();
+
+/// Finds one of a role that fits.
+pub type OwnLink = fn(Role, &dyn Fn(&&'static LinkEnd) -> bool) -> Option<&'static LinkEnd>;
+
+fn own_link(role: Role, wanted: &dyn Fn(&&'static LinkEnd) -> bool) -> Option<&'static LinkEnd> {
+    OWN_LINK.get().and_then(|own_link| own_link(role, wanted))
+}
+
+/// The region of another program. Never unmapped: a socket may still look at it.
+struct Foreign {
+    number: u64,
+    entries: usize,
+    region: Region,
+    /// Its memfd, for when a socket goes on; -1 where there was no number for it.
+    memory: AtomicI32,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+static REGIONS: Lock<Vec<&'static Foreign>> = Lock::new(Vec::new());
+static LINKS: Lock<Vec<&'static LinkEnd>> = Lock::new(Vec::new());
+
+/// In a forked child no other thread holds the locks.
+pub fn reset_in_child() {
+    REGIONS.reset();
+    LINKS.reset();
+}
+
+/// Nothing of other programs is used any more: this process is another user's.
+pub fn forsake_all() {
+    if let Some(mut regions) = REGIONS.lock() {
+        for one in regions.drain(..) {
+            attach::drop_kept(one.memory.swap(-1, Ordering::AcqRel));
+        }
+    }
+    if let Some(mut links) = LINKS.lock() {
+        links.clear();
+    }
+}
+
+/// Entry `index` of the region whose memfd is `memory` (it stays the caller's), and whether that is the region this process uses
+/// itself. It is known by its memory: a number may be a former daemon's, or made up.
+pub fn entry(
+    number: u64,
+    entries: usize,
+    memory: i32,
+    index: usize,
+) -> Option<(&'static SocketEntry, bool)> {
+    let own = attach::current()?;
+    let offset = program::ENTRIES_OFFSET + index * size_of::<SocketEntry>();
+    let sent = Outside::admit(memory, program::size(entries)).ok()?;
+    if attach::memory_identity() == Some(sent.identity()) {
+        return (index < own.entries).then(|| Some((own.region.at(offset)?, true)))?;
+    }
+    let mut regions = REGIONS.lock()?;
+    let same = |one: &&Foreign| one.identity == sent.identity();
+    let found = match regions.iter().copied().find(same) {
+        Some(found) => found,
+        None => {
+            let made = Foreign {
+                number,
+                entries,
+                region: sent.map(Access::ReadWrite).ok()?,
+                memory: AtomicI32::new(kept(memory)),
+                identity: sent.identity(),
+            };
+            let made: &'static Foreign = Box::leak(Box::new(made));
+            mappings::note(&made.region);
+            credentials::shares();
+            regions.push(made);
+            made
+        }
+    };
+    (index < found.entries).then(|| Some((found.region.at(offset)?, false)))?
+}
+
+fn kept(memory: i32) -> i32 {
+    if limits::is_poor() {
+        return -1;
+    }
+    attach::duplicate(memory).map_or(-1, attach::keep)
+}
+
+/// How many entries the region has that has `entry`, and its memfd.
+pub fn memory(entry: &SocketEntry) -> Option<(usize, i32)> {
+    let regions = REGIONS.lock()?;
+    let region = regions.iter().find(|one| one.index(entry).is_some())?;
+    Some((region.entries, region.memory.load(Ordering::Acquire)))
+}
+
+/// A descriptor of the library has moved.
+pub fn relocate(from: i32, to: i32) {
+    let Some(regions) = REGIONS.lock() else {
+        return;
+    };
+    for one in regions.iter() {
+        let (order, memory) = (Ordering::Relaxed, &one.memory);
+        let _ = memory.compare_exchange(from, to, order, order);
+    }
+}
+
+impl Foreign {
+    /// The number of `entry`, if it is one of this region.
+    fn index(&self, entry: &SocketEntry) -> Option<usize> {
+        let first: &SocketEntry = self.region.at(program::ENTRIES_OFFSET)?;
+        let distance = core::ptr::from_ref(entry)
+            .addr()
+            .checked_sub(core::ptr::from_ref(first).addr())?;
+        let index = distance / size_of::<SocketEntry>();
+        (index < self.entries).then_some(index)
+    }
+}
+
+/// The region that has `entry`, and the entry's number there.
+pub fn home(entry: &SocketEntry) -> Option<(u64, usize)> {
+    let regions = REGIONS.lock()?;
+    regions
+        .iter()
+        .find_map(|one| Some((one.number, one.index(entry)?)))
+}
+
+/// The region that has `entry`, by the number of its file, and the entry's number there.
+pub fn place(entry: &SocketEntry) -> Option<(u64, usize)> {
+    let regions = REGIONS.lock()?;
+    regions
+        .iter()
+        .find_map(|one| Some((one.identity.1, one.index(entry)?)))
+}
+
+/// The entry of that place, where the region is known here.
+pub fn known_entry(file: u64, index: usize) -> Option<&'static SocketEntry> {
+    let regions = REGIONS.lock()?;
+    let known = regions.iter().copied().find(|one| one.identity.1 == file);
+    let region = known.filter(|one| index < one.entries)?;
+    let offset = program::ENTRIES_OFFSET + index * size_of::<SocketEntry>();
+    region.region.at(offset)
+}
+
+/// Gives an entry back to the region it belongs to.
+pub fn free(entry: &SocketEntry) {
+    let Some(regions) = REGIONS.lock() else {
+        return;
+    };
+    for one in regions.iter() {
+        if let (Some(index), Some(header)) = (one.index(entry), one.region.at::<Header>(0)) {
+            return socket::free_entry(header, index, entry);
+        }
+    }
+}
+
+/// A link whose memfd, which is consumed, came with a socket or a connection that was handed on. It
+/// counts as used by that one, until [`LinkEnd::used_less`]. It is known by its memory, as regions are.
+pub fn link(
+    role: Role,
+    number: u64,
+    listener: u32,
+    sizes: (u64, u64),
+    memory: i32,
+) -> Option<&'static LinkEnd> {
+    let mut links = LINKS.lock()?;
+    let identity = link::identity(sizes, memory);
+    let same = |link: &&LinkEnd| Some(link.identity) == identity && link.role == role;
+    let known = own_link(role, &same).or_else(|| links.iter().copied().find(same));
+    if let Some(known) = known {
+        sys::close(memory);
+        known.used_more();
+        return Some(known);
+    }
+    let link = LinkEnd::borrow(role, number, listener, sizes, memory)?;
+    link.used_more();
+    links.push(link);
+    give_back_idle(&mut links);
+    Some(link)
+}
+
+/// The link of that number over which connections came through a queue, if this process has it.
+pub fn known_queued(role: Role, number: u64) -> Option<&'static LinkEnd> {
+    let links = LINKS.lock()?;
+    let same = |link: &&LinkEnd| link.is_queued() && link.role == role && link.number == number;
+    links.iter().copied().find(same)
+}
+
+/// A link over which connections of that user came through a queue before, by its number. It counts as used once more.
+pub fn queued_link(number: u64, listener: u32, user: u32) -> Option<&'static LinkEnd> {
+    let links = LINKS.lock()?;
+    let same = |link: &&LinkEnd| {
+        link.is_queued()
+            && link.number == number
+            && link.listener == listener
+            && link.user() == Some(user)
+    };
+    let known = links.iter().copied().find(same)?;
+    known.used_more();
+    Some(known)
+}
+
+/// Idle links whose clients may connect again: making one costs more than a connection.
+const MOST_IDLE: usize = 16;
+
+/// Gives back those of clients that are gone, and the oldest beyond what is kept.
+fn give_back_idle(links: &mut Vec<&'static LinkEnd>) {
+    let is_idle =
+        |link: &&&'static LinkEnd| link.is_queued() && link.live.load(Ordering::Acquire) == 0;
+    let mut surplus = links
+        .iter()
+        .filter(is_idle)
+        .count()
+        .saturating_sub(MOST_IDLE);
+    links.retain(|link| {
+        let goes = is_idle(&link) && (surplus > 0 || link.has_lost_client());
+        if goes {
+            surplus = surplus.saturating_sub(1);
+            link.give_back();
+        }
+        !goes
+    });
+}
+
+/// The last socket over a borrowed link is gone: its memory goes back, unless another came.
+pub fn unused(link: &LinkEnd) {
+    let Some(mut links) = LINKS.lock() else {
+        return;
+    };
+    if link.is_queued() && links.len() <= MOST_IDLE {
+        return;
+    }
+    if link.live.load(Ordering::Acquire) == 0
+        && let Some(place) = links.iter().position(|one| core::ptr::eq(*one, link))
+    {
+        links.swap_remove(place);
+        drop(links);
+        link.give_back();
+    }
+}
+
+/// The links over which sockets of this process run.
+pub fn links_in_use() -> Vec<&'static LinkEnd> {
+    let mut used: Vec<&'static LinkEnd> = Vec::new();
+    table::for_each(|_, word| {
+        if word.kind() == Kind::Virtual
+            && let Some(link) = socket::of_word(word).and_then(|socket| socket.link())
+            && !used.iter().any(|one| core::ptr::eq(*one, link))
+        {
+            used.push(link);
+        }
+    });
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netchannel_abi::LAYOUT_HASH;
+    use netchannel_abi::link::{Header as LinkHeader, Layout, MAGIC};
+
+    const LAYOUT: Layout = Layout {
+        slots: 4,
+        arena: 4 << 20,
+    };
+
+    /// A link as the daemon makes it, all of them with one number.
+    fn made() -> i32 {
+        let (fd, region) = Region::create(c"netchannel-link", LAYOUT.size()).unwrap();
+        let header: &LinkHeader = region.at(0).unwrap();
+        header.layout_hash.store(LAYOUT_HASH, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Relaxed);
+        fd
+    }
+
+    #[test]
+    fn memory_is_told_apart_by_itself() {
+        let sent = |memory| {
+            let sizes = (LAYOUT.slots as u64, LAYOUT.arena as u64);
+            link(Role::Server, 7, 1, sizes, memory)
+        };
+        let (one, other) = (made(), made());
+        let again = sys::duplicate(one, 0, true).unwrap();
+        let one = sent(one).unwrap();
+        let other = sent(other).unwrap();
+        assert!(
+            !core::ptr::eq(one, other),
+            "another's memory under a number that is known"
+        );
+        assert!(core::ptr::eq(one, sent(again).unwrap()));
+        assert_eq!(one.live.load(Ordering::Relaxed), 2);
+    }
+}

@@ -1,0 +1,338 @@
+//! The data path of a virtual socket: copies between the program's buffers and the two rings, and
+//! what the other side is told about it. No system call unless the other side sleeps.
+
+mod aside;
+mod deaf;
+mod holding;
+mod lending;
+mod manner;
+mod progress;
+mod receive;
+mod send;
+mod urgent;
+mod wake;
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::class::Hints;
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::{Geometry, MOST_RING_LOG2, Role, SMALL_RING, Side, Slot, side_flags};
+
+use netchannel_ring::held;
+use netchannel_shm::split::Transfer;
+
+use crate::descriptors::attach::header;
+use crate::descriptors::copying;
+use crate::sockets::link::LinkEnd;
+use crate::sockets::socket::{self, Socket, status};
+
+pub use holding::tell_corked;
+pub use lending::{Lent, begin_pumping, caught_up, expect_pump, waiting};
+pub use manner::{Manner, Urgent};
+pub use progress::{CARRY_ON, Progress};
+pub use urgent::{flags_at_start, tell_inline};
+pub use wake::{TELL_SETS, WRITER};
+
+/// A connected virtual socket with everything its data path needs, resolved once per call.
+#[derive(Clone, Copy)]
+pub struct Lane {
+    /// The socket.
+    pub socket: Socket,
+    /// Its anchor: the program's descriptor.
+    pub fd: i32,
+    /// Its link.
+    pub link: &'static LinkEnd,
+    slot: &'static Slot,
+    index: u32,
+    generation: u32,
+}
+
+/// What stops a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The ring is empty (receiving) or full (sending).
+    Wait,
+    /// No byte will follow.
+    End,
+    /// The call fails with this errno.
+    Error(i32),
+}
+
+/// The largest run that is copied before it is published, so that the other side can begin.
+const STRIDE: u64 = 64 * 1024;
+
+impl Lane {
+    /// Resolves a virtual socket.
+    #[inline]
+    pub fn of(socket: Socket, fd: i32) -> Option<Self> {
+        let link = socket.link()?;
+        let index = socket.entry.slot.load(Ordering::Relaxed);
+        let slot = link.slot(index)?;
+        let generation = socket.entry.generation.load(Ordering::Relaxed);
+        Some(Self {
+            socket,
+            fd,
+            link,
+            slot,
+            index,
+            generation,
+        })
+    }
+
+    /// Slot and generation.
+    pub const fn handle(&self) -> Handle {
+        Handle {
+            index: self.index,
+            generation: self.generation,
+        }
+    }
+
+    /// What a call fails with that finds another socket under its descriptor: `dissolved` where it is the same one, whose connection
+    /// another thread has taken away meanwhile.
+    #[cold]
+    fn lost(&self, dissolved: i32) -> i32 {
+        let now = socket::of(self.fd);
+        let same = now.is_some_and(|now| core::ptr::eq(now.entry, self.socket.entry));
+        if same { dissolved } else { libc::EBADF }
+    }
+
+    /// The shared slot.
+    pub const fn slot(&self) -> &'static Slot {
+        self.slot
+    }
+
+    /// This side's words.
+    #[inline]
+    pub fn own(&self) -> &'static Side {
+        self.link.sides(self.slot).0
+    }
+
+    #[inline]
+    fn peer(&self) -> &'static Side {
+        self.link.sides(self.slot).1
+    }
+
+    /// The peer's flags; none while it has not taken up this connection yet.
+    #[inline]
+    pub fn peer_flags(&self) -> u32 {
+        let peer = self.peer();
+        // Acquire: pairs with the releases in `reset_side` and of the flags themselves.
+        if peer.generation.load(Ordering::Acquire) != self.generation {
+            return 0;
+        }
+        peer.flags.load(Ordering::Acquire)
+    }
+
+    /// Why the other side refused the connection; only to be asked when it has.
+    pub fn peer_error(&self) -> u32 {
+        self.peer().error.load(Ordering::Relaxed)
+    }
+
+    /// What a reset is told as. As with TCP: who had the peer's end before, and had not ended himself, has a broken pipe; whose peer is
+    /// out of reach, a time-out. Who resets says so, and who died without a word had ended where the end stands without a reset.
+    pub fn reset_error(&self) -> i32 {
+        let ended = self.peer_flags() & (side_flags::FIN | side_flags::RESET) == side_flags::FIN;
+        match i32::try_from(self.peer_error()) {
+            Ok(error @ (libc::EPIPE | libc::ETIMEDOUT)) => error,
+            _ if ended || self.has_lost_what_it_held() => libc::EPIPE,
+            _ => libc::ECONNRESET,
+        }
+    }
+
+    /// Before the reset that this side is about to say: what it is to the peer.
+    pub fn explain_reset(&self) {
+        if self.socket.has(status::SHUT_WRITE) {
+            self.break_pipe();
+        }
+    }
+
+    /// Before a reset that follows the end of this side: to who has seen that it is a broken pipe.
+    pub fn break_pipe(&self) {
+        let error = libc::EPIPE.cast_unsigned();
+        self.own().error.store(error, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn peer_tail(&self) -> u64 {
+        let peer = self.peer();
+        // The generation first: what is read after it is of this connection, never of the last.
+        if peer.generation.load(Ordering::Acquire) != self.generation {
+            return 0;
+        }
+        // Acquire: pairs with the release in `send`, the bytes up to it are there.
+        let tail = peer.tail.load(Ordering::Acquire);
+        match held::look(&peer.held) {
+            0 => tail,
+            word => self.seen_of(tail, word),
+        }
+    }
+
+    #[inline]
+    fn peer_head(&self) -> u64 {
+        let peer = self.peer();
+        // The generation first, as in `peer_tail`.
+        if peer.generation.load(Ordering::Acquire) != self.generation {
+            return 0;
+        }
+        // Acquire: pairs with the release in `receive`, the bytes up to it may be overwritten.
+        peer.head.load(Ordering::Acquire)
+    }
+
+    /// Whether bytes wait to be read. Only a look.
+    #[inline]
+    pub fn has_bytes(&self) -> bool {
+        self.peer_tail() != self.socket.entry.receive.own.load(Ordering::Relaxed)
+    }
+
+    /// Bytes the peer has ever sent and does not hold back, by its own word. Only to notice a change.
+    pub fn arrived(&self) -> u64 {
+        self.peer_tail()
+    }
+
+    /// Counts wake-ups that bring no bytes: the end of what the peer sends, and each `shutdown` of this process. Only to notice a change.
+    pub fn news(&self) -> u32 {
+        let ended = u32::from(self.peer_flags() & side_flags::FIN != 0);
+        let news = self.socket.local.news.load(Ordering::Relaxed);
+        news.wrapping_add(ended)
+    }
+
+    /// How often a writer of this process found no room. Only to notice a change.
+    pub fn times_full(&self) -> u32 {
+        self.socket.local.full.load(Ordering::Relaxed)
+    }
+
+    /// Whether either side has reset it.
+    pub fn is_reset(&self) -> bool {
+        (self.peer_flags() | self.own().flags.load(Ordering::Relaxed)) & side_flags::RESET != 0
+    }
+
+    /// Whether there is no connection any more, as TCP in CLOSED: it was reset, or both sides have ended it.
+    pub fn is_over(&self) -> bool {
+        let seen = self.socket.entry.status.load(Ordering::Relaxed);
+        let flags = self.peer_flags();
+        let gone = seen & status::PEER_GONE != 0;
+        seen & (status::RESET | status::FAULT | status::WRITE_MET_CLOSED) != 0
+            || self.is_reset()
+            || seen & status::SHUT_WRITE != 0 && (gone || flags & side_flags::FIN != 0)
+            || gone && self.ended_by_reset()
+    }
+
+    /// Bytes that wait to be read.
+    pub fn readable(&self) -> u64 {
+        let most = 1 << (MOST_RING_LOG2 + 1);
+        if let Some(mark) = self.mark() {
+            return mark.readable().min(most);
+        }
+        let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
+        self.peer_tail().wrapping_sub(own).min(most)
+    }
+
+    /// Whether more than `count` bytes wait, or no more will come.
+    pub fn has_more_than(&self, count: u64) -> bool {
+        self.readable() > count + self.hole()
+            || self.peer_flags() & (side_flags::FIN | side_flags::RESET) != 0
+            || self
+                .socket
+                .has(status::SHUT_READ | status::RESET | status::PEER_GONE | status::FAULT)
+    }
+
+    /// Whether no more will come than is there.
+    pub fn brings_no_more(&self) -> bool {
+        self.peer_flags() & side_flags::FIN != 0
+            || self.socket.has(status::SHUT_READ | status::PEER_GONE)
+    }
+
+    /// Bytes sent that the other has not read yet.
+    pub fn unread_by_peer(&self) -> u64 {
+        let own = self.socket.entry.transmit.own.load(Ordering::Relaxed);
+        own.wrapping_sub(self.peer_head())
+            .min(1 << (MOST_RING_LOG2 + 1))
+    }
+
+    /// Whether a reader would not wait: bytes, an end, or an error.
+    #[inline]
+    pub fn is_readable(&self) -> bool {
+        self.has_bytes() && (self.takes_any_byte() || self.reaches_low_water())
+            || self.peer_flags() & (side_flags::FIN | side_flags::RESET) != 0
+            || self
+                .socket
+                .has(status::SHUT_READ | status::RESET | status::PEER_GONE | status::FAULT)
+    }
+
+    /// Whether one byte, whichever, makes the socket readable.
+    #[inline]
+    fn takes_any_byte(&self) -> bool {
+        self.socket.entry.low_water.load(Ordering::Relaxed) <= 1 && !self.has_mark()
+    }
+
+    /// Whether as much is there as makes the socket readable, the urgent byte right here aside.
+    #[cold]
+    fn reaches_low_water(&self) -> bool {
+        let least = self.socket.entry.low_water.load(Ordering::Relaxed);
+        self.readable() >= u64::from(least.max(1)) + self.hole()
+    }
+
+    /// Whether bytes are there, not enough to make the socket readable, and the peer has room for more.
+    #[inline]
+    pub fn has_too_few(&self) -> bool {
+        self.socket.entry.low_water.load(Ordering::Relaxed) > 1 && self.is_below_low_water()
+    }
+
+    #[cold]
+    fn is_below_low_water(&self) -> bool {
+        let ring = self.socket.entry.receive.geometry.load(Ordering::Relaxed);
+        let room = Geometry::from_word(ring).size().max(SMALL_RING as u64);
+        self.has_bytes() && !self.has_input() && self.readable() < room
+    }
+
+    /// Copies some of the `room` bytes that can go at once, of a call for `call` bytes, and publishes them as they are there: a
+    /// stride, or more with helpers. Returns how many were to be copied, and how many could be.
+    ///
+    /// # Safety
+    /// What `transfer` makes of a length may be copied.
+    #[inline(always)]
+    unsafe fn move_bytes(
+        &self,
+        call: u64,
+        room: u64,
+        transfer: impl Fn(u64) -> Transfer<'static>,
+        publish: impl Fn(u64),
+    ) -> (u64, u64) {
+        if room > STRIDE {
+            let direction = transfer(0).direction;
+            // Relaxed: it orders nothing.
+            let hints = Hints::from_word(self.socket.entry.hints.load(Ordering::Relaxed));
+            if let Some((plan, length)) = copying::plan(hints, call, room, direction) {
+                // SAFETY: the caller's promise.
+                let copied = unsafe { copying::POOL.copy(&transfer(length), &plan, publish) };
+                return (length, copied);
+            }
+        }
+        let step = room.min(STRIDE);
+        // SAFETY: the caller's promise.
+        let copied = step - unsafe { transfer(step).copy() };
+        if copied > 0 {
+            publish(copied);
+        }
+        (step, copied)
+    }
+
+    fn fault(&self) -> Stop {
+        self.socket.mark(status::FAULT | status::RESET);
+        if let Some(header) = header() {
+            header.faults.fetch_add(1, Ordering::Relaxed);
+        }
+        Stop::Error(libc::ECONNRESET)
+    }
+
+    /// The peer has ended without a word: is that a reset, as TCP would see it? It is when the peer
+    /// had not read everything, had not accepted, or had asked for it.
+    pub fn ended_by_reset(&self) -> bool {
+        let flags = self.peer_flags();
+        flags & side_flags::CLOSED == 0
+            // What was held back it never had.
+            && (self.unread_by_peer() > self.holds_back()
+                || flags & side_flags::ABORTS != 0
+                || self.link.role == Role::Client && flags & side_flags::ACCEPTED == 0)
+    }
+}

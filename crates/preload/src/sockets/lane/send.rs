@@ -1,0 +1,471 @@
+//! Sending: copies into the transmit ring, its room, and its growth.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::link::{
+    Geometry, LEAST_RING_LOG2, MOST_RING_LOG2, SMALL_RING_LOG2, side_flags,
+};
+use netchannel_abi::program::RELAY;
+use netchannel_ring::{bytes, switch};
+use netchannel_shm::split::{Direction, Transfer};
+
+use super::manner::PIECE;
+use super::manner::is_shut;
+use super::manner::{CALM_RING_LOG2, Going, Urgent};
+use super::progress::Progress;
+use super::{Lane, Stop};
+use crate::ground::lock;
+use crate::sockets::socket::status;
+
+/// The first larger ring: until the reader has come to it there is no other, so it must hold what
+/// programs write to TCP before they read.
+const FIRST_RING_LOG2: u32 = 17;
+
+/// Of the socket's own status: what makes a send fail, or wait for its connect.
+const REFUSES: u32 =
+    status::SHUT_WRITE | status::FAULT | status::RESET | status::PENDING | status::LEFT_ERROR;
+/// What has to be looked at before a send.
+const ODD_STATUS: u32 = REFUSES | status::PEER_GONE | status::WRITE_MET_CLOSED;
+/// Of the peer's flags: it does not want bytes any more,
+const UNWANTED: u32 = side_flags::CLOSED | side_flags::SHUT_READ;
+/// and what has to be looked at before a send.
+const ODD_FLAGS: u32 = UNWANTED | side_flags::RESET;
+
+impl Lane {
+    /// Whether a writer would not wait: a third of the ring is free, or it would fail.
+    pub fn is_writable(&self) -> bool {
+        if self.is_connecting() {
+            return false;
+        }
+        let flags = self.peer_flags();
+        if self.is_void(flags) {
+            return true;
+        }
+        let room = self.has_room();
+        if is_shut(flags) {
+            self.meet_deaf_peer(room);
+        }
+        room
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        let ring = Geometry::from_word(self.transmit_geometry());
+        let size = ring.size();
+        let used = self.unread_by_peer();
+        used == 0 || size.saturating_sub(used) >= size / 3 || self.may_grow(ring)
+    }
+
+    /// Whether at most half of the ring is unread, or nobody will read it.
+    pub fn is_drained(&self) -> bool {
+        let ring = Geometry::from_word(self.transmit_geometry());
+        self.unread_by_peer() <= ring.size() / 2
+            || self.peer_flags() & side_flags::CLOSED != 0
+            || self.socket.has(status::RESET | status::PEER_GONE)
+    }
+
+    /// Bytes sent that TCP would not have seen acknowledged: to it, what a receiver's buffer holds is. Between hosts the
+    /// other host has it, or not.
+    pub fn unacknowledged(&self) -> u64 {
+        if self.socket.has(status::DISSOLVED) {
+            return 0;
+        }
+        /// What a receiver takes at least, where no buffer was made small.
+        const BUFFER: u64 = 64 * 1024;
+        let lost = self.socket.entry.transmit.noted.load(Ordering::Relaxed);
+        let unread = self.unread_by_peer();
+        let held_back = self.holds_back();
+        // A peer that had not ended has what came before its reset.
+        let reset = self.peer_flags() & side_flags::RESET != 0;
+        if self.link.listener == RELAY && !(reset && self.reset_error() != libc::EPIPE) {
+            return unread + lost;
+        }
+        if self.is_over() {
+            return lost;
+        }
+        let ring = Geometry::from_word(self.transmit_geometry());
+        let half = ring.size() / 2;
+        let held = if self.may_grow(ring) {
+            BUFFER.max(half)
+        } else {
+            half
+        };
+        unread.saturating_sub(held).max(held_back)
+    }
+
+    /// How much a send would surely take; something at least.
+    pub fn room(&self) -> usize {
+        let ring = Geometry::from_word(self.transmit_geometry());
+        let free = ring.size().saturating_sub(self.unread_by_peer());
+        free.max(1) as usize
+    }
+
+    /// The same for `length` bytes, for which a larger ring is taken where that can be.
+    pub fn make_room(&self, length: usize) -> usize {
+        let transmit = &self.socket.entry.transmit;
+        if lock::acquire(&transmit.lock) {
+            let (head, tail) = (self.peer_head(), transmit.own.load(Ordering::Relaxed));
+            let switched = transmit.switch_sequence.load(Ordering::Relaxed);
+            let ring = Geometry::from_word(self.transmit_geometry());
+            let unread = tail.saturating_sub(head);
+            if ring.size().saturating_sub(unread) < length as u64
+                && self.socket.is(self.fd)
+                && switch::may_move(switched, tail, head)
+            {
+                self.grow(ring, length as u64 + unread, head, tail);
+            }
+            lock::release(&transmit.lock);
+        }
+        self.room().min(length)
+    }
+
+    /// Whether so many bytes would go in one piece, or the send would fail.
+    pub fn takes(&self, length: usize) -> bool {
+        let ring = Geometry::from_word(self.transmit_geometry());
+        let free = ring.size().saturating_sub(self.unread_by_peer());
+        self.is_writable() && (free >= (length as u64).min(ring.size()) || self.may_grow(ring))
+            || self.is_void(self.peer_flags())
+    }
+
+    /// Whether nobody will read what is written: no writer waits.
+    fn is_void(&self, flags: u32) -> bool {
+        const OVER: u32 = status::SHUT_WRITE
+            | status::RESET
+            | status::PEER_GONE
+            | status::FAULT
+            | status::WRITE_MET_CLOSED;
+        flags & (side_flags::RESET | side_flags::CLOSED) != 0 || self.socket.has(OVER)
+    }
+
+    pub(super) fn may_grow(&self, ring: Geometry) -> bool {
+        let limit = self.socket.entry.transmit.limit.load(Ordering::Relaxed);
+        ring.log2 < CALM_RING_LOG2
+            && !self.socket.has(status::NO_GROWTH)
+            && (limit == 0 || limit.ilog2() > ring.log2)
+            && (self.link.is_own() || self.ring_aside(ring, MOST_RING_LOG2).is_some())
+            && !self.is_switching()
+    }
+
+    fn is_switching(&self) -> bool {
+        let transmit = &self.socket.entry.transmit;
+        let switched = transmit.switch_sequence.load(Ordering::Relaxed);
+        let tail = transmit.own.load(Ordering::Relaxed);
+        !switch::may_move(switched, tail, self.peer_head())
+    }
+
+    pub(super) fn transmit_geometry(&self) -> u64 {
+        let word = self.socket.entry.transmit.geometry.load(Ordering::Relaxed);
+        if word != 0 {
+            return word;
+        }
+        self.link
+            .layout
+            .small_ring(self.link.role, self.index as usize)
+            .to_word()
+    }
+
+    /// Copies as much of `from` into the ring as fits. Returns how much, or why nothing. `whole`
+    /// bytes wait until all of them fit, if the ring can ever hold them: so what several threads
+    /// write is not torn.
+    ///
+    /// # Safety
+    /// `from` is the program's buffer of `length` bytes: readable, or faulting.
+    pub unsafe fn send(&self, from: *const u8, length: usize, whole: bool) -> Result<usize, Stop> {
+        self.while_sending(|| {
+            if self.socket.has(status::HOLDS) {
+                // SAFETY: the caller's promise.
+                return unsafe { self.send_holding(from, length, whole, false) };
+            }
+            // SAFETY: the caller's promise.
+            unsafe { self.send_locked(from, length, whole, Urgent::None, Going::AtOnce) }
+        })
+    }
+
+    /// As [`Self::send`], with an urgent byte.
+    ///
+    /// # Safety
+    /// As [`Self::send`].
+    #[cold]
+    #[inline(never)]
+    pub unsafe fn send_urgently(
+        &self,
+        from: *const u8,
+        length: usize,
+        whole: bool,
+        urgent: Urgent,
+    ) -> Result<usize, Stop> {
+        // SAFETY: the caller's promise.
+        self.while_sending(|| unsafe {
+            self.send_locked(from, length, whole, urgent, Going::WithAll)
+        })
+    }
+
+    #[inline(always)]
+    pub(super) fn while_sending(
+        &self,
+        work: impl FnOnce() -> Result<usize, Stop>,
+    ) -> Result<usize, Stop> {
+        let entry = self.socket.entry;
+        if !lock::acquire(&entry.transmit.lock) {
+            return Err(Stop::Error(libc::EAGAIN));
+        }
+        let result = if self.socket.is(self.fd) {
+            work()
+        } else {
+            Err(Stop::Error(self.lost(libc::ECONNRESET)))
+        };
+        lock::release(&entry.transmit.lock);
+        result
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn send_locked(
+        &self,
+        from: *const u8,
+        length: usize,
+        whole: bool,
+        urgent: Urgent,
+        going: Going,
+    ) -> Result<usize, Stop> {
+        // One look at what both sides have said: in most calls nothing stands against sending.
+        let flags = self.peer_flags();
+        let odd = flags & ODD_FLAGS != 0 || self.socket.has(ODD_STATUS);
+        if odd {
+            self.check_send(flags)?;
+        }
+        if length == 0 {
+            return Ok(0);
+        }
+        if odd
+            && (flags & UNWANTED != 0 || self.socket.has(status::PEER_GONE))
+            // SAFETY: the caller's promise.
+            && let Some(told) = unsafe { self.send_to_nobody(flags, from, length, urgent, going) }
+        {
+            return told;
+        }
+        let transmit = &self.socket.entry.transmit;
+        let own = self.own();
+        let mut tail = transmit.own.load(Ordering::Relaxed);
+        let mut done: u64 = 0;
+        let total = length as u64;
+        while done < total {
+            let head = self.peer_head();
+            let mut ring = Geometry::from_word(self.transmit_geometry());
+            let switched = transmit.switch_sequence.load(Ordering::Relaxed);
+            // Until the peer has come to the present ring, all that fits is what that ring holds.
+            let base = head.max(switched);
+            let mut free = match bytes::writable(tail, base, ring.size()) {
+                Ok(free) if head <= tail => free,
+                _ => return Err(self.fault()),
+            };
+            if free < total - done && switch::may_move(switched, tail, head) {
+                let wanted = total - done + (tail - head);
+                if let Some(larger) = self.grow(ring, wanted, head, tail) {
+                    ring = larger;
+                    free = ring.size();
+                }
+            }
+            if free == 0 || whole && done == 0 && free < total.min(ring.size()) {
+                break;
+            }
+            let mut room = free.min(total - done);
+            let mut last = u64::MAX;
+            if urgent != Urgent::None {
+                (room, last) = urgent.place(tail, room, total - done);
+            }
+            // By value: what a closure borrows is kept in memory.
+            let transfer = move |length| Transfer {
+                region: &self.link.region,
+                ring: ring.offset,
+                size: ring.size(),
+                sequence: tail,
+                buffer: from.wrapping_add(done as usize).cast_mut(),
+                length,
+                direction: Direction::In,
+            };
+            // TCP takes nothing of a piece that it can not read as a whole.
+            let one_piece = done == 0 && room <= PIECE;
+            let publish = move |there| {
+                if there < room && one_piece {
+                    return;
+                }
+                let tail = tail.wrapping_add(there);
+                // What is published before it, in strides or parts, does not end there.
+                let marks = urgent != Urgent::None && tail == last;
+                if marks {
+                    self.mark_urgent(tail);
+                }
+                transmit.own.store(tail, Ordering::Relaxed);
+                // Release: pairs with the acquire in `peer_tail`.
+                own.tail.store(tail, Ordering::Release);
+                if marks {
+                    self.signal_urgent();
+                }
+                match going {
+                    Going::AtOnce => {}
+                    Going::Quietly => return,
+                    Going::WithAll => self.hold_nothing(),
+                }
+                self.announce_data();
+            };
+            // SAFETY: the caller's promise; what is copied lies within `length`.
+            let (step, copied) = unsafe { self.move_bytes(total, room, transfer, publish) };
+            if copied < step && one_piece {
+                return Err(Stop::Error(libc::EFAULT));
+            }
+            tail = tail.wrapping_add(copied);
+            done += copied;
+            if copied < step {
+                return if done > 0 {
+                    Ok(done as usize)
+                } else {
+                    Err(Stop::Error(libc::EFAULT))
+                };
+            }
+            if urgent != Urgent::None && tail == last {
+                break;
+            }
+        }
+        if done == 0 {
+            Err(Stop::Wait)
+        } else {
+            Ok(done as usize)
+        }
+    }
+
+    /// Whether a send can be, the peer's flags being these.
+    #[cold]
+    fn check_send(&self, flags: u32) -> Result<(), Stop> {
+        if let Some(error) = self.take_left_error() {
+            return Err(Stop::Error(error));
+        }
+        if self.socket.has(status::STALLED)
+            && is_shut(flags)
+            && self.meet_deaf_peer(self.has_room())
+        {
+            self.tell_of_reset();
+        }
+        let seen = self.socket.entry.status.load(Ordering::Relaxed);
+        let reset = flags & side_flags::RESET != 0
+            || seen & status::PEER_GONE != 0 && self.ended_by_reset();
+        // A reset that was not told yet is told first, also to who has shut its side.
+        let told = status::PENDING | status::REFUSED | status::RESET | status::FAULT;
+        let untold = reset && seen & told == 0;
+        if seen & REFUSES != 0 && !untold {
+            self.check_connect()?;
+        }
+        if reset {
+            self.socket.mark(status::RESET);
+            return Err(Stop::Error(self.reset_error()));
+        }
+        if seen & status::WRITE_MET_CLOSED != 0 {
+            self.socket.mark(status::RESET);
+            return Err(Stop::Error(libc::EPIPE));
+        }
+        Ok(())
+    }
+
+    /// A send that can not be: is the connection not up yet, or over?
+    #[cold]
+    fn check_connect(&self) -> Result<(), Stop> {
+        let shut = self.socket.has(status::SHUT_WRITE | status::FAULT);
+        if shut && !self.socket.has(status::RESET | status::FAULT) {
+            self.look_for_peer();
+            if self.socket.has(status::PEER_GONE) && self.ended_by_reset() {
+                self.socket.mark(status::RESET);
+                return Err(Stop::Error(self.reset_error()));
+            }
+        }
+        match self.progress() {
+            _ if shut => Err(Stop::Error(libc::EPIPE)),
+            Progress::Waits => Err(Stop::Wait),
+            Progress::Failed => Err(self.refused(Stop::Error(libc::EPIPE))),
+            Progress::Connected if self.socket.has(status::RESET) => Err(Stop::Error(libc::EPIPE)),
+            Progress::Connected => Ok(()),
+        }
+    }
+
+    /// Moves to a larger ring when this one is too small for what the program writes. Allowed only
+    /// when the peer reads from the present ring; the former is kept until it has read that up.
+    fn grow(&self, ring: Geometry, wanted: u64, head: u64, tail: u64) -> Option<Geometry> {
+        let transmit = &self.socket.entry.transmit;
+        let limit = transmit.limit.load(Ordering::Relaxed);
+        let most = if limit == 0 {
+            MOST_RING_LOG2
+        } else {
+            limit.max(1).ilog2().clamp(12, 22)
+        };
+        let aside = self.ring_aside(ring, most);
+        if aside.is_none() && !self.link.is_own() {
+            return None;
+        }
+        let log2 = if ring.log2 == SMALL_RING_LOG2 {
+            // A length that no memory has is the program's to name.
+            wanted
+                .min(1 << CALM_RING_LOG2)
+                .saturating_mul(2)
+                .next_power_of_two()
+                .ilog2()
+                .clamp(FIRST_RING_LOG2, CALM_RING_LOG2)
+        } else if ring.log2 < CALM_RING_LOG2
+            || self.peer_wants_larger(ring)
+            || self.reader_is_calm(head)
+        {
+            ring.log2 + 2
+        } else {
+            return None;
+        };
+        let log2 = log2.min(most).min(MOST_RING_LOG2);
+        if log2 <= ring.log2 || log2 < LEAST_RING_LOG2 {
+            self.socket.mark(status::NO_GROWTH);
+            return None;
+        }
+        self.retire_former(head);
+        let least = LEAST_RING_LOG2.max(ring.log2 + 1);
+        let found = aside.or_else(|| {
+            let mut sizes = (least..=log2).rev();
+            sizes.find_map(|log2| self.link.allocate(log2))
+        });
+        let Some(larger) = found else {
+            self.socket.mark(status::NO_GROWTH);
+            return None;
+        };
+        if !self.is_aside(ring) {
+            let former = &transmit.former_geometry;
+            former.store(ring.to_word(), Ordering::Relaxed);
+        }
+        transmit.geometry.store(larger.to_word(), Ordering::Relaxed);
+        transmit.switch_sequence.store(tail, Ordering::Relaxed);
+        let own = self.own();
+        switch::announce(&own.geometry, &own.switch_sequence, larger.to_word(), tail);
+        Some(larger)
+    }
+
+    /// Frees the ring before the present one, once the peer has left it.
+    pub(super) fn retire_former(&self, head: u64) {
+        let transmit = &self.socket.entry.transmit;
+        // Who keeps the ledger takes it back, now or when the socket has ended.
+        if self.link.is_own() && head >= transmit.switch_sequence.load(Ordering::Relaxed) {
+            let former = transmit.former_geometry.swap(0, Ordering::Relaxed);
+            if former != 0 {
+                self.link.release(Geometry::from_word(former));
+            }
+        }
+    }
+
+    /// Whether the daemon keeps all that fits on its way to a host that is far: only a larger ring lets more be on its way.
+    fn peer_wants_larger(&self, ring: Geometry) -> bool {
+        // Relaxed: the word guards nothing, and what is asked for is bounded by this side.
+        self.peer().wanted_ring.load(Ordering::Relaxed) > ring.log2
+    }
+
+    /// Whether the reader has not moved since the ring was last full: it needs a larger buffer
+    /// rather than a faster one.
+    fn reader_is_calm(&self, head: u64) -> bool {
+        self.socket
+            .entry
+            .transmit
+            .flags
+            .swap(head.wrapping_add(1), Ordering::Relaxed)
+            == head.wrapping_add(1)
+    }
+}

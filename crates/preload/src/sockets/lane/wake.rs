@@ -1,0 +1,323 @@
+//! Waking the other side, sleeping until it wakes this one, and noticing that it is gone.
+
+use std::sync::OnceLock;
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use netchannel_abi::link::{Cell, side_flags, waiter as bits};
+use netchannel_abi::program::SocketEntry;
+use netchannel_ring::waiter::Wake;
+use netchannel_ring::{cell, waiter};
+
+use super::Lane;
+use crate::descriptors::attach::header;
+use crate::ground::{clock, lock, sys};
+use crate::sockets::socket::{Socket, status};
+
+/// Tells the epoll sets that have a socket that it may have changed, but for the set of an index: who knows the sets registers it.
+pub static TELL_SETS: OnceLock<fn(&Socket, Option<u32>)> = OnceLock::new();
+/// How a sleeping writer counts among the sleepers of a socket; a reader counts one.
+pub const WRITER: u32 = 1 << 16;
+
+/// A peer is not asked about more often than this.
+const CHECK_EVERY: u64 = 200 * clock::MICROSECOND;
+/// Nor any peer of the process more often than this,
+const CHECK_ANY_EVERY: u64 = 50 * clock::MICROSECOND;
+/// but each after this.
+const CHECK_AT_LAST: u64 = 10_000 * clock::MICROSECOND;
+
+/// When any peer was last asked about. Only a hint: nothing is ordered by it.
+static ANY_CHECKED: AtomicU64 = AtomicU64::new(0);
+
+impl Lane {
+    #[inline]
+    pub(super) fn announce_data(&self) {
+        if let Some(wake) = waiter::announce_data(&self.peer().waiter) {
+            self.deliver(wake);
+        }
+    }
+
+    #[inline]
+    pub(super) fn announce_space(&self) {
+        if let Some(wake) = waiter::announce_space(&self.peer().waiter) {
+            self.deliver(wake);
+        }
+    }
+
+    /// Tells the peer of an end or a reset.
+    pub fn announce_flags(&self) {
+        self.announce_data();
+        self.announce_space();
+    }
+
+    #[cold]
+    fn deliver(&self, wake: Wake) {
+        let mut token = wake.token;
+        let mut owed = None;
+        if let Some(index) = wake.cell
+            && let Some(cell) = self.link.cell(self.link.role.other(), index)
+        {
+            let Cell {
+                asleep,
+                summary,
+                ready,
+                ..
+            } = cell;
+            if cell::mark(asleep, summary, ready, self.index as usize) {
+                token = true;
+                owed = Some(asleep);
+            }
+        }
+        if token {
+            if let Some(header) = header() {
+                header.tokens.fetch_add(1, Ordering::Relaxed);
+            }
+            let sent = sys::send(self.fd, &[0], libc::MSG_DONTWAIT);
+            if let (Err(libc::EPIPE | libc::ECONNRESET), Some(asleep)) = (sent, owed) {
+                // This anchor wakes nobody any more: the next socket of the loop shall.
+                cell::sleep(asleep);
+            }
+        }
+    }
+
+    /// The program was told of news. What the peer shows is seen a moment before the event loop that has the socket hears of it: the
+    /// loop looks at it, too.
+    #[inline]
+    pub fn note_told(&self) {
+        let seen = self.own().waiter.load(Ordering::Relaxed);
+        if let Some(index) = waiter::cell_of(seen)
+            && let Some(cell) = self.link.cell(self.link.role, index)
+            && cell::mark(
+                &cell.asleep,
+                &cell.summary,
+                &cell.ready,
+                self.index as usize,
+            )
+        {
+            self.tell_sets(None);
+        }
+    }
+
+    /// Wants to be woken for `wanted` ([`bits::DATA`], [`bits::SPACE`]); the caller looks again.
+    pub fn arm(&self, wanted: u32) {
+        waiter::arm(&self.own().waiter, wanted);
+    }
+
+    /// No longer.
+    pub fn disarm(&self, wanted: u32) {
+        if self.socket.has(status::ASYNC) {
+            return self.arm(bits::DATA);
+        }
+        if !self.socket.is_only_here() {
+            // Nor is known what another process waits for: a token too many does no harm.
+            return;
+        }
+        waiter::disarm(&self.own().waiter, wanted);
+        // An event loop may have relied on the same bits.
+        self.tell_sets(None);
+    }
+
+    /// The next news shall bring a token, which raises a signal.
+    #[cold]
+    pub fn stay_asynchronous(&self) {
+        self.take_tokens(None);
+        self.arm(bits::DATA);
+    }
+
+    /// Wants the event loops that hold the socket to hear of room. True when there is room already.
+    pub fn want_space(&self) -> bool {
+        self.socket.local.full.fetch_add(1, Ordering::Relaxed);
+        let token = if self.socket.has(status::ASYNC) || self.is_heard_by_token() {
+            bits::SPACE
+        } else {
+            0
+        };
+        self.arm(bits::CELL_SPACE | token);
+        self.is_writable()
+    }
+
+    /// Whether an event loop holds the socket that its cell does not speak for: one of a process that does not keep the link, or a
+    /// second one. While it sleeps, or no longer looks at the socket by itself, only a token reaches it.
+    #[cold]
+    fn is_heard_by_token(&self) -> bool {
+        let in_cell = waiter::cell_of(self.own().waiter.load(Ordering::Relaxed)).is_some();
+        let spoken_for = usize::from(in_cell && self.link.is_own());
+        self.socket.memberships() > spoken_for
+    }
+
+    /// Runs `change` while nobody else changes who sleeps on the anchor, or takes tokens off it: a
+    /// token that was meant for a thread about to sleep must not go before it sleeps.
+    fn with_anchor<R>(&self, change: impl FnOnce(&'static SocketEntry) -> R) -> R {
+        let entry = self.socket.entry;
+        let held = lock::acquire(&entry.anchor_lock);
+        let result = change(entry);
+        if held {
+            lock::release(&entry.anchor_lock);
+        }
+        result
+    }
+
+    /// The calling thread is about to sleep in a call for `wanted`, counted by `unit` (1 for a
+    /// reader, [`WRITER`] for a writer). It looks once more.
+    pub fn lie_down(&self, unit: u32, wanted: u32) {
+        self.with_anchor(|entry| {
+            entry.receive.sleepers.fetch_add(unit, Ordering::AcqRel);
+            self.arm(wanted);
+        });
+    }
+
+    /// It sleeps no longer. What others of its kind wait for stays armed. True when others sleep.
+    pub fn rise(&self, unit: u32, wanted: u32) -> bool {
+        self.with_anchor(|entry| {
+            let left = entry
+                .receive
+                .sleepers
+                .fetch_sub(unit, Ordering::AcqRel)
+                .wrapping_sub(unit);
+            let alike = if unit == WRITER {
+                left / WRITER
+            } else {
+                left % WRITER
+            };
+            if alike == 0 && entry.transmit.sleepers.load(Ordering::Acquire) == 0 {
+                self.disarm(wanted);
+            }
+            left != 0
+        })
+    }
+
+    /// As [`Self::lie_down`], for a thread that sleeps in `poll`.
+    pub fn lie_down_in_poll(&self, wanted: u32) {
+        self.with_anchor(|entry| {
+            entry.transmit.sleepers.fetch_add(1, Ordering::AcqRel);
+            self.arm(wanted);
+        });
+    }
+
+    /// As [`Self::rise`], for a thread that slept in `poll`.
+    pub fn rise_in_poll(&self, wanted: u32) {
+        self.with_anchor(|entry| {
+            let last = entry.transmit.sleepers.fetch_sub(1, Ordering::AcqRel) == 1;
+            if last && entry.receive.sleepers.load(Ordering::Acquire) == 0 {
+                self.disarm(wanted);
+            }
+        });
+    }
+
+    /// The event loops that have the socket look at it again, but not that of the set `by`.
+    pub(super) fn tell_sets(&self, by: Option<u32>) {
+        if self.socket.has_memberships()
+            && let Some(tell) = TELL_SETS.get()
+        {
+            tell(&self.socket, by);
+        }
+    }
+
+    /// Takes all tokens off the anchor, unless another thread sleeps on it, which needs them.
+    /// Notices the end of the peer. Event loops that the tokens were meant for hear of it, but not
+    /// `by`, which takes them.
+    pub fn take_tokens(&self, by: Option<u32>) {
+        let taken = self.with_anchor(|entry| {
+            if entry.receive.sleepers.load(Ordering::Acquire) > 0
+                || entry.transmit.sleepers.load(Ordering::Acquire) > 0
+            {
+                return None;
+            }
+            let mut tokens = [0; 64];
+            Some(sys::receive(self.fd, &mut tokens, libc::MSG_DONTWAIT))
+        });
+        match taken {
+            None => return,
+            // It has just spoken.
+            Some(Ok(1..)) => {
+                let checked = &self.socket.local.checked;
+                checked.store(clock::now(), Ordering::Relaxed);
+            }
+            Some(Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)) => self.peer_ended(),
+            Some(_) => {}
+        }
+        self.tell_sets(by);
+    }
+
+    /// The kernel says that the other end of the anchor is closed by everybody.
+    pub fn peer_ended(&self) {
+        // An anchor that one side has shut for reading shows an end to both, but is closed for both directions only when the other end
+        // is. One that both have shut says nothing: then only the link tells.
+        let shut_here = self.socket.has(status::ANCHOR_SHUT);
+        let shut_there = self.peer_flags() & side_flags::ANCHOR_SHUT != 0;
+        let lives = match (shut_here, shut_there) {
+            (false, false) => false,
+            (true, true) => self.link.check(),
+            _ => !self.is_anchor_closed(),
+        };
+        if !lives {
+            self.socket.mark(status::PEER_GONE);
+        }
+    }
+
+    /// Whether the anchor is closed for both directions.
+    #[cold]
+    fn is_anchor_closed(&self) -> bool {
+        let mut set = [libc::pollfd {
+            fd: self.fd,
+            events: 0,
+            revents: 0,
+        }];
+        let polled = sys::poll(&mut set, 0, core::ptr::null());
+        polled.is_ok() && set[0].revents & libc::POLLHUP != 0
+    }
+
+    /// Asks the kernel now and then whether the peer still lives, for programs that never sleep. Where there are many sockets,
+    /// each is asked about less often.
+    #[inline]
+    pub fn check_peer(&self) {
+        let now = clock::now();
+        let last = self.socket.local.checked.load(Ordering::Relaxed);
+        let since = now.wrapping_sub(last);
+        if since > CHECK_EVERY {
+            let any = now.wrapping_sub(ANY_CHECKED.load(Ordering::Relaxed));
+            if any < CHECK_ANY_EVERY && since < CHECK_AT_LAST {
+                return;
+            }
+            ANY_CHECKED.store(now, Ordering::Relaxed);
+            self.socket.local.checked.store(now, Ordering::Relaxed);
+            self.look_for_peer();
+        }
+    }
+
+    /// Asks the kernel whether the peer still lives.
+    pub fn look_for_peer(&self) {
+        if sys::has_hung_up(self.fd) {
+            self.peer_ended();
+        }
+    }
+
+    /// Shows a change that no peer tells of to whoever of this program sleeps on the anchor. From then on it brings no tokens.
+    #[cold]
+    pub fn rouse(&self) {
+        let flags = &self.own().flags;
+        flags.fetch_or(side_flags::ANCHOR_SHUT, Ordering::AcqRel);
+        self.socket.mark(status::SHARED | status::ANCHOR_SHUT);
+        // SAFETY: no pointers.
+        let _ = unsafe {
+            let how = sys::int(libc::SHUT_RD);
+            sys::raw(libc::SYS_shutdown, [sys::int(self.fd), how, 0, 0, 0, 0])
+        };
+    }
+
+    /// How long to sleep before another look where the anchor brings no tokens, in nanoseconds. A peer that is gone says no more.
+    pub fn pause(&self) -> Option<i64> {
+        if self.socket.has(status::PEER_GONE) {
+            Some(10_000_000)
+        } else if self.socket.has(status::ANCHOR_SHUT) {
+            Some(1_000_000)
+        } else {
+            None
+        }
+    }
+
+    /// Hands the socket to an event loop's cell, or takes it back.
+    pub fn attach_cell(&self, index: Option<usize>) {
+        waiter::attach_cell(&self.own().waiter, index);
+    }
+}

@@ -1,0 +1,481 @@
+//! New connections: announced by the client over the queue, taken by the server, with doorbells and
+//! anchors over the channel.
+
+use core::sync::atomic::Ordering;
+
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Role, Slot, asleep};
+use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
+use netchannel_abi::nqe::{Nqe, Operation as Job};
+use netchannel_ring::departure::{self, Fate};
+use netchannel_ring::queue::Element;
+
+use super::{LinkEnd, Loan, Taken, reset_side};
+use crate::descriptors::limits;
+use crate::ground::{clock, sys};
+
+/// Connections are accepted in the order in which they were announced, this long back at most.
+const MOST_AHEAD: u64 = 10_000 * clock::MICROSECOND;
+/// How often a client looks whether a server that leaves has left: for two seconds.
+const MOST_LOOKS: u32 = 20_000;
+/// How often a loop says that it has looked.
+const SAID_EVERY: u64 = 50 * clock::MICROSECOND;
+
+/// So many connections may wait for an event loop that is awake before one that sleeps is woken.
+const FEW: u64 = 4;
+/// And this long ago it may have looked, in the clock's units: it may be at work longer than a wake-up takes.
+const JUST_NOW: u64 = 3 * SAID_EVERY;
+
+impl LinkEnd {
+    fn queue(&self, producer: Role) -> Option<(&QueueIndices, &[Element])> {
+        let start = self.layout.queue(producer);
+        let indices = self.region.at(start)?;
+        let elements = self
+            .region
+            .slice(start + size_of::<QueueIndices>(), QUEUE_CAPACITY)?;
+        Some((indices, elements))
+    }
+
+    /// (client) Whether somebody sleeps at the other end, who is hereby claimed: the caller must wake him with [`Self::announce`].
+    pub fn claim(&self) -> bool {
+        let indices = self.queue(Role::Client);
+        indices.is_some_and(|(indices, _)| rouse(indices, asleep::AWAKE))
+    }
+
+    /// (client) How long ago an event loop at the other end has looked that is awake, and how many connections wait for it.
+    fn looping(&self) -> Option<(u64, u64)> {
+        let (indices, _) = self.queue(Role::Client)?;
+        let looked = indices.looked.load(Ordering::Relaxed);
+        let (tail, head) = (&indices.tail, &indices.head);
+        let waiting = tail
+            .load(Ordering::Relaxed)
+            .wrapping_sub(head.load(Ordering::Relaxed));
+        let loops = indices.asleep.load(Ordering::Acquire) == asleep::LOOPS;
+        loops.then(|| (clock::now().wrapping_sub(looked), waiting))
+    }
+
+    /// (client) Whether an event loop at the other end takes a connection soon.
+    pub fn has_loop(&self) -> bool {
+        self.looping()
+            .is_some_and(|(since, _)| since < asleep::LOOKS_AGAIN)
+    }
+
+    /// (client) Whether such a loop takes it sooner than one that would have to be woken.
+    pub fn has_idle_loop(&self) -> bool {
+        self.looping()
+            .is_some_and(|(since, waiting)| since < JUST_NOW && waiting < FEW)
+    }
+
+    /// (client) Whether an event loop at the other end sleeps, which is woken by what is announced.
+    pub fn rests(&self) -> bool {
+        let indices = self.queue(Role::Client);
+        indices.is_some_and(|(indices, _)| indices.asleep.load(Ordering::Acquire) == asleep::RESTS)
+    }
+
+    /// (client) Whether the server who accepted last from the queue, over which connections go here, was an event loop.
+    pub fn serves_loops(&self) -> bool {
+        let indices = self.queue(Role::Client);
+        indices.is_some_and(|(indices, _)| indices.asleep.load(Ordering::Relaxed) == asleep::LOOPS)
+    }
+
+    /// (client) Announces a connection whose slot is filled in, and wakes the server if need be, or
+    /// if he was `claimed`. False when the server's queue is full.
+    pub fn announce(&self, handle: Handle, listener: u32, claimed: bool) -> bool {
+        let Some((indices, elements)) = self.queue(Role::Client) else {
+            return false;
+        };
+        let now = clock::now();
+        let nqe = Nqe {
+            operation: Job::Connect as u8,
+            handle: handle.to_word(),
+            data: u64::from(listener),
+            offset: now as u32,
+            length: (now >> 32) as u32,
+            ..Nqe::default()
+        };
+        let Some(mut state) = self.state.lock() else {
+            return false;
+        };
+        let lent = state.slots.get(handle.index as usize);
+        if let (Some(slot), Some(lent)) = (self.slot(handle.index), lent) {
+            slot.meta.anchor.store(lent.pairs, Ordering::Relaxed);
+        }
+        let pushed = state
+            .producer
+            .push(&indices.tail, &indices.head, elements, &[nqe]);
+        let position = state.producer.position();
+        drop(state);
+        match pushed {
+            Ok(1) => {}
+            Ok(_) => return false,
+            Err(_) => {
+                self.fail();
+                return false;
+            }
+        }
+        // Pairs with the fence in `listen_for_jobs`, and with that of who leaves.
+        core::sync::atomic::fence(Ordering::SeqCst);
+        if !self.is_taken(indices, position) {
+            return false;
+        }
+        let slept = match indices.asleep.load(Ordering::Relaxed) {
+            asleep::RESTS => {
+                // What comes until it has looked needs not wake it.
+                indices.looked.store(now, Ordering::Relaxed);
+                rouse(indices, asleep::LOOPS)
+            }
+            _ => rouse(indices, asleep::AWAKE),
+        };
+        if (slept || claimed && indices.asleep.load(Ordering::Relaxed) == asleep::AWAKE)
+            && let Some(Err(libc::EPIPE | libc::ECONNRESET)) = self.ring()
+        {
+            self.fail();
+        }
+        true
+    }
+
+    /// (client) Whether what was just announced, up to `position`, is or will be taken: by a server that stays, or before it left.
+    fn is_taken(&self, indices: &QueueIndices, position: u64) -> bool {
+        let fate = || departure::fate(&indices.departure, &indices.head, position);
+        let mut known = fate();
+        // The other process does nothing between but take what there is: one that stands still is no reason to wait for ever.
+        for _ in 0..MOST_LOOKS {
+            if known != Fate::Unknown {
+                break;
+            }
+            sys::sleep(100_000);
+            known = fate();
+        }
+        if known != Fate::Taken {
+            self.fail();
+        }
+        known != Fate::Left
+    }
+
+    /// The doorbell.
+    fn ring(&self) -> Option<Result<usize, i32>> {
+        self.channel
+            .with(|fd| sys::send(fd, &[0], libc::MSG_DONTWAIT))
+    }
+
+    /// (client) Wakes a claimed server for nothing: the connection did not come about.
+    pub fn unclaim(&self) {
+        self.ring();
+    }
+
+    /// (server) Says that this end is awake: in an event loop, or for how long nobody knows.
+    pub fn awake(&self, loops: bool) {
+        if let Some((indices, _)) = self.queue(Role::Client) {
+            let loops = loops && self.is_alive();
+            let word = if loops { asleep::LOOPS } else { asleep::AWAKE };
+            if loops {
+                indices.looked.store(clock::now(), Ordering::Relaxed);
+            }
+            if indices.asleep.load(Ordering::Relaxed) != word {
+                indices.asleep.store(word, Ordering::Release);
+            }
+        }
+    }
+
+    /// (server) An event loop looks at it `now`.
+    pub fn looks(&self, now: u64) {
+        if let Some((indices, _)) = self.queue(Role::Client)
+            && now.wrapping_sub(indices.looked.load(Ordering::Relaxed)) > SAID_EVERY
+        {
+            indices.looked.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// (server) No more connections will be taken but those that one more look finds. The caller looks, and says that it has
+    /// [left](Self::left).
+    pub fn hang_up(&self) {
+        if let Some((indices, _)) = self.queue(Role::Client) {
+            departure::leave(&indices.departure);
+        }
+        self.channel.with(|fd| {
+            let how = sys::int(libc::SHUT_WR);
+            // SAFETY: no pointers.
+            let _ = unsafe { sys::raw(libc::SYS_shutdown, [sys::int(fd), how, 0, 0, 0, 0]) };
+        });
+    }
+
+    /// (server) Whether it has [left](Self::left).
+    #[inline]
+    pub fn has_departed(&self) -> bool {
+        self.departed.load(Ordering::Relaxed)
+    }
+
+    /// (server) What is announced from now on is not taken, and its client knows.
+    pub fn left(&self) {
+        let reading = self.reading.lock();
+        if self.is_starved() {
+            self.keep_announced();
+        }
+        self.departed.store(true, Ordering::Relaxed);
+        drop(reading);
+        if let Some((indices, _)) = self.queue(Role::Client) {
+            departure::left(&indices.departure);
+        }
+    }
+
+    /// (server) Whether connections wait to be taken.
+    #[inline]
+    pub fn has_jobs(&self) -> bool {
+        let Some((indices, _)) = self.queue(Role::Client) else {
+            return false;
+        };
+        let head = indices.head.load(Ordering::Relaxed);
+        let announced = indices.tail.load(Ordering::Acquire) != head;
+        announced && !self.has_departed() || self.is_starved()
+    }
+
+    /// (server) Whether connections wait for numbers of descriptors.
+    #[inline]
+    pub fn is_starved(&self) -> bool {
+        self.starved.load(Ordering::Relaxed)
+    }
+
+    /// (server) Asks for a doorbell; the caller, who accepts soon after it where it `loops`, looks at [`Self::has_jobs`] once more.
+    pub fn listen_for_jobs(&self, loops: bool) {
+        if let Some((indices, _)) = self.queue(Role::Client) {
+            let word = if loops { asleep::RESTS } else { asleep::SLEEPS };
+            indices.asleep.store(word, Ordering::Relaxed);
+            // Pairs with the fence in `announce`.
+            core::sync::atomic::fence(Ordering::SeqCst);
+        }
+    }
+
+    /// (server) Takes new connections, calling `each` with the listener, the loan, and when it was announced.
+    pub fn take_jobs(&self, mut each: impl FnMut(u32, Loan, u64)) {
+        let Some((indices, elements)) = self.queue(Role::Client) else {
+            return;
+        };
+        // `None` in a handler that interrupted the reading: who was interrupted looks again.
+        let Some(_reading) = self.reading.lock() else {
+            return;
+        };
+        if self.is_starved() && !self.take_announced(&mut each) || self.has_departed() {
+            return;
+        }
+        let mut batch = [Nqe::default(); 32];
+        loop {
+            let Some(mut state) = self.state.lock() else {
+                return;
+            };
+            let popped = state
+                .consumer
+                .pop(&indices.tail, &indices.head, elements, &mut batch);
+            drop(state);
+            let Ok(count) = popped else {
+                return self.fail();
+            };
+            if count > 0 {
+                self.expecting.store(false, Ordering::Relaxed);
+            }
+            let taken = batch.get(..count).unwrap_or(&[]);
+            for (index, nqe) in taken.iter().enumerate() {
+                match self.take_job(nqe) {
+                    Taken::Lent(loan) => each(listener_of(nqe), loan, time_of(nqe)),
+                    Taken::Later => return self.starve(taken.get(index..).unwrap_or(&[])),
+                    Taken::Broken => return self.fail(),
+                }
+            }
+            if count < batch.len() {
+                return;
+            }
+        }
+    }
+
+    /// What the last look did not come to, behind a connection that waits for numbers: clients were told that it is taken.
+    fn keep_announced(&self) {
+        let Some((indices, elements)) = self.queue(Role::Client) else {
+            return;
+        };
+        let mut batch = [Nqe::default(); 32];
+        loop {
+            let popped = self.state.lock().map(|mut state| {
+                let consumer = &mut state.consumer;
+                consumer.pop(&indices.tail, &indices.head, elements, &mut batch)
+            });
+            match popped {
+                Some(Ok(count @ 1..)) => self.starve(batch.get(..count).unwrap_or(&[])),
+                _ => return,
+            }
+        }
+    }
+
+    /// What has no anchor for want of numbers is kept, and tried again at every look.
+    #[cold]
+    fn starve(&self, jobs: &[Nqe]) {
+        if let Some(mut state) = self.state.lock() {
+            state.announced.extend(jobs);
+            self.starved.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes what was kept, in its order. Whether none is left.
+    #[cold]
+    fn take_announced(&self, each: &mut impl FnMut(u32, Loan, u64)) -> bool {
+        loop {
+            let Some(state) = self.state.lock() else {
+                return false;
+            };
+            let Some(nqe) = state.announced.front().copied() else {
+                self.starved.store(false, Ordering::Relaxed);
+                return true;
+            };
+            drop(state);
+            match self.take_job(&nqe) {
+                Taken::Lent(loan) => each(listener_of(&nqe), loan, time_of(&nqe)),
+                Taken::Later => return false,
+                Taken::Broken => {
+                    self.fail();
+                    return false;
+                }
+            }
+            if let Some(mut state) = self.state.lock() {
+                state.announced.pop_front();
+            }
+        }
+    }
+
+    fn take_job(&self, nqe: &Nqe) -> Taken {
+        let handle = Handle::from_word(nqe.handle);
+        let Some(slot) = self.slot(handle.index) else {
+            return Taken::Broken;
+        };
+        if nqe.operation != Job::Connect as u8 {
+            return Taken::Broken;
+        }
+        let pair = slot.meta.anchor.load(Ordering::Relaxed);
+        if let Some(loan) = self.seat(handle, slot, pair) {
+            return Taken::Lent(loan);
+        }
+        // The anchor may lie in the channel. After its end, what came before it is still to be taken.
+        let lacking = !self.has_anchor(handle.index, pair) && self.read() == Read::Starved;
+        if lacking && !self.has_anchor(handle.index, pair) {
+            return Taken::Later;
+        }
+        self.seat(handle, slot, pair)
+            .map_or(Taken::Broken, Taken::Lent)
+    }
+
+    /// The slot with its anchor is the connection's.
+    fn seat(&self, handle: Handle, slot: &Slot, pair: u32) -> Option<Loan> {
+        let mut state = self.state.lock()?;
+        let lent = state.slots.get_mut(handle.index as usize)?;
+        self.free_if_gone(lent, slot);
+        if lent.busy
+            || lent.anchor < 0
+            || lent.pairs != pair
+            || handle.generation == lent.generation
+        {
+            return None;
+        }
+        lent.busy = true;
+        lent.generation = handle.generation;
+        let loan = Loan {
+            handle,
+            anchor: core::mem::replace(&mut lent.anchor, -1),
+            nonblocking: lent.anchor_nonblocking,
+        };
+        let blocks = core::mem::take(&mut lent.blocks);
+        blocks
+            .into_iter()
+            .flatten()
+            .for_each(|block| state.arena.free(block, |bare| self.release_pages(bare)));
+        drop(state);
+        reset_side(
+            &slot.server,
+            handle.generation,
+            self.layout.small_ring(self.role, handle.index as usize),
+        );
+        self.pooled.fetch_sub(1, Ordering::Relaxed);
+        self.live.fetch_add(1, Ordering::Relaxed);
+        Some(loan)
+    }
+
+    /// Reads doorbells and anchors from the channel, and notices the end of the other process.
+    pub fn read_channel(&self) {
+        if let Some(_reading) = self.reading.lock()
+            && self.read() == Read::Ended
+            // What was announced before the end is still to be accepted.
+            && !(self.role == Role::Server && self.has_jobs())
+        {
+            self.fail();
+        }
+    }
+
+    /// Takes what lies in the channel, for who holds `reading`.
+    fn read(&self) -> Read {
+        loop {
+            let mut bytes = [0; MESSAGE_BYTES];
+            let mut descriptors = [-1; sys::MOST];
+            let got = self
+                .channel
+                .with(|fd| limits::receive_message(fd, &mut bytes, &mut descriptors));
+            let Some(got) = got else { return Read::All };
+            match got {
+                Ok((0, _)) => return Read::Ended,
+                Ok((length, count)) => {
+                    let fds = descriptors.get(..count).unwrap_or(&[]);
+                    let message = bytes.get(..length).and_then(Message::from_bytes);
+                    match message {
+                        Some(message)
+                            if message.operation == Operation::Anchors as u32
+                                && self.role == Role::Server =>
+                        {
+                            for (index, fd) in fds.iter().enumerate() {
+                                let word = message.words.get(1 + index / 2).copied().unwrap_or(0);
+                                let number = word >> (32 * (index % 2)) & 0xffff_ffff;
+                                self.add_anchor(
+                                    usize::try_from(number).unwrap_or(usize::MAX),
+                                    *fd,
+                                    false,
+                                );
+                            }
+                        }
+                        _ => fds.iter().for_each(|fd| sys::close(*fd)),
+                    }
+                }
+                Err(libc::EAGAIN | libc::EINTR) => return Read::All,
+                Err(libc::EMFILE) => return Read::Starved,
+                Err(_) => return Read::Ended,
+            }
+        }
+    }
+}
+
+/// How far a channel was read.
+#[derive(PartialEq, Eq)]
+enum Read {
+    /// Nothing is left in it.
+    All,
+    /// What is left waits for numbers of descriptors.
+    Starved,
+    /// It has ended.
+    Ended,
+}
+
+/// When it was announced, as its client says: no client gets ahead of others by more than a moment.
+fn time_of(nqe: &Nqe) -> u64 {
+    let now = clock::now();
+    let said = u64::from(nqe.length) << 32 | u64::from(nqe.offset);
+    said.clamp(now.saturating_sub(MOST_AHEAD), now)
+}
+
+fn listener_of(nqe: &Nqe) -> u32 {
+    u32::try_from(nqe.data).unwrap_or(0)
+}
+
+/// Takes the sleep of a consumer away, who does `next`. True for who must ring.
+fn rouse(indices: &QueueIndices, next: u32) -> bool {
+    // Acquire: pairs with the fence of who sleeps.
+    let word = indices.asleep.load(Ordering::Acquire);
+    let (order, otherwise) = (Ordering::AcqRel, Ordering::Relaxed);
+    matches!(word, asleep::SLEEPS | asleep::RESTS)
+        && indices
+            .asleep
+            .compare_exchange(word, next, order, otherwise)
+            .is_ok()
+}

@@ -1,0 +1,182 @@
+//! Waking the threads of this process that sleep for connections in `poll` or `accept`.
+//!
+//! Any thread may take connections off a link, also those of a listener for which another thread
+//! sleeps: it rings that listener's bell, once for each connection.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
+
+use crate::descriptors::{attach, limits};
+use crate::ground::{clock, sys};
+
+/// Threads of this process that sleep for connections, in whatever way.
+static ASLEEP: AtomicUsize = AtomicUsize::new(0);
+
+/// When an event loop of this process has accepted, in the clock's units, and has not looked again since; 0 for never.
+static ACCEPTED: AtomicU64 = AtomicU64::new(0);
+/// How often it has looked again soon after it had accepted, lately: up to [`SURE`]. Once not says little, it may have waited for its
+/// processor.
+static QUICK: AtomicU32 = AtomicU32::new(SURE);
+const SURE: u32 = 8;
+/// What one turn that was not quick counts for.
+const SLOW: u32 = 2;
+/// Some loop of this process has watched connections together with a listener, see [`serves`].
+static SERVES: AtomicBool = AtomicBool::new(false);
+/// That soon.
+const SOON: u64 = 1000 * clock::MICROSECOND;
+
+/// An event loop of this process has accepted a connection `now`.
+pub fn accepts(now: u64) {
+    note_turn(ACCEPTED.swap(now, Ordering::Relaxed));
+}
+
+/// A loop of this process watches connections together with a listener. It looks at both again whatever it accepts. One that watches
+/// listeners alone may do anything between two looks, such as wait for a lock that another acceptor has.
+#[inline]
+pub fn note_serving() {
+    if !SERVES.load(Ordering::Relaxed) {
+        SERVES.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether there is such a loop: what is announced to it while it is awake will be accepted.
+pub fn serves() -> bool {
+    SERVES.load(Ordering::Relaxed)
+}
+
+/// Whether a loop of this process that was woken accepts soon.
+pub fn accepts_soon() -> bool {
+    serves() && QUICK.load(Ordering::Relaxed) > SURE / 2
+}
+
+/// The turn that began with an accept is over.
+fn note_turn(began: u64) {
+    if began != 0 {
+        let before = QUICK.load(Ordering::Relaxed);
+        let after = match clock::now().wrapping_sub(began) < SOON {
+            true => SURE.min(before + 1),
+            false => before.saturating_sub(SLOW),
+        };
+        if after != before {
+            QUICK.store(after, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A thread is about to sleep for connections.
+pub(super) fn begin_sleep() {
+    note_turn(ACCEPTED.swap(0, Ordering::Relaxed));
+    ASLEEP.fetch_add(1, Ordering::SeqCst);
+}
+
+/// It is awake. True where it was the last that slept.
+pub(super) fn end_sleep() -> bool {
+    ASLEEP.fetch_sub(1, Ordering::SeqCst) == 1
+}
+
+/// Whether any thread sleeps for connections.
+pub fn anybody_sleeps() -> bool {
+    ASLEEP.load(Ordering::SeqCst) > 0
+}
+
+/// In a forked child nobody sleeps yet.
+pub fn reset_in_child() {
+    ASLEEP.store(0, Ordering::Relaxed);
+    ACCEPTED.store(0, Ordering::Relaxed);
+    QUICK.store(SURE, Ordering::Relaxed);
+    SERVES.store(false, Ordering::Relaxed);
+}
+
+/// The bell of one listener: an eventfd that counts, made when somebody first sleeps for it.
+pub struct Bell {
+    fd: AtomicI32,
+    sleepers: AtomicUsize,
+}
+
+impl Bell {
+    /// A bell that nobody listens to.
+    pub const fn new() -> Self {
+        Self {
+            fd: AtomicI32::new(-1),
+            sleepers: AtomicUsize::new(0),
+        }
+    }
+
+    /// The descriptor to sleep on, or -1.
+    pub fn fd(&self) -> i32 {
+        self.fd.load(Ordering::Acquire)
+    }
+
+    /// A thread is about to sleep, on the descriptor if there is one.
+    pub fn listen(&self) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        // Who keeps all numbers to himself has what comes to his listeners from the kernel.
+        if self.fd() >= 0 || limits::is_poor() {
+            return;
+        }
+        let Ok(made) = limits::make(|| sys::event_counter(libc::EFD_SEMAPHORE)) else {
+            return;
+        };
+        let made = attach::keep(made);
+        let placed = self
+            .fd
+            .compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire);
+        if placed.is_err() {
+            attach::drop_kept(made);
+        }
+    }
+
+    /// The thread is awake.
+    pub fn leave(&self) {
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Takes one ring.
+    pub fn answer(&self) {
+        let mut eight = [0; 8];
+        let pointer = eight.as_mut_ptr().addr();
+        let fd = sys::int(self.fd.load(Ordering::Acquire));
+        // SAFETY: eight bytes of ours.
+        let _ = unsafe { sys::raw(libc::SYS_read, [fd, pointer, 8, 0, 0, 0]) };
+    }
+
+    /// Wakes one of those who sleep.
+    pub fn ring(&self) {
+        // Pairs with `listen`: who sleeps looks once more after it.
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            self.strike(1);
+        }
+    }
+
+    /// Wakes all of them.
+    pub fn ring_all(&self) {
+        fence(Ordering::SeqCst);
+        let sleepers = self.sleepers.load(Ordering::SeqCst);
+        if sleepers > 0 {
+            self.strike(sleepers as u64);
+        }
+    }
+
+    #[cold]
+    fn strike(&self, times: u64) {
+        let bytes = times.to_ne_bytes();
+        let pointer = bytes.as_ptr().addr();
+        let fd = sys::int(self.fd.load(Ordering::Acquire));
+        // SAFETY: eight bytes of ours.
+        let _ = unsafe { sys::raw(libc::SYS_write, [fd, pointer, 8, 0, 0, 0]) };
+    }
+
+    /// A descriptor of the library has moved.
+    pub fn relocate(&self, from: i32, to: i32) {
+        let order = Ordering::Relaxed;
+        let _ = self.fd.compare_exchange(from, to, order, order);
+    }
+
+    /// Lets the descriptor go: the listener is closed, or the bell is the parent's.
+    pub fn silence(&self) {
+        self.sleepers.store(0, Ordering::SeqCst);
+        attach::drop_kept(self.fd.swap(-1, Ordering::AcqRel));
+    }
+}

@@ -1,0 +1,111 @@
+//! What is set of a listener holds for connections that come after it, as over TCP, where each gets its options when it is established.
+//! Here it gets them when it is accepted. So what is set while connections wait begins an era, and what held in the one before is kept
+//! for those that came in it. Of relatives each has its own eras: what one of them sets holds also for what another one accepts.
+
+use std::collections::VecDeque;
+
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use super::{Listener, poll_jobs};
+use crate::ground::lock::Lock;
+use crate::ground::{process, sys};
+use crate::sockets::options::Inherited;
+use crate::sockets::socket::Socket;
+
+/// Eras that are remembered. Of those before them what is set now holds.
+const MOST: usize = 64;
+
+/// The eras of one listener.
+pub(super) struct Eras {
+    now: AtomicU64,
+    /// Connections that had come when it began.
+    arrived: AtomicU64,
+    /// How many are over and remembered.
+    count: AtomicUsize,
+    former: Lock<VecDeque<(u64, Inherited)>>,
+}
+
+impl Eras {
+    pub const fn new() -> Self {
+        Self {
+            now: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
+            count: AtomicUsize::new(0),
+            former: Lock::new(VecDeque::new()),
+        }
+    }
+
+    pub fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    fn change<R>(&self, with: impl FnOnce(&mut VecDeque<(u64, Inherited)>) -> R) -> Option<R> {
+        let mut former = self.former.lock()?;
+        let result = with(&mut former);
+        self.count.store(former.len(), Ordering::Relaxed);
+        Some(result)
+    }
+
+    pub fn reset_in_child(&self) {
+        self.former.reset();
+    }
+}
+
+impl Listener {
+    /// Something is about to be set of the listener behind `socket`: takes what has come, and returns what holds for it, where any waits
+    /// for which that is not kept yet.
+    #[cold]
+    pub fn before_set(&self, socket: &Socket) -> Option<Inherited> {
+        // What is taken here relatives can have, others not.
+        while !self.has_strangers() && self.take_offers() {}
+        poll_jobs();
+        if self.can_share() {
+            self.look_into_queue();
+            self.share();
+        }
+        let waits = self.has_taken();
+        let arrived = self.arrived();
+        let new = arrived != self.eras.arrived.load(Ordering::Relaxed);
+        (waits && new).then(|| Inherited::of(socket))
+    }
+
+    /// It was set: another era begins.
+    pub fn begin_era(&self, former: Inherited) {
+        let before = self.eras.now();
+        self.eras.change(|eras| {
+            if eras.len() == MOST {
+                eras.pop_front();
+            }
+            eras.push_back((before, former));
+        });
+        self.eras.arrived.store(self.arrived(), Ordering::Relaxed);
+        // No relative has an era of the same name.
+        let next = u64::from(process::number()) << 32 | sys::random() & 0xffff_ffff;
+        self.eras.now.store(next, Ordering::Relaxed);
+    }
+
+    /// Gives an accepted socket what was set when its connection came, if that is not what is set now. Whether it did.
+    #[inline]
+    pub fn give_former(&self, era: u64, socket: &Socket) -> bool {
+        era != self.eras.now()
+            && self.eras.count.load(Ordering::Relaxed) > 0
+            && self.look_up_era(era, socket)
+    }
+
+    #[cold]
+    fn look_up_era(&self, era: u64, socket: &Socket) -> bool {
+        let found = self.eras.change(|eras| {
+            let found = eras.iter().find(|(known, _)| *known == era);
+            found.inspect(|(_, former)| former.give(socket)).is_some()
+        });
+        found == Some(true)
+    }
+
+    /// No connection waits any more.
+    #[inline]
+    pub fn forget_eras(&self) {
+        if self.eras.count.load(Ordering::Relaxed) > 0 && !self.has_other_holders() {
+            self.eras.change(VecDeque::clear);
+        }
+    }
+}

@@ -1,0 +1,579 @@
+//! Listeners: the kernel's TCP listener, and beside it the virtual connections that came over
+//! links or in offers of the daemon.
+
+pub mod bell;
+mod common;
+mod eras;
+pub mod following;
+mod handing;
+mod links;
+mod queue;
+mod renewal;
+mod resetting;
+pub mod sleeping;
+mod waiting;
+
+pub use resetting::reset;
+
+use std::sync::OnceLock;
+
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use netchannel_abi::address::Address;
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::Role;
+use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation, listen_flags};
+use netchannel_abi::program::RELAY;
+
+use crate::descriptors::channel::Channel;
+use crate::descriptors::{attach, limits, names};
+use crate::ground::lock::Lock;
+use crate::ground::sys;
+use crate::sockets::link::{LinkEnd, Loan, reset_side};
+use crate::sockets::socket::Socket;
+use crate::sockets::{foreign, options};
+use bell::Bell;
+
+use common::Common;
+use eras::Eras;
+use links::REGISTRY;
+use waiting::Waiting;
+
+pub use common::{before_adoption, before_fork, before_poverty, rest_unwatched};
+pub use handing::{
+    hand_on_at_exit, hand_on_everything, hand_over, have_retired, retire_all, withdraw,
+};
+use links::are_starved;
+pub use links::{
+    client_link, end_client_links, forsake_links, get_up, keep_queues_if_told, leave_queues,
+    listen_for_jobs, numbers, own_link, poll_jobs, queued_link, read_channels, relocate,
+    reset_in_child, return_to_queues, server_links,
+};
+pub use queue::{enter, may_enter};
+
+/// An event loop that watches a listener.
+pub trait Watcher: Sync {
+    /// A connection has come.
+    fn has_connection(&self);
+    /// It hears of what can be read there, and `exclusive` is 0 or `EPOLLEXCLUSIVE`.
+    fn add_channel(&self, fd: i32, exclusive: u32);
+    /// It hears once of each connection that is put into a queue; -1 for none.
+    fn add_queue(&self, fd: i32, exclusive: u32);
+    /// No longer.
+    fn remove_channel(&self, fd: i32);
+}
+
+/// Event loops that watch any listener hear of connections over a link, too. Who knows the loops registers it.
+pub static ADD_LINK: OnceLock<fn(&'static LinkEnd)> = OnceLock::new();
+
+/// A connection that waits to be accepted.
+#[derive(Clone, Copy)]
+pub struct Pending {
+    /// The link it came over.
+    pub link: &'static LinkEnd,
+    /// Its slot and anchor.
+    pub loan: Loan,
+    /// What the client named when it came; it may write other addresses any time.
+    pub named: Named,
+    /// The ring that came with it from a relative, a [`Geometry`](netchannel_abi::link::Geometry) word; 0 for none.
+    pub ring: u64,
+    /// When its client announced it, in the clock's units; 0 for long ago.
+    pub announced: u64,
+    /// Its anchor has the number already that an accept gives.
+    pub in_place: bool,
+    /// The era of its listener in which it came.
+    pub era: u64,
+}
+
+/// The addresses of a connection as the client named them.
+#[derive(Clone, Copy)]
+pub struct Named {
+    /// The listener's.
+    pub local: Address,
+    /// The client's.
+    pub peer: Address,
+    /// Whose port that was then, see [`names::owner_of_port`].
+    pub owner: u64,
+}
+
+impl Pending {
+    /// A connection that has just come.
+    fn new(link: &'static LinkEnd, loan: Loan) -> Option<Self> {
+        let slot = link.slot(loan.handle.index)?;
+        let (local, peer) = (slot.meta.server.load(), slot.meta.client.load());
+        let owner = attach::current().map_or(0, |own| names::owner_of_port(own, peer.port));
+        let named = Named { local, peer, owner };
+        Some(Self {
+            link,
+            loan,
+            named,
+            ring: 0,
+            announced: 0,
+            in_place: false,
+            era: 0,
+        })
+    }
+}
+
+/// Connections of the kernel's that are taken before virtual ones at first.
+const MOST_OLD: u32 = 256;
+
+/// A listener of this process. Never freed: a thread may still sleep in accept.
+pub struct Listener {
+    /// The daemon's number.
+    number: AtomicU32,
+    /// Those that daemons gave it which have ended: their links live on.
+    former: Lock<Vec<u32>>,
+    /// Where the daemon's offers come; shared with forked children and other holders.
+    channel: Lock<&'static Channel>,
+    backlog: AtomicI32,
+    /// Where it listens.
+    pub address: Address,
+    /// The kernel's name for its socket: under its descriptor there may be another one by the time that a daemon is told of it.
+    cookie: u64,
+    /// Not closed by this process.
+    open: AtomicBool,
+    /// Accepted so far, to give the kernel's queue its turn.
+    pub turns: AtomicU64,
+    /// So many accepts more look at the kernel's queue first, unless one finds it empty: what came before others knew of the listener
+    /// went there, and is older than anything virtual.
+    old: AtomicU32,
+    /// Connections that ever came.
+    arrived: AtomicU64,
+    /// When an accept that does not wait has last taken one.
+    accepted: AtomicU64,
+    /// This process has called accept.
+    accepts: AtomicBool,
+    /// A set of the program told of it because virtual connections came, and no accept has found
+    /// the end of them since.
+    told: AtomicBool,
+    /// The kernel has told of it since its queue was last seen empty, or nobody has looked yet.
+    kernel_told: AtomicBool,
+    /// Wakes threads that sleep for connections without an event loop.
+    pub bell: Bell,
+    /// Event loops that want to hear of connections.
+    watchers: Lock<Vec<&'static dyn Watcher>>,
+    /// The last of them has let it go, and its thread has not waited since.
+    unwatched: AtomicBool,
+    /// Held by the thread that takes offers.
+    taking: Lock<()>,
+    /// An offer waits in the channel, for whose descriptors there were no numbers.
+    starved: AtomicBool,
+    /// This process closes it, others have it: offers are for them.
+    leaves: AtomicBool,
+    /// No more offers are wanted: it ends its part when none is left.
+    retires: AtomicBool,
+    pending: Waiting,
+    /// What was set of it when connections came that wait still.
+    eras: Eras,
+    /// The queue that relatives have with this process; null before the first fork.
+    common: AtomicPtr<Common>,
+}
+
+impl Socket {
+    /// The listener of a listening socket.
+    #[inline]
+    pub fn listener(&self) -> Option<&'static Listener> {
+        let known = self.local.listener.load(Ordering::Acquire);
+        // SAFETY: set from listeners, which are leaked boxes and never freed.
+        unsafe { known.cast::<Listener>().as_ref() }
+    }
+}
+
+impl Listener {
+    /// Tells the daemon that `fd` listens. `None` where there is no daemon or it refuses.
+    pub fn register(fd: i32, backlog: i32) -> Option<&'static Self> {
+        attach::ensure()?;
+        let address = names::of_kernel(fd, false)?;
+        // Another user may have made it: then the socket proves it.
+        let cookie = sys::cookie(fd).ok()?;
+        let announce = |shown| Self::announce(fd, &address, cookie, backlog, shown);
+        let (number, channel) = announce(false).or_else(|| announce(true))?;
+        let made: &'static Self = Box::leak(Box::new(Self {
+            number: AtomicU32::new(number),
+            former: Lock::new(Vec::new()),
+            channel: Lock::new(leaked(channel)),
+            backlog: AtomicI32::new(backlog),
+            address,
+            cookie,
+            open: AtomicBool::new(true),
+            turns: AtomicU64::new(0),
+            old: AtomicU32::new(MOST_OLD),
+            arrived: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
+            accepts: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+            kernel_told: AtomicBool::new(true),
+            bell: Bell::new(),
+            watchers: Lock::new(Vec::new()),
+            unwatched: AtomicBool::new(false),
+            taking: Lock::new(()),
+            starved: AtomicBool::new(false),
+            leaves: AtomicBool::new(false),
+            retires: AtomicBool::new(false),
+            pending: Waiting::new(),
+            eras: Eras::new(),
+            common: AtomicPtr::new(core::ptr::null_mut()),
+        }));
+        REGISTRY.lock()?.listeners.push(made);
+        Some(made)
+    }
+
+    /// The program changed the backlog.
+    pub fn change_backlog(&self, fd: i32, backlog: i32) {
+        self.backlog.store(backlog, Ordering::Relaxed);
+        if self.channel() < 0 || self.retires.load(Ordering::Relaxed) {
+            // The daemon knows of it no more: it is the kernel's alone.
+            return;
+        }
+        if let Some((_, channel)) = Self::announce(fd, &self.address, self.cookie, backlog, false) {
+            sys::close(channel);
+        }
+    }
+
+    /// The program changed for how long a client may be silent.
+    pub fn change_deferral(&self, fd: i32) {
+        self.change_backlog(fd, self.backlog.load(Ordering::Relaxed));
+    }
+
+    /// Tells the daemon of a listener: its number, and the accept channel. Another user may have made it, where the socket itself
+    /// is shown.
+    fn announce(
+        fd: i32,
+        address: &Address,
+        cookie: u64,
+        backlog: i32,
+        shown: bool,
+    ) -> Option<(u32, i32)> {
+        let mut words = [0; 14];
+        words[..3].copy_from_slice(&address.to_words());
+        words[3] = cookie;
+        // To the kernel a negative one is the largest.
+        words[4] = u64::try_from(backlog).unwrap_or(u64::MAX);
+        let on = |level, name, flag| match sys::option(fd, level, name) {
+            Ok(value) if value != 0 => flag,
+            _ => 0,
+        };
+        words[5] = on(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, listen_flags::V6_ONLY)
+            | on(
+                libc::SOL_SOCKET,
+                libc::SO_REUSEPORT,
+                listen_flags::REUSE_PORT,
+            );
+        let mut received = [-1; sys::MOST];
+        words[6] = u64::from(shown);
+        words[7] = options::defers_accept(fd);
+        let send = if shown {
+            core::slice::from_ref(&fd)
+        } else {
+            &[]
+        };
+        let (answer, count) =
+            attach::request(Operation::Listen, words, send, &mut received).ok()?;
+        if count != 1 {
+            received.iter().take(count).for_each(|fd| sys::close(*fd));
+            return None;
+        }
+        Some((u32::try_from(answer.words[0]).ok()?, received[0]))
+    }
+
+    /// The listener's number, as a request says it.
+    fn named(&self) -> [u64; 14] {
+        let mut words = [0; 14];
+        words[0] = u64::from(self.number());
+        words
+    }
+
+    /// A connection that waits, if one does, for an accept with these flags.
+    pub fn take(&self, flags: i32) -> Option<Pending> {
+        if let Some(pending) = self.take_common() {
+            return Some(pending);
+        }
+        if !self.pending.any() {
+            poll_jobs();
+            if !self.pending.any() {
+                return self.take_queued(Some(flags));
+            }
+        }
+        if self.can_share() && self.has_queued() {
+            // Some came over links, others through the queue: who came first is accepted first, and the others are for all, or for the
+            // next accepts of a loop.
+            if bell::accepts_soon() {
+                self.take_queued(None)
+                    .into_iter()
+                    .for_each(|queued| self.push(queued));
+            } else {
+                self.look_into_queue();
+                self.share();
+            }
+        }
+        self.take_common().or_else(|| self.pending.pop())
+    }
+
+    /// Whether a connection waits. Looks at the links and into the queue, not at the kernel. It stays there for any process that has
+    /// the listener.
+    pub fn has_pending(&self) -> bool {
+        if !self.pending.any() {
+            poll_jobs();
+        }
+        self.has_polled()
+    }
+
+    /// As [`Self::has_pending`], where the links were looked at just before.
+    pub fn has_polled(&self) -> bool {
+        self.share_unless_accepting();
+        self.has_taken() || self.has_queued()
+    }
+
+    /// As [`Self::has_pending`], for one of those who are told of each connection once: all that have come are counted.
+    pub fn gather(&self) {
+        if !self.pending.any() {
+            poll_jobs();
+        }
+        self.look_into_queue();
+        self.share_unless_accepting();
+    }
+
+    /// As [`Self::has_pending`], for an accept that waits: it takes what it finds.
+    pub fn has_for_accept(&self) -> bool {
+        if !self.has_taken() {
+            poll_jobs();
+        }
+        self.has_taken() || self.has_queued()
+    }
+
+    fn has_taken(&self) -> bool {
+        self.pending.any() || self.is_starved() || self.common().is_some_and(Common::any)
+    }
+
+    /// Whether connections may wait that can not be taken for want of numbers: an accept says `EMFILE`.
+    #[inline]
+    pub fn is_starved(&self) -> bool {
+        are_starved() || self.starved.load(Ordering::Relaxed)
+    }
+
+    /// Puts a connection back that could not be accepted for want of a descriptor.
+    pub fn push_front(&self, pending: Pending) {
+        self.pending.push_front(pending);
+    }
+
+    fn push(&self, mut pending: Pending) {
+        pending.era = self.eras.now();
+        self.pending.push_back(pending);
+        self.arrived.fetch_add(1, Ordering::Relaxed);
+        self.bell.ring();
+        if let Some(watchers) = self.watchers.lock() {
+            watchers.iter().for_each(|set| set.has_connection());
+        }
+    }
+
+    /// A set tells the program of virtual connections.
+    pub fn tell(&self) {
+        self.told.store(true, Ordering::Relaxed);
+    }
+
+    /// The kernel says that a connection waits in its queue: an accept has to look there.
+    pub fn kernel_tells(&self) {
+        // Release: pairs with the acquire in `is_done`, in whichever thread the program accepts.
+        self.kernel_told.store(true, Ordering::Release);
+    }
+
+    /// The kernel's queue is about to be looked at.
+    pub fn begin_look(&self) {
+        self.kernel_told.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether an accept that finds no virtual connection may leave the kernel's queue alone: the
+    /// program was told of virtual ones only, and will be told of the kernel's. Once for each time
+    /// it was told.
+    pub fn is_done(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
+            && !self.kernel_told.load(Ordering::Acquire)
+            && self.told.swap(false, Ordering::Relaxed)
+    }
+
+    /// Connections that ever came. Only to notice a change.
+    pub fn arrived(&self) -> u64 {
+        let common = self.common().map_or(0, Common::arrived);
+        self.arrived.load(Ordering::Relaxed).wrapping_add(common)
+    }
+
+    /// The set hears of connections from now on.
+    pub fn watch(&self, set: &'static dyn Watcher) {
+        if let Some(mut watchers) = self.watchers.lock() {
+            watchers.push(set);
+        }
+    }
+
+    /// No longer, as often as it was asked for.
+    pub fn unwatch(&self, set: &dyn Watcher) {
+        if let Some(mut watchers) = self.watchers.lock()
+            && let Some(index) = watchers
+                .iter()
+                .position(|known| core::ptr::addr_eq(*known, set))
+        {
+            watchers.swap_remove(index);
+        }
+    }
+
+    /// The daemon's number.
+    pub fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Whether a daemon gave it this number.
+    pub fn has_number(&self, number: u32) -> bool {
+        let before = || self.former.lock().is_some_and(|all| all.contains(&number));
+        number == self.number() || before()
+    }
+
+    /// The channel on which the daemon's offers come. `None` in a handler that interrupted a change.
+    fn offers(&self) -> Option<&'static Channel> {
+        self.channel.lock().map(|channel| *channel)
+    }
+
+    /// Its number, -1 when the listener is closed, or the daemon has gone.
+    pub fn channel(&self) -> i32 {
+        self.offers().map_or(-1, Channel::number)
+    }
+
+    /// Whether the daemon has sent offers. Asks the kernel.
+    pub fn has_offers(&self) -> bool {
+        sys::is_readable(self.channel())
+    }
+
+    /// Takes the daemon's offers. True when any came.
+    pub fn take_offers(&self) -> bool {
+        let any = self.take_next_offer();
+        if !any && !self.starved.load(Ordering::Relaxed) && self.retires.load(Ordering::Relaxed) {
+            self.finish_retiring();
+        }
+        any
+    }
+
+    fn take_next_offer(&self) -> bool {
+        // `None` in a handler that interrupted the taking.
+        let Some(_taking) = self.taking.lock() else {
+            return false;
+        };
+        // Acquire: pairs with the release in `leave`, whose thread leaves all links that it sees.
+        if self.leaves.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut any = false;
+        loop {
+            let mut bytes = [0; MESSAGE_BYTES];
+            let mut fds = [-1; sys::MOST];
+            let got = self.offers().and_then(|channel| {
+                channel
+                    .with(|fd| sys::alone(fd, || limits::receive_message(fd, &mut bytes, &mut fds)))
+            });
+            let starved = got == Some(Err(libc::EMFILE));
+            self.starved.store(starved, Ordering::Relaxed);
+            let (length, count) = match got {
+                None | Some(Err(libc::EAGAIN | libc::EINTR | libc::EMFILE)) => return any,
+                Some(Err(_) | Ok((0, _))) => {
+                    self.lose_channel();
+                    return any;
+                }
+                Some(Ok(got)) => got,
+            };
+            let fds = fds.get(..count).unwrap_or(&[]);
+            match bytes.get(..length).and_then(Message::from_bytes) {
+                Some(message) if message.operation == Operation::Offer as u32 => {
+                    any |= self.take_offer(&message, fds);
+                    // One at a time: other holders of the listener shall have their share.
+                    return any;
+                }
+                _ => fds.iter().for_each(|fd| sys::close(*fd)),
+            }
+        }
+    }
+
+    fn take_offer(&self, message: &Message, fds: &[i32]) -> bool {
+        let words = &message.words;
+        let first = usize::try_from(words[6]).unwrap_or(usize::MAX);
+        // A connection handed on by another holder comes with its one anchor.
+        if words[7] == 1 {
+            return self.take_handed_on(words, fds, first).is_some();
+        }
+        let sizes = (words[2], words[3]);
+        let link = LinkEnd::adopt(Role::Server, words[0], self.number(), sizes, first, fds);
+        let Some(link) = link else { return false };
+        link.is_from(words[5] == u64::from(RELAY), words[8]);
+        link.expecting.store(true, Ordering::Relaxed);
+        if let Some(mut registry) = REGISTRY.lock() {
+            registry.servers.retain(|link| link.is_alive());
+            registry.servers.push(link);
+        }
+        ADD_LINK.get().inspect(|add_link| add_link(link));
+        self.bell.ring_all();
+        true
+    }
+
+    fn take_handed_on(&self, words: &[u64; 14], fds: &[i32], slot: usize) -> Option<()> {
+        let [memory, channel, anchor] = *fds else {
+            fds.iter().for_each(|fd| sys::close(*fd));
+            return None;
+        };
+        sys::close(channel);
+        let sizes = (words[2], words[3]);
+        let index = u32::try_from(slot).unwrap_or(u32::MAX);
+        let link = foreign::link(Role::Server, words[0], self.number(), sizes, memory);
+        let Some((link, shared)) = link.and_then(|link| Some((link, link.slot(index)?))) else {
+            // The other end sees a reset.
+            link.inspect(|link| link.used_less());
+            sys::close(anchor);
+            return None;
+        };
+        link.is_from(words[5] == u64::from(RELAY), words[8]);
+        let generation = shared.client.generation.load(Ordering::Acquire);
+        reset_side(
+            &shared.server,
+            generation,
+            link.layout.small_ring(Role::Server, slot),
+        );
+        let nonblocking = sys::fcntl(anchor, libc::F_GETFL, 0)
+            .is_ok_and(|flags| flags & sys::int(libc::O_NONBLOCK) != 0);
+        let loan = Loan {
+            handle: Handle { index, generation },
+            anchor: attach::keep(anchor),
+            nonblocking,
+        };
+        self.push(Pending::new(link, loan)?);
+        Some(())
+    }
+
+    /// Descriptors to sleep on besides the TCP listener itself.
+    pub fn wake_descriptors(&self) -> Vec<i32> {
+        let mut list = vec![self.channel()];
+        list.extend(self.queues());
+        if let Some(registry) = REGISTRY.lock() {
+            list.extend(
+                registry
+                    .servers
+                    .iter()
+                    // Over one that was left nothing comes but anchors that nobody needs.
+                    .filter(|l| l.is_alive() && !l.has_departed())
+                    .map(|l| l.channel()),
+            );
+        }
+        list
+    }
+}
+
+fn leaked(channel: i32) -> &'static Channel {
+    Box::leak(Box::new(Channel::new(channel)))
+}
+
+/// Whether the kernel's connection is to be taken first this time; `waits` says whether there is one.
+pub fn kernel_first(listener: &Listener, waits: impl FnOnce() -> bool) -> bool {
+    let old = listener.old.load(Ordering::Relaxed);
+    if old == 0 {
+        return listener.turns.fetch_add(1, Ordering::Relaxed) % 32 == 31 && waits();
+    }
+    let first = waits();
+    let left = if first { old - 1 } else { 0 };
+    listener.old.store(left, Ordering::Relaxed);
+    first
+}

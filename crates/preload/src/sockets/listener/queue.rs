@@ -1,0 +1,434 @@
+//! The queue to which clients connect when none of the processes that accept from a listener sleeps or is about to look: a local socket
+//! that all of them have, from the first fork on. As over TCP it belongs to the listener, not to a process:
+//!
+//! ```text
+//!  client --connect, [link, slot, memory]--> queue: in the kernel, as many as the backlog says --> anybody's accept
+//! ```
+//!
+//! Whoever accepts first has the connection. Who is busy or killed keeps none from the others; what waits goes with the last who has it.
+//! The connected pair is the connection's anchor. The rings are the client's own: it has the ledger of both ends of that link.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use netchannel_abi::directory;
+use netchannel_abi::handle::Handle;
+use netchannel_abi::link::{Geometry, Role};
+use netchannel_abi::message::{Operation, queue_flags};
+
+use super::following;
+use super::{Listener, Pending};
+use crate::descriptors::channel::Channel;
+use crate::descriptors::{attach, confinement, credentials, limits, names};
+use crate::ground::{clock, sys};
+use crate::sockets::foreign;
+use crate::sockets::link::{LinkEnd, Loan, reset_side};
+
+/// Words of the first message on such an anchor.
+const WORDS: usize = 7;
+const BYTES: usize = WORDS * size_of::<u64>();
+/// Whatever the daemon calls it, root reads what it pleases.
+const ROOT: u32 = 0;
+/// A client says what it wants right after it has connected. It may be stopped between.
+const PATIENCE: i64 = 100_000_000;
+
+/// The queue, in a process that has a part in it.
+pub(super) struct Queue {
+    socket: Channel,
+    name: u64,
+    /// The daemon was told that this process has no part in it any more.
+    left: AtomicBool,
+}
+
+impl Queue {
+    pub fn open(backlog: i32) -> Option<&'static Self> {
+        let name = sys::random().max(1);
+        let listen = || sys::local::listener(&directory::queue_name(name), backlog);
+        let socket = limits::make(listen).ok()?;
+        Some(Box::leak(Box::new(Self {
+            socket: Channel::new(socket),
+            name,
+            left: AtomicBool::new(false),
+        })))
+    }
+
+    /// The number to sleep on, -1 after the end.
+    pub fn number(&self) -> i32 {
+        self.socket.number()
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.number() >= 0
+    }
+
+    /// Its name, 0 where this process has left it.
+    pub fn name(&self) -> u64 {
+        if self.number() < 0 || self.left.load(Ordering::Relaxed) {
+            return 0;
+        }
+        self.name
+    }
+
+    /// Whether a connection waits. Asks the kernel.
+    pub fn any(&self) -> bool {
+        sys::is_readable(self.number())
+    }
+
+    /// The connection that waits longest: for the list of this process, or, with the flags of an accept, under the number that this
+    /// one gives.
+    ///
+    /// # Errors
+    /// `EMFILE` where there are no numbers for it.
+    fn take(&self, listener: &Listener, flags: Option<i32>) -> Result<Option<Pending>, i32> {
+        loop {
+            let accepted = self.socket.with(|fd| match flags {
+                Some(flags) => limits::for_program(|| sys::local::accept(fd, flags)),
+                None => limits::make(|| sys::local::accept(fd, libc::SOCK_CLOEXEC)),
+            });
+            match accepted {
+                Some(Ok(anchor)) => {
+                    if let Some(mut pending) = admit(anchor, listener) {
+                        match flags {
+                            Some(flags) => {
+                                pending.in_place = true;
+                                pending.loan.nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+                            }
+                            None => pending.loan.anchor = attach::keep(anchor),
+                        }
+                        return Ok(Some(pending));
+                    }
+                    // The other end sees a reset.
+                    sys::close(anchor);
+                }
+                Some(Err(libc::EINTR | libc::ECONNABORTED)) => {}
+                Some(Err(libc::EMFILE)) if self.any() => return Err(libc::EMFILE),
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    pub fn end(&self) {
+        self.socket.end();
+    }
+
+    pub fn relocate(&self, from: i32, to: i32) {
+        self.socket.relocate(from, to);
+    }
+
+    pub fn reset_in_child(&self) {
+        self.socket.reset_in_child();
+    }
+}
+
+/// What the client says of a connection. Memory of its own is taken from a program of this process' user only; that of another user's
+/// the daemon gives, and says whose link it is.
+fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
+    let client = sys::local::peer(anchor).ok()?;
+    let is_own = client.uid == credentials::owner();
+    let (words, memory) = first_message(anchor)?;
+    let [number, slots, arena, handle, ring, place, announced] = words;
+    let build = |memory| {
+        let of = listener.number();
+        foreign::link(Role::Server, number, of, (slots, arena), memory)
+    };
+    let memory = match memory {
+        // The client was of this process' user when it came: the daemon knows whether the memory may be had still.
+        Some(memory) if !is_own => {
+            sys::close(memory);
+            None
+        }
+        memory => memory,
+    };
+    let link = match memory {
+        Some(memory) => build(memory)?,
+        None => match foreign::queued_link(number, listener.number(), client.uid) {
+            Some(known) => known,
+            None => build(match fetch_renewed(number, listener, is_own) {
+                Ok((memory, user)) if user == u64::from(client.uid) => memory,
+                Ok((memory, _)) => {
+                    sys::close(memory);
+                    return None;
+                }
+                // It is for others, or the user is not the one that the client says.
+                Err(libc::EPERM) => return None,
+                Err(_) if is_own => borrow(client.pid, place)?,
+                Err(_) => return None,
+            })?,
+        },
+    };
+    let mut pending = open(link, anchor, Handle::from_word(handle), ring);
+    match &mut pending {
+        Some(pending) => {
+            pending.announced = announced;
+            link.is_from(false, u64::from(client.uid));
+            link.is_queued_by(client.pid);
+        }
+        None => link.used_less(),
+    }
+    pending
+}
+
+/// As [`fetch`]. Where the memory can not be borrowed from the client, the daemon may be another one, of which the client knows already.
+fn fetch_renewed(link: u64, listener: &Listener, can_be_borrowed: bool) -> Result<(i32, u64), i32> {
+    match fetch(link, listener.number()) {
+        Err(error) if error != libc::EPERM && !can_be_borrowed => {
+            following::catch_up();
+            fetch(link, listener.number())
+        }
+        fetched => fetched,
+    }
+}
+
+/// The memory of a link, from the daemon, and the user of its client.
+///
+/// # Errors
+/// `EPERM` where programs of another user have it or may have it; `ENOENT` where no daemon knows of it.
+#[cold]
+fn fetch(link: u64, listener: u32) -> Result<(i32, u64), i32> {
+    let mut words = [0; 14];
+    (words[0], words[1]) = (u64::from(listener), link);
+    let mut received = [-1; sys::MOST];
+    let (answer, count) = attach::request(Operation::Join, words, &[], &mut received)?;
+    let fds = received.get(..count).unwrap_or(&[]);
+    match *fds {
+        [memory] => Ok((memory, answer.words[2])),
+        _ => {
+            fds.iter().for_each(|fd| sys::close(*fd));
+            Err(libc::EPROTO)
+        }
+    }
+}
+
+/// The same from the client itself, a program of this user, where no daemon knows of it.
+#[cold]
+fn borrow(client: i32, number: u64) -> Option<i32> {
+    let path = std::ffi::CString::new(format!("/proc/{client}/fd/{number}")).ok()?;
+    limits::make(|| sys::open(&path, libc::O_RDWR)).ok()
+}
+
+fn open(link: &'static LinkEnd, anchor: i32, handle: Handle, ring: u64) -> Option<Pending> {
+    let slot = link.slot(handle.index)?;
+    if !link.admit(handle) {
+        return None;
+    }
+    let index = handle.index as usize;
+    let small = link.layout.small_ring(Role::Server, index);
+    reset_side(&slot.server, handle.generation, small);
+    let loan = Loan {
+        handle,
+        anchor,
+        nonblocking: false,
+    };
+    let mut pending = Pending::new(link, loan)?;
+    let given = Geometry::from_word(ring);
+    let usable = given != small && link.layout.accepts(Role::Server, index, given);
+    pending.ring = if usable { ring } else { 0 };
+    Some(pending)
+}
+
+/// The words, and the memory of the link where that came with them.
+fn first_message(anchor: i32) -> Option<([u64; WORDS], Option<i32>)> {
+    let (mut bytes, mut fds) = ([0; BYTES], [-1; sys::MOST]);
+    let mut take = || limits::make(|| sys::message(anchor, &mut bytes, &mut fds, 0));
+    let got = take().or_else(|error| {
+        let mut set = [libc::pollfd {
+            fd: anchor,
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        match error {
+            libc::EAGAIN => sys::poll(&mut set, PATIENCE, core::ptr::null()).and_then(|_| take()),
+            other => Err(other),
+        }
+    });
+    // Without a number for the memory it is fetched.
+    let (length, count, _) = got.ok()?;
+    let fds = fds.get(..count).unwrap_or(&[]);
+    if length != BYTES || fds.len() > 1 {
+        fds.iter().for_each(|fd| sys::close(*fd));
+        return None;
+    }
+    let mut words = [0; WORDS];
+    for (word, eight) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
+    }
+    Some((words, fds.first().copied()))
+}
+
+/// (client) Whether a connection may enter the queue of a listener: whoever of another user accepts it has its memory from the daemon.
+pub fn may_enter(target: &names::Target) -> bool {
+    target.queue != 0 && (target.queue_user == credentials::owner() || attach::is_daemon_alive())
+}
+
+/// (client) Connects to the queue of a listener, with a connection whose slot is filled in. The anchor is its client's end.
+///
+/// # Errors
+/// Those of `connect` and `sendmsg`; `ECONNREFUSED` where the queue is not for all holders of the listener any more.
+pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i32, i32> {
+    let name = directory::queue_name(target.queue);
+    link.enters(handle);
+    let anchor = limits::make(|| sys::local::connect(&name))?;
+    // The name could be another's by now.
+    let is_known = |user| user == ROOT || user == target.queue_user;
+    if !sys::local::peer(anchor).is_ok_and(|server| is_known(server.uid)) {
+        sys::close(anchor);
+        return Err(libc::ECONNREFUSED);
+    }
+    let ring = link.lent_apart(handle);
+    let words: [u64; WORDS] = [
+        link.number,
+        link.layout.slots as u64,
+        link.layout.arena as u64,
+        handle.to_word(),
+        ring.map_or(0, Geometry::to_word),
+        u64::try_from(link.memory()).unwrap_or(u64::MAX),
+        clock::now(),
+    ];
+    let mut bytes = [0; BYTES];
+    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    // To programs of other users the daemon vouches for it.
+    let is_given = target.queue_user == credentials::owner();
+    let memory = is_given.then(|| link.memory_for(target.holders)).flatten();
+    let sent = sys::send_message(anchor, &bytes, memory.as_slice(), libc::MSG_DONTWAIT);
+    // Who leaves says so before it takes what waits: either that is seen here, or the connection there.
+    core::sync::atomic::fence(Ordering::SeqCst);
+    let still = names::queue_of(&target.destination, target.listener) == target.queue;
+    match sent {
+        Ok(_) if still || !link.withdraw(handle) => Ok(anchor),
+        sent => {
+            sys::close(anchor);
+            Err(sent.err().unwrap_or(libc::ECONNREFUSED))
+        }
+    }
+}
+
+impl Listener {
+    /// A connection of the queue of all holders, for an accept with these flags, or for the list of this process.
+    pub(super) fn take_queued(&self, flags: Option<i32>) -> Option<Pending> {
+        let queue = self.common()?.queue()?;
+        if credentials::owner() == ROOT && self.is_others(queue) {
+            if flags.is_some() {
+                self.stand_apart(queue);
+            }
+            return None;
+        }
+        let taken = queue.take(self, flags);
+        if let Err(error) = taken {
+            self.starved.store(error == libc::EMFILE, Ordering::Relaxed);
+        }
+        let mut taken = taken.ok().flatten();
+        taken
+            .iter_mut()
+            .for_each(|pending| pending.era = self.eras.now());
+        taken
+    }
+
+    /// Whether the queue is of programs of another user than root, who holds the listener beside them.
+    fn is_others(&self, queue: &Queue) -> bool {
+        queue.number() >= 0 && names::queue_user(&self.address, self.number()) != ROOT
+    }
+
+    /// This process accepts. If it is root's the daemon is to know before a relative becomes another user's, whose queue it would be.
+    #[inline]
+    pub fn begin_accept(&self) {
+        if !self.accepts.load(Ordering::Relaxed) {
+            self.accepts.store(true, Ordering::Relaxed);
+            if credentials::owner() == ROOT && !confinement::is_filtered() {
+                self.announce_queue();
+            }
+        }
+    }
+
+    /// This process of root accepts beside programs of another user, who may not have what it accepts: it has no part in their queue,
+    /// and clients go other ways.
+    #[cold]
+    fn stand_apart(&self, queue: &Queue) {
+        queue.left.store(true, Ordering::Relaxed);
+        let _ = self.tell_queue(0, queue_flags::ACCEPTS);
+        self.end_queue(queue);
+    }
+
+    /// The process has become another user's: the queue goes with it where the daemon has agreed.
+    pub(super) fn keep_queue_if_told(&self) {
+        if let Some(queue) = self.common().and_then(|common| common.queue())
+            && queue.name() == 0
+        {
+            self.end_queue(queue);
+        }
+    }
+
+    /// Sleeps on it no more.
+    fn end_queue(&self, queue: &Queue) {
+        self.unwatch_channel(queue.number());
+        queue.end();
+    }
+
+    /// Says to the daemon that this process accepts from the queue.
+    pub(super) fn announce_queue(&self) {
+        let Some(queue) = self.common().and_then(|common| common.queue()) else {
+            return;
+        };
+        let name = queue.name();
+        if name != 0 {
+            let accepts = credentials::owner() == ROOT && self.accepts.load(Ordering::Relaxed);
+            let flags = [
+                (credentials::are_renumbered(), queue_flags::CONFINED),
+                (accepts, queue_flags::ACCEPTS),
+            ];
+            let flags = flags.iter().filter(|flag| flag.0).map(|flag| flag.1).sum();
+            let told = self.tell_queue(name, flags);
+            queue.left.store(told.is_err(), Ordering::Relaxed);
+        }
+    }
+
+    /// How many programs accept from the queue and go on to.
+    fn tell_queue(&self, name: u64, flags: u64) -> Result<u64, i32> {
+        let mut words = self.named();
+        (words[1], words[2]) = (name, flags);
+        let mut none = [-1; sys::MOST];
+        let told = attach::request(Operation::Queue, words, &[], &mut none);
+        told.map(|(answer, _)| answer.words[0])
+    }
+
+    /// A look takes all that waits there: this process accepts it soon, or leaves it to its relatives.
+    pub(super) fn look_into_queue(&self) {
+        while let Some(pending) = self.take_queued(None) {
+            self.push(pending);
+        }
+    }
+
+    /// Whether a connection waits in the queue of all holders. Asks the kernel.
+    pub(super) fn has_queued(&self) -> bool {
+        let common = self.common();
+        common.is_some_and(|common| common.queue().is_some_and(Queue::any))
+    }
+
+    /// This process goes on with it: what it made ready for did not come.
+    pub(super) fn return_to_queue(&self) {
+        if let Some(queue) = self.common().and_then(|common| common.queue())
+            && queue.left.swap(false, Ordering::Relaxed)
+        {
+            self.announce_queue();
+        }
+    }
+
+    /// This process is about to go. Whether other programs go on with what waits in the queue.
+    pub(super) fn is_left_to_others(&self) -> bool {
+        let queue = self.common().and_then(|common| common.queue());
+        let name = queue.map(Queue::name).filter(|name| *name != 0);
+        let told = name.map(|name| self.tell_queue(name, queue_flags::LEAVES));
+        told.is_some_and(|told| told.is_ok_and(|others| others > 0))
+    }
+
+    /// This process has no part in it any more: clients are told before what waits is taken to its own list.
+    pub(super) fn leave_queue(&self) {
+        if let Some(queue) = self.common().and_then(|common| common.queue())
+            && queue.name() != 0
+        {
+            queue.left.store(true, Ordering::Relaxed);
+            let _ = self.tell_queue(0, 0);
+        }
+        self.look_into_queue();
+    }
+}

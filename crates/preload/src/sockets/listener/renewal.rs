@@ -1,0 +1,93 @@
+//! A listener and the daemons that come one after the other.
+
+use core::sync::atomic::Ordering;
+
+use super::{Listener, leaked};
+use crate::descriptors::attach::daemon_is_gone;
+use crate::descriptors::limits;
+use crate::descriptors::table::{self, Kind};
+use crate::ground::sys;
+use crate::sockets::socket;
+
+impl Listener {
+    /// Nobody is at the other end of the accept channel any more, which would be told for ever.
+    pub(super) fn lose_channel(&self) {
+        self.end_channel();
+        // That of a listener that is being closed, or retires, the daemon ends.
+        if self.open.load(Ordering::Acquire) && !self.retires.load(Ordering::Relaxed) {
+            daemon_is_gone();
+        }
+    }
+
+    pub(super) fn end_channel(&self) {
+        let Some(channel) = self.offers() else { return };
+        self.unwatch_channel(channel.number());
+        channel.end();
+    }
+
+    /// No set hears of what comes there any more.
+    pub(super) fn unwatch_channel(&self, number: i32) {
+        if let Some(watchers) = self.watchers.lock() {
+            watchers.iter().for_each(|set| set.remove_channel(number));
+        }
+    }
+
+    /// Tells another daemon of the listener at `fd`. True when that was done.
+    fn announce_again(&self, fd: i32) -> bool {
+        let backlog = self.backlog.load(Ordering::Relaxed);
+        let Some((number, offers)) = Self::announce(fd, &self.address, self.cookie, backlog, true)
+        else {
+            return false;
+        };
+        let former = self.number();
+        if number == former && self.channel() >= 0 {
+            // The daemon is the one that knew it, and the process may be another user's.
+            sys::close(offers);
+            self.announce_queue();
+            return false;
+        }
+        if let Some(mut numbers) = self.former.lock() {
+            numbers.push(former);
+        }
+        self.number.store(number, Ordering::Relaxed);
+        self.end_channel();
+        let Some(mut channel) = self.channel.lock() else {
+            return false;
+        };
+        *channel = leaked(offers);
+        let offers = channel.number();
+        drop(channel);
+        if let Some(watchers) = self.watchers.lock() {
+            watchers.iter().for_each(|set| set.add_channel(offers, 0));
+        }
+        self.announce_queue();
+        self.bell.ring_all();
+        true
+    }
+}
+
+/// The daemon is another one: it hears of everything this process listens to.
+pub fn announce_again() {
+    if !limits::is_poor() {
+        announce(|_| true);
+    }
+}
+
+/// Before an exec: listeners that have retired are announced once more, for what waits in them to be left for the next image.
+pub(super) fn announce_retired() {
+    announce(|listener| listener.channel() < 0 && listener.pending.any());
+}
+
+fn announce(which: impl Fn(&Listener) -> bool) {
+    table::for_each(|fd, word| {
+        if word.kind() == Kind::Listener
+            && let Some(socket) = socket::of_word(word)
+            && let Some(listener) = socket.listener()
+            && which(listener)
+            && listener.announce_again(fd)
+        {
+            let number = listener.number();
+            socket.entry.listener.store(number, Ordering::Relaxed);
+        }
+    });
+}

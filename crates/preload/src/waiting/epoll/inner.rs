@@ -1,0 +1,167 @@
+//! What the inner set reports: tokens, doorbells, offers, kicks.
+
+use core::sync::atomic::Ordering;
+
+use super::{EpollSet, NUMBER, inside, own_data};
+use crate::ground::sys;
+use crate::sockets::socket::{self, status};
+
+impl EpollSet {
+    /// Takes what the inner set has, and queues the members concerned. Whether there was anything.
+    pub(super) fn take_inner(&'static self) -> bool {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        let inner = self.inner.load(Ordering::Acquire);
+        let Ok(count) = sys::epoll_take(inner, &mut events) else {
+            return false;
+        };
+        for event in events.iter().take(count) {
+            let (kind, number) = (event.u64 >> 32, (event.u64 & 0xffff_ffff) as u32);
+            match kind {
+                inside::ITEM => self.take_token(number),
+                inside::CHANNEL => self.take_channel(number.cast_signed()),
+                _ => self.take_kick(),
+            }
+        }
+        if count > 0 {
+            self.arm_in_place_of_sleepers();
+        }
+        count > 0
+    }
+
+    fn take_kick(&self) {
+        let mut eight = [0; 8];
+        let fd = sys::int(self.kick.load(Ordering::Acquire));
+        let pointer = eight.as_mut_ptr().addr();
+        // SAFETY: eight bytes of ours.
+        let _ = unsafe { sys::raw(libc::SYS_read, [fd, pointer, 8, 0, 0, 0]) };
+        if self.wakes_all.swap(false, Ordering::Relaxed) {
+            self.wake_all();
+        }
+    }
+
+    /// Wakes whoever sleeps, one after the other: each does something before it sleeps again.
+    pub(super) fn wake_all(&self) {
+        // Pairs with `fall_asleep`, as `wake`.
+        core::sync::atomic::fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            self.wakes_all.store(true, Ordering::Relaxed);
+            self.wake();
+        }
+    }
+
+    fn take_token(&'static self, number: u32) {
+        let index = number as usize;
+        let Some(mut state) = self.state.lock() else {
+            return;
+        };
+        if self.end_lingering(&mut state, number, None) {
+            return;
+        }
+        let known = state.board.is_none() || self.refresh(&mut state, number);
+        let item = state.items.get(index).copied();
+        let Some(item) = item.filter(|item| known && item.alive) else {
+            return Self::note_stranger(&mut state, number);
+        };
+        drop(state);
+        let Some(lane) = item.lane() else { return };
+        // Not under the lock: other sets that hold the socket hear of it.
+        lane.take_tokens(Some(self.index));
+        let Some(mut state) = self.state.lock() else {
+            return;
+        };
+        let Some(item) = state.items.get_mut(index) else {
+            return;
+        };
+        if !item.alive || item.word != lane.socket.word {
+            return;
+        }
+        let stuck = lane.socket.has(status::PEER_GONE | status::ANCHOR_SHUT);
+        if item.registered && stuck {
+            // The anchor stays readable from now on: the state speaks for it.
+            let inner = self.inner.load(Ordering::Acquire);
+            let _ = sys::epoll_control(inner, libc::EPOLL_CTL_DEL, item.through, 0, 0);
+            item.registered = false;
+        }
+        if item.cell.is_none() || stuck {
+            state.watched.insert(number);
+        }
+        state.ready.push(number);
+    }
+
+    fn take_channel(&self, fd: i32) {
+        let (mut offers, mut link) = (None, None);
+        if let Some(state) = self.state.lock() {
+            link = state
+                .links
+                .iter()
+                .copied()
+                .find(|link| link.channel() == fd);
+            offers = state
+                .listeners
+                .as_slice()
+                .iter()
+                .filter_map(|number| state.items.get(*number as usize))
+                .filter_map(|item| socket::of_word(item.word)?.listener())
+                .find(|listener| listener.channel() == fd);
+        }
+        if let Some(listener) = offers {
+            listener.take_offers();
+        } else if let Some(link) = link {
+            link.read_channel();
+            if !link.is_alive()
+                && let Some(mut state) = self.state.lock()
+            {
+                state.links.retain(|known| !core::ptr::eq(*known, link));
+            }
+        } else {
+            // Of the process that made it, which has not looked yet.
+            self.strange.store(true, Ordering::Relaxed);
+        }
+        self.jobs.store(true, Ordering::Release);
+    }
+
+    /// Looks into what the kernel reported under our own data words, which lies behind the first
+    /// `have` events of `out`. Returns how many are left for the program.
+    pub(super) fn sift(
+        &'static self,
+        out: &mut [libc::epoll_event],
+        have: usize,
+        count: usize,
+    ) -> usize {
+        let own = own_data();
+        let seen = out.get(have..have + count).unwrap_or(&[]);
+        if seen.iter().all(|event| event.u64 & !NUMBER != own) {
+            return count;
+        }
+        let mut kept = have;
+        for index in have..have + count {
+            let event = out[index];
+            if event.u64 & !NUMBER != own {
+                out[kept] = event;
+                kept += 1;
+                continue;
+            }
+            let number = event.u64 & NUMBER;
+            if number == NUMBER {
+                if self.detached_inner().is_some() {
+                    self.take_kick();
+                }
+                self.take_inner();
+                continue;
+            }
+            let Some(shown) = self.translate(number as u32, event) else {
+                continue;
+            };
+            // What is ready by both paths is reported once.
+            let told = out
+                .iter()
+                .take(have)
+                .any(|other| { other.u64 } == { shown.u64 });
+            if !told {
+                out[kept] = shown;
+                kept += 1;
+            }
+        }
+        kept - have
+    }
+}

@@ -1,0 +1,404 @@
+//! Sets that several processes use after a fork.
+//!
+//! The kernel's part of such a set is one; ours is a copy in each process. A child has no cells: it
+//! looks at what it inherited, and is woken by tokens. What the other process adds, removes or
+//! changes stands on the board; a member that only the other process knows is told by its token.
+
+use core::sync::atomic::Ordering;
+
+use libc::{EPOLLIN, EPOLLRDNORM};
+use netchannel_abi::program::{self, SocketEntry};
+
+use super::board::{Board, Entry, Named};
+use super::edges::{Look, Seen};
+use super::item::Item;
+use super::{EpollSet, State, all, flag, spares};
+use crate::descriptors::table::{self, Kind, Word};
+use crate::ground::process;
+use crate::sockets::listener::bell;
+use crate::sockets::{foreign, socket};
+
+/// Strangers that are told at once.
+const STRANGERS: usize = 64;
+
+/// What tells a socket from others that have its entry before or after it; 0 where none is there.
+fn identity(entry: &SocketEntry) -> u64 {
+    if entry.references.load(Ordering::Acquire) == 0 {
+        return 0;
+    }
+    let state = entry.state.load(Ordering::Acquire);
+    let number = if state == program::State::Virtual as u32 {
+        let slot = u64::from(entry.slot.load(Ordering::Relaxed));
+        u64::from(entry.generation.load(Ordering::Relaxed)) << 32 ^ slot << 8
+    } else {
+        0
+    };
+    number | u64::from(state & 0x7f) | 0x80
+}
+
+/// What a board calls a member of this process. What other processes could not find is not named.
+pub(super) fn named(board: &Board, word: Word) -> Named {
+    let known = matches!(word.kind(), Kind::Virtual | Kind::Listener | Kind::Kernel)
+        .then(|| socket::of_word(word))
+        .flatten();
+    let Some(socket) = known else {
+        return Named {
+            socket: word.0,
+            ..Named::default()
+        };
+    };
+    let identity = identity(socket.entry);
+    if !socket.is_foreign() {
+        let (socket, region) = (word.0, board.own);
+        return Named {
+            socket,
+            identity,
+            region,
+        };
+    }
+    let named = foreign::place(socket.entry).and_then(|(region, index)| {
+        let word = Word::new(word.kind(), u32::try_from(index).ok()?, 0);
+        Some(Named {
+            socket: word.0,
+            identity,
+            region,
+        })
+    });
+    named.unwrap_or_default()
+}
+
+/// The entry of a member of a board, and whether it has the socket still that it had when that was added.
+fn entry_of(board: &Board, named: Named) -> Option<(&'static SocketEntry, bool)> {
+    let index = Word(named.socket).index();
+    let entry = if named.region == board.own {
+        socket::own_entry(index)
+    } else {
+        foreign::known_entry(named.region, index)
+    }?;
+    Some((entry, identity(entry) == named.identity))
+}
+
+/// Before a fork: parent and child will know the members together.
+pub fn before_fork() {
+    for set in all() {
+        // Whoever adds the first virtual member later: both processes must know the inner set.
+        if !set.is_open() || set.activate().is_err() {
+            continue;
+        }
+        let Some(mut state) = set.state.lock() else {
+            continue;
+        };
+        if state.board.is_none() {
+            set.end_all_lingering(&mut state);
+            if let Some(board) = Board::new(state.items.len()) {
+                set.share(&mut state, board);
+            }
+        }
+        set.shared.store(state.board.is_some(), Ordering::Relaxed);
+        set.enrolled.store(false, Ordering::Relaxed);
+    }
+}
+
+/// In a forked child no other thread holds a set or sleeps in one, and the cells are the parent's.
+pub fn reset_in_child() {
+    super::UNUSED.reset();
+    spares::reset_in_child();
+    bell::reset_in_child();
+    for set in all() {
+        set.state.reset();
+        set.parents.reset();
+        set.sleepers.store(0, Ordering::Relaxed);
+        let Some(mut state) = set.state.lock() else {
+            continue;
+        };
+        let state = &mut *state;
+        state.cells.clear();
+        state.links.clear();
+        for (number, item) in (0..).zip(state.items.iter_mut()) {
+            item.cell = None;
+            if item.alive && item.word.kind() == Kind::Virtual {
+                state.watched.insert(number);
+                state.ready.push(number);
+            }
+        }
+    }
+}
+
+impl EpollSet {
+    /// From now on all members stand on a board, which says also which numbers are free.
+    pub(super) fn share(&self, state: &mut State, board: Board) {
+        state.free.clear();
+        for (number, item) in (0..).zip(state.items.iter_mut()) {
+            if item.alive
+                && let Some(entry) = board.entry(number)
+            {
+                item.life = entry.claim().unwrap_or(0);
+                item.change = 1;
+                entry.describe(item.events, item.data, item.enabled);
+                if item.is_edge() && !item.fresh {
+                    entry.note_told(item.change, item.seen.arrived(), item.seen.ends());
+                }
+                entry.name(named(&board, item.word), item.fd);
+            }
+        }
+        state.board = Some(board);
+        self.shared.store(true, Ordering::Relaxed);
+    }
+
+    /// The process uses a set that it shares: others look again now and then.
+    #[cold]
+    pub(super) fn enroll(&self) {
+        if !self.enrolled.load(Ordering::Relaxed)
+            && !self.enrolled.swap(true, Ordering::Relaxed)
+            && let Some(state) = self.state.lock()
+            && let Some(board) = &state.board
+        {
+            board.enroll(process::number());
+        }
+    }
+
+    /// Whether another process uses the set too.
+    pub(super) fn has_others(&self, state: &State) -> bool {
+        self.shared.load(Ordering::Relaxed)
+            && state
+                .board
+                .as_ref()
+                .is_some_and(|board| board.has_others(process::number()))
+    }
+
+    /// A number for a new member that no process uses.
+    pub(super) fn place_shared(state: &mut State) -> Option<u32> {
+        let found = Self::claim_shared(state).or_else(|| {
+            Self::end_lost(state);
+            Self::claim_shared(state)
+        });
+        if found.is_none() {
+            // No room: this member is known to this process alone.
+            let length = state.board.as_ref().map_or(0, Board::len);
+            while state.items.len() < length {
+                state.items.push(Item::dead());
+            }
+        }
+        found
+    }
+
+    fn claim_shared(state: &mut State) -> Option<u32> {
+        let State {
+            board, items, hint, ..
+        } = state;
+        let board = board.as_ref()?;
+        let length = u32::try_from(board.len()).ok()?;
+        for step in 0..length {
+            let number = (*hint + step) % length;
+            let free = items.get(number as usize).is_none_or(|item| !item.alive);
+            if free && board.entry(number)?.claim().is_some() {
+                *hint = (number + 1) % length;
+                while items.len() <= number as usize {
+                    items.push(Item::dead());
+                }
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn entry<'a>(state: &'a State, item: &Item, number: u32) -> Option<&'a Entry> {
+        if item.life == 0 {
+            return None;
+        }
+        state.board.as_ref()?.entry(number)
+    }
+
+    /// Takes over what other processes did to a member. False when it is gone.
+    pub(super) fn refresh(&'static self, state: &mut State, number: u32) -> bool {
+        let Some(item) = state.items.get(number as usize).copied() else {
+            return false;
+        };
+        let Some(entry) = Self::entry(state, &item, number) else {
+            return item.alive;
+        };
+        if !item.alive {
+            return false;
+        }
+        if entry.life() != Some(item.life) {
+            self.remove(state, number, false);
+            return false;
+        }
+        let change = entry.last_change();
+        let spent = entry.is_spent(change);
+        if change != item.change || spent == item.enabled {
+            let events = entry.events.load(Ordering::Relaxed);
+            let data = entry.data.load(Ordering::Relaxed);
+            let item = &mut state.items[number as usize];
+            item.fresh |= change != item.change;
+            item.enabled = !spent;
+            (item.events, item.data, item.change) = (events, data, change);
+        }
+        if item.is_edge() {
+            Self::follow_edge(state, number, change);
+        }
+        true
+    }
+
+    /// An edge is told to one of the processes that share the set.
+    #[cold]
+    fn follow_edge(state: &mut State, number: u32, change: u32) {
+        let State { board, items, .. } = state;
+        let told = board
+            .as_ref()
+            .and_then(|board| board.entry(number)?.told(change));
+        if let (Some((arrived, ends)), Some(item)) = (told, items.get_mut(number as usize))
+            && item.word.kind() == Kind::Virtual
+        {
+            let look = item.look();
+            if core::mem::take(&mut item.fresh) {
+                item.seen = Seen::start(&look);
+            }
+            item.seen.follow(&look, arrived, ends);
+        }
+    }
+
+    /// Whether this process is the one to tell its program of an edge. The others follow.
+    pub(super) fn is_first(state: &State, number: u32, look: &Look) -> bool {
+        let Some(item) = state.items.get(number as usize) else {
+            return false;
+        };
+        if !item.is_edge() || item.word.kind() != Kind::Virtual {
+            return true;
+        }
+        Self::entry(state, item, number).is_none_or(|entry| {
+            entry.tell(item.change, item.seen.arrived(), look.arrived, look.ends())
+        })
+    }
+
+    /// Members that have ended without a word to the set give their numbers back: what had them was killed, or executed another program.
+    fn end_lost(state: &State) {
+        let Some(board) = &state.board else { return };
+        for number in 0..u32::try_from(board.len()).unwrap_or(0) {
+            let known = state.items.get(number as usize);
+            if known.is_none_or(|item| !item.alive)
+                && let Some(entry) = board.entry(number)
+                && let Some(life) = entry.life()
+                && let named = entry.named()
+                && named.identity != 0
+                && let Some((_, false)) = entry_of(board, named)
+            {
+                entry.end(life);
+            }
+        }
+    }
+
+    /// Takes up members that other processes have added, of sockets that this one has too.
+    pub(super) fn take_up(&'static self, state: &mut State) {
+        let Some(board) = &state.board else { return };
+        let added = board.added();
+        if added != state.added {
+            state.added = added;
+            let length = u32::try_from(board.len()).unwrap_or(0);
+            let found: Vec<_> = (0..length)
+                .filter_map(|number| Some((number, Self::stranger(state, number)?)))
+                .collect();
+            for (number, item) in found {
+                self.adopt(state, item, number);
+            }
+        }
+    }
+
+    /// A member on the board that this process does not know, if it has the socket.
+    fn stranger(state: &State, number: u32) -> Option<Item> {
+        let board = state.board.as_ref()?;
+        let entry = board.entry(number)?;
+        let life = entry.life()?;
+        let known = state.items.get(number as usize);
+        if known.is_some_and(|item| item.alive && item.life == life) {
+            return None;
+        }
+        let named = entry.named();
+        if Word(named.socket).kind() != Kind::Virtual {
+            return None;
+        }
+        let (target, _) = entry_of(board, named).filter(|(_, same)| *same)?;
+        let fd = entry.fd.load(Ordering::Relaxed);
+        let fits = |word: Word| {
+            word.kind() == Kind::Virtual
+                && socket::of_word(word).is_some_and(|known| core::ptr::eq(known.entry, target))
+        };
+        let own = fits(table::get(fd)).then_some(fd);
+        let through = own.or_else(|| table::find_if(|_, word| fits(word)))?;
+        let change = entry.last_change();
+        let events = entry.events.load(Ordering::Relaxed);
+        let data = entry.data.load(Ordering::Relaxed);
+        Some(Item {
+            through,
+            enabled: !entry.is_spent(change),
+            // Whoever added it has put its anchor into the inner set.
+            registered: true,
+            life,
+            change,
+            ..Item::new(fd, table::get(through), events, data)
+        })
+    }
+
+    fn adopt(&'static self, state: &mut State, item: Item, number: u32) {
+        // What this process had there has ended.
+        self.remove(state, number, false);
+        let Some(socket) = socket::of_word(item.word) else {
+            return;
+        };
+        while state.items.len() <= number as usize {
+            state.items.push(Item::dead());
+        }
+        if let Some(place) = state.items.get_mut(number as usize) {
+            *place = item;
+        }
+        state.index.set(item.fd, number);
+        state.watched.insert(number);
+        state.ready.push(number);
+        socket.with_memberships(|list| list.push(self.membership(number)));
+    }
+
+    /// Tells the other processes of a change.
+    pub(super) fn publish_change(state: &mut State, number: u32) {
+        let Some(item) = state.items.get(number as usize).copied() else {
+            return;
+        };
+        let change =
+            Self::entry(state, &item, number).map(|entry| entry.change(item.events, item.data));
+        if let Some(change) = change {
+            state.items[number as usize].change = change;
+        }
+    }
+
+    /// A token of a member that this process does not have: another process added it.
+    pub(super) fn note_stranger(state: &mut State, number: u32) {
+        let Some(entry) = state.board.as_ref().and_then(|board| board.entry(number)) else {
+            return;
+        };
+        let events = entry.events.load(Ordering::Relaxed) & flag(EPOLLIN | EPOLLRDNORM);
+        if entry.life().is_some()
+            && events != 0
+            && !entry.is_spent(entry.last_change())
+            && state.strangers.len() < STRANGERS
+        {
+            let data = entry.data.load(Ordering::Relaxed);
+            state
+                .strangers
+                .push(libc::epoll_event { events, u64: data });
+        }
+    }
+
+    /// Tells of members that only other processes have. They come again while they have a token.
+    pub(super) fn report_strangers(
+        state: &mut State,
+        out: &mut [libc::epoll_event],
+        mut count: usize,
+    ) -> usize {
+        for event in state.strangers.drain(..) {
+            if let Some(place) = out.get_mut(count) {
+                *place = event;
+                count += 1;
+            }
+        }
+        count
+    }
+}

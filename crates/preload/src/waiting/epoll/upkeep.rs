@@ -1,0 +1,240 @@
+//! What other parts of the library tell the sets: a socket is another kind now, is closed, has
+//! changed; a link came up; the process forked.
+
+use core::sync::atomic::Ordering;
+
+use super::item::Item;
+use super::packing::asked_of_kernel;
+use super::{EpollSet, Membership, NUMBER, State, all, by_index, flag, own_data, spares};
+use crate::descriptors::table::{self, Kind};
+use crate::ground::sys;
+use crate::sockets::link::LinkEnd;
+use crate::sockets::listener::Watcher;
+use crate::sockets::socket::{self, Socket};
+
+pub(super) fn memberships(socket: &Socket) -> Vec<Membership> {
+    if !socket.has_memberships() {
+        return Vec::new();
+    }
+    let kept = socket.with_memberships(|list| list.clone());
+    let known = |kept: &socket::Membership| {
+        let set = by_index(kept.set as usize)?;
+        Some(Membership::new(set, kept.item))
+    };
+    kept.iter().flatten().filter_map(known).collect()
+}
+
+/// The item of a membership, if it still is this socket's.
+pub(super) fn item_of<'a>(
+    state: &'a mut State,
+    member: &Membership,
+    socket: &Socket,
+) -> Option<&'a mut Item> {
+    let item = state.items.get_mut(member.item as usize)?;
+    let same = item.word.0 >> 8 == socket.word.0 >> 8;
+    (item.alive && same).then_some(item)
+}
+
+/// What the kernel has told of once, and the library has not seen, of a socket that was the kernel's to watch.
+pub fn note_spent(fd: i32, socket: &Socket) {
+    for member in memberships(socket) {
+        let Some(mut state) = member.set.state.lock() else {
+            continue;
+        };
+        let set = member.set.fd.load(Ordering::Relaxed);
+        if let Some(item) = item_of(&mut state, &member, socket)
+            && item.fd == fd
+            && item.events & flag(libc::EPOLLONESHOT) != 0
+        {
+            // One that waits waits for errors at least.
+            let asked = asked_of_kernel(set, fd);
+            item.enabled = asked.is_none_or(|asked| asked & flag(libc::EPOLLERR) != 0);
+        }
+    }
+}
+
+/// The kernel's own registrations of `fd` go before its file is replaced.
+pub fn before_replace(fd: i32, socket: &Socket) {
+    for member in memberships(socket) {
+        let Some(mut state) = member.set.state.lock() else {
+            continue;
+        };
+        member.set.end_lingering(&mut state, member.item, Some(fd));
+        if item_of(&mut state, &member, socket).is_some_and(|item| item.fd == fd) {
+            let set = member.set.fd.load(Ordering::Relaxed);
+            let _ = sys::epoll_control(set, libc::EPOLL_CTL_DEL, fd, 0, 0);
+        }
+    }
+}
+
+/// The socket under `fd` is another kind now: its sets treat it accordingly.
+pub fn replaced(fd: i32, socket: &Socket) {
+    for member in memberships(socket) {
+        let set = member.set;
+        let Some(mut state) = set.state.lock() else {
+            continue;
+        };
+        let Some(item) = item_of(&mut state, &member, socket).copied() else {
+            continue;
+        };
+        if item.fd != fd {
+            continue;
+        }
+        set.remove(&mut state, member.item, true);
+        if set.activate().is_err() {
+            continue;
+        }
+        let fresh = Item {
+            enabled: item.enabled,
+            ..Item::new(fd, socket.word, item.events, item.data)
+        };
+        // The place that was just left is taken again, as a rule: the membership stays true.
+        let number = EpollSet::place(&mut state);
+        set.insert(&mut state, fresh, number);
+        drop(state);
+        if number != member.item {
+            set.forget_membership(socket, member.item);
+            socket.with_memberships(|list| list.push(set.membership(number)));
+        }
+        if socket.word.kind() != Kind::Virtual {
+            // A listener is reported by the kernel under our data word, others under the program's.
+            let set = set.fd.load(Ordering::Relaxed);
+            let (events, data) = match (item.enabled, fresh.native) {
+                (true, true) => (item.events, item.data),
+                (enabled, native) => {
+                    let events = if enabled { item.events } else { 0 };
+                    // What the kernel tells unasked of one whose one shot is spent, it tells once, and not to the program.
+                    let once = if native { flag(libc::EPOLLONESHOT) } else { 0 };
+                    (events | once, own_data() | u64::from(number) & NUMBER)
+                }
+            };
+            // Of a socket that was virtual the kernel knows nothing yet.
+            let known = sys::epoll_control(set, libc::EPOLL_CTL_MOD, fd, events, data);
+            if known == Err(libc::ENOENT) {
+                let _ = sys::epoll_control(set, libc::EPOLL_CTL_ADD, fd, events, data);
+            }
+        }
+        set.changed();
+    }
+}
+
+/// Something of the socket changed that no peer tells of, or tokens of it were taken by somebody who is not in the set of the index
+/// `except`: they may have been meant for the sets it is in.
+pub fn changed(socket: &Socket, except: Option<u32>) {
+    for member in memberships(socket) {
+        if except != Some(member.set.index) {
+            notify(&member, socket);
+        }
+    }
+}
+
+fn notify(member: &Membership, socket: &Socket) {
+    if let Some(mut state) = member.set.state.lock() {
+        let Some(item) = item_of(&mut state, member, socket) else {
+            return;
+        };
+        if item.cell.is_none() && item.word.kind() == Kind::Virtual {
+            state.watched.insert(member.item);
+        }
+        state.ready.push(member.item);
+    }
+    member.set.changed();
+}
+
+/// A descriptor of the socket is closed: sets forget it with the last one.
+pub fn forget(fd: i32, socket: &Socket) {
+    let members = memberships(socket);
+    if members.is_empty() {
+        return;
+    }
+    let several = socket.local.descriptors.load(Ordering::Acquire) > 1;
+    let other = several.then(|| table::find(socket.word)).flatten();
+    for member in members {
+        let Some(mut state) = member.set.state.lock() else {
+            continue;
+        };
+        let lingering = other.map(|_| fd);
+        member.set.end_lingering(&mut state, member.item, lingering);
+        let Some(item) = item_of(&mut state, &member, socket) else {
+            continue;
+        };
+        match other {
+            Some(other) => {
+                let (added_as, leaves) = (item.fd, item.through == fd);
+                let anchored = item.registered;
+                if leaves {
+                    item.through = other;
+                }
+                // The number may come to mean another file.
+                if added_as == fd {
+                    state.index.clear(fd, member.item);
+                }
+                if leaves && anchored {
+                    member.set.register_anew(&mut state, member.item, fd);
+                }
+            }
+            None => {
+                // Relatives that have the socket go on with it in the set they share.
+                let everywhere = socket.entry.references.load(Ordering::Acquire) <= 1;
+                member.set.remove(&mut state, member.item, everywhere);
+                drop(state);
+                // A wake-up may have gone to the socket that is no more.
+                member.set.changed();
+            }
+        }
+    }
+    if other.is_none() {
+        socket.with_memberships(Vec::clear);
+    }
+}
+
+/// A link came up: every loop with a listener watches it.
+pub fn add_link(link: &'static LinkEnd) {
+    for set in all() {
+        if set.is_active()
+            && let Some(mut state) = set.state.lock()
+            && !state.listeners.is_empty()
+        {
+            set.add_link_locked(&mut state, link);
+        }
+    }
+}
+
+/// A descriptor of the library is about to move: what the sets know by its number is told anew.
+pub fn relocate(from: i32, to: i32) {
+    spares::relocate(from, to);
+    for set in all() {
+        if let Some(mut state) = set.state.lock()
+            && let Some(board) = &mut state.board
+        {
+            board.relocate(from, to);
+        }
+        let order = (Ordering::AcqRel, Ordering::Relaxed);
+        let inner = set.inner.load(Ordering::Acquire);
+        if inner == from {
+            let outer = set.fd.load(Ordering::Relaxed);
+            let data = own_data() | NUMBER;
+            if set.detached_inner().is_some() {
+                set.relocate_detached(from, to);
+            } else {
+                let events = flag(libc::EPOLLIN);
+                let _ = sys::epoll_control(outer, libc::EPOLL_CTL_DEL, from, 0, 0);
+                let _ = sys::epoll_control(outer, libc::EPOLL_CTL_ADD, to, events, data);
+            }
+            let _ = set.inner.compare_exchange(from, to, order.0, order.1);
+            continue;
+        }
+        if set.kick.load(Ordering::Acquire) == from {
+            let holds = if set.detached_inner().is_some() {
+                set.fd.load(Ordering::Relaxed)
+            } else {
+                inner
+            };
+            let _ = sys::epoll_control(holds, libc::EPOLL_CTL_DEL, from, 0, 0);
+            set.put_kick(to);
+            let _ = set.kick.compare_exchange(from, to, order.0, order.1);
+        } else if inner >= 0 && sys::epoll_control(inner, libc::EPOLL_CTL_DEL, from, 0, 0).is_ok() {
+            set.add_channel(to, 0);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What the numbers of a call name, and what of that the library knows without the kernel.
+
+use core::sync::atomic::Ordering;
+
+use libc::POLLIN;
+
+use crate::descriptors::table::Kind;
+use crate::sockets::lane::Lane;
+use crate::sockets::socket::{self, Socket};
+use crate::waiting::epoll::{self, EpollSet};
+
+#[derive(Clone, Copy)]
+pub(super) enum Watch {
+    /// The kernel's answer is the answer.
+    Kernel,
+    /// A virtual socket.
+    Lane(Lane),
+    /// A listener: the kernel's answer, or a virtual connection that waits. Whether an accept takes what is found.
+    Listener(Socket, bool),
+    /// An epoll set.
+    Set(&'static EpollSet),
+}
+
+impl Watch {
+    /// The number to ask the kernel about: of a listener that the program has closed, the one that it is kept under.
+    #[inline]
+    pub(super) fn number(&self, named: i32) -> i32 {
+        match self {
+            Self::Listener(socket, false) => kept_number(socket, named),
+            _ => named,
+        }
+    }
+}
+
+#[inline(never)]
+fn kept_number(socket: &Socket, named: i32) -> i32 {
+    let kept = socket.local.orphan.load(Ordering::Acquire);
+    if kept > 0 && !socket.is(named) && socket.is(kept - 1) {
+        kept - 1
+    } else {
+        named
+    }
+}
+
+/// Finds out what a number names.
+#[inline]
+pub(super) fn watch(fd: i32, accepts: bool) -> Watch {
+    if let Some(set) = epoll::of(fd) {
+        return Watch::Set(set);
+    }
+    let Some(socket) = socket::of(fd) else {
+        return Watch::Kernel;
+    };
+    match socket.word.kind() {
+        Kind::Virtual => Lane::of(socket, fd).map_or(Watch::Kernel, Watch::Lane),
+        Kind::Listener => Watch::Listener(socket, accepts),
+        _ => Watch::Kernel,
+    }
+}
+
+/// What poll reports of a virtual socket.
+fn virtual_events(lane: &Lane, wanted: i16) -> i16 {
+    let mask = epoll::readiness(lane).to_ne_bytes();
+    // The poll and epoll bits are the same below 0x4000.
+    let mask = i16::from_ne_bytes([mask[0], mask[1]]);
+    mask & (wanted | libc::POLLHUP | libc::POLLERR)
+}
+
+/// What the library itself has to tell.
+pub(super) fn user_events(watch: &Watch, wanted: i16) -> i16 {
+    let any = match watch {
+        Watch::Kernel => false,
+        Watch::Lane(lane) => return virtual_events(lane, wanted),
+        Watch::Listener(socket, accepts) => {
+            let listener = socket.listener();
+            listener.is_some_and(|listener| match accepts {
+                true => listener.has_for_accept(),
+                false => listener.has_pending(),
+            })
+        }
+        Watch::Set(set) => set.has_events(),
+    };
+    if any {
+        (POLLIN | libc::POLLRDNORM) & wanted
+    } else {
+        0
+    }
+}

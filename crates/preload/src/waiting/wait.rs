@@ -1,0 +1,323 @@
+//! Waiting: a spin of microseconds that shortens itself where it does not pay, then sleep in the
+//! kernel on the anchor, so that signals, timeouts and cancellation keep the kernel's semantics.
+
+use core::cell::Cell;
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use netchannel_abi::link::waiter as bits;
+use netchannel_abi::program::RELAY;
+
+use crate::descriptors::attach::header;
+use crate::ground::clock::{self, MICROSECOND};
+use crate::ground::{cancel, real, sys};
+use crate::sockets::lane::{Lane, WRITER};
+use crate::sockets::socket::status;
+use crate::waiting::{chores, signals};
+
+/// After this the spinning thread lets others run between its looks.
+const POLITE: u64 = 3 * MICROSECOND;
+
+/// A yield that takes this long gave the processor to another thread.
+const CROWDED: u64 = 8 * MICROSECOND;
+
+type Patience = netchannel_ring::patience::Patience<MICROSECOND>;
+
+thread_local! {
+    static PATIENCE: Cell<Patience> = const { Cell::new(Patience::new(0)) };
+}
+
+/// Apart from what calls it: in their midst, its place would be asked for by calls that do not wait, too.
+#[inline(never)]
+fn patience() -> Patience {
+    PATIENCE.get()
+}
+
+#[inline(never)]
+fn keep(patience: Patience) {
+    PATIENCE.set(patience);
+}
+
+#[unsafe(link_section = ".data.netchannel_start")]
+static ALONE: AtomicBool = AtomicBool::new(false);
+
+/// Looks once whether the process has more than one processor: on one, spinning never pays.
+pub fn initialise() {
+    ALONE.store(sys::processors() == 1, Ordering::Relaxed);
+}
+
+/// Looks until `ready` or the thread's budget is used up, as what comes from another host (`far`) or from this one is best waited for.
+/// True when ready.
+#[inline]
+pub fn look(far: bool, ready: impl FnMut() -> bool) -> bool {
+    if far { give_way(ready) } else { spin(ready) }
+}
+
+/// Spins until `ready` or the thread's budget is used up. True when ready.
+#[inline]
+pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
+    if ready() {
+        return true;
+    }
+    if ALONE.load(Ordering::Relaxed) {
+        return false;
+    }
+    let start = clock::now();
+    let budget = patience().budget();
+    loop {
+        for _ in 0..8 {
+            spin_loop();
+            if ready() {
+                return true;
+            }
+        }
+        let spent = clock::now().wrapping_sub(start);
+        if spent > budget {
+            return false;
+        }
+        if spent > POLITE {
+            let before = clock::now();
+            sys::yield_now();
+            if clock::now().wrapping_sub(before) > CROWDED {
+                // Somebody else needed the processor.
+                let mut patience = patience();
+                patience.hurry();
+                keep(patience);
+                return ready();
+            }
+        }
+    }
+}
+
+/// Lets others run between looks, until the thread has spent its budget itself. What is awaited from another host comes by way of two
+/// daemons: where they, and the program's peer, share its processors, their work is what it waits for, and nobody has to be woken.
+/// Between programs of one host whoever is woken goes first, which is faster.
+fn give_way(ready: impl FnMut() -> bool) -> bool {
+    let mut patience = patience();
+    let found = patience.give_way(clock::now, sys::yield_now, ready);
+    keep(patience);
+    found
+}
+
+/// Learns from a sleep that began at `start`: a short one would have been worth spinning for.
+pub fn learn(start: u64) {
+    let slept = clock::now().wrapping_sub(start);
+    let mut patience = patience();
+    patience.learn(slept);
+    keep(patience);
+    if let Some(header) = header() {
+        header.sleeps.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until `wanted` ([`bits::DATA`] or [`bits::SPACE`]) may have come. Errors as a blocking
+/// socket call: `EAGAIN` after its timeout, `EINTR`.
+pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> Result<(), i32> {
+    sleep(lane, wanted, ready, true)
+}
+
+/// As [`sleep_on`], ended by every signal.
+pub fn sleep_once_on(
+    lane: &mut Lane,
+    wanted: u32,
+    ready: impl Fn(&Lane) -> bool,
+) -> Result<(), i32> {
+    sleep(lane, wanted, ready, false)
+}
+
+#[inline(always)]
+fn sleep(
+    lane: &mut Lane,
+    wanted: u32,
+    ready: impl Fn(&Lane) -> bool,
+    restarts: bool,
+) -> Result<(), i32> {
+    if look(lane.link.listener == RELAY, || ready(lane)) {
+        return Ok(());
+    }
+    let entry = lane.socket.entry;
+    let unit = if wanted == bits::DATA { 1 } else { WRITER };
+    lane.lie_down(unit, wanted);
+    // Before the last look: a time that comes after it ends the sleep, one that came before is seen.
+    let held = lane.held_for().filter(|_| wanted == bits::DATA);
+    let held = if chores::any_deferred() {
+        chores::look();
+        chores::earlier(held)
+    } else {
+        held
+    };
+    if ready(lane) {
+        lane.rise(unit, wanted);
+        return Ok(());
+    }
+    let start = clock::now();
+    let timeout = if wanted == bits::DATA {
+        &entry.receive_timeout
+    } else {
+        &entry.send_timeout
+    };
+    let limit = timeout.load(Ordering::Relaxed);
+    let undo = || {
+        lane.rise(unit, wanted);
+        chores::release(&lane.socket);
+    };
+    let result = cancel::guarded(undo, || {
+        if lane.socket.has(status::ANCHOR_SHUT) {
+            pause(lane.fd)
+        } else if let Some(held) = held {
+            sleep_while_held(lane.fd, limit, held, restarts)
+        } else if wanted == bits::DATA && signals::ends_calls(libc::SIGURG) {
+            // Whom to signal of urgent bytes another thread may say meanwhile.
+            sleep_until_urgent(lane, limit)
+        } else if limit == 0 && restarts {
+            sleep_restartable(lane.fd)
+        } else if limit == 0 {
+            poll_once(lane.fd, -1)
+        } else {
+            sleep_limited(lane.fd, limit)
+        }
+    });
+    learn(start);
+    follow(lane);
+    let others = lane.rise(unit, wanted);
+    match result {
+        Ok(true) => {
+            if others {
+                // The token wakes the others too; the last of them takes it.
+                let until = clock::now().wrapping_add(1000 * MICROSECOND);
+                while entry.receive.sleepers.load(Ordering::Acquire) > 0
+                    && !ready(lane)
+                    && clock::now() < until
+                {
+                    sys::yield_now();
+                }
+            }
+            if lane.socket.is(lane.fd) {
+                lane.take_tokens(None);
+            }
+            Ok(())
+        }
+        Ok(false) => {
+            if lane.socket.is(lane.fd) {
+                lane.peer_ended();
+            }
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The program closed or replaced the descriptor while the call slept: it goes on under the one
+/// that was kept for it.
+fn follow(lane: &mut Lane) {
+    let orphan = lane.socket.local.orphan.load(Ordering::Acquire);
+    if orphan > 0 && !lane.socket.is(lane.fd) && lane.socket.is(orphan - 1) {
+        lane.fd = orphan - 1;
+    }
+}
+
+/// The anchor brings no tokens any more: look again after a millisecond.
+fn pause(fd: i32) -> Result<bool, i32> {
+    let mut set = [libc::pollfd {
+        fd,
+        events: 0,
+        revents: 0,
+    }];
+    signals::sleep_in_poll(&mut set, 1_000_000, core::ptr::null())?;
+    Ok(set[0].revents & libc::POLLHUP == 0)
+}
+
+/// Sleeps in `recv`, which a signal restarts or interrupts as it would TCP's, and which is a
+/// cancellation point. True for a token, false for the end of the peer.
+fn sleep_restartable(fd: i32) -> Result<bool, i32> {
+    let mut byte = 0u8;
+    // SAFETY: one byte of ours.
+    let got = unsafe { real::recv(fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+    match got {
+        1.. => Ok(true),
+        0 => Ok(false),
+        _ => match real::errno() {
+            libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN => Ok(false),
+            // The program made it non-blocking meanwhile.
+            libc::EAGAIN => {
+                let told = signals::sleep_on_one(fd)?;
+                Ok(told & (libc::POLLHUP | libc::POLLERR) == 0)
+            }
+            error => Err(error),
+        },
+    }
+}
+
+/// As the others. An urgent byte and its signal come together, and whoever stands before the byte is interrupted rather than woken: so
+/// the signal waits until that is known.
+#[cold]
+fn sleep_until_urgent(lane: &Lane, microseconds: u64) -> Result<bool, i32> {
+    let held = signals::Held::new();
+    let limit = match microseconds {
+        0 => -1,
+        limit => nanoseconds(limit),
+    };
+    let told = signals::sleep_restarting(lane.fd, held.as_ref(), |set, mask| {
+        sleep_at_most(set, limit, mask)
+    })?;
+    // Another thread has closed the number: what woke this one may be a signal.
+    let closed = told & libc::POLLNVAL != 0;
+    if closed && signals::Held::has_any_come()
+        || lane.is_before_urgent() && signals::Held::has_come(libc::SIGURG)
+    {
+        return Err(libc::EINTR);
+    }
+    Ok(told & (libc::POLLHUP | libc::POLLERR) == 0)
+}
+
+/// As the others. What has come is held back, for so many nanoseconds at most.
+#[cold]
+fn sleep_while_held(fd: i32, microseconds: u64, held: i64, restarts: bool) -> Result<bool, i32> {
+    let limit = match microseconds {
+        0 => i64::MAX,
+        limit => nanoseconds(limit),
+    };
+    let slept = if microseconds == 0 && restarts {
+        let told = signals::sleep_restarting(fd, None, |set, mask| sleep_at_most(set, held, mask));
+        told.map(|told| told & (libc::POLLHUP | libc::POLLERR) == 0)
+    } else {
+        poll_once(fd, limit.min(held))
+    };
+    match slept {
+        Err(libc::EAGAIN) if held <= limit => Ok(true),
+        slept => slept,
+    }
+}
+
+fn sleep_limited(fd: i32, microseconds: u64) -> Result<bool, i32> {
+    poll_once(fd, nanoseconds(microseconds))
+}
+
+/// A limit of a socket, in the unit of [`sleep_in_poll`].
+pub fn nanoseconds(microseconds: u64) -> i64 {
+    i64::try_from(microseconds)
+        .unwrap_or(i64::MAX / 1000)
+        .saturating_mul(1000)
+}
+
+/// As [`sleep_in_poll`], where the end of the time is an error, as of a socket's call.
+fn sleep_at_most(
+    set: &mut [libc::pollfd],
+    nanoseconds: i64,
+    mask: *const libc::sigset_t,
+) -> Result<usize, i32> {
+    match signals::sleep_in_poll(set, nanoseconds, mask) {
+        Ok(0) => Err(libc::EAGAIN),
+        slept => slept,
+    }
+}
+
+fn poll_once(fd: i32, nanoseconds: i64) -> Result<bool, i32> {
+    let mut set = [libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    sleep_at_most(&mut set, nanoseconds, core::ptr::null())?;
+    Ok(set[0].revents & (libc::POLLHUP | libc::POLLERR) == 0)
+}
