@@ -4,9 +4,7 @@ use libc::{c_int, c_uint, c_ulong};
 use netchannel_abi::link::waiter as bits;
 use netchannel_abi::reason::Reason;
 
-use crate::connections::connection;
-use crate::connections::connection::lane;
-use crate::connections::connection::{deferred, flags};
+use crate::connections::connection::{self, deferred, flags, lane};
 use crate::descriptors::table::{self, Kind, Word};
 use crate::descriptors::{attach, copying, limits, place, user};
 use crate::ground::{addresses, gate, process, real, sys};

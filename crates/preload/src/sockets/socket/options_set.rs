@@ -109,6 +109,46 @@ fn write(words: &[AtomicU64], records: &[Record]) -> u32 {
     used
 }
 
+/// Options that are on or off and that any int satisfies: they need no question to the kernel, and
+/// lie in the shared entry.
+pub const FLAGS: [(c_int, c_int); 7] = [
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
+    (libc::IPPROTO_TCP, libc::TCP_CORK),
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
+];
+
+/// Its place among them.
+pub fn flag_bit(level: c_int, name: c_int) -> Option<usize> {
+    FLAGS.iter().position(|flag| *flag == (level, name))
+}
+
+/// One of them was set.
+pub fn set_flag(socket: &Socket, bit: usize, on: bool) {
+    let (known, value) = (1 << bit, 1 << (bit + 16));
+    if on {
+        socket.entry.flags.fetch_or(known | value, Ordering::AcqRel);
+    } else {
+        socket.entry.flags.fetch_or(known, Ordering::AcqRel);
+        socket.entry.flags.fetch_and(!value, Ordering::AcqRel);
+    }
+}
+
+/// What it was set to, if it was.
+pub fn flag(socket: &Socket, level: c_int, name: c_int) -> Option<i32> {
+    let bit = flag_bit(level, name)?;
+    let flags = socket.entry.flags.load(Ordering::Relaxed);
+    (flags >> bit & 1 == 1).then(|| i32::from(flags >> (bit + 16) & 1 == 1))
+}
+
+/// Whether one of the [`FLAGS`] was set and is on.
+pub fn is_on(socket: &Socket, level: c_int, name: c_int) -> bool {
+    flag(socket, level, name) == Some(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,44 +193,4 @@ mod tests {
         let words: [AtomicU64; 2] = [u64::MAX, u64::MAX].map(AtomicU64::new);
         assert_eq!(read(&words).len(), 1);
     }
-}
-
-/// Options that are on or off and that any int satisfies: they need no question to the kernel, and
-/// lie in the shared entry.
-pub const FLAGS: [(c_int, c_int); 7] = [
-    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
-    (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
-    (libc::IPPROTO_TCP, libc::TCP_CORK),
-    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
-    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
-    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
-    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
-];
-
-/// Its place among them.
-pub fn flag_bit(level: c_int, name: c_int) -> Option<usize> {
-    FLAGS.iter().position(|flag| *flag == (level, name))
-}
-
-/// One of them was set.
-pub fn set_flag(socket: &Socket, bit: usize, on: bool) {
-    let (known, value) = (1 << bit, 1 << (bit + 16));
-    if on {
-        socket.entry.flags.fetch_or(known | value, Ordering::AcqRel);
-    } else {
-        socket.entry.flags.fetch_or(known, Ordering::AcqRel);
-        socket.entry.flags.fetch_and(!value, Ordering::AcqRel);
-    }
-}
-
-/// What it was set to, if it was.
-pub fn flag(socket: &Socket, level: c_int, name: c_int) -> Option<i32> {
-    let bit = flag_bit(level, name)?;
-    let flags = socket.entry.flags.load(Ordering::Relaxed);
-    (flags >> bit & 1 == 1).then(|| i32::from(flags >> (bit + 16) & 1 == 1))
-}
-
-/// Whether one of the [`FLAGS`] was set and is on.
-pub fn is_on(socket: &Socket, level: c_int, name: c_int) -> bool {
-    flag(socket, level, name) == Some(1)
 }
