@@ -14,6 +14,7 @@ cases! {
     families: [
         deferred_silent_client_is_nobodys,
         deferred_accept_waits_for_data,
+        deferred_client_asks_for_urgent_data,
         deferred_data_before_the_look,
         deferred_epoll_level,
         deferred_epoll_edge,
@@ -117,6 +118,19 @@ fn deferred_silent_client_is_nobodys(family: Family) {
     expect_none(listening);
     assert_eq!(sys::getpeername(server), sys::getsockname(client));
     expect_alive(client, server);
+}
+
+fn deferred_client_asks_for_urgent_data(family: Family) {
+    let (listening, address) = patient(family, LONG);
+    let client = connect_to(address);
+    let mut buffer = [0; 4];
+    assert_eq!(
+        sys::recv(client, &mut buffer, libc::MSG_OOB),
+        Err(Errno(libc::EINVAL))
+    );
+    expect_quiet(listening, libc::POLLIN);
+    send_all(client, b"now");
+    accept_saying(listening, b"now");
 }
 
 fn deferred_accept_waits_for_data(family: Family) {

@@ -322,7 +322,11 @@ pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
     let Some(socket) = at(fd) else {
         return Ok(false);
     };
-    if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
+    if flags & libc::MSG_OOB != 0 {
+        // Nobody has sent any: to ask for it is not the first word.
+        return Err(libc::EINVAL);
+    }
+    if flags & libc::MSG_ERRQUEUE != 0 {
         announce(fd);
         return Ok(false);
     }
