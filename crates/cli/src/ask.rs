@@ -1,9 +1,8 @@
 //! `netchannel status` and `netchannel ss`: ask the daemon and show the answer.
 
 use crate::arguments::{Asking, PathChoice, Ss, Status};
-use crate::hosts::or_hyphen;
-use crate::run::socket_path;
-use crate::show::{bytes, duration, print, table};
+use crate::show::{bytes, duration, or_hyphen, print, table};
+use crate::socket::socket_path;
 use netchannel_control::types::{self, Path, Request, Response, Socket};
 use std::ffi::c_int;
 use std::time::Duration;
@@ -28,7 +27,7 @@ pub fn finish(result: Result<String, String>) -> c_int {
             0
         }
         Err(sentence) => {
-            crate::run::complain(&sentence);
+            crate::show::complain(&sentence);
             1
         }
     }
@@ -196,7 +195,7 @@ pub fn reload(asking: &Asking) -> c_int {
         return finish(json(&told)).max(code);
     }
     for problem in &told.problems {
-        crate::run::complain(&problem.shown(&told.file));
+        crate::show::complain(&problem.shown(&told.file));
     }
     if code != 0 {
         let count = told.problems.len();
@@ -207,7 +206,7 @@ pub fn reload(asking: &Asking) -> c_int {
         )));
     }
     for warning in &told.warnings {
-        crate::run::complain(warning);
+        crate::show::complain(warning);
     }
     let mut text = format!("{} was read again", told.file);
     if told.changes.is_empty() {
@@ -227,7 +226,7 @@ pub fn sockets(arguments: &Ss) -> c_int {
         ask(asking, Request::Sockets).and_then(|answer| match answer {
             Response::Sockets(found) => {
                 if found.cut {
-                    crate::run::complain(
+                    crate::show::complain(
                         "there are too many sockets: some of the user who has most of them are left out",
                     );
                 }

@@ -40,7 +40,7 @@ pub fn daemon(arguments: &Arguments) -> c_int {
     if arguments.announce {
         close_inherited();
     }
-    let socket = match crate::run::socket_path(arguments.socket.as_deref()) {
+    let socket = match crate::socket::socket_path(arguments.socket.as_deref()) {
         Ok(socket) => socket,
         Err(error) => return complain(&error.to_string(), arguments.announce),
     };

@@ -3,8 +3,8 @@
 mod checks;
 
 use crate::arguments::Asking;
-use crate::run::socket_path;
 use crate::show::print;
+use crate::socket::socket_path;
 use serde::Serialize;
 use std::ffi::c_int;
 

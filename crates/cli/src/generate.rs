@@ -25,7 +25,7 @@ pub fn generate(arguments: &Generate) -> c_int {
         Ok(()) => 0,
         Err(error) => {
             let sentence = format!("cannot write into {} ({error})", target.display());
-            crate::run::complain(&sentence);
+            crate::show::complain(&sentence);
             1
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::arguments::{Hosts as Arguments, Scheduler, Set, SetCommand};
 use crate::ask::{ask, finish, json, unexpected};
-use crate::show::{bytes, duration, table};
+use crate::show::{bytes, duration, or_hyphen, table};
 use netchannel_control::hosts::{ChannelCount, ChannelView, Hosts, NO_PEERS, Peer, SchedulerView};
 use netchannel_control::types::{Request, Response};
 use netchannel_scheduler::Registry;
@@ -72,11 +72,6 @@ pub fn microseconds(count: u64) -> String {
         1..10_000 => format!("{count} us"),
         _ => format!("{} ms", count / 1000),
     }
-}
-
-/// A text, or a hyphen.
-pub fn or_hyphen(text: &str) -> String {
-    if text.is_empty() { "-" } else { text }.to_owned()
 }
 
 /// How many channels there are, and may be.

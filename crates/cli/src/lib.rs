@@ -26,6 +26,7 @@ mod profile;
 mod refusal;
 mod run;
 mod show;
+mod socket;
 mod top;
 
 use arguments::{Arguments, Command};

@@ -5,16 +5,16 @@ use crate::daemon::start_detached;
 use crate::executable::{self, Obstacle};
 use crate::library;
 use crate::refusal;
+use crate::show::complain;
+use crate::socket::socket_path;
 use netchannel_control::client::ClientError;
-use netchannel_control::path::{
-    PathError, SOCKET_VARIABLE, default_socket, network_namespace, prepare_directory,
-};
+use netchannel_control::path::{PathError, SOCKET_VARIABLE, network_namespace, prepare_directory};
 use netchannel_control::types::{Request, Response};
 use netchannel_engine::slice;
 use std::ffi::{CString, OsStr, OsString, c_int};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// NetChannel's own failure, or `--require` could not be met.
@@ -27,18 +27,6 @@ pub const NOT_FOUND: c_int = 127;
 const IDLE_EXIT: u64 = 30;
 /// How long a daemon may take to say who it is.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The attach socket, absolute: the program may change its folder.
-///
-/// # Errors
-/// When the default can not be told.
-pub fn socket_path(given: Option<&Path>) -> Result<PathBuf, PathError> {
-    let path = match given {
-        Some(path) => path.to_owned(),
-        None => default_socket()?,
-    };
-    Ok(std::path::absolute(&path).unwrap_or(path))
-}
 
 /// Runs the command. Returns only where the program can not be executed.
 pub fn run(arguments: &Run) -> c_int {
@@ -219,12 +207,6 @@ fn execute(program: &[OsString], environment: &[(OsString, OsString)]) -> c_int 
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     }
-}
-
-/// Says a sentence on standard error.
-pub fn complain(sentence: &str) {
-    // Where standard error is closed there is nobody to tell.
-    let _ = writeln!(io::stderr(), "netchannel: {sentence}");
 }
 
 #[cfg(test)]

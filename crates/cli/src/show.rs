@@ -61,6 +61,17 @@ pub fn duration(seconds: u64) -> String {
     }
 }
 
+/// Says a sentence on standard error.
+pub fn complain(sentence: &str) {
+    // Where standard error is closed there is nobody to tell.
+    let _ = writeln!(io::stderr(), "netchannel: {sentence}");
+}
+
+/// A text, or a hyphen.
+pub fn or_hyphen(text: &str) -> String {
+    if text.is_empty() { "-" } else { text }.to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

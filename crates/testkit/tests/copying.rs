@@ -8,7 +8,8 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use netchannel_testkit::runner::{PrivateDaemon, find_netchannel};
+use netchannel_testkit::daemon::PrivateDaemon;
+use netchannel_testkit::runner::find_netchannel;
 use netchannel_testkit::support::{pattern, pattern_mismatch};
 
 /// Names the subject.

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use netchannel_scheduler::Class;
 use netchannel_scheduler::registry::Unit;
-use netchannel_scheduler::view::{MILLISECOND, SECOND};
+use netchannel_scheduler::time::{MILLISECOND, SECOND};
 
 use super::table::{Item, Section};
 use crate::types::{ChannelOptions, PerClass, Times};

@@ -13,7 +13,8 @@ mod setting;
 #[cfg(test)]
 mod tests;
 
-pub use description::{Description, Parameter, Unit, Values, independent};
+pub use crate::unit::Unit;
+pub use description::{Description, Parameter, Values, independent};
 pub use setting::{Setting, SettingError, Settings};
 
 use core::fmt;

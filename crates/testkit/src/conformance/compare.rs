@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use netchannel_testkit::runner::{PrivateDaemon, Report, Transport, Verdict, run_cases};
+use netchannel_testkit::daemon::PrivateDaemon;
+use netchannel_testkit::runner::{Report, Transport, Verdict, run_cases};
 
 use crate::{between, registry};
 

@@ -68,7 +68,7 @@ mod urgent_heard;
 
 use std::path::Path;
 
-use netchannel_testkit::{far, support};
+use netchannel_testkit::{far_process, support};
 
 const USAGE: &str = "usage:
   conformance list [WORD...]
@@ -95,7 +95,7 @@ fn main() {
         }
         Some("run") if !rest.is_empty() => run(rest),
         Some("far") if rest.len() == 1 => {
-            if let Err(error) = far::serve(Path::new(&rest[0])) {
+            if let Err(error) = far_process::serve(Path::new(&rest[0])) {
                 eprintln!("far: {error}");
                 std::process::exit(1);
             }

@@ -7,10 +7,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use netchannel_namespaces::Configuration;
-use netchannel_testkit::runner::Over;
 use netchannel_testkit::support::{Family, SKIPPED, tcp};
 use netchannel_testkit::sys;
-use netchannel_testkit::two_hosts::{Absent, TwoHosts};
+use netchannel_testkit::two_hosts::{Absent, Over, TwoHosts};
 
 use crate::{Mode, Options, ends};
 

@@ -5,9 +5,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netchannel_testkit::runner::Over;
 use netchannel_testkit::support::{Family, Random};
-use netchannel_testkit::two_hosts::{TwoHosts, Which};
+use netchannel_testkit::two_hosts::{Over, TwoHosts, Which};
 
 use crate::between::{Program, Transfer, address_of_b, make_hosts_with, this};
 use crate::readiness::Kind;

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netchannel_testkit::runner::Over;
 use netchannel_testkit::support::Random;
-use netchannel_testkit::two_hosts::{TwoHosts, Which};
+use netchannel_testkit::two_hosts::{Over, TwoHosts, Which};
 
 use crate::Options;
 use crate::between::{Program, make_hosts, this};

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::view::SECOND;
+use crate::time::SECOND;
 
 #[test]
 fn an_idle_socket_saves_no_credit() {

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::compare::Difference;
+use super::difference::Difference;
 use super::program::{Program, Step};
 
 /// Whether what is open is told like anything new.

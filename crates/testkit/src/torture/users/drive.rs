@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netchannel_testkit::runner::daemon_status;
+use netchannel_testkit::daemon::daemon_status;
 use netchannel_testkit::support::{Family, Random, pattern, pattern_mismatch, tcp};
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 

@@ -1,11 +1,11 @@
-//! The far process: does what it is told, with plain calls.
+//! The process on the other host, to which `far` sends calls: does what it is told, with plain calls.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use super::wire::{Answer, Call, Request};
+use crate::far::wire::{Answer, Call, Request};
 use crate::sys::{self, Errno, Outcome};
 
 /// Listens at a path and serves each connection with a thread of its own, until it is killed.
