@@ -12,7 +12,7 @@ use netchannel_testkit::support::SKIPPED;
 use netchannel_testkit::two_hosts::{Absent, Over, TwoHosts};
 use netchannel_testkit::unsteady;
 
-use crate::compare::{Options, names, this_program};
+use crate::asked::{Options, names, this_program};
 
 /// The ends that are on the other host, once each.
 const SIDES: [Side; 2] = [Side::Server, Side::Client];

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN, ONESHOT, OUT};
 
-use crate::registry::cases;
+use crate::case::cases;
 
 cases! {
     families: [

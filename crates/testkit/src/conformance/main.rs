@@ -3,6 +3,7 @@
 //! An ordinary socket program: it knows nothing of NetChannel. Each case asserts what kernel TCP
 //! does; running it over something else shows where that differs.
 
+mod asked;
 mod between;
 mod compare;
 mod held;
@@ -12,6 +13,7 @@ mod helpers;
 mod registry;
 mod room;
 
+mod case;
 mod corner_01_dup2;
 mod corner_02_close;
 mod corner_03_fork;
@@ -56,6 +58,7 @@ mod deferred;
 mod deferred_shared;
 mod descriptors;
 mod dual_stack;
+mod executed;
 mod foreign_calls;
 mod fresh;
 mod listeners;
@@ -100,7 +103,7 @@ fn main() {
                 std::process::exit(1);
             }
         }
-        Some("helper") if !rest.is_empty() => helpers::run(rest),
+        Some("helper") if !rest.is_empty() => executed::run(rest),
         Some("repeat") => std::process::exit(compare::repeat(rest)),
         Some("compare") => std::process::exit(compare::compare(rest)),
         _ => {

@@ -11,7 +11,7 @@ use netchannel_testkit::two_hosts::{Over, TwoHosts, Which};
 use crate::Options;
 use crate::between::{Program, make_hosts, this};
 use crate::endure::Met;
-use crate::faults::{any_of_b, expect, ready, wait_until_virtual};
+use crate::plain::{any_of_b, expect, ready, wait_until_virtual};
 use crate::refusals::{nothing_left, run as ip};
 
 /// How much longer a pause may be, from the end of the fault on, than over kernel TCP.

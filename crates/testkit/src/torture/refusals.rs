@@ -8,7 +8,7 @@ use netchannel_testkit::support::Random;
 use netchannel_testkit::two_hosts::{TwoHosts, Which};
 
 use crate::between::Program;
-use crate::faults::{any_of_b, expect, ready, wait_until_virtual, witness, witness_with};
+use crate::plain::{any_of_b, expect, ready, wait_until_virtual, witness, witness_with};
 use crate::{Options, witness};
 
 /// Connects at once.
