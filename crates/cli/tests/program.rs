@@ -407,7 +407,7 @@ fn a_daemon_that_does_not_answer_is_told_from_one_that_is_not_there() {
     let output = place.ask(&["doctor"]);
     daemon.signal("-CONT");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("did not answer within 2s"), "{text}");
+    assert!(text.contains("timed out after 2s"), "{text}");
     drop(daemon);
     let said = said(&place.ask(&["status"]));
     assert!(said.contains("no daemon serves at"), "{said}");

@@ -8,9 +8,9 @@ use crate::rate::Rate;
 /// What a socket, a channel or a worker is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Few bytes, soon (L).
+    /// Short messages, which must not wait (L).
     Latency,
-    /// Many bytes (T).
+    /// Bulk data (T).
     Throughput,
 }
 

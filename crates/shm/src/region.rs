@@ -45,7 +45,7 @@ unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
-/// An empty memfd that takes seals and, where the kernel knows the flag, can not be executed.
+/// An empty memfd that takes seals and, where the kernel knows the flag, cannot be executed.
 fn memfd(name: &CStr) -> Result<i32, ShmError> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     for flags in [flags | libc::MFD_NOEXEC_SEAL, flags] {

@@ -36,7 +36,7 @@ impl PrivateDaemon {
     /// own `netchannel run` will say why.
     ///
     /// # Errors
-    /// If the folder can not be made or the program can not be started.
+    /// If the folder cannot be made or the program cannot be started.
     pub fn start(program: &Path) -> std::io::Result<Self> {
         Self::start_with(program, &[])
     }
@@ -53,7 +53,7 @@ impl PrivateDaemon {
     /// Starts it on a host, with more words, which may name files in its folder.
     ///
     /// # Errors
-    /// If the folder can not be made or the program can not be started.
+    /// If the folder cannot be made or the program cannot be started.
     pub fn start_on(
         program: &Path,
         host: Option<&Host>,
@@ -76,7 +76,7 @@ impl PrivateDaemon {
     /// Starts it once more, after it was killed.
     ///
     /// # Errors
-    /// If the program can not be started.
+    /// If the program cannot be started.
     pub fn start_again(&mut self) -> std::io::Result<()> {
         let socket = self.socket();
         // What a killed one left would be taken for the new one's.

@@ -11,7 +11,7 @@ use crate::sys::{self, Errno, Outcome};
 /// Listens at a path and serves each connection with a thread of its own, until it is killed.
 ///
 /// # Errors
-/// If it can not listen or accept.
+/// If it cannot listen or accept.
 pub fn serve(path: &Path) -> io::Result<()> {
     sys::ignore_signal(libc::SIGPIPE).map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
     // Who sees the path can connect.

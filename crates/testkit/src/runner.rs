@@ -77,7 +77,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Why it can not be run between hosts, if it can not.
+    /// Why it cannot be run between hosts, if it cannot.
     #[must_use]
     pub fn not_between(&self) -> Option<&str> {
         matches!(self.verdict, Verdict::NotBetween(_)).then(|| self.verdict.message())
@@ -96,7 +96,7 @@ pub fn run_command(command: Command, case: &str, limit: Duration) -> Report {
     let start = Instant::now();
     let verdict = match start_command(command, case) {
         Ok(child) => finish_case(child, limit).0,
-        Err(error) => Verdict::Failed(format!("can not be started: {error}")),
+        Err(error) => Verdict::Failed(format!("cannot be started: {error}")),
     };
     Report {
         case: case.to_owned(),
@@ -143,12 +143,12 @@ pub fn run_case_between(
     Report {
         case: case.to_owned(),
         verdict: run()
-            .unwrap_or_else(|error| Verdict::Failed(format!("can not be started: {error}"))),
+            .unwrap_or_else(|error| Verdict::Failed(format!("cannot be started: {error}"))),
         elapsed: start.elapsed(),
     }
 }
 
-/// What a case came to that was to run between hosts: it may have said that it can not, or never have left its host.
+/// What a case came to that was to run between hosts: it may have said that it cannot, or never have left its host.
 fn judge_between(verdict: Verdict, text: &str) -> Verdict {
     if let Some(line) = text.lines().find(|line| line.starts_with(NOT_BETWEEN_MARK)) {
         let reason = line
@@ -247,7 +247,7 @@ fn finish_case(
             Ok(None) if start.elapsed() > limit => break None,
             Ok(None) => std::thread::sleep(pause),
             Err(error) => {
-                let text = format!("can not be waited for: {error}");
+                let text = format!("cannot be waited for: {error}");
                 return (Verdict::Failed(text), String::new());
             }
         }

@@ -173,7 +173,7 @@ pub enum Which {
 /// A daemon on each of two hosts, which know of each other.
 ///
 /// # Errors
-/// If they can not be started.
+/// If they cannot be started.
 pub fn daemons(
     program: &Path,
     hosts: &Hosts,

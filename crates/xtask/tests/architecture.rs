@@ -21,7 +21,10 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("namespaces", &[]),
     ("taxonomy", &[]),
     ("profile", &["taxonomy"]),
-    ("configuration", &["abi", "control", "scheduler", "wire"]),
+    (
+        "configuration",
+        &["abi", "control", "driver", "scheduler", "wire"],
+    ),
     (
         "engine",
         &[

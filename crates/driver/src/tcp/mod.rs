@@ -15,7 +15,7 @@ use rustix::net::{Shutdown, SocketFlags};
 
 use crate::{Acceptor, Channel, Dequeued, Options, Room, Run, Status, Transport};
 
-pub use congestion::default_congestion_control;
+pub use congestion::{congestion_control_refusal, default_congestion_control};
 
 /// Connections waiting to be accepted.
 const BACKLOG: i32 = 128;

@@ -267,7 +267,7 @@ impl Registry {
         }
     }
 
-    /// What a copy policy says to who can not ask it: the library in programs. `None` if nothing is to be split.
+    /// What a copy policy says to who cannot ask it: the library in programs. `None` if nothing is to be split.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ pub fn compare(arguments: &[String]) -> i32 {
     let mut daemon = match PrivateDaemon::start_with(program, relay) {
         Ok(daemon) => daemon,
         Err(error) => {
-            eprintln!("{} daemon can not be started: {error}", program.display());
+            eprintln!("{} daemon cannot be started: {error}", program.display());
             return 2;
         }
     };

@@ -82,7 +82,7 @@ const USAGE: &str = "usage:
                                           --only leaves out the run over kernel TCP,
                                           --relay leads through the daemon
   conformance compare --hosts [--netchannel PROGRAM] [--jobs N] [--limit SECONDS] [--within] [--only] [WORD...]
-                                          between two hosts, each end of a connection on either once; what can not be
+                                          between two hosts, each end of a connection on either once; what cannot be
                                           is listed, and with --within run on one of them;
                                           --only runs over kernel TCP only what does not pass over NetChannel
 A WORD selects the cases whose names contain it.";

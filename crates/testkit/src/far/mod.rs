@@ -4,7 +4,7 @@
 //! a connection is there is for the runner to say: listeners and what they accept, or what connects to them. Loopback addresses of a
 //! case are translated on their way into the system and back, so that names look as they do on one host.
 //!
-//! Never: a call that can not be sent. A case that needs one (both ends in one epoll set, a descriptor passed on, a fork that shares
+//! Never: a call that cannot be sent. A case that needs one (both ends in one epoll set, a descriptor passed on, a fork that shares
 //! it) ends with [`NOT_BETWEEN`], and the runner runs it within one host.
 //!
 //! ```text
@@ -32,7 +32,7 @@ use crate::answer::{Descriptor, Outcome, RawAddress, last_errno, length_of};
 /// The first number of a far descriptor, beyond any that the kernel gives out.
 pub const FAR: Descriptor = 0x4000_0000;
 
-/// The exit status of a case that can not be run between hosts.
+/// The exit status of a case that cannot be run between hosts.
 pub const NOT_BETWEEN: libc::c_int = 78;
 
 /// What such a case says, in whichever of its processes.
@@ -109,7 +109,7 @@ pub fn of(descriptor: Descriptor) -> Option<There> {
     (descriptor >= FAR).then(|| There::of(descriptor))
 }
 
-/// Ends a case that needs what can not be had between hosts.
+/// Ends a case that needs what cannot be had between hosts.
 pub fn not_between(what: &str) -> ! {
     own::say(&format!("{NOT_BETWEEN_MARK}: {what}\n"));
     own::end(NOT_BETWEEN)

@@ -2,7 +2,7 @@
 
 /// `getpid`
 pub fn process() -> libc::pid_t {
-    // SAFETY: no argument, can not fail.
+    // SAFETY: no argument, cannot fail.
     unsafe { libc::getpid() }
 }
 

@@ -113,7 +113,7 @@ impl Transfer {
     /// Starts both ends.
     ///
     /// # Panics
-    /// If they can not be started.
+    /// If they cannot be started.
     pub fn start(
         hosts: &TwoHosts,
         options: &Options,
@@ -178,7 +178,7 @@ impl Program {
     /// Starts it.
     ///
     /// # Panics
-    /// If that can not be done.
+    /// If that cannot be done.
     pub fn start(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a program starts");

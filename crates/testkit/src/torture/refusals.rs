@@ -1,4 +1,4 @@
-//! What a daemon can not or will not carry, and what ends at once: the same faults over kernel TCP show the same. Each says what it saw.
+//! What a daemon cannot or will not carry, and what ends at once: the same faults over kernel TCP show the same. Each says what it saw.
 
 use std::process::{Command, Stdio};
 use std::thread;

@@ -1,4 +1,4 @@
-//! How far apart shares can be, and what can not be gained by pausing.
+//! How far apart shares can be, and what cannot be gained by pausing.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

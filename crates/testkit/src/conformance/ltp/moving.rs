@@ -434,7 +434,7 @@ fn ltp_sendfile03(family: Family) {
         &[
             ("from none", at(client, -1), libc::EBADF),
             (
-                "from what can not be read",
+                "from what cannot be read",
                 at(client, writable),
                 libc::EBADF,
             ),

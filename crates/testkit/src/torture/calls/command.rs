@@ -34,7 +34,7 @@ options:
                        restart   the same, with a daemon that is killed and started again now and then
                        one-end   children that are made before all else go without the library
                        hosts     children that are made before all else live on another host
-                       kernel    kernel TCP once more: what the judge itself can not hold steady
+                       kernel    kernel TCP once more: what the judge itself cannot hold steady
   --fresh            each program is executed anew, and not a child of one that ran others
   --netchannel PROG  the program under test (default: the one beside this program, or NETCHANNEL_PROGRAM)
   --jobs N           pairs of runners at a time (default: three per processor)

@@ -345,7 +345,7 @@ impl Case {
                 return;
             }
         }
-        self.board.note(place, "can not be interrupted");
+        self.board.note(place, "cannot be interrupted");
         self.dead[actor] = true;
         self.waits[actor] = None;
         // SAFETY: takes integers.

@@ -207,7 +207,7 @@ const THROUGH: &[Rule] = &[
 pub const OPEN: &[Rule] = &[
 ];
 
-/// What no program can count on, or the judge can not hold steady.
+/// What no program can count on, or the judge cannot hold steady.
 #[rustfmt::skip]
 const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, &[], ["", "", "-1 errno 512", ""]),

@@ -39,7 +39,7 @@ struct Client {
 
 impl Client {
     fn new(options: &Options, salt: usize, measure: Measure) -> Self {
-        // SAFETY: no argument, can not fail.
+        // SAFETY: no argument, cannot fail.
         let (user, process) = unsafe { (libc::getuid(), libc::getpid()) };
         let salt = u64::from(process.unsigned_abs()) << 32 | salt as u64;
         // What one says must not be said again by a later process of the same number.
