@@ -200,14 +200,38 @@ fn without_peers_every_command_says_so() {
         assert_eq!(place.json(&words), serde_json::json!([]));
     }
     for words in [
-        &["set", "scheduler"][..],
-        &["set", "scheduler", "sticky"],
+        &["set", "scheduler", "sticky"][..],
         &["peers", "--peer", "beta"],
     ] {
         let output = place.ask(words);
         assert_eq!(output.status.code(), Some(1), "{words:?}");
         assert!(said(&output).contains(NO_PEERS), "{}", said(&output));
     }
+}
+
+#[test]
+fn who_copies_is_set_without_peers_too() {
+    let place = Place::new(ORDER);
+    let _daemon = place.daemon(&[]);
+    let text = place.text(&["set", "scheduler"]);
+    assert!(
+        text.contains("copy     configuration  copy-least-loaded"),
+        "{text}"
+    );
+    let text = place.text(&["set", "scheduler", "copy-local"]);
+    assert!(text.contains("copy     set   copy-local"), "{text}");
+}
+
+#[test]
+fn a_name_that_there_is_not_is_no_fault_of_the_daemon() {
+    let place = Place::new(ORDER);
+    let output = place.ask(&["set", "scheduler", "nosuch"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = said(&output);
+    assert!(
+        text.contains("there is no policy \"nosuch\"") && !text.contains("daemon"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -246,7 +270,7 @@ fn a_policy_is_set_until_the_file_is_read_again() {
         "{text}"
     );
     let output = place.ask(&["set", "scheduler", "shortest-queue", "threshold=1"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(
         said(&output).contains("threshold=1 is not 4KiB to 1GiB"),
         "{}",

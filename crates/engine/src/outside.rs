@@ -18,7 +18,7 @@ use crate::peers::{Listings, Loss, Output, PeerView, Peers, PeersError, Prefix, 
 use crate::scaling::{Scaled, Scaling};
 use netchannel_abi::address::Address;
 use netchannel_configuration::{Configuration, SharedKey};
-use netchannel_driver::Tcp;
+use netchannel_driver::{Tcp, Transport, transport};
 use netchannel_scheduler::{ChannelId, ChannelView, Class, Phase, WorkerId};
 use netchannel_vns::Reason;
 use netchannel_wire::Key;
@@ -70,6 +70,10 @@ struct Past {
 /// Everything that has to do with other hosts.
 pub struct Outside {
     peers: Peers,
+    /// When it began.
+    made: Instant,
+    /// The name of what channels run over.
+    carrier: String,
     hosts: Rc<Hosts>,
     starts: HashMap<StartId, Known>,
     /// By the peer's name.
@@ -92,6 +96,11 @@ impl std::fmt::Debug for Outside {
 /// Keys by peer: the same contents stay the same key.
 type Keys = HashMap<String, (SharedKey, Arc<Key>)>;
 
+/// What the configuration says that channels run over. It knows the names of those there are only.
+fn carrier(configuration: &Configuration) -> Box<dyn Transport> {
+    transport(&configuration.carrier).unwrap_or_else(|| Box::new(Tcp))
+}
+
 impl Outside {
     /// Opens the doors.
     ///
@@ -102,7 +111,9 @@ impl Outside {
         let settings = settings(configuration, &mut keys);
         let prefixes = prefixes(&settings);
         Ok(Self {
-            peers: Peers::new(settings, Box::new(Tcp))?,
+            peers: Peers::new(settings, carrier(configuration))?,
+            made: Instant::now(),
+            carrier: configuration.carrier.clone(),
             hosts,
             starts: HashMap::new(),
             past: HashMap::new(),

@@ -24,6 +24,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use half_open::HalfOpen;
+use netchannel_scheduler::Settings;
 use turns::Turns;
 
 mod answers;
@@ -56,6 +57,8 @@ pub struct Daemon {
     stop: (UnixStream, UnixStream),
     reload: (UnixStream, UnixStream),
     configured: Option<Configured>,
+    /// Policies where nothing is configured: of these the one for copies counts.
+    alone: Settings,
     outside: Option<Outside>,
     metrics: Option<Metrics>,
     /// How often the configuration was read again, and how often it had mistakes.
@@ -159,6 +162,7 @@ impl Daemon {
             stop,
             reload,
             configured,
+            alone: Settings::default(),
             outside,
             metrics: None,
             reloads: [0; 2],

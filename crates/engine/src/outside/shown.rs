@@ -41,9 +41,13 @@ impl Part for Outside {
             }));
         for peer in view.peers {
             let known = peer.start.and_then(|(start, _)| self.starts.get(&start));
-            show_channels(&peer, known, &self.configuration, hosts);
+            show_channels(&peer, known, (&self.configuration, &self.carrier), hosts);
             let past = self.past.get(&peer.name).copied().unwrap_or_default();
-            show_peer(&peer, known, past, hosts.peer_mut(&peer.name));
+            let to = hosts.peer_mut(&peer.name);
+            show_peer(&peer, known, past, to);
+            // A peer that was never up is down since the beginning.
+            let since = peer.since.unwrap_or_else(|| now.duration_since(self.made));
+            to.since_seconds = since.as_secs();
         }
     }
 
@@ -80,7 +84,7 @@ impl Part for Outside {
 fn show_channels(
     peer: &PeerView,
     known: Option<&Known>,
-    configuration: &Configuration,
+    said: (&Configuration, &str),
     hosts: &mut shown::Hosts,
 ) {
     let (up, leaving) = known.map_or_else(Default::default, |known| known.peer.lines());
@@ -88,7 +92,7 @@ fn show_channels(
         let class = shown_class(route.id.class);
         let channel = hosts.channel_mut(&peer.name, class, route.id.number);
         channel.state = shown::State::Draining;
-        show_route(route, configuration, channel);
+        show_route(route, said, channel);
     }
     for line in &peer.lines {
         let class = match line.class {
@@ -104,17 +108,23 @@ fn show_channels(
             channel.remote = remote.to_string();
         }
         if let Some(route) = up.iter().find(|route| route.line == line.id) {
-            show_route(route, configuration, channel);
+            show_route(route, said, channel);
         }
     }
 }
 
-fn show_route(route: &Route, configuration: &Configuration, to: &mut shown::ChannelView) {
+fn show_route(
+    route: &Route,
+    (configuration, carrier): (&Configuration, &str),
+    to: &mut shown::ChannelView,
+) {
     let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
-    "tcp".clone_into(&mut to.transport);
-    let said = configuration.transport.get(route.id.class);
-    let name = said.congestion_control.clone();
-    to.congestion_control = name.unwrap_or_else(|| default_congestion_control().to_owned());
+    carrier.clone_into(&mut to.transport);
+    if carrier == "tcp" {
+        let said = configuration.transport.get(route.id.class);
+        let name = said.congestion_control.clone();
+        to.congestion_control = name.unwrap_or_else(|| default_congestion_control().to_owned());
+    }
     to.worker = u32::try_from(route.worker).unwrap_or(0);
     to.queued_bytes = route.waiting();
     to.unsent_bytes = read(&route.seen.unsent);
@@ -143,7 +153,10 @@ fn show_peer(peer: &PeerView, known: Option<&Known>, past: Past, to: &mut shown:
         (true, false) => shown::State::Down,
     };
     to.reason.clone_from(&peer.trouble);
-    to.since_seconds = peer.since.map_or(0, |since| since.as_secs());
+    to.next_try_seconds = peer
+        .next_dial
+        .filter(|_| peer.lines.is_empty() && !peer.opening)
+        .map(|next| next.as_secs());
     to.host_id = peer
         .start
         .map_or_else(String::new, |(_, host)| host.to_string());

@@ -288,6 +288,7 @@ impl Peers {
         now: Instant,
     ) {
         let times = *self.times();
+        let source = self.settings.source(address.ip());
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
         };
@@ -295,12 +296,17 @@ impl Peers {
         if is_collision(failure) {
             return;
         }
+        // With an address that is bound the kernel does not choose the way: the other host may be on another one.
+        let from = source.map_or_else(String::new, |source| format!(" from {source}"));
         if !peer.is_up() {
-            peer.trouble = format!("cannot reach {address}: {failure}");
+            peer.trouble = format!("cannot reach {address}{from}: {failure}");
         }
         if let Some(unsaid) = peer.sayings.dial.count(now) {
             let name = &peer.name;
-            tracing::warn!(unsaid, "cannot reach peer {name} at {address}: {failure}");
+            tracing::warn!(
+                unsaid,
+                "cannot reach peer {name} at {address}{from}: {failure}"
+            );
         }
     }
 }

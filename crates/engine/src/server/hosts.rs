@@ -7,9 +7,10 @@ use crate::part::Part;
 use crate::threads;
 use netchannel_configuration::Change;
 use netchannel_control::configuration::{Problem, Reload};
-use netchannel_control::hosts::Hosts;
+use netchannel_control::hosts::{Hosts, Policy, SchedulerView};
 use netchannel_control::types::Response;
-use netchannel_scheduler::Settings;
+use netchannel_scheduler::registry::Kind;
+use netchannel_scheduler::{Registry, Settings};
 
 impl Daemon {
     /// The parts that have to do with other hosts.
@@ -100,7 +101,7 @@ impl Daemon {
     /// Uses a policy in the place of the one of its kind, or tells which there are.
     pub(super) fn set_scheduler(&mut self, text: Option<&str>) -> Response {
         let Some(configured) = &self.configured else {
-            return Response::Error(refusal());
+            return self.set_copying(text);
         };
         let Some(text) = text else {
             return Response::Scheduler(scheduler(configured));
@@ -117,6 +118,30 @@ impl Daemon {
             }
             Err(sentence) => Response::Error(sentence),
         }
+    }
+
+    /// Without a configuration there is one policy that anything is decided by: programs of this host copy.
+    fn set_copying(&mut self, text: Option<&str>) -> Response {
+        if let Some(text) = text {
+            match Registry::builtin().parse(text) {
+                Ok(setting) if setting.kind() == Kind::Copy => {
+                    self.alone.set(setting);
+                    self.tell_copying();
+                    tracing::info!("policy set: {text}");
+                }
+                Ok(_) => return Response::Error(refusal()),
+                Err(error) => return Response::Error(error.to_string()),
+            }
+        }
+        let setting = self.alone.get(Kind::Copy);
+        Response::Scheduler(SchedulerView {
+            policies: vec![Policy {
+                kind: Kind::Copy.name().to_owned(),
+                setting: setting.to_string(),
+                set: setting != Settings::default().get(Kind::Copy),
+            }],
+            ..SchedulerView::default()
+        })
     }
 
     /// Lets a configuration hold. Returns what could not be done as it says.
@@ -137,7 +162,7 @@ impl Daemon {
     pub(super) fn tell_copying(&mut self) {
         let rules = match &self.configured {
             Some(configured) => copying::rules(&configured.current().scheduler),
-            None => copying::rules(&Settings::default()),
+            None => copying::rules(&self.alone),
         };
         self.core.directory_mut().set_copying(&rules);
     }
