@@ -19,6 +19,7 @@ mod guides;
 mod install;
 mod license_expression;
 mod package;
+mod picture;
 mod plan;
 mod plants;
 mod process;
@@ -50,6 +51,7 @@ Usage: cargo xtask COMMAND [OPTIONS]
                            (default: /usr/local as root, ~/.local otherwise)
   package [--test]         a Debian package of the release build; with --test: installed below a root of its own, upgraded under
                            programs that run, removed and purged (as root)
+  picture                  docs/results.svg, the picture of README, from docs/measurements.csv
   guides                   follow docs/transports.md and docs/scheduling.md to the letter, in a copy: a transport and a policy
                            of one's own, in use between two daemons
   docs [--open]            build the documentation, warnings denied
@@ -96,6 +98,7 @@ enum Command {
     Docs { open: bool },
     Guides,
     Package { test: bool },
+    Picture,
 }
 
 fn parse(mut arguments: Arguments) -> Result<Command> {
@@ -128,6 +131,7 @@ fn parse(mut arguments: Arguments) -> Result<Command> {
             prefix: arguments.opt_value_from_str("--prefix")?,
         },
         "guides" => Command::Guides,
+        "picture" => Command::Picture,
         "package" => Command::Package {
             test: arguments.contains("--test"),
         },
@@ -160,6 +164,7 @@ fn dispatch(command: Command) -> Result<bool> {
         Command::Install { prefix } => install::run(&workspace, prefix.as_deref()),
         Command::Docs { open } => docs::run(&workspace, open),
         Command::Guides => guides::run(&workspace),
+        Command::Picture => picture::run(&workspace),
         Command::Package { test: false } => package::run(&workspace),
         Command::Package { test: true } => package::test(&workspace),
     }
