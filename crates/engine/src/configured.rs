@@ -68,7 +68,7 @@ impl Configured {
             };
             hosts.peers.push(Peer {
                 name: peer.name.clone(),
-                reason: "nothing has been tried yet".to_owned(),
+                reason: "not tried yet".to_owned(),
                 addresses: strings(&peer.addresses),
                 prefixes: strings(&peer.prefixes),
                 latency: count(peer.channels.latency),

@@ -9,7 +9,7 @@ const BURST: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct Faults {
     total: u64,
-    unsaid: u64,
+    suppressed: u64,
     said: Option<Instant>,
 }
 
@@ -27,11 +27,11 @@ impl Faults {
             .said
             .is_some_and(|said| now.duration_since(said) < BURST)
         {
-            self.unsaid += 1;
+            self.suppressed += 1;
             return None;
         }
         self.said = Some(now);
-        Some(std::mem::take(&mut self.unsaid))
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 

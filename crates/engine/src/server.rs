@@ -329,8 +329,11 @@ fn accept(listener: impl AsFd, spare: &mut Spare) -> Option<OwnedFd> {
                 spare.descriptor.take()?;
                 drop(rustix::net::accept_with(&listener, flags));
                 spare.descriptor = spare_descriptor();
-                if let Some(unsaid) = spare.refused.count(Instant::now()) {
-                    tracing::warn!(unsaid, "no descriptor is left; a connection was refused");
+                if let Some(suppressed) = spare.refused.count(Instant::now()) {
+                    tracing::warn!(
+                        suppressed,
+                        "no descriptor is left; a connection was refused"
+                    );
                 }
             }
             Err(_) => return None,

@@ -437,10 +437,10 @@ impl Worker {
 
     fn note_shortage(&mut self, errno: Errno) {
         let front = self.front.as_mut();
-        if let Some(unsaid) = front.and_then(|front| front.shortage.count(Instant::now())) {
+        if let Some(suppressed) = front.and_then(|front| front.shortage.count(Instant::now())) {
             let why = std::io::Error::from(errno);
             let what = "connections of other hosts are left to kernel TCP";
-            tracing::warn!(unsaid, "{what}: this daemon can not have them ({why})");
+            tracing::warn!(suppressed, "{what}: this daemon cannot have them ({why})");
         }
     }
 

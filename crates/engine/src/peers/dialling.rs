@@ -24,9 +24,9 @@ impl Peers {
                 Ok(Some((channel, from))) => self.admit(channel, from, now),
                 Err(error) => {
                     self.strangers.exhausted += 1;
-                    if let Some(unsaid) = self.sayings.exhausted.count(now) {
+                    if let Some(suppressed) = self.sayings.exhausted.count(now) {
                         tracing::warn!(
-                            unsaid,
+                            suppressed,
                             "cannot take channels of other hosts for a moment ({error})"
                         );
                     }
@@ -42,8 +42,11 @@ impl Peers {
             self.strangers.refused += 1;
             let reason = GoAwayReason::UnknownPeer.text();
             *self.refused.entry(reason).or_default() += 1;
-            if let Some(unsaid) = self.sayings.stranger.count(now) {
-                tracing::warn!(unsaid, "{from} is the address of no peer, and is refused");
+            if let Some(suppressed) = self.sayings.stranger.count(now) {
+                tracing::warn!(
+                    suppressed,
+                    "{from} is the address of no peer, and is refused"
+                );
             }
             self.part(
                 HalfOpen::refused(channel, GoAwayReason::UnknownPeer),
@@ -71,9 +74,9 @@ impl Peers {
         while let Some(oldest) = self.table.too_many(self.settings.limits.half_open.max(1)) {
             self.table.remove(oldest);
             self.strangers.displaced += 1;
-            if let Some(unsaid) = self.sayings.displaced.count(now) {
+            if let Some(suppressed) = self.sayings.displaced.count(now) {
                 tracing::warn!(
-                    unsaid,
+                    suppressed,
                     "too many channels wait for their handshake: the oldest are closed; the last came from {from}"
                 );
             }
@@ -268,10 +271,10 @@ impl Peers {
                 if !peer.is_up() {
                     peer.trouble = format!("a channel from {address} did not come up: {failure}");
                 }
-                if let Some(unsaid) = peer.sayings.handshake.count(now) {
+                if let Some(suppressed) = peer.sayings.handshake.count(now) {
                     let name = &peer.name;
                     tracing::warn!(
-                        unsaid,
+                        suppressed,
                         "a channel from {address}, an address of peer {name}, did not come up: {failure}"
                     );
                 }
@@ -301,10 +304,10 @@ impl Peers {
         if !peer.is_up() {
             peer.trouble = format!("cannot reach {address}{from}: {failure}");
         }
-        if let Some(unsaid) = peer.sayings.dial.count(now) {
+        if let Some(suppressed) = peer.sayings.dial.count(now) {
             let name = &peer.name;
             tracing::warn!(
-                unsaid,
+                suppressed,
                 "cannot reach peer {name} at {address}{from}: {failure}"
             );
         }

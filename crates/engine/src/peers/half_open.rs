@@ -62,7 +62,7 @@ impl fmt::Display for Failure {
             Self::Ended => formatter.write_str("the other end closed it"),
             Self::Refused(refused) => write!(formatter, "{refused}"),
             Self::Denied(reason) => write!(formatter, "refused: {reason}"),
-            Self::TimedOut => formatter.write_str("the other end took too long"),
+            Self::TimedOut => formatter.write_str("the other end timed out"),
         }
     }
 }

@@ -58,8 +58,11 @@ impl Peers {
         let start = peer.start.as_ref();
         let Some(start) = start.filter(|start| start.terms == terms).map(|one| one.id) else {
             let name = &peer.name;
-            if let Some(unsaid) = peer.sayings.handshake.count(now) {
-                tracing::warn!(unsaid, "peer {name} says other limits than before: refused");
+            if let Some(suppressed) = peer.sayings.handshake.count(now) {
+                tracing::warn!(
+                    suppressed,
+                    "peer {name} says other limits than before: refused"
+                );
             }
             return self.drop_opened(number, origin, now);
         };
@@ -149,11 +152,11 @@ impl Peers {
         };
         let other = Arc::clone(&other.1.name);
         if let Some(peer) = self.peers.get_mut(&number)
-            && let Some(unsaid) = peer.sayings.handshake.count(now)
+            && let Some(suppressed) = peer.sayings.handshake.count(now)
         {
             let name = &peer.name;
             tracing::warn!(
-                unsaid,
+                suppressed,
                 "peers {name} and {other} are one host: remove one of them from the configuration"
             );
         }
@@ -280,14 +283,14 @@ impl Peers {
         let (name, class, place) = (Arc::clone(&peer.name), line.class, line.number);
         if let Loss::Violation(what) = loss {
             peer.shun(now, &times, chance());
-            if let Some(unsaid) = peer.sayings.violation.count(now) {
-                tracing::warn!(unsaid, "peer {name} broke the contract: {what}");
+            if let Some(suppressed) = peer.sayings.violation.count(now) {
+                tracing::warn!(suppressed, "peer {name} broke the contract: {what}");
             }
         } else if *loss != Loss::Parted
-            && let Some(unsaid) = peer.sayings.channels.count(now)
+            && let Some(suppressed) = peer.sayings.channels.count(now)
         {
             tracing::info!(
-                unsaid,
+                suppressed,
                 "channel {class} {place} to peer {name} is lost: {loss}"
             );
         }
@@ -359,11 +362,11 @@ impl Peers {
             start.heard.review(&peer.settings, own);
         }
         if start.heard.left_out.outside > before
-            && let Some(unsaid) = peer.sayings.left_out.count(now)
+            && let Some(suppressed) = peer.sayings.left_out.count(now)
         {
             let name = &peer.name;
             tracing::info!(
-                unsaid,
+                suppressed,
                 "peer {name} announces listeners outside its prefixes: connections to them go over kernel TCP"
             );
         }

@@ -171,7 +171,7 @@ impl Peer {
             turn: 0,
             suspect: None,
             down_since: None,
-            trouble: "nothing has been tried yet".to_owned(),
+            trouble: "not tried yet".to_owned(),
             since: None,
             counters: Counters::default(),
             sayings: Sayings::default(),

@@ -195,11 +195,11 @@ impl Peers {
                 .publish(start.id, up, most, &self.own.addresses, listings);
             let beyond = start.heard.left_out.beyond - before;
             if beyond > 0
-                && let Some(unsaid) = peer.sayings.left_out.count(now)
+                && let Some(suppressed) = peer.sayings.left_out.count(now)
             {
                 let name = &peer.name;
                 tracing::warn!(
-                    unsaid,
+                    suppressed,
                     "peer {name} announces more listeners than there is room for: connections to the others go over kernel TCP"
                 );
             }

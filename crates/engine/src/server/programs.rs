@@ -180,8 +180,8 @@ impl Daemon {
     }
 
     fn fault_of(&mut self, fault: &'static str, process: u32, name: &str) {
-        if let Some(unsaid) = self.faults.count(Instant::now()) {
-            tracing::warn!(process, name, unsaid, "a program was detached: {fault}");
+        if let Some(suppressed) = self.faults.count(Instant::now()) {
+            tracing::warn!(process, name, suppressed, "a program was detached: {fault}");
         }
     }
 }

@@ -395,10 +395,10 @@ impl Local {
         match (connection.state, ending) {
             (State::Open(pair), Some(ending)) => {
                 if ending.is_fault()
-                    && let Some(unsaid) = self.faults.count(Instant::now())
+                    && let Some(suppressed) = self.faults.count(Instant::now())
                 {
                     let what = "a relayed connection was reset: a program wrote what it may not";
-                    tracing::warn!(unsaid, "{what}");
+                    tracing::warn!(suppressed, "{what}");
                 }
                 pair.close(ending);
             }
