@@ -40,7 +40,7 @@ pub enum ClientError {
         "the path {0} is too long for a socket: name one of at most 99 bytes with --socket PATH"
     )]
     TooLong(PathBuf),
-    /// It took too long.
+    /// It timed out.
     #[error("the daemon at {0} timed out after {1:?}; it may be stopped or overloaded")]
     Late(PathBuf, Duration),
     /// The connection failed.

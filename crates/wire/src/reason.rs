@@ -115,7 +115,7 @@ codes! {
         Itself = 8 "a host dialled itself",
         /// More channels than the host takes.
         TooMany = 9 "the host takes no more channels",
-        /// The handshake took too long.
-        TimedOut = 10 "the handshake took too long",
+        /// The handshake timed out.
+        TimedOut = 10 "the handshake timed out",
     }
 }

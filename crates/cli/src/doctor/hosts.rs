@@ -70,7 +70,9 @@ fn peer(peer: &Peer) -> Finding {
         let (latency, throughput) = (peer.latency.up, peer.throughput.up);
         return ok(
             CHECK,
-            format!("{name} is up: {latency} channels for latency, {throughput} for throughput"),
+            format!(
+                "{name} is up, with channels: {latency} for latency, {throughput} for throughput"
+            ),
         );
     }
     let fix = if peer.addresses.is_empty() {

@@ -301,6 +301,7 @@ impl Peers {
         }
         // With an address that is bound the kernel does not choose the way: the other host may be on another one.
         let from = source.map_or_else(String::new, |source| format!(" from {source}"));
+        let failure = netchannel_control::plain(&failure.to_string());
         if !peer.is_up() {
             peer.trouble = format!("cannot reach {address}{from}: {failure}");
         }
