@@ -103,22 +103,27 @@ const FEW: usize = 24;
 /// What ARCHITECTURE.md lists under this head.
 const HEAD: &str = "## Calls that go up";
 
-/// Calls that go up, as `file: name`: traits that a module outside of the trait's own fulfils, and functions that are registered.
+/// Calls that go up, as `file: name`: traits that a module outside of the trait's own fulfils, in the same crate or in one above it, and
+/// functions that are registered.
 fn calls_up() -> BTreeSet<String> {
+    let programs: Vec<(PathBuf, Vec<tree::Source>)> = each_crate()
+        .iter()
+        .flat_map(|folder| tree::roots(folder, &crates()))
+        .collect();
     let mut found = BTreeSet::new();
-    for folder in each_crate() {
-        for (_, sources) in tree::roots(&folder, &crates()) {
-            for source in &sources {
-                let line = |name: &String| format!("{}: {name}", source.file);
-                found.extend(source.said.registered.iter().map(line));
-                let outside = |name: &&String| {
-                    sources.iter().any(|other| {
+    for (root, sources) in &programs {
+        for source in sources {
+            let line = |name: &String| format!("{}: {name}", source.file);
+            found.extend(source.said.registered.iter().map(line));
+            let outside = |name: &&String| {
+                programs.iter().any(|(other_root, others)| {
+                    others.iter().any(|other| {
                         other.said.fulfilled.contains(*name)
-                            && !other.module.starts_with(&source.module)
+                            && (other_root != root || !other.module.starts_with(&source.module))
                     })
-                };
-                found.extend(source.said.traits.iter().filter(outside).map(line));
-            }
+                })
+            };
+            found.extend(source.said.traits.iter().filter(outside).map(line));
         }
     }
     found
