@@ -18,10 +18,10 @@ const STILL: &[(&str, usize)] = &[
     ("engine/src/hosts", 15),
     ("engine/src/metrics", 2),
     ("engine/src/relay", 6),
-    ("preload/src", 50),
+    ("preload/src", 6),
     ("preload/src/connection", 3),
     ("preload/src/lane", 5),
-    ("preload/src/listener", 2),
+    ("preload/src/listener", 3),
 ];
 
 fn crates() -> PathBuf {
@@ -98,7 +98,7 @@ fn imports(arrows: &tree::Arrows, circle: &BTreeSet<&str>) -> Vec<String> {
 }
 
 /// So many calls may go up at most: more would be a second way of importing.
-const FEW: usize = 24;
+const FEW: usize = 40;
 
 /// What ARCHITECTURE.md lists under this head.
 const HEAD: &str = "## Calls that go up";
