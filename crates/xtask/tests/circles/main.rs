@@ -18,10 +18,6 @@ const STILL: &[(&str, usize)] = &[
     ("engine/src/hosts", 15),
     ("engine/src/metrics", 2),
     ("engine/src/relay", 6),
-    ("preload/src", 6),
-    ("preload/src/connection", 3),
-    ("preload/src/lane", 5),
-    ("preload/src/listener", 3),
 ];
 
 fn crates() -> PathBuf {
