@@ -1,7 +1,8 @@
 //! Answers to commands that take more than one turn.
 
+use crate::region::Copies;
 use crate::turn::Turn;
-use crate::view::{Copies, FULL, Host, Memory, Programs, Sockets};
+use crate::view::{FULL, Host, Memory, Programs, Sockets};
 
 /// An answer, as far as it has come. It is written as JSON as it is found.
 #[derive(Debug)]

@@ -74,6 +74,12 @@ pub fn tell_senders(socket: impl AsFd) -> Result<(), Errno> {
     rustix::net::sockopt::set_socket_passcred(socket, true)
 }
 
+/// The errno in an error of the standard library.
+#[must_use]
+pub fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
 /// Takes the next message from `socket`.
 pub fn receive(socket: impl AsFd) -> Received {
     let mut bytes = [0_u8; MESSAGE_BYTES + 1];

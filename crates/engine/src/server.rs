@@ -11,9 +11,10 @@ use crate::locals;
 use crate::metrics::Metrics;
 use crate::options::{Options, ServeError};
 use crate::outside::Outside;
+use crate::packet;
 use crate::peers::chance;
+use crate::region::Copies;
 use crate::relay::Relay;
-use crate::view::Copies;
 use crate::watch::{Happening, Subject, Watch};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -113,18 +114,18 @@ impl Daemon {
         core.number_from(chance());
         let watch = Watch::new().map_err(ServeError::Events)?;
         let bound = Bound::new(&options.socket)?;
-        let pair = || UnixStream::pair().map_err(|error| ServeError::Events(from_io(&error)));
+        let pair = || UnixStream::pair().map_err(|error| ServeError::Events(packet::errno(&error)));
         let outside = configured.as_ref().zip(hosts);
         let outside = outside.map(|(one, hosts)| Outside::new(one.current(), hosts));
         let outside = outside.transpose()?;
         let (stop, reload) = (pair()?, pair()?);
         // Read by nobody who would wait for it.
         let plain = reload.0.set_nonblocking(true);
-        plain.map_err(|error| ServeError::Events(from_io(&error)))?;
+        plain.map_err(|error| ServeError::Events(packet::errno(&error)))?;
         let addresses = locals::subscribe()
             .inspect_err(|error| tracing::warn!("changes of addresses are not seen ({error})"))
             .ok();
-        let told = crate::packet::tell_senders(&bound.attach);
+        let told = packet::tell_senders(&bound.attach);
         told.map_err(ServeError::Events)?;
         let watched = || {
             watch.add(&bound.attach, Subject::Attach)?;
@@ -186,7 +187,7 @@ impl Daemon {
     /// When no descriptor is left.
     pub fn stopper(&self) -> Result<Stopper, ServeError> {
         let end = self.stop.1.try_clone();
-        let end = end.map_err(|error| ServeError::Events(from_io(&error)))?;
+        let end = end.map_err(|error| ServeError::Events(packet::errno(&error)))?;
         Ok(Stopper(end))
     }
 
@@ -196,7 +197,7 @@ impl Daemon {
     /// When no descriptor is left.
     pub fn reloader(&self) -> Result<UnixStream, ServeError> {
         let end = self.reload.1.try_clone();
-        end.map_err(|error| ServeError::Events(from_io(&error)))
+        end.map_err(|error| ServeError::Events(packet::errno(&error)))
     }
 
     /// Serves until it is told to end, or has been idle long enough.
@@ -360,8 +361,4 @@ fn raise_descriptor_limit() {
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!("cannot raise the limit of descriptors ({error})");
     }
-}
-
-fn from_io(error: &std::io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

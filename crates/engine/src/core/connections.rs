@@ -3,11 +3,11 @@
 use super::asked::Reachable;
 use super::links::{End, Made};
 use super::{Answer, CoreEngine, Refusal};
-use crate::limits::{FIRST_ANCHORS, MOST_OFFERS};
+use crate::limits::{ASKED_A_LOOK, FIRST_ANCHORS, MOST_OFFERS};
 use crate::packet;
 use crate::quota::{Amounts, Kind, Ticket};
+use crate::region::named_links;
 use crate::relay::Command;
-use crate::view::named_links;
 use netchannel_abi::address::Address;
 use netchannel_abi::link::{QueueIndices, Role};
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
@@ -336,6 +336,3 @@ const MOST_ORPHANS: usize = 64;
 
 /// More links than this to living servers no process has to one listener, or a few processes of one program.
 const MOST_IN_USE: usize = 64;
-
-/// So many links are asked for between two looks at a region for those that are used no more.
-pub const ASKED_A_LOOK: usize = 8;

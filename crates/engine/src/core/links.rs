@@ -1,6 +1,5 @@
 //! A new link, before its two ends go their ways.
 
-use super::registry::from_io;
 use super::{CoreEngine, Refusal};
 use crate::relay::Parts;
 use crate::{memory, packet};
@@ -44,7 +43,10 @@ impl End {
 
     /// The end as the relay takes it, and the user whose program connects over it, if one does.
     pub fn parts(self, user: Option<u32>) -> Result<Parts, Refusal> {
-        let memory = self.memory.try_clone().map_err(|error| from_io(&error))?;
+        let memory = self
+            .memory
+            .try_clone()
+            .map_err(|error| packet::errno(&error))?;
         Ok(Parts {
             number: self.number,
             role: self.role,

@@ -8,7 +8,7 @@ use crate::packet;
 use crate::peers::OwnListener;
 use crate::quota::{Amounts, Kind, Ticket};
 use crate::relay::{self, Command, Manner};
-use crate::view::shown_address;
+use crate::shown::shown_address;
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_abi::directory::{LEFT, entry_flags};
 use netchannel_abi::message::{listen_flags, queue_flags};

@@ -5,7 +5,7 @@
 
 use super::{CoreEngine, Link, Refusal};
 use crate::diagnosis::{self, Claim};
-use crate::view::shown_address;
+use crate::shown::shown_address;
 use netchannel_abi::address::Address;
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};

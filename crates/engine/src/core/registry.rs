@@ -1,8 +1,7 @@
 //! Programs come, fork and go.
 
-use super::connections::ASKED_A_LOOK;
 use super::{Answer, CoreEngine, Refusal, narrow};
-use crate::limits::Limits;
+use crate::limits::{ASKED_A_LOOK, Limits};
 use crate::packet::{self, Sender};
 use crate::program::{Estate, Program, shown_name};
 use crate::quota::{Amounts, Kind, Ticket};
@@ -94,7 +93,7 @@ impl CoreEngine {
         let mut answer = Answer::default();
         if words[5] == 0 {
             let handed = estate.region.try_clone();
-            let handed = handed.map_err(|error| from_io(&error))?;
+            let handed = handed.map_err(|error| packet::errno(&error))?;
             answer.descriptors.push(Rc::new(handed));
         }
         answer.descriptors.push(self.directory.descriptor());
@@ -304,8 +303,4 @@ fn halves(word: u64) -> [u32; 2] {
         u32::from_le_bytes([a, b, c, d]),
         u32::from_le_bytes([e, f, g, h]),
     ]
-}
-
-pub(super) fn from_io(error: &std::io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

@@ -3,7 +3,7 @@
 use super::{Answer, CoreEngine, Refusal, narrow};
 use crate::program::{Estate, Program};
 use crate::quota::{Amounts, Kind};
-use crate::view::{InTheWay, is_in_the_way};
+use crate::region::{InTheWay, is_in_the_way};
 use crate::{anchors, diagnosis, memory};
 use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::directory::place_word;

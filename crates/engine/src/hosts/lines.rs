@@ -3,8 +3,9 @@
 use super::incoming::Incoming;
 use super::line::Line;
 use super::peer::{Counters, Peer};
-use super::service::{Failing, LineId, Lost, Report};
+use super::service::{Failing, Lost, Report};
 use super::worker::{Letter, Worker};
+use crate::line_id::LineId;
 use netchannel_vns::{Reason, State as Phase};
 use netchannel_wire::{Frame, GoAwayReason};
 use std::net::IpAddr;

@@ -54,8 +54,6 @@ mod tests;
 
 pub use front::Listed;
 pub use peer::{Peer, Route, Terms};
-pub use rules::{Rules, ip, is_unicast};
-pub use service::{
-    Announcement, Command, Failing, Gauges, Hosts, LineId, Lost, Report, worker_name,
-};
+pub use rules::Rules;
+pub use service::{Command, Failing, Gauges, Hosts, Lost, Report, worker_name};
 pub use sight::Sight;

@@ -1,9 +1,9 @@
 //! A peer in one epoch: its sockets with this host, and the channels that lead to it.
 
 use super::rules::Rules;
-use super::service::LineId;
 use super::sockets::Sockets;
 use super::traffic::{Seen, Traffic};
+use crate::line_id::LineId;
 use netchannel_abi::address::{Address, INET6};
 use netchannel_scheduler::channel::THRESHOLD;
 use netchannel_scheduler::{ChannelId, ChannelView, WorkerId};

@@ -1,7 +1,7 @@
 //! Which addresses a connection with a peer may have: what it says of itself is checked, as is what a program says.
 
-use crate::peers::Prefix;
-use netchannel_abi::address::{Address, INET, INET6};
+use crate::prefix::{Prefix, ip, is_unicast};
+use netchannel_abi::address::Address;
 use netchannel_wire::NcSyn;
 use std::net::IpAddr;
 
@@ -38,30 +38,6 @@ impl Rules {
         let same = |own: &Address| own.family == plain.family && own.bytes == plain.bytes;
         !plain.is_loopback() && self.own.iter().any(same)
     }
-}
-
-/// An address without its port.
-#[must_use]
-pub fn ip(address: &Address) -> Option<IpAddr> {
-    match address.family {
-        INET => address
-            .bytes
-            .first_chunk::<4>()
-            .map(|bytes| IpAddr::from(*bytes)),
-        INET6 => Some(IpAddr::from(address.bytes).to_canonical()),
-        _ => None,
-    }
-}
-
-/// Whether one other host can have it.
-#[must_use]
-pub fn is_unicast(ip: IpAddr) -> bool {
-    let elsewhere = match ip {
-        IpAddr::V4(ip) => !ip.is_broadcast(),
-        // An address of one network means nothing without its interface.
-        IpAddr::V6(ip) => !ip.is_unicast_link_local(),
-    };
-    elsewhere && !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified()
 }
 
 #[cfg(test)]

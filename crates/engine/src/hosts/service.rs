@@ -6,6 +6,8 @@ use super::peer::Peer;
 use super::placing;
 use super::worker::{Letter, Worker};
 use crate::AlternateStack;
+use crate::announcement::Announcement;
+use crate::line_id::LineId;
 use crate::published_ports::PublishedPorts;
 use crate::relay::anchor::Count;
 use crate::relay::{self, Parts};
@@ -13,7 +15,7 @@ use netchannel_driver::Channel;
 use netchannel_scheduler::placement::Core;
 use netchannel_scheduler::{ChannelId, Class, Settings};
 use netchannel_vns::Reason;
-use netchannel_wire::{Address, GoAwayReason, Listen, ListenEnd, Unlisten, Violation};
+use netchannel_wire::{GoAwayReason, Violation};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,10 +25,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
-
-/// One channel that is or was up. Never used again: two channels can have one class and number for a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LineId(pub u64);
 
 /// Why a channel is no more.
 #[derive(Debug)]
@@ -146,19 +144,6 @@ pub enum Report {
     },
     /// A worker has much to do, and nobody watches.
     Busy,
-}
-
-/// An announcement of a peer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Announcement {
-    /// All its addresses, with the serial.
-    Addresses(u64, Vec<Address>),
-    /// A listener.
-    Listen(Listen),
-    /// A listener is gone.
-    Unlisten(Unlisten),
-    /// A full list was said.
-    ListenEnd(ListenEnd),
 }
 
 /// The worker that takes new connections, and works channels of latency.

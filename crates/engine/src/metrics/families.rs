@@ -1,32 +1,12 @@
 //! Which metrics there are. `docs/metrics.md` lists them; a test compares the two.
 
 use super::hosts;
+use super::seen::Seen;
 use super::text::{Kind, Text, Value};
 use crate::totals::{Totals, Users};
 use netchannel_abi::reason::Reason;
-use netchannel_control::hosts::Hosts;
-use netchannel_control::types::{Path, Status};
 
 use Kind::{Counter, Gauge};
-
-/// Everything that is written down.
-#[derive(Clone, Debug, Default)]
-pub struct Seen {
-    /// The daemon; its programs are not listed.
-    pub status: Status,
-    /// Attached programs.
-    pub programs: u64,
-    /// Sockets of programs by the path they take.
-    pub sockets: Vec<(Path, u64)>,
-    /// What programs counted, by user.
-    pub users: Users,
-    /// Other hosts.
-    pub hosts: Hosts,
-    /// Times the configuration was read again.
-    pub reloads: u64,
-    /// Times it had mistakes and was not taken.
-    pub refused_reloads: u64,
-}
 
 /// All metrics.
 #[must_use]

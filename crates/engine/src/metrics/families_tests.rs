@@ -2,6 +2,7 @@
 
 use super::*;
 use netchannel_control::hosts::{Class, Policy, Refused, State};
+use netchannel_control::types::Path;
 use std::collections::{BTreeMap, BTreeSet};
 
 const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");

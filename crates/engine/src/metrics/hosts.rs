@@ -1,6 +1,6 @@
 //! Metrics of other hosts.
 
-use super::families::Seen;
+use super::seen::Seen;
 use super::text::{Kind, Text, Value};
 use netchannel_control::hosts::{ChannelCount, ChannelView, Class, Peer, State};
 

@@ -8,10 +8,12 @@
 mod families;
 mod hosts;
 mod http;
+mod seen;
 mod text;
 
-pub use families::{Seen, write};
+pub use families::write;
 pub use http::{Fetch, Fetches, Step};
+pub use seen::Seen;
 
 use crate::view::{Counted, Counts};
 use std::net::{SocketAddr, TcpListener};

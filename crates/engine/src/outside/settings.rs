@@ -2,7 +2,8 @@
 
 use super::Keys;
 use crate::hosts::Terms;
-use crate::peers::{Bounds, PeerLimits, PeerSettings, PerClass, Prefix, Settings, Times};
+use crate::peers::{Bounds, PeerLimits, PeerSettings, PerClass, Settings, Times};
+use crate::prefix::Prefix;
 use netchannel_configuration::{ChannelOptions, Configuration};
 use netchannel_driver::Options;
 use std::collections::HashMap;

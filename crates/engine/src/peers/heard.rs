@@ -7,8 +7,8 @@
 //! ```
 
 use super::settings::PeerSettings;
-pub use crate::hosts::Announcement;
-use crate::hosts::{ip, is_unicast};
+pub use crate::announcement::Announcement;
+use crate::prefix::{ip, is_unicast};
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_wire::Listen;
 use netchannel_wire::announce::Heard as Serials;

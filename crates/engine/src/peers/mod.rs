@@ -52,6 +52,6 @@ pub use output::{Line, LineId, Loss, Output, StartId, Terms};
 pub use peer::Counters;
 pub(crate) use service::chance;
 pub use service::{Peers, PeersError, StrangerCounters};
-pub use settings::{Bounds, PeerLimits, PeerSettings, PerClass, Prefix, Settings, Times};
+pub use settings::{Bounds, PeerLimits, PeerSettings, PerClass, Settings, Times};
 pub use told::OwnListener;
 pub use view::{LineView, PeerView, PeersView};

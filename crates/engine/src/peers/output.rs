@@ -1,6 +1,6 @@
 //! What peers tell the data plane, and what it tells them.
 
-pub use crate::hosts::LineId;
+pub use crate::line_id::LineId;
 use netchannel_driver::Channel;
 use netchannel_wire::{Class, GoAwayReason, Limits};
 use std::fmt;

@@ -1,5 +1,6 @@
 //! What the daemon is told about its peers. Plain values: who fills them has checked them.
 
+use crate::prefix::Prefix;
 use netchannel_driver as driver;
 use netchannel_wire::{Class, Key};
 use std::net::{IpAddr, SocketAddr};
@@ -78,33 +79,6 @@ pub struct Bounds {
 impl Default for Bounds {
     fn default() -> Self {
         Self { least: 1, most: 4 }
-    }
-}
-
-/// The addresses that begin with the same bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
-    /// An address.
-    pub address: IpAddr,
-    /// How many of its bits count.
-    pub length: u8,
-}
-
-impl Prefix {
-    /// Whether an address begins with these bits; an IPv4 address may be mapped into IPv6.
-    #[must_use]
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let (own, other) = (self.address.to_canonical(), address.to_canonical());
-        let (own, other, width) = match (own, other) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                (u128::from(own.to_bits()), u128::from(other.to_bits()), 32)
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => (own.to_bits(), other.to_bits(), 128),
-            _ => return false,
-        };
-        let beyond = width - u32::from(self.length).min(width);
-        // Shifting all bits out leaves nothing to differ.
-        (own ^ other).checked_shr(beyond).unwrap_or(0) == 0
     }
 }
 

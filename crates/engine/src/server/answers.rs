@@ -3,8 +3,10 @@
 use super::Daemon;
 use crate::answering::{Answering, Progress};
 use crate::part::Part;
+use crate::region::Copies;
+use crate::shown::shown_address;
 use crate::turn::Turn;
-use crate::view::{self, Copies, Host, Memory};
+use crate::view::{Host, Memory};
 use netchannel_abi::LAYOUT_HASH;
 use netchannel_control::path::network_namespace;
 use netchannel_control::types::{Hello, Request, Response, Status};
@@ -143,7 +145,7 @@ impl Daemon {
             local_addresses: locals
                 .iter()
                 .map(|address| {
-                    let shown = view::shown_address(address);
+                    let shown = shown_address(address);
                     shown.trim_end_matches(":0").to_owned()
                 })
                 .collect(),

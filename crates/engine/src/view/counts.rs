@@ -1,11 +1,11 @@
 //! What metrics say of programs: sockets by path, what was counted by user, what memory is occupied.
 
+use super::Host;
 use super::entry::path_of;
 use super::estates::{Estates, Found, Order};
 use super::links::{Memory, Occupied};
-use super::region::Region;
-use super::{Copies, Host};
 use crate::program::Estate;
+use crate::region::{Copies, Region};
 use crate::totals::{Totals, Users};
 use crate::turn::Turn;
 use netchannel_control::types::Path;

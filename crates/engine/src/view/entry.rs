@@ -5,7 +5,7 @@ use crate::class;
 use crate::core::CoreEngine;
 use crate::part::Elsewhere;
 use crate::program::{Estate, Program};
-use netchannel_abi::address::{Address, INET, INET6};
+use crate::shown::shown_address;
 use netchannel_abi::link::{self, MOST_RING_LOG2, Role, side_flags};
 use netchannel_abi::message::MESSAGE_BYTES;
 use netchannel_abi::program::{SocketEntry, State};
@@ -13,7 +13,6 @@ use netchannel_abi::reason::Reason;
 use netchannel_control::types::{Path, Socket};
 use netchannel_shm::Snapshot;
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Connections with programs of other hosts, by link and slot of the socket here.
@@ -180,35 +179,9 @@ fn queued(tail: u64, head: u64) -> u64 {
         .min(if tail >= head { most } else { 0 })
 }
 
-/// An address as commands show it.
-pub fn shown_address(address: &Address) -> String {
-    match address.family {
-        INET => {
-            let [a, b, c, d, ..] = address.bytes;
-            SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), address.port).to_string()
-        }
-        INET6 => {
-            let plain = Ipv6Addr::from(address.bytes);
-            SocketAddrV6::new(plain, address.port, 0, address.scope).to_string()
-        }
-        _ => "-".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_read_as_usual() {
-        assert_eq!(
-            shown_address(&Address::v4([127, 0, 0, 1], 80)),
-            "127.0.0.1:80"
-        );
-        let loopback = Address::v6(1_u128.to_be_bytes(), 443, 0);
-        assert_eq!(shown_address(&loopback), "[::1]:443");
-        assert_eq!(shown_address(&Address::default()), "-");
-    }
 
     #[test]
     fn a_lie_is_clamped() {

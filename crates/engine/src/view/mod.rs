@@ -14,19 +14,15 @@ mod entry;
 mod estates;
 mod links;
 mod programs;
-mod region;
 mod sockets;
 
 pub use counts::{Counted, Counts};
-pub use entry::shown_address;
 pub use links::Memory;
 pub use programs::Programs;
-pub use region::{InTheWay, is_in_the_way, named_links};
 pub use sockets::{FULL, Sockets};
 
 use crate::core::CoreEngine;
 use crate::part::Part;
-use netchannel_shm::Snapshot;
 
 /// What there is to look at on this host.
 #[derive(Clone, Copy)]
@@ -35,22 +31,4 @@ pub struct Host<'a> {
     pub core: &'a CoreEngine,
     /// What has to do with other hosts.
     pub parts: &'a [&'a dyn Part],
-}
-
-/// Room for what is looked at, filled anew in each turn.
-#[derive(Debug)]
-pub struct Copies {
-    /// Some entries of a region.
-    entries: Snapshot,
-    /// A header, records of holders, a slot.
-    other: Snapshot,
-}
-
-impl Default for Copies {
-    fn default() -> Self {
-        Self {
-            entries: Snapshot::new(region::ENTRIES_AT_ONCE * region::ENTRY),
-            other: Snapshot::new(16 << 10),
-        }
-    }
 }

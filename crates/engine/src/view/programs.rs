@@ -1,11 +1,12 @@
 //! What `netchannel status` says of each program, written as it is found.
 
+use super::Host;
 use super::estates::{Estates, Order, numbers, visible};
 use super::links::{Memory, Occupied};
 use super::sockets::FULL;
-use super::{Copies, Host};
 use crate::memory;
 use crate::program::Program;
+use crate::region::Copies;
 use crate::totals::Totals;
 use crate::turn::Turn;
 use netchannel_abi::reason::Reason;

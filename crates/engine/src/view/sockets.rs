@@ -1,12 +1,12 @@
 //! The answer to `netchannel ss`: every socket that may be shown, written as it is found. Where there are too many it says so, and what
 //! is left out are those of who has most of them.
 
+use super::Host;
 use super::entry::{Beside, ByPlace, socket};
 use super::estates::{Estates, Found, Order, visible};
 use super::links::{Announced, Slots, is_of};
-use super::region::Region;
-use super::{Copies, Host};
 use crate::part::Cursor;
+use crate::region::{Copies, Region};
 use crate::turn::Turn;
 use std::collections::HashMap;
 

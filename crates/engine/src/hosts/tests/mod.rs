@@ -15,7 +15,9 @@ mod speed;
 mod streams;
 mod waiting;
 
-use super::{Command, Failing, Hosts, LineId, Listed, Peer, Report, Rules, Terms, ip};
+use super::{Command, Failing, Hosts, Listed, Peer, Report, Rules, Terms};
+use crate::line_id::LineId;
+use crate::prefix::{Prefix, ip};
 use crate::published_ports::PublishedPorts;
 use crate::relay::anchor::Count;
 use crate::relay::lane::Lane;
@@ -92,7 +94,7 @@ fn parts(number: u64, role: Role, memory: &OwnedFd, channel: OwnedFd) -> Parts {
 /// The peer has one address, and this host the other.
 fn rules(peer: Address, own: Address) -> Rules {
     let address = ip(&peer).unwrap();
-    let prefix = crate::peers::Prefix {
+    let prefix = Prefix {
         address,
         length: 128,
     };

@@ -2,8 +2,9 @@
 
 use crate::peers::{
     Announcement, Bounds, Line, LineId, Listings, Loss, OwnListener, PeerLimits, PeerSettings,
-    Peers, PerClass, Prefix, Settings, StartId, Times,
+    Peers, PerClass, Settings, StartId, Times,
 };
+use crate::prefix::Prefix;
 use netchannel_abi::address::Address;
 use netchannel_driver::{Channel, Dequeued, Room, Run, Tcp};
 use netchannel_wire::{Class, Frame, GoAwayReason, Key, Parser, Step};
@@ -420,5 +421,5 @@ impl Host {
 }
 
 pub fn shown(address: &Address) -> String {
-    crate::view::shown_address(address)
+    crate::shown::shown_address(address)
 }

@@ -1,6 +1,5 @@
 //! The entries of one region, those only that have pages.
 
-use super::Copies;
 use crate::holders::Holders;
 use crate::program::Estate;
 use crate::turn::Turn;
@@ -13,9 +12,27 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Entries that are copied at once.
-pub const ENTRIES_AT_ONCE: usize = 32;
+const ENTRIES_AT_ONCE: usize = 32;
 /// Bytes of an entry.
-pub const ENTRY: usize = size_of::<SocketEntry>();
+const ENTRY: usize = size_of::<SocketEntry>();
+
+/// Room for what is looked at, filled anew in each turn.
+#[derive(Debug)]
+pub struct Copies {
+    /// Some entries of a region.
+    pub entries: Snapshot,
+    /// A header, records of holders, a slot.
+    pub other: Snapshot,
+}
+
+impl Default for Copies {
+    fn default() -> Self {
+        Self {
+            entries: Snapshot::new(ENTRIES_AT_ONCE * ENTRY),
+            other: Snapshot::new(16 << 10),
+        }
+    }
+}
 
 /// A region that is gone through step by step.
 #[derive(Debug)]
