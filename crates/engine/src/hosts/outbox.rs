@@ -1,7 +1,7 @@
 //! What a channel is to send next: own bytes and pieces of rings, written together without copying the latter.
 
 use super::remote::Remote;
-use crate::relay::lane::Spans;
+use crate::relay::spans::Spans;
 use netchannel_driver::Channel;
 use netchannel_shm::run::transfer;
 use netchannel_shm::{Room, Run};

@@ -11,23 +11,21 @@
 use super::anchor::Anchor;
 use super::link::{LinkEnd, Loan, reset_side};
 use super::reader::Reader;
+use super::spans::Spans;
 use super::writer::Writer;
 use crate::class;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Cell as Map, Role, Side, Slot, side_flags, waiter as bits};
 use netchannel_ring::urgent::Told;
 use netchannel_ring::waiter::Wake;
-use netchannel_ring::{Fault, cell, waiter};
+use netchannel_ring::{cell, waiter};
 use netchannel_scheduler::Hints;
-use netchannel_shm::{Room, Run, Span};
+use netchannel_shm::{Room, Run};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Up to two pieces of a ring, the second of length 0 where one is enough.
-pub type Spans = [Span; 2];
 
 /// One connection with a program, from the daemon's end of a link.
 #[derive(Debug)]
@@ -410,6 +408,3 @@ impl AsFd for Lane {
         self.anchor.as_fd()
     }
 }
-
-/// What a lane found wrong in the words of its program is the end of that connection.
-pub type Checked<T> = Result<T, Fault>;

@@ -20,6 +20,7 @@
 
 pub(crate) mod anchor;
 pub(crate) mod cells;
+mod core_engine;
 mod counter;
 mod holding;
 pub(crate) mod jobs;
@@ -27,18 +28,23 @@ pub(crate) mod lane;
 mod ledger;
 pub(crate) mod link;
 mod local;
+mod mailbox;
 mod pair;
 mod reader;
+mod reading;
 mod service;
+pub(crate) mod spans;
 pub(crate) mod targets;
 pub(crate) mod urgent;
 mod writer;
+mod writing;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use core_engine::{ASTRAY, Ask, Command, Manner, Ticket};
 pub use link::Parts;
-pub use service::{ASTRAY, Ask, Command, Manner, Relay, Ticket};
+pub use service::Relay;
 
 /// The relay's number among programs.
 pub const PROGRAM: u32 = netchannel_abi::program::RELAY;

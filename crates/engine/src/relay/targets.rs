@@ -2,8 +2,8 @@
 //! for one.
 
 use super::cells::Key;
+use super::core_engine::{Manner, Ticket};
 use super::link::LinkEnd;
-use super::service::{Manner, Ticket};
 use crate::locals;
 use netchannel_abi::address::Address;
 use std::collections::{HashMap, VecDeque};

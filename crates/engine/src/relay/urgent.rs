@@ -1,7 +1,8 @@
 //! Urgent bytes of a program, on their way through the daemon: where the last ones are, and telling the other program of them
 //! as that one's own peer would. They are at the same sequences on both sides.
 
-use super::lane::{Checked, Lane};
+use super::lane::Lane;
+use super::spans::Checked;
 use netchannel_abi::link::side_flags;
 use netchannel_ring::urgent::first_of;
 use std::sync::atomic::Ordering;

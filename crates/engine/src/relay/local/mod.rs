@@ -5,11 +5,12 @@ mod routing;
 
 use super::anchor::Count;
 use super::cells::{Cells, Key, News};
+use super::core_engine::{Ask, Command, Ticket};
 use super::jobs::Opened;
 use super::lane::Lane;
 use super::link::LinkEnd;
+use super::mailbox::{Inbox, Mailbox};
 use super::pair::{Pair, Turn};
-use super::service::{Ask, Command, Inbox, Mailbox, Ticket};
 use super::targets::Targets;
 use crate::faults::Faults;
 use crate::locals;

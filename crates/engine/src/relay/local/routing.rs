@@ -4,10 +4,10 @@
 use super::{Connection, Local, State, Wanted};
 use crate::relay::Parts;
 use crate::relay::cells::Key;
+use crate::relay::core_engine::{ASTRAY, Ask, Manner, Ticket};
 use crate::relay::lane::Lane;
 use crate::relay::link::{LinkEnd, Loan};
 use crate::relay::pair::Pair;
-use crate::relay::service::{ASTRAY, Ask, Manner, Ticket};
 use crate::relay::targets::Choice;
 use netchannel_abi::link::side_flags;
 use rustix::io::Errno;
