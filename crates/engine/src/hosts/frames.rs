@@ -1,12 +1,14 @@
 //! What frames other than DATA do.
 
+use super::commands::{Command, Report};
 use super::line::Line;
-use super::peer::{Counters, Peer};
+use super::memory::Memory;
+use super::peer::Counters;
 use super::reasons;
-use super::remote::{Remote, frame_to};
-use super::service::{Command, FRONT, Report};
-use super::sockets::{Found, Memory};
-use super::worker::{Letter, Worker};
+use super::remote::{Peer, Remote, frame_to};
+use super::shared::{FRONT, Letter};
+use super::sockets::Found;
+use super::worker::Worker;
 use crate::announcement::Announcement;
 use crate::relay::urgent::Row;
 use netchannel_vns::{Arrived, Farewell, Handle, Reason, State as Phase, Transmit, Window};

@@ -1,8 +1,8 @@
 //! Which worker a socket is at home with: made, moved, ended.
 
 use super::remote::Remote;
-use super::service::FRONT;
-use super::worker::{Letter, Worker};
+use super::shared::{FRONT, Letter};
+use super::worker::Worker;
 use crate::relay::cells::Key;
 use crate::timers::NEVER;
 use netchannel_abi::link::side_flags;

@@ -1,10 +1,10 @@
 //! A channel as its worker holds it: what has come of it, and what is to go.
 
 use super::incoming::Incoming;
+use super::lost::Lost;
 use super::outbox::Outbox;
-use super::peer::{Peer, Route};
-use super::remote::Remote;
-use super::service::Lost;
+use super::remote::{Peer, Remote};
+use super::route::Route;
 use super::traffic::Traffic;
 use crate::timers::NEVER;
 use netchannel_driver::{Channel, Dequeued, Room, Status};

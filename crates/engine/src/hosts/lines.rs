@@ -1,10 +1,13 @@
 //! The channels of a worker: taken up, read, written, left, lost.
 
+use super::commands::{Failing, Report};
 use super::incoming::Incoming;
 use super::line::Line;
-use super::peer::{Counters, Peer};
-use super::service::{Failing, Lost, Report};
-use super::worker::{Letter, Worker};
+use super::lost::Lost;
+use super::peer::Counters;
+use super::remote::Peer;
+use super::shared::Letter;
+use super::worker::Worker;
 use crate::line_id::LineId;
 use netchannel_vns::{Reason, State as Phase};
 use netchannel_wire::{Frame, GoAwayReason};

@@ -22,38 +22,51 @@
     reason = "programs and peers are hostile"
 )]
 
+mod begin;
 mod bells;
+mod commands;
+mod connects;
 mod frames;
 mod front;
 mod homes;
 mod incoming;
 mod line;
 mod lines;
+mod lost;
 mod mailbox;
+mod memory;
 mod outbox;
+mod passes;
 mod peer;
 mod placing;
 mod reasons;
 mod receive;
 mod remote;
+mod route;
 mod routing;
 mod rules;
 mod seats;
 mod send;
 mod service;
+mod shared;
 mod shares;
 mod side;
 mod sight;
 mod sockets;
 mod tidying;
 mod traffic;
+mod used;
 mod worker;
 
 #[cfg(test)]
 mod tests;
 
-pub use front::Listed;
-pub use peer::{Peer, Route, Terms};
+pub use commands::{Command, Failing, Listed, Report};
+pub use lost::Lost;
+pub use peer::Terms;
+pub use remote::Peer;
+pub use route::Route;
 pub use rules::Rules;
-pub use service::{Command, Failing, Gauges, Hosts, Lost, Report, worker_name};
+pub use service::Hosts;
+pub use shared::worker_name;
 pub use sight::Sight;

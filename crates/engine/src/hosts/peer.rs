@@ -1,13 +1,13 @@
 //! A peer in one epoch: its sockets with this host, and the channels that lead to it.
 
+use super::route::Route;
 use super::rules::Rules;
-use super::sockets::Sockets;
+use super::sockets::{Counted, Sockets};
 use super::traffic::{Seen, Traffic};
 use crate::line_id::LineId;
 use netchannel_abi::address::{Address, INET6};
-use netchannel_scheduler::channel::THRESHOLD;
-use netchannel_scheduler::{ChannelId, ChannelView, WorkerId};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use netchannel_scheduler::{ChannelId, ChannelView};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The packets of a network of which nothing is known.
@@ -47,27 +47,6 @@ pub struct Counters {
     past: Traffic,
 }
 
-/// One channel that is up.
-#[derive(Debug)]
-pub struct Route {
-    /// Its name on this host.
-    pub line: LineId,
-    /// Class and number.
-    pub id: ChannelId,
-    /// What sockets know it by: never used again for this peer.
-    pub key: netchannel_vns::ChannelId,
-    /// Who works it.
-    pub worker: usize,
-    /// Bytes that wait for its worker, or very many while the transport takes none.
-    pub queued: AtomicU64,
-    /// Workers, by bit, that had bytes for it and found it full.
-    waiting: AtomicU32,
-    /// What moved on it.
-    pub traffic: Traffic,
-    /// How its transport is.
-    pub seen: Seen,
-}
-
 impl Counters {
     /// Counts; whoever reads wants no order.
     pub fn add(counter: &AtomicU64, number: u64) {
@@ -75,52 +54,13 @@ impl Counters {
     }
 }
 
-impl Route {
-    /// `worker` found it full and wants to hear when it takes more. True if it does by now: `seen` waited then.
-    pub fn wait(&self, worker: usize, seen: u64) -> bool {
-        self.waiting.fetch_or(1 << (worker % 32), Ordering::Relaxed);
-        // Pairs with the fence in `take_waiting`: either this sees the room, or its worker that somebody waits.
-        fence(Ordering::SeqCst);
-        self.queued.load(Ordering::Relaxed) < seen
-    }
-
-    /// Workers, by bit, that wait for room, after [`Self::queued`] was changed.
-    pub fn take_waiting(&self) -> u32 {
-        // Pairs with the fence in `wait`.
-        fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::Relaxed) == 0 {
-            return 0;
-        }
-        self.waiting.swap(0, Ordering::Relaxed)
-    }
-
-    /// Bytes that wait for its worker.
-    #[must_use]
-    pub fn waiting(&self) -> u64 {
-        let queued = self.queued.load(Ordering::Relaxed);
-        // What is added while the transport takes none is not there.
-        queued.checked_sub(THRESHOLD).unwrap_or(queued)
-    }
-
-    /// As policies see it.
-    pub fn view(&self) -> ChannelView {
-        let worker = WorkerId(u16::try_from(self.worker).unwrap_or(u16::MAX));
-        ChannelView {
-            queued: self.queued.load(Ordering::Relaxed),
-            round_trip: self.seen.round_trip.load(Ordering::Relaxed),
-            congestion_limited: self.seen.congestion_limited.load(Ordering::Relaxed),
-            ..ChannelView::idle(self.id, worker)
-        }
-    }
-}
-
-/// One start of a peer's daemon.
+/// One start of a peer's daemon, with which this host has sockets of type `S`.
 #[derive(Debug)]
-pub struct Peer {
+pub struct Peer<S> {
     number: u32,
     terms: Terms,
     rules: Mutex<Rules>,
-    sockets: Mutex<Sockets>,
+    sockets: Mutex<Sockets<S>>,
     routes: Mutex<Vec<Arc<Route>>>,
     /// Channels that take nothing new and are not over.
     leaving: Mutex<Vec<Arc<Route>>>,
@@ -139,7 +79,7 @@ pub struct Peer {
     pub counters: Counters,
 }
 
-impl Peer {
+impl<S: Counted> Peer<S> {
     /// A peer without channels. `number` is not used for another one.
     #[must_use]
     pub fn new(number: u32, terms: Terms, rules: Rules) -> Arc<Self> {
@@ -208,7 +148,7 @@ impl Peer {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn sockets(&self) -> MutexGuard<'_, Sockets> {
+    pub(super) fn sockets(&self) -> MutexGuard<'_, Sockets<S>> {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,6 +1,6 @@
 //! On which processor a worker runs, as the placement policy says.
 
-use super::service::worker_name;
+use super::shared::{LEAST_CORES, worker_name};
 use super::worker::Worker;
 use crate::slice;
 use netchannel_scheduler::placement::{Core, Occupant, PlacementView};
@@ -10,9 +10,6 @@ use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// Below so many processors nothing is pinned or goes before programs: they share them all, and the kernel sees who waits.
-pub const LEAST_CORES: usize = 4;
 
 /// The processors that this process may use.
 pub fn cores() -> Vec<Core> {

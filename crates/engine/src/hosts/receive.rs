@@ -2,9 +2,9 @@
 
 use super::incoming::{Incoming, Place};
 use super::line::{LARGE, Line};
-use super::peer::Route;
+use super::lost::Lost;
 use super::remote::Remote;
-use super::service::Lost;
+use super::route::Route;
 use super::sockets::Found;
 use super::traffic::Traffic;
 use super::worker::Worker;

@@ -5,10 +5,11 @@
 
 mod looking;
 
-use super::peer::Peer;
+use super::memory::Memory;
+use super::peer;
 use super::reasons;
-use super::sight::Used;
-use super::sockets::Memory;
+use super::sockets::Counted;
+use super::used::Used;
 use crate::class;
 use crate::relay::lane::Lane;
 use crate::relay::link::LinkEnd;
@@ -32,6 +33,9 @@ const FIRST_RING_LOG2: u32 = 17;
 
 /// The seat of who is at home with no worker.
 const NOWHERE: u32 = u32::MAX;
+
+/// One start of a peer's daemon, with its connections.
+pub type Peer = peer::Peer<Remote>;
 
 /// What NCSYN says of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +131,12 @@ pub struct State {
     pub hinted: bool,
     /// What the other program has said, as it connected.
     theirs_said: Option<Class>,
+}
+
+impl Counted for Remote {
+    fn user(&self) -> Option<u32> {
+        self.link.user()
+    }
 }
 
 impl Remote {

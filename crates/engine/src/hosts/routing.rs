@@ -1,10 +1,11 @@
 //! How a peer's connection gets to a listener of this host: over a link whose program will accept soon, over a new link, or offered to
 //! whoever accepts first.
 
-use super::front::{Front, insert, settings, start};
-use super::peer::{Counters, Peer};
-use super::remote::{Remote, Wanted};
-use super::service::Report;
+use super::begin::{insert, settings, start};
+use super::commands::Report;
+use super::front::Pending;
+use super::peer::Counters;
+use super::remote::{Peer, Remote, Wanted};
 use super::sockets::Asked;
 use super::worker::Worker;
 use crate::relay::cells::Key;
@@ -26,33 +27,6 @@ use std::time::Instant;
 const MOST_WAITING: usize = 4096;
 /// So long a full backlog is waited for, about as long as TCP does.
 const PATIENCE: u64 = 120_000_000_000;
-
-/// A connection of a peer on its way to a program.
-#[derive(Debug)]
-pub struct Pending {
-    peer: Arc<Peer>,
-    syn: NcSyn,
-    stamp: u64,
-    /// When the peer asked.
-    since: u64,
-    /// The lane that CoreEngine offers to whoever accepts.
-    offered: Option<(Lane, Key)>,
-}
-
-impl Front {
-    fn pending(&mut self, ticket: Ticket) -> Option<&mut Pending> {
-        let pending = self.pending.get_mut(ticket.number)?.as_mut()?;
-        (pending.stamp == ticket.stamp).then_some(pending)
-    }
-
-    fn take(&mut self, ticket: Ticket) -> Option<Pending> {
-        self.pending(ticket)?;
-        self.unused.push(ticket.number);
-        let taken = self.pending.get_mut(ticket.number)?.take()?;
-        taken.peer.waiting.fetch_sub(1, Ordering::Relaxed);
-        Some(taken)
-    }
-}
 
 impl Worker {
     fn pending(&mut self, ticket: Ticket) -> Option<&mut Pending> {

@@ -1,11 +1,11 @@
 //! What goes: the control frames that sockets owe, and bytes in the order of the scheduler.
 
 use super::outbox::{COPIED, Outbox};
-use super::peer::Route;
 use super::remote::{Remote, State};
-use super::service::Shared;
+use super::route::Route;
+use super::shared::{Letter, Shared};
 use super::traffic::Traffic;
-use super::worker::{Letter, Worker};
+use super::worker::Worker;
 use crate::relay::lane::Lane;
 use crate::timers::NEVER;
 use netchannel_scheduler::SocketId;

@@ -1,7 +1,8 @@
 //! A peer as one worker sees it: its channels, and the order of the sockets that are at home here.
 
 use super::line::Line;
-use super::peer::{Peer, Route};
+use super::remote::Peer;
+use super::route::Route;
 use netchannel_scheduler::{
     ChannelView, Class, Kind, NetScheduler, Registry, Settings, SocketId, TenantId, TenantView,
 };

@@ -1,8 +1,8 @@
 //! The sockets with one peer: by own handle, and by the peer's.
 
-use super::remote::Remote;
+use super::memory::Memory;
 use super::shares::Shares;
-use netchannel_vns::{ChannelId, Farewell, Full, Handle, HandleTable, Lookup};
+use netchannel_vns::{ChannelId, Full, Handle, HandleTable, Lookup};
 use netchannel_wire::Refusal;
 use std::sync::Arc;
 
@@ -11,22 +11,17 @@ const REMEMBER: u64 = 30_000_000_000;
 /// The peer's handles are kept for no larger indices than this, whatever it announced.
 const MOST_INDEX: u32 = 1 << 20;
 
-/// What is remembered of an ended socket.
-#[derive(Clone, Copy, Debug)]
-pub struct Memory {
-    /// What is still said for it.
-    pub farewell: Farewell,
-    /// The peer's handle of it, if that was known.
-    pub theirs: Option<Handle>,
-    /// The channel that its last word took.
-    pub last: Option<ChannelId>,
+/// A socket of a table: it counts for a user of this host.
+pub trait Counted {
+    /// The user whose program connected, if a program of this host did.
+    fn user(&self) -> Option<u32>;
 }
 
 /// What a handle of this host names.
 #[derive(Debug)]
-pub enum Found {
+pub enum Found<S> {
     /// A socket.
-    Live(Arc<Remote>),
+    Live(Arc<S>),
     /// One that has ended.
     Ended(Memory),
     /// Nothing that is known.
@@ -51,11 +46,11 @@ enum Answer {
 
 /// What an NCSYN is.
 #[derive(Debug)]
-pub enum Asked {
+pub enum Asked<S> {
     /// The first of its handle: to be decided.
     New,
     /// It was said again, for this socket.
-    Again(Arc<Remote>),
+    Again(Arc<S>),
     /// It was said again, and was refused.
     Refused(Refusal),
     /// It came late, is being decided, or belongs to a socket that has ended.
@@ -66,14 +61,14 @@ pub enum Asked {
 
 /// All sockets with one peer.
 #[derive(Debug)]
-pub struct Sockets {
-    table: HandleTable<Arc<Remote>, Memory>,
+pub struct Sockets<S> {
+    table: HandleTable<Arc<S>, Memory>,
     shares: Shares,
     theirs: Vec<Theirs>,
     most_theirs: u32,
 }
 
-impl Sockets {
+impl<S: Counted> Sockets<S> {
     /// None yet; `most` of this host's, and handles of the peer below `most_theirs`.
     pub fn new(most: u32, most_theirs: u32) -> Self {
         Self {
@@ -95,12 +90,12 @@ impl Sockets {
     }
 
     /// All that live.
-    pub fn all(&self) -> Vec<Arc<Remote>> {
+    pub fn all(&self) -> Vec<Arc<S>> {
         self.table.iter().map(|(_, one)| Arc::clone(one)).collect()
     }
 
     /// At most so many of those that live whose index is not below `first`.
-    pub fn some(&self, first: u32, most: usize) -> Vec<(u32, Arc<Remote>)> {
+    pub fn some(&self, first: u32, most: usize) -> Vec<(u32, Arc<S>)> {
         let behind = self.table.iter_from(first).take(most);
         behind
             .map(|(handle, one)| (handle.index, Arc::clone(one)))
@@ -110,13 +105,13 @@ impl Sockets {
     /// Gives a socket its handle.
     pub fn insert(
         &mut self,
-        make: impl FnOnce(Handle) -> Arc<Remote>,
+        make: impl FnOnce(Handle) -> Arc<S>,
         now: u64,
-    ) -> Result<Arc<Remote>, Full> {
+    ) -> Result<Arc<S>, Full> {
         let handle = self.table.insert_with(make, now)?;
         match self.table.get(handle) {
             Lookup::Live(remote) => {
-                self.shares.take(remote.link.user());
+                self.shares.take(remote.user());
                 Ok(Arc::clone(remote))
             }
             _ => Err(Full),
@@ -137,14 +132,14 @@ impl Sockets {
     }
 
     /// Takes an ended socket out.
-    pub fn remove(&mut self, handle: Handle, memory: Memory, now: u64) -> Option<Arc<Remote>> {
+    pub fn remove(&mut self, handle: Handle, memory: Memory, now: u64) -> Option<Arc<S>> {
         let removed = self.table.remove(handle, memory, now)?;
-        self.shares.give_back(removed.link.user());
+        self.shares.give_back(removed.user());
         Some(removed)
     }
 
     /// What a frame's handle names.
-    pub fn find(&self, handle: Handle) -> Found {
+    pub fn find(&self, handle: Handle) -> Found<S> {
         match self.table.get(handle) {
             Lookup::Live(remote) => Found::Live(Arc::clone(remote)),
             Lookup::Ended(memory) => Found::Ended(*memory),
@@ -164,7 +159,7 @@ impl Sockets {
     }
 
     /// The socket whose peer has this handle.
-    pub fn of_theirs(&mut self, handle: Handle) -> Option<Arc<Remote>> {
+    pub fn of_theirs(&mut self, handle: Handle) -> Option<Arc<S>> {
         let known = *self.theirs(handle)?;
         let Answer::Ours(ours) = known.answer else {
             return None;
@@ -197,7 +192,7 @@ impl Sockets {
     }
 
     /// An NCSYN came with this handle of the peer.
-    pub fn ask(&mut self, handle: Handle) -> Asked {
+    pub fn ask(&mut self, handle: Handle) -> Asked<S> {
         let Some(place) = self.theirs(handle) else {
             return Asked::TooMany;
         };

@@ -1,6 +1,7 @@
 //! Links of which connections were closed: tokens that may have gone with them, and memory that goes back.
 
-use super::worker::{Letter, Worker};
+use super::shared::Letter;
+use super::worker::Worker;
 use crate::relay::link::LinkEnd;
 
 /// When a link is looked at of which connections were closed, in nanoseconds; later each time, and so often.

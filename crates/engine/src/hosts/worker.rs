@@ -1,83 +1,25 @@
-//! A worker: a thread with channels and sockets of its own. It takes everything there is, within a budget, and then sleeps.
+//! A worker: what a thread with channels and sockets of its own knows.
 
 use super::bells::Bells;
+use super::commands::Report;
 use super::front::Front;
 use super::line::Line;
-use super::peer::Peer;
-use super::placing::LEAST_CORES;
-use super::remote::Remote;
+use super::remote::{Peer, Remote};
 use super::seats::Seats;
-use super::service::{Command, Lost, Report, Shared};
+use super::shared::{Letter, Shared};
 use super::side::Side;
-use crate::relay::cells::{Cells, Key, News};
-use crate::timers::NEVER;
-use netchannel_scheduler::{Class, Settings};
-use netchannel_vns::{ChannelId, Hold};
-use netchannel_wire::{Frame, GoAwayReason, NcSyn};
+use crate::relay::cells::{Cells, Key};
+use netchannel_scheduler::Settings;
+use netchannel_wire::NcSyn;
 use rustix::io::Errno;
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// Name of the inbox among the worker's own descriptors; lines come behind it.
-const INBOX: u32 = 0;
-/// A channel on which nothing moved for this long, in nanoseconds, is not worth spinning for.
-const WARM: u64 = 1_000_000;
-/// A worker that does not sleep accounts for its time this often, in nanoseconds.
-const ACCOUNT: u64 = 10_000_000;
-/// A worker for throughput lets others run after so long, in nanoseconds, where those who want latency share its processor.
-const TURN: u64 = 200_000;
+pub const INBOX: u32 = 0;
 /// Who wanted latency is expected to want it again within this time, in nanoseconds.
 const HURRY: u64 = 100_000_000;
-/// How busy it is, and how its channels are, is looked at this often, in nanoseconds.
-const WINDOW: u64 = 20_000_000;
-
-/// What a worker is told.
-pub enum Letter {
-    /// From the daemon.
-    Command(Command),
-    /// A socket has something for this worker.
-    Touch(Arc<Remote>),
-    /// This worker is a socket's home from now on.
-    Adopt(Arc<Remote>, Class),
-    /// Bytes to send on a channel of this worker.
-    Segment {
-        /// Whose.
-        remote: Arc<Remote>,
-        /// Which.
-        sequence: u64,
-        /// How many.
-        length: u32,
-        /// Keeps them where they are.
-        hold: Option<Hold>,
-        /// On which.
-        key: ChannelId,
-    },
-    /// A control frame to send on a channel of this worker.
-    Control {
-        /// Whose.
-        remote: Arc<Remote>,
-        /// Which.
-        frame: Frame<'static>,
-        /// On which.
-        key: ChannelId,
-    },
-    /// (front) A peer asks for a connection.
-    Asked(Arc<Peer>, NcSyn),
-    /// The channels of a peer have changed.
-    Routes(Arc<Peer>),
-    /// A channel to a peer has stalled, on this path.
-    Doubt(Arc<Peer>, Option<(IpAddr, IpAddr)>),
-    /// A link brings no new connection any more.
-    LinkEnded(u64),
-    /// (front) The last connection of a link may have ended.
-    LetGo(u64),
-    /// A token that was to wake this worker for a link went to another one.
-    Look(u64),
-}
 
 /// The thread.
 pub struct Worker {
@@ -95,7 +37,7 @@ pub struct Worker {
     pub(super) sides: Vec<Option<Side>>,
     pub(super) touched: Vec<Arc<Remote>>,
     pub(super) spare: Vec<Arc<Remote>>,
-    letters: Vec<Letter>,
+    pub(super) letters: Vec<Letter>,
     /// (front) Connections that peers have asked for in this pass.
     pub(super) asked: Vec<(Arc<Peer>, NcSyn)>,
     /// Links with new connections for programs that may sleep, and whether those were claimed.
@@ -109,13 +51,13 @@ pub struct Worker {
     /// There is more to do than was done.
     pub(super) busy: bool,
     pub(super) now: u64,
-    stop: bool,
+    pub(super) stop: bool,
     /// Since when it works.
-    began: u64,
+    pub(super) began: u64,
     /// When it last let others run.
-    turn: u64,
+    pub(super) turn: u64,
     /// When the measuring of how busy it is began, and for how long it was since.
-    window: (u64, u64),
+    pub(super) window: (u64, u64),
 }
 
 impl Worker {
@@ -159,31 +101,6 @@ impl Worker {
         })
     }
 
-    /// Works until it is told to stop.
-    pub fn run(mut self) {
-        let mut news = Vec::new();
-        self.take_place();
-        self.began = self.clock();
-        while !self.stop {
-            self.now = self.clock();
-            if self.now - self.began > ACCOUNT {
-                self.account(self.now);
-            }
-            // What the last pass has left to do.
-            let due = std::mem::take(&mut self.busy);
-            self.cells.look(&mut news);
-            if news.is_empty() && !due && !self.has_letters() {
-                self.account(self.now);
-                self.sleep(&mut news);
-                self.now = self.clock();
-                self.began = self.now;
-            }
-            self.work(&mut news);
-            self.give_way();
-        }
-        self.end();
-    }
-
     /// Bytes of a program go or come: if it wants latency, others hear of it.
     pub(super) fn note_hurry(&self) {
         let hurried = &self.shared.hurried;
@@ -193,329 +110,10 @@ impl Worker {
         }
     }
 
-    /// Where processors are few, a worker for throughput does not keep one for long while somebody is in a hurry.
-    fn give_way(&mut self) {
-        if self.front.is_some() || self.shared.cores.len() >= LEAST_CORES {
-            return;
-        }
-        let now = self.clock();
-        if now >= self.shared.hurried.load(Ordering::Relaxed) {
-            return;
-        }
-        if now - self.turn.max(self.began) > TURN {
-            std::thread::yield_now();
-            self.turn = self.clock();
-        }
-    }
-
-    fn has_letters(&self) -> bool {
-        let inbox = self.shared.inboxes.get(self.index);
-        inbox.is_some_and(|inbox| inbox.has_any())
-    }
-
-    fn clock(&self) -> u64 {
-        u64::try_from(self.shared.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// It has worked until now. Whoever decides how many channels there are is woken by a worker that has much to do.
-    fn account(&mut self, now: u64) {
-        let Some(gauges) = self.shared.gauges.get(self.index) else {
-            return;
-        };
-        let busy = now.saturating_sub(self.began);
-        gauges.busy.fetch_add(busy, Ordering::Relaxed);
-        self.began = now;
-        self.window.1 += busy;
-        let elapsed = now.saturating_sub(self.window.0);
-        if elapsed < WINDOW {
-            return;
-        }
-        let much = self.window.1 >= elapsed / 2;
-        self.window = (now, 0);
-        self.bells.turn();
-        for line in self.lines.iter_mut().flatten() {
-            line.look_at_transport();
-        }
-        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        let channels = self.lines.iter().flatten().count();
-        gauges.channels.store(count(channels), Ordering::Relaxed);
-        gauges
-            .sockets
-            .store(count(self.seats.len()), Ordering::Relaxed);
-        if much && self.shared.cores.len() < LEAST_CORES {
-            let until = now + 2 * WINDOW;
-            self.shared.crowded.store(until, Ordering::Relaxed);
-        }
-        if much && !self.shared.watched.swap(true, Ordering::Relaxed) {
-            self.report(Report::Busy);
-        }
-    }
-
-    /// One pass over all there is.
-    fn work(&mut self, news: &mut Vec<News>) {
-        self.moved = !news.is_empty();
-        self.read_letters();
-        for one in news.drain(..) {
-            self.on_news(one);
-        }
-        self.read_lines();
-        while let Some(number) = self.seats.timers.take(self.now) {
-            self.on_timer(number);
-        }
-        self.retry();
-        self.tidy();
-        self.route_asked();
-        self.settle_all();
-        self.send_all();
-        self.flush_lines();
-        // What sockets came to owe meanwhile goes with the next pass.
-        self.busy |= !self.asked.is_empty() || !self.touched.is_empty();
-        self.ring_bells();
-    }
-
-    /// Wakes the programs that have news. All at the end: whoever is woken may take the processor.
-    fn ring_bells(&mut self) {
-        for (key, claimed) in self.posted.drain(..) {
-            if let Some(end) = self.cells.link(key) {
-                end.rouse(claimed);
-            }
-        }
-        self.bells.ring(self.busy, self.now);
-    }
-
-    fn sleep(&mut self, news: &mut Vec<News>) {
-        let until = self.deadline();
-        if until.is_some_and(|at| at <= self.now) {
-            return;
-        }
-        let until = until.map(|at| self.shared.epoch + Duration::from_nanos(at));
-        let Self {
-            cells,
-            lines,
-            shared,
-            index,
-            now,
-            ..
-        } = self;
-        let Some(inbox) = shared.inboxes.get(*index) else {
-            return;
-        };
-        if let Some(gauges) = shared.gauges.get(*index) {
-            gauges.sleeps.fetch_add(1, Ordering::Relaxed);
-        }
-        let warm = |line: &Line| *now - line.heard.max(line.said).min(*now) < WARM;
-        let any_warm = lines.iter().flatten().any(|line| warm(line));
-        let lines = RefCell::new(lines);
-        let mut first = true;
-        let look = || {
-            let mut found = inbox.has_any();
-            // Each look at a line is a system call, and the pass before has just taken what there was.
-            if std::mem::take(&mut first) {
-                return found;
-            }
-            for line in lines.borrow_mut().iter_mut().flatten() {
-                found |= warm(line) && line.may_be_read() && line.peek();
-            }
-            found
-        };
-        let arm = || {
-            inbox.sleep();
-            let mut found = inbox.has_any();
-            for line in lines.borrow_mut().iter_mut().flatten() {
-                // Of what came since it was last read the kernel tells.
-                found |= line.readable && line.may_be_read() && line.peek();
-            }
-            found
-        };
-        // Where a worker has much to do and cores are few, who spins takes them from the programs that it waits for.
-        let crowded = *now < shared.crowded.load(Ordering::Relaxed);
-        let spins = (any_warm || cells.is_awake()) && !crowded;
-        cells.sleep_beside(news, until, spins, look, arm);
-        inbox.wake();
-    }
-
-    /// When there is something to do by itself.
-    fn deadline(&self) -> Option<u64> {
-        let lines = self.lines.iter().flatten().map(|line| line.deadline());
-        let sides = self.sides.iter().flatten().filter_map(|side| side.until);
-        let retry = self.front.as_ref().and_then(Front::next_retry);
-        let untidy = self.untidy.iter().map(|(at, ..)| *at);
-        let timers = self.seats.timers.next().into_iter().chain(retry);
-        let timers = timers.chain(untidy);
-        lines.chain(sides).chain(timers).min()
-    }
-
-    fn read_letters(&mut self) {
-        let mut letters = std::mem::take(&mut self.letters);
-        if let Some(inbox) = self.shared.inboxes.get(self.index) {
-            inbox.take(&mut letters);
-        }
-        for letter in letters.drain(..) {
-            self.on_letter(letter);
-        }
-        self.letters = letters;
-    }
-
-    fn on_letter(&mut self, letter: Letter) {
-        match letter {
-            Letter::Command(command) => self.on_command(command),
-            Letter::Touch(remote) => {
-                remote.lock().look(self.now);
-                self.touch(&remote);
-            }
-            Letter::Adopt(remote, class) => self.adopt(&remote, class),
-            Letter::Segment {
-                remote,
-                sequence,
-                length,
-                hold,
-                key,
-            } => self.send_for_other(&remote, (sequence, length), hold, key),
-            Letter::Control { remote, frame, key } => self.say_for_other(&remote, &frame, key),
-            Letter::Asked(peer, syn) => self.asked.push((peer, syn)),
-            Letter::Routes(peer) => self.refresh(&peer),
-            Letter::Doubt(peer, path) => self.doubt(&peer, path),
-            Letter::Look(number) => {
-                if let Some(key) = self.keys.get(&number).copied() {
-                    self.cells.touch(key);
-                    self.busy = true;
-                }
-            }
-            Letter::LinkEnded(number) | Letter::LetGo(number) => {
-                if let Some(key) = self.keys.get(&number).copied() {
-                    self.let_go(key);
-                }
-            }
-        }
-    }
-
-    fn on_command(&mut self, command: Command) {
-        match command {
-            Command::Relay(command) => self.on_relay(command),
-            Command::Listener { number, listed } => self.add_listener(number, listed),
-            Command::Unlisten(number) => self.remove_listener(number),
-            Command::Channel {
-                peer,
-                line,
-                id,
-                channel,
-                rest,
-            } => {
-                let route = peer.add_route(line, id, self.index);
-                let mut line = Line::new(Arc::clone(&peer), route, channel, &rest, self.now);
-                line.look_at_transport();
-                self.add_line(Box::new(line));
-            }
-            Command::Retire { line, reason, .. } => {
-                if let Some(index) = self.find_line(line) {
-                    self.leave(index, reason);
-                }
-            }
-            Command::Cut { line, .. } => {
-                if let Some(index) = self.find_line(line) {
-                    self.lose(index, Lost::Cut);
-                }
-            }
-            Command::Frames { line, bytes, .. } => {
-                if let Some(index) = self.find_line(line)
-                    && let Some(Some(line)) = self.lines.get_mut(index)
-                    && !line.leaving.said
-                {
-                    line.outbox.push_bytes(&bytes);
-                }
-            }
-            Command::Fail { peer, reason, what } => self.fail_peer(&peer, reason, what),
-            Command::Policies(policies) => {
-                for side in self.sides.iter_mut().flatten() {
-                    side.set_policies(&self.policies, &policies, self.now);
-                }
-                self.policies = policies;
-                self.take_place();
-            }
-            Command::Stop => self.stop = true,
-        }
-    }
-
-    pub(super) fn on_news(&mut self, news: News) {
-        match news {
-            News::Own(INBOX) => {
-                if let Some(inbox) = self.shared.inboxes.get(self.index) {
-                    inbox.hear();
-                }
-                self.read_letters();
-            }
-            News::Own(name) => {
-                let index = usize::try_from(name - 1).unwrap_or(usize::MAX);
-                if let Some(Some(line)) = self.lines.get_mut(index) {
-                    line.readable = true;
-                    line.blocked = false;
-                }
-            }
-            News::Ready(key, slot) => {
-                if let Some(remote) = self.seats.of_slot(key, slot).map(Arc::clone) {
-                    remote.lock().look(self.now);
-                    self.touch(&remote);
-                }
-            }
-            News::Token(key, slot, end) => self.on_token(key, slot, end),
-            News::Opened(key, opened) => self.on_opened(key, opened),
-            News::Ended(key) => self.on_link_ended(key),
-        }
-    }
-
-    fn on_token(&mut self, key: Key, slot: u32, end: bool) {
-        if self.cells.owes_others(key)
-            && let Some(link) = self.cells.link(key).map(|link| link.number())
-        {
-            self.tell_others(|| Letter::Look(link));
-        }
-        // The anchor of a lane that another worker has just closed lies in the pool again.
-        let drop_pooled = |worker: &Self| {
-            if let (true, Some(link)) = (end, worker.cells.link(key)) {
-                link.drop_anchor(slot);
-            }
-        };
-        let Some(remote) = self.seats.of_slot(key, slot).map(Arc::clone) else {
-            return drop_pooled(self);
-        };
-        let mut state = remote.lock();
-        match &mut state.lane {
-            Some(lane) => lane.on_token(end),
-            None => drop_pooled(self),
-        }
-        state.look(self.now);
-        drop(state);
-        self.touch(&remote);
-    }
-
-    fn on_timer(&mut self, number: u32) {
-        let Some(remote) = self.seats.get(number).map(Arc::clone) else {
-            return;
-        };
-        let mut state = remote.lock();
-        state.armed = NEVER;
-        state.look(self.now);
-        state.socket.on_timeout(self.now);
-        drop(state);
-        self.touch(&remote);
-    }
-
     /// A socket is to be settled at the end of the pass.
     pub(super) fn touch(&mut self, remote: &Arc<Remote>) {
         if remote.touch(self.index) {
             self.touched.push(Arc::clone(remote));
-        }
-    }
-
-    pub(super) fn settle_all(&mut self) {
-        while !self.touched.is_empty() {
-            let spare = std::mem::take(&mut self.spare);
-            let mut touched = std::mem::replace(&mut self.touched, spare);
-            for remote in touched.drain(..) {
-                remote.untouch(self.index);
-                self.settle(&remote);
-            }
-            self.spare = touched;
         }
     }
 
@@ -565,11 +163,7 @@ impl Worker {
         self.shared.reports.send(report);
     }
 
-    fn end(&mut self) {
-        for line in self.lines.iter_mut().flatten() {
-            line.say_goodbye(GoAwayReason::Ending);
-            // A transport that takes it no more has lost it.
-            let _ = line.flush(&mut Vec::new(), self.now);
-        }
+    pub(super) fn clock(&self) -> u64 {
+        u64::try_from(self.shared.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
