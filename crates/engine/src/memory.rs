@@ -83,6 +83,14 @@ pub fn occupied(descriptor: &OwnedFd) -> u64 {
         .map_or(0, |blocks| blocks.saturating_mul(512))
 }
 
+/// Half of the host's memory.
+pub fn half_of_the_hosts() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kilobytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.map_or(u64::MAX, |kilobytes| kilobytes.saturating_mul(512))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

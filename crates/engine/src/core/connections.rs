@@ -1,43 +1,25 @@
 //! Links between two programs: made on request, offered to whoever accepts.
 
-use super::asked::Reachable;
-use super::links::{End, Made};
-use super::{Answer, CoreEngine, Refusal};
+use super::checked::Reachable;
+use super::link::{End, Link, Made};
+use super::state::{Answer, CoreEngine, Refusal};
 use crate::limits::{ASKED_A_LOOK, FIRST_ANCHORS, MOST_OFFERS};
-use crate::packet;
 use crate::quota::{Amounts, Kind, Ticket};
 use crate::region::named_links;
 use crate::relay::Command;
+use crate::{memory, packet};
 use netchannel_abi::address::Address;
 use netchannel_abi::link::{QueueIndices, Role};
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_ring::departure;
 use netchannel_shm::Outside;
 use rustix::io::Errno;
+use rustix::net::SocketType;
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
-
-/// A link that the daemon made. The programs' own mappings live on whatever becomes of it.
-#[derive(Debug)]
-pub struct Link {
-    /// Program that asked for it.
-    pub client: u32,
-    /// User of that program.
-    pub user: u32,
-    /// Listener whose program got the other end.
-    pub listener: u32,
-    /// The memory.
-    pub memory: Rc<OwnedFd>,
-    /// Its connections go through a queue.
-    pub(super) queued: bool,
-    /// The user of those who fetched it to accept from a queue: nobody of another one reads what they accept.
-    pub(super) joined: Cell<Option<u32>>,
-    /// As it is charged to that user; nothing is of the daemon's own.
-    pub(super) _ticket: Option<Ticket>,
-}
 
 impl CoreEngine {
     pub(super) fn connect(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
@@ -117,6 +99,36 @@ impl CoreEngine {
         answer.words[2] = u64::from(link.user);
         answer.descriptors = vec![Rc::clone(&link.memory)];
         Ok(answer)
+    }
+
+    /// Makes a link with so many anchors.
+    pub(super) fn make_link(&mut self, anchors: usize) -> Result<Made, Refusal> {
+        let layout = self.limits.layout();
+        let (one, other) = packet::owned_pair(SocketType::SEQPACKET)?;
+        self.last_link += 1;
+        let number = self.last_link;
+        let memory = Rc::new(memory::link(layout, number)?);
+        let end = |role, channel| End {
+            number,
+            role,
+            layout,
+            memory: Rc::clone(&memory),
+            channel,
+            anchors: Vec::new(),
+        };
+        let mut client = end(Role::Client, one);
+        let mut server = end(Role::Server, other);
+        for _ in 0..anchors.min(layout.slots) {
+            let (one, other) = packet::anchor_pair()?;
+            client.anchors.push(one);
+            server.anchors.push(other);
+        }
+        Ok(Made {
+            number,
+            memory,
+            client,
+            server,
+        })
     }
 
     pub(super) fn note_link(&mut self, number: u64, link: Link) {

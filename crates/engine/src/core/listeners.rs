@@ -1,13 +1,13 @@
 //! Listeners: who holds them, and the channel on which their connections are offered.
 
-use super::{Answer, CoreEngine, ListenerNews, Refusal};
+use super::listener::{Listener, ListenerNews, Queue};
+use super::state::{Answer, CoreEngine, Refusal};
 use crate::directory::Row;
 use crate::hosts;
-use crate::locals;
 use crate::packet;
 use crate::peers::OwnListener;
-use crate::quota::{Amounts, Kind, Ticket};
-use crate::relay::{self, Command, Manner};
+use crate::quota::{Amounts, Kind};
+use crate::relay::{self, Command};
 use crate::shown::shown_address;
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_abi::directory::{LEFT, entry_flags};
@@ -18,77 +18,10 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// One listening TCP socket, however many processes hold it.
-#[derive(Debug)]
-pub struct Listener {
-    /// Where it listens.
-    pub address: Address,
-    /// Its socket cookie: the kernel's name for the TCP socket.
-    pub cookie: u64,
-    /// User of the program that announced it first.
-    pub user: u32,
-    /// Programs that hold it.
-    pub holders: BTreeSet<u32>,
-    /// The queue that its holders have together, and those who have a part in it.
-    pub queue: Queue,
-    /// Our end of the accept channel.
-    pub offers: Rc<OwnedFd>,
-    /// The programs' end of the accept channel.
-    pub accepts: Rc<OwnedFd>,
-    /// Links offered on it so far.
-    pub offered: u64,
-    /// Connections that may wait to be accepted, besides one.
-    pub backlog: usize,
-    /// How often a silent client is asked before it may be accepted.
-    defers: u32,
-    v6_only: bool,
-    /// As it is charged to its user.
-    _ticket: Ticket,
-}
-
-/// A queue that was made by a holder of a listener, and passed on to those that it forked.
-#[derive(Debug, Default)]
-pub struct Queue {
-    name: u64,
-    members: BTreeSet<u32>,
-    /// Members that are about to end or to close the listener: what waits they leave to the others.
-    leaving: BTreeSet<u32>,
-    /// Programs of root that accept beside those of another user: they do so elsewhere.
-    apart: BTreeSet<u32>,
-    /// Some member sees users by other numbers than the daemon: it can not tell clients of other users apart.
-    is_confined: bool,
-}
-
 const ROOT: u32 = 0;
-
-impl Queue {
-    /// True where the program had a part in it.
-    fn leave(&mut self, number: u32) -> bool {
-        self.leaving.remove(&number);
-        self.members.remove(&number)
-    }
-}
 
 /// More than this the kernel never lets wait either.
 const MOST_BACKLOG: u64 = 65535;
-
-impl Listener {
-    /// How it takes connections.
-    #[must_use]
-    pub fn manner(&self) -> Manner {
-        Manner {
-            shared: self.holders.len() > 1,
-            backlog: self.backlog,
-            address: Some(self.address),
-        }
-    }
-
-    /// Whether a connection to `destination` is for it: its very address, or any.
-    #[must_use]
-    pub fn is_at(&self, destination: &Address) -> bool {
-        locals::covers(&self.address, destination)
-    }
-}
 
 impl CoreEngine {
     pub(super) fn listen(

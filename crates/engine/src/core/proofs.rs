@@ -3,40 +3,16 @@
 //! another user, when another listener is announced at its port, and once a second while such a link lasts. Else programs of the holder's
 //! own user are not protected from themselves.
 
-use super::{CoreEngine, Link, Refusal};
+use super::exposed::AGAIN;
+use super::link::Link;
+use super::state::{CoreEngine, Refusal};
 use crate::diagnosis::{self, Claim};
 use crate::shown::shown_address;
 use netchannel_abi::address::Address;
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
-
-/// How often listeners are proved that programs of other users have links to.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// Listeners that may be closed behind the daemon's back at the expense of another user.
-#[derive(Debug, Default)]
-pub struct Exposed {
-    listeners: BTreeSet<u32>,
-    due: Option<Instant>,
-}
-
-impl Exposed {
-    /// A program of another user may have a link to a holder.
-    pub fn add(&mut self, listener: u32) {
-        self.listeners.insert(listener);
-    }
-
-    /// Whether it is time; the first time is a while after the first was added. `None` where there is nothing to do.
-    fn is_due(&mut self, now: Instant) -> Option<bool> {
-        if self.listeners.is_empty() {
-            self.due = None;
-            return None;
-        }
-        Some(*self.due.get_or_insert(now + AGAIN) <= now)
-    }
-}
+use std::time::Instant;
 
 /// Of `candidates` those to which a link leads from a user who is not the only one among its holders.
 fn exposed<'a>(
@@ -205,17 +181,5 @@ mod tests {
         assert_eq!(found, BTreeSet::from([2, 3]));
         let some = BTreeSet::from([1, 3]);
         assert_eq!(exposed(&some, links.iter(), holders), BTreeSet::from([3]));
-    }
-
-    #[test]
-    fn nothing_is_due_where_nothing_is_exposed() {
-        let mut exposed = Exposed::default();
-        let now = Instant::now();
-        assert_eq!(exposed.is_due(now), None);
-        exposed.add(1);
-        assert_eq!(exposed.is_due(now), Some(false));
-        assert_eq!(exposed.is_due(now + AGAIN), Some(true));
-        exposed.listeners.clear();
-        assert_eq!(exposed.is_due(now + AGAIN), None);
     }
 }

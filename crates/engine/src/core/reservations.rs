@@ -1,6 +1,6 @@
 //! Ports and deposits.
 
-use super::{Answer, CoreEngine, Refusal, narrow};
+use super::state::{Answer, CoreEngine, Refusal, narrow};
 use crate::program::{Estate, Program};
 use crate::quota::{Amounts, Kind};
 use crate::region::{InTheWay, is_in_the_way};

@@ -1,6 +1,6 @@
 //! What each user has of what the daemon gives, for `netchannel status`, and the bound on his memory.
 
-use super::{CoreEngine, Refusal};
+use super::state::{CoreEngine, Refusal};
 use crate::memory;
 use crate::quota::{Kind, Quotas};
 use rustix::io::Errno;
@@ -67,12 +67,4 @@ impl CoreEngine {
         }
         Ok(())
     }
-}
-
-/// Half of the host's memory.
-pub(super) fn half_of_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kilobytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.map_or(u64::MAX, |kilobytes| kilobytes.saturating_mul(512))
 }

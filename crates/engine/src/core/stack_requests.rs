@@ -1,6 +1,8 @@
 //! What the relay asks: links to listeners of this host, and single connections to be offered.
 
-use super::{CoreEngine, Link, Listener, Refusal};
+use super::link::Link;
+use super::listener::Listener;
+use super::state::{CoreEngine, Refusal};
 use crate::hosts;
 use crate::limits::FIRST_ANCHORS;
 use crate::quota::{Amounts, DAEMON, Kind, Ticket};
@@ -32,7 +34,7 @@ impl CoreEngine {
         let (link, memory) = (made.number, Rc::clone(&made.memory));
         self.offer_link(reached, relay::PROGRAM, DAEMON, made.server)?;
         self.note_own_link(link, listener, memory, ticket);
-        made.client.parts(None)
+        Ok(made.client.parts(None)?)
     }
 
     /// Answers what the relay asks.

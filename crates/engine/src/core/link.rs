@@ -1,12 +1,32 @@
-//! A new link, before its two ends go their ways.
+//! A link, as the daemon knows it, and its two ends before they go their ways.
 
-use super::{CoreEngine, Refusal};
+use crate::packet;
+use crate::quota::Ticket;
 use crate::relay::Parts;
-use crate::{memory, packet};
 use netchannel_abi::link::{Layout, Role};
-use rustix::net::SocketType;
+use rustix::io::Errno;
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+
+/// A link that the daemon made. The programs' own mappings live on whatever becomes of it.
+#[derive(Debug)]
+pub struct Link {
+    /// Program that asked for it.
+    pub client: u32,
+    /// User of that program.
+    pub user: u32,
+    /// Listener whose program got the other end.
+    pub listener: u32,
+    /// The memory.
+    pub memory: Rc<OwnedFd>,
+    /// Its connections go through a queue.
+    pub(super) queued: bool,
+    /// The user of those who fetched it to accept from a queue: nobody of another one reads what they accept.
+    pub(super) joined: Cell<Option<u32>>,
+    /// As it is charged to that user; nothing is of the daemon's own.
+    pub(super) _ticket: Option<Ticket>,
+}
 
 /// A new link.
 pub(super) struct Made {
@@ -18,12 +38,12 @@ pub(super) struct Made {
 
 /// One end of a new link.
 pub(super) struct End {
-    number: u64,
-    role: Role,
-    layout: Layout,
-    memory: Rc<OwnedFd>,
+    pub number: u64,
+    pub role: Role,
+    pub layout: Layout,
+    pub memory: Rc<OwnedFd>,
     pub channel: OwnedFd,
-    anchors: Vec<OwnedFd>,
+    pub anchors: Vec<OwnedFd>,
 }
 
 impl End {
@@ -42,7 +62,7 @@ impl End {
     }
 
     /// The end as the relay takes it, and the user whose program connects over it, if one does.
-    pub fn parts(self, user: Option<u32>) -> Result<Parts, Refusal> {
+    pub fn parts(self, user: Option<u32>) -> Result<Parts, Errno> {
         let memory = self
             .memory
             .try_clone()
@@ -55,38 +75,6 @@ impl End {
             channel: self.channel,
             anchors: self.anchors,
             user,
-        })
-    }
-}
-
-impl CoreEngine {
-    /// Makes a link with so many anchors.
-    pub(super) fn make_link(&mut self, anchors: usize) -> Result<Made, Refusal> {
-        let layout = self.limits.layout();
-        let (one, other) = packet::owned_pair(SocketType::SEQPACKET)?;
-        self.last_link += 1;
-        let number = self.last_link;
-        let memory = Rc::new(memory::link(layout, number)?);
-        let end = |role, channel| End {
-            number,
-            role,
-            layout,
-            memory: Rc::clone(&memory),
-            channel,
-            anchors: Vec::new(),
-        };
-        let mut client = end(Role::Client, one);
-        let mut server = end(Role::Server, other);
-        for _ in 0..anchors.min(layout.slots) {
-            let (one, other) = packet::anchor_pair()?;
-            client.anchors.push(one);
-            server.anchors.push(other);
-        }
-        Ok(Made {
-            number,
-            memory,
-            client,
-            server,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Programs come, fork and go.
 
-use super::{Answer, CoreEngine, Refusal, narrow};
+use super::state::{Answer, CoreEngine, Refusal, narrow};
 use crate::limits::{ASKED_A_LOOK, Limits};
 use crate::packet::{self, Sender};
 use crate::program::{Estate, Program, shown_name};

@@ -1,7 +1,7 @@
 //! What a request names. A number comes from a program, and means something only once it is the asker's: each type here is made by
 //! that check and by nothing else, and what is done to listeners, links and regions of a request takes these.
 
-use super::{CoreEngine, Refusal, narrow};
+use super::state::{CoreEngine, Refusal, narrow};
 use crate::memory;
 use crate::program::Estate;
 use crate::quota::DAEMON;

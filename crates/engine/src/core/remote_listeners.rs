@@ -1,25 +1,16 @@
 //! Listeners of other hosts: shown in the directory, reached over a link whose other end the data plane has.
 
-use super::links::Made;
-use super::{Answer, CoreEngine, Link, Refusal};
+use super::link::{Link, Made};
+use super::listener::ListenerNews;
+use super::state::{Answer, CoreEngine, Refusal};
 use crate::directory::Row;
 use crate::hosts;
 use crate::limits::FIRST_ANCHORS;
-use crate::peers::OwnListener;
 use crate::relay::{self, Command};
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::entry_flags;
 use rustix::io::Errno;
 use std::rc::Rc;
-
-/// What other hosts are to be told of the listeners of this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListenerNews {
-    /// There is one.
-    Listens(u32, OwnListener),
-    /// It is gone.
-    Gone(u32),
-}
 
 impl CoreEngine {
     /// A number for a listener of another host.
