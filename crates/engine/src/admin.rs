@@ -2,7 +2,7 @@
 //! faster than it is read.
 
 use crate::answering::Answering;
-use crate::visitors::{Visitor, Visitors};
+use crate::sessions::{Session, Sessions};
 use netchannel_control::types::{LONGEST_REQUEST, Request, Response};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -49,9 +49,9 @@ pub enum Step {
 }
 
 /// All connections of commands.
-pub type Commands = Visitors<Command>;
+pub type Commands = Sessions<Command>;
 
-impl Visitor for Command {
+impl Session for Command {
     const MOST: usize = MOST_COMMANDS;
     const MOST_OF_USER: usize = MOST_OF_USER;
 

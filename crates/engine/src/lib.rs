@@ -13,7 +13,6 @@
 //! ```
 
 mod admin;
-mod alternate;
 mod anchors;
 mod announcement;
 mod answering;
@@ -26,7 +25,6 @@ mod deposits;
 mod diagnosis;
 mod directory;
 mod faults;
-mod holders;
 pub mod hosts;
 mod in_flight;
 mod limits;
@@ -44,6 +42,7 @@ pub mod peers;
 mod port_owners;
 mod ports;
 mod prefix;
+mod process_registry;
 mod program;
 mod published_ports;
 mod quota;
@@ -51,18 +50,19 @@ mod region;
 mod relay;
 mod scaling;
 mod server;
+mod sessions;
 mod shown;
+mod signal_stack;
 pub mod slice;
 mod threads;
 mod timers;
 mod totals;
 mod turn;
 mod view;
-mod visitors;
 mod watch;
 
-pub use crate::alternate::AlternateStack;
 pub use crate::limits::Limits;
 pub use crate::options::{Options, ServeError};
 pub use crate::part::Part;
 pub use crate::server::{Daemon, Stopper};
+pub use crate::signal_stack::AlternateStack;

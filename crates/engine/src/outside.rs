@@ -94,7 +94,7 @@ impl std::fmt::Debug for Outside {
 type Keys = HashMap<String, (SharedKey, Arc<Key>)>;
 
 impl Outside {
-    /// Opens the doors.
+    /// Listens.
     ///
     /// # Errors
     /// What is in the way.
@@ -123,7 +123,7 @@ impl Outside {
 
     /// Readable when the data plane tells something.
     pub fn hosts_descriptor(&self) -> BorrowedFd<'_> {
-        self.hosts.bell()
+        self.hosts.doorbell()
     }
 
     /// When there is something to do at the latest.

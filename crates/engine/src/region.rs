@@ -1,6 +1,6 @@
 //! The entries of one region, those only that have pages.
 
-use crate::holders::Holders;
+use crate::process_registry::ProcessRegistry;
 use crate::program::Estate;
 use crate::turn::Turn;
 use netchannel_abi::address::{Address, INET, INET6};
@@ -40,7 +40,7 @@ pub struct Region {
     /// Entries that were ever used, as it says.
     used: usize,
     next: usize,
-    holders: Holders,
+    holders: ProcessRegistry,
 }
 
 /// A region's memory, to be read.
@@ -61,7 +61,7 @@ impl Region {
         Some(Self {
             used: usize::try_from(used).ok()?,
             next: 0,
-            holders: Holders::new(entries, header.holders.load(Acquire)),
+            holders: ProcessRegistry::new(entries, header.holders.load(Acquire)),
         })
     }
 
@@ -222,7 +222,7 @@ pub fn is_in_the_way(estate: &Estate, wanted: &InTheWay) -> bool {
             return false;
         }
         let holders = holders.get_or_insert_with(|| {
-            let mut holders = Holders::new(estate.entries as usize, header);
+            let mut holders = ProcessRegistry::new(estate.entries as usize, header);
             while !holders.go_on(outside, copy, &Turn::begin()) {}
             holders
         });

@@ -133,7 +133,7 @@ impl Daemon {
             watch.add(&stop.0, Subject::Stop)?;
             watch.add(&reload.0, Subject::Reload)?;
             if let Some(relay) = core.relay() {
-                watch.add(relay.bell(), Subject::Relay)?;
+                watch.add(relay.doorbell(), Subject::Relay)?;
             }
             if let Some(outside) = &outside {
                 watch.add(outside.peers_descriptor(), Subject::Peers)?;

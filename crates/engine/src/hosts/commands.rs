@@ -1,7 +1,7 @@
 //! What the daemon and the workers tell each other.
 
-use super::lost::Lost;
-use super::remote::Peer;
+use super::connection::Peer;
+use super::loss::Lost;
 use crate::announcement::Announcement;
 use crate::line_id::LineId;
 use crate::relay;

@@ -1,10 +1,10 @@
 //! Links of this host at the first worker, and the connects of its programs to remote listeners.
 
-use super::begin::{insert, settings, start};
 use super::commands::{Listed, Report};
+use super::connection::{Peer, Wanted};
 use super::front::{FORMER, MOST_FORMER};
-use super::remote::{Peer, Wanted};
-use super::shared::{FRONT, Letter};
+use super::opening::{insert, settings, start};
+use super::shared::{FIRST_WORKER, Letter};
 use super::worker::Worker;
 use crate::locals;
 use crate::relay::cells::Key;
@@ -115,8 +115,8 @@ impl Worker {
         settings.connect_timeout = peer.rules().connect.unwrap_or(settings.connect_timeout);
         let socket = VirtualSocket::active(settings, start(&lane), self.now);
         let made = insert(&peer, &end, wanted, (socket, lane), (0, None), self.now);
-        if let Some(remote) = made {
-            self.seat(&remote, key, said.unwrap_or(Class::Latency));
+        if let Some(connection) = made {
+            self.take_ownership(&connection, key, said.unwrap_or(Class::Latency));
         }
     }
 
@@ -138,7 +138,7 @@ impl Worker {
             return;
         };
         end.retire();
-        if self.index == FRONT {
+        if self.index == FIRST_WORKER {
             self.cells.silence(key);
             self.tell_others(|| Letter::LinkEnded(end.number()));
         }

@@ -1,13 +1,13 @@
 //! What frames other than DATA do.
 
 use super::commands::{Command, Report};
+use super::connection::{Connection, Peer, frame_to};
 use super::line::Line;
-use super::memory::Memory;
 use super::peer::Counters;
-use super::reasons;
-use super::remote::{Peer, Remote, frame_to};
-use super::shared::{FRONT, Letter};
+use super::reset_reasons;
+use super::shared::{FIRST_WORKER, Letter};
 use super::sockets::Found;
+use super::tombstone::Tombstone;
 use super::worker::Worker;
 use crate::announcement::Announcement;
 use crate::relay::urgent::Row;
@@ -29,15 +29,15 @@ impl Worker {
                 };
                 self.on_window(line, told.handle, window);
             }
-            Frame::Fin(fin) => self.with(line, fin.handle, Arrived::Fin, |remote| {
-                let mut state = remote.lock();
-                state.hold_bell();
+            Frame::Fin(fin) => self.with(line, fin.handle, Arrived::Fin, |connection| {
+                let mut state = connection.lock();
+                state.hold_wake_up();
                 // A violation has reset the socket.
                 let _ = state.socket.on_fin(fin.sequence, now);
             }),
             // Of a socket that is gone nothing is said: its DATA follows.
-            Frame::Urgent(told) => self.with(line, told.handle, Arrived::Reset, |remote| {
-                let mut state = remote.lock();
+            Frame::Urgent(told) => self.with(line, told.handle, Arrived::Reset, |connection| {
+                let mut state = connection.lock();
                 if told.sequence > state.urgent.end {
                     state.urgent = Row {
                         first: told.first,
@@ -49,27 +49,29 @@ impl Worker {
             Frame::NcSyn(syn) => {
                 let peer = Arc::clone(&line.peer);
                 match self.index {
-                    FRONT => self.asked.push((peer, syn)),
-                    _ => self.tell(FRONT, Letter::Asked(peer, syn)),
+                    FIRST_WORKER => self.asked.push((peer, syn)),
+                    _ => self.tell(FIRST_WORKER, Letter::Asked(peer, syn)),
                 }
             }
-            Frame::NcRst(refused) => self.with(line, refused.handle, Arrived::Reset, |remote| {
-                let mut state = remote.lock();
-                if state.socket.state() == Phase::Opening {
-                    Counters::add(&remote.peer.counters.refused, 1);
-                    let reason = reasons::of_refusal(refused.reason);
-                    state.socket.on_reset(reason, now);
-                }
-            }),
-            Frame::Rst(reset) => self.with(line, reset.handle, Arrived::Reset, |remote| {
-                let reason = reasons::of_reset(reset.reason);
-                remote.lock().socket.on_reset(reason, now);
+            Frame::NcRst(refused) => {
+                self.with(line, refused.handle, Arrived::Reset, |connection| {
+                    let mut state = connection.lock();
+                    if state.socket.state() == Phase::Opening {
+                        Counters::add(&connection.peer.counters.refused, 1);
+                        let reason = reset_reasons::of_refusal(refused.reason);
+                        state.socket.on_reset(reason, now);
+                    }
+                })
+            }
+            Frame::Rst(reset) => self.with(line, reset.handle, Arrived::Reset, |connection| {
+                let reason = reset_reasons::of_reset(reset.reason);
+                connection.lock().socket.on_reset(reason, now);
             }),
             Frame::NoSocket(none) => {
                 let found = line.peer.sockets().of_theirs(none.handle);
-                if let Some(remote) = found {
-                    remote.lock().socket.on_reset(Reason::NoSocket, now);
-                    self.touch(&remote);
+                if let Some(connection) = found {
+                    connection.lock().socket.on_reset(Reason::NoSocket, now);
+                    self.touch(&connection);
                 }
             }
             Frame::Ping(number) => line.outbox.push_frame(&Frame::Pong(number)),
@@ -92,15 +94,15 @@ impl Worker {
         line: &mut Line,
         handle: Handle,
         arrived: Arrived,
-        change: impl FnOnce(&Arc<Remote>),
+        change: impl FnOnce(&Arc<Connection>),
     ) {
         let found = line.peer.sockets().find(handle);
         match found {
-            Found::Live(remote) => {
-                change(&remote);
-                self.touch(&remote);
+            Found::Live(connection) => {
+                change(&connection);
+                self.touch(&connection);
             }
-            Found::Ended(memory) => self.answer(line, handle, Some(&memory), arrived),
+            Found::Ended(tombstone) => self.answer(line, handle, Some(&tombstone), arrived),
             Found::Unknown => self.answer(line, handle, None, arrived),
         }
     }
@@ -108,32 +110,35 @@ impl Worker {
     fn on_window(&mut self, line: &mut Line, handle: Handle, window: Window) {
         let now = self.now;
         let ask = window.ask;
-        self.with(line, handle, Arrived::Window { ask }, |remote| {
-            let mut state = remote.lock();
-            state.hold_bell();
+        self.with(line, handle, Arrived::Window { ask }, |connection| {
+            let mut state = connection.lock();
+            state.hold_wake_up();
             // A violation has reset the socket.
             let _ = state.socket.on_window(window, now);
-            remote.follow(&mut state, now);
+            connection.follow(&mut state, now);
         });
     }
 
     fn on_answer(&mut self, line: &mut Line, answer: &NcSynAck) {
         let now = self.now;
         let peer = Arc::clone(&line.peer);
-        self.with(line, answer.handle, Arrived::Answer, |remote| {
-            let theirs = remote.lock().theirs;
+        self.with(line, answer.handle, Arrived::Answer, |connection| {
+            let theirs = connection.lock().theirs;
             let known = theirs.is_some_and(|theirs| theirs == answer.responder);
             let fits = known
-                || theirs.is_none() && peer.sockets().set_theirs(answer.responder, remote.handle);
-            let mut state = remote.lock();
+                || theirs.is_none()
+                    && peer
+                        .sockets()
+                        .set_theirs(answer.responder, connection.handle);
+            let mut state = connection.lock();
             if !fits {
                 return state.socket.abort(Reason::Violation, now);
             }
             state.theirs = Some(answer.responder);
-            state.hold_bell();
+            state.hold_wake_up();
             // A violation has reset the socket.
             let _ = state.socket.on_answer(answer.limit, now);
-            remote.follow(&mut state, now);
+            connection.follow(&mut state, now);
         });
     }
 
@@ -162,16 +167,16 @@ impl Worker {
         &mut self,
         line: &mut Line,
         handle: Handle,
-        memory: Option<&Memory>,
+        tombstone: Option<&Tombstone>,
         arrived: Arrived,
     ) {
-        let said = match memory {
-            Some(memory) => memory.farewell.answer_to(arrived),
+        let said = match tombstone {
+            Some(tombstone) => tombstone.farewell.answer_to(arrived),
             None => Farewell::answer_for_unknown(arrived),
         };
         let Some(said) = said else { return };
         let nobody = Frame::NoSocket(NoSocket { handle });
-        let frame = match (said, memory.and_then(|memory| memory.theirs)) {
+        let frame = match (said, tombstone.and_then(|tombstone| tombstone.theirs)) {
             (
                 Transmit::Reset {
                     reason: Reason::NoSocket,
@@ -185,16 +190,18 @@ impl Worker {
     }
 
     /// Says the last word of a socket again.
-    pub(super) fn say_farewell(&mut self, peer: &Arc<Peer>, memory: &Memory) {
-        let said = memory.farewell.answer_to(Arrived::Data);
-        let frame = said.zip(memory.theirs);
+    pub(super) fn say_farewell(&mut self, peer: &Arc<Peer>, tombstone: &Tombstone) {
+        let said = tombstone.farewell.answer_to(Arrived::Data);
+        let frame = said.zip(tombstone.theirs);
         let frame = frame.and_then(|(said, theirs)| frame_to(theirs, None, &said));
         frame.iter().for_each(|frame| self.say_to(peer, frame));
     }
 
     /// Says something for which no socket answers, on any channel.
     pub(super) fn say_to(&mut self, peer: &Arc<Peer>, frame: &Frame<'_>) {
-        let own = self.side(peer).and_then(|side| side.own.first().copied());
+        let own = self
+            .per_peer(peer)
+            .and_then(|per_peer| per_peer.own.first().copied());
         let own = own.and_then(|index| self.lines.get_mut(index));
         if let Some(Some(line)) = own {
             return line.outbox.push_frame(frame);
@@ -202,8 +209,8 @@ impl Worker {
         let mut bytes = [0; MOST_FIXED_FRAME];
         let length = frame.encode(&mut bytes).unwrap_or(0);
         let route = self
-            .side(peer)
-            .and_then(|side| side.routes.first().cloned());
+            .per_peer(peer)
+            .and_then(|per_peer| per_peer.routes.first().cloned());
         if let Some(route) = route {
             let bytes = bytes.get(..length).unwrap_or_default().to_vec();
             let command = Command::Frames {

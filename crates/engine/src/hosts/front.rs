@@ -1,7 +1,7 @@
 //! What only the first worker knows: remote listeners, and connections of peers on their way to listeners of this host.
 
 use super::commands::Listed;
-use super::remote::Peer;
+use super::connection::Peer;
 use crate::faults::Faults;
 use crate::published_ports::PublishedPorts;
 use crate::relay::Ticket;

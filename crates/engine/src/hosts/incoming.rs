@@ -1,6 +1,6 @@
 //! A payload that has begun to arrive and is not complete: where the rest of it goes.
 
-use super::remote::Remote;
+use super::connection::Connection;
 use crate::relay::spans::Spans;
 use netchannel_shm::run::transfer;
 use netchannel_shm::{Room, Run, Span};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Place {
     /// Whose ring it is in.
-    pub remote: Arc<Remote>,
+    pub connection: Arc<Connection>,
     /// Held until all is written, or given up.
     pub claim: Claim,
     /// Sequence of the next byte to write.
@@ -38,7 +38,7 @@ impl Place {
 
     /// The rest of the place, to be filled.
     pub fn rooms(&self) -> [Room<'_>; 2] {
-        let region = self.remote.link.region();
+        let region = self.connection.link.region();
         self.spans
             .map(|span| region.room(span).unwrap_or(Room::empty()))
     }

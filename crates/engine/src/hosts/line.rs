@@ -1,9 +1,9 @@
 //! A channel as its worker holds it: what has come of it, and what is to go.
 
+use super::connection::{Connection, Peer};
 use super::incoming::Incoming;
-use super::lost::Lost;
+use super::loss::Lost;
 use super::outbox::Outbox;
-use super::remote::{Peer, Remote};
 use super::route::Route;
 use super::traffic::Traffic;
 use crate::timers::NEVER;
@@ -134,7 +134,7 @@ pub struct Line {
     /// When the transport is asked whether anything is acknowledged; never, where the peer can not be had elsewhere.
     check: Check,
     /// Sockets with something to say when the channel takes it.
-    pub parked: Vec<Arc<Remote>>,
+    pub parked: Vec<Arc<Connection>>,
     /// What a look brought, to be handled.
     seen: Option<Result<Filled, Lost>>,
 }
@@ -272,7 +272,7 @@ impl Line {
     ///
     /// # Errors
     /// The channel is lost.
-    pub fn flush(&mut self, freed: &mut Vec<Arc<Remote>>, now: u64) -> Result<(), Lost> {
+    pub fn flush(&mut self, freed: &mut Vec<Arc<Connection>>, now: u64) -> Result<(), Lost> {
         if self.outbox.is_empty() {
             return Ok(());
         }

@@ -1,11 +1,11 @@
 //! The channels of a worker: taken up, read, written, left, lost.
 
 use super::commands::{Failing, Report};
+use super::connection::Peer;
 use super::incoming::Incoming;
 use super::line::Line;
-use super::lost::Lost;
+use super::loss::Lost;
 use super::peer::Counters;
-use super::remote::Peer;
 use super::shared::Letter;
 use super::worker::Worker;
 use crate::line_id::LineId;
@@ -75,26 +75,26 @@ impl Worker {
         line.shut_down();
         let mut freed = Vec::new();
         line.outbox.discard(&mut freed, self.now);
-        freed.iter().for_each(|remote| self.touch(remote));
+        freed.iter().for_each(|connection| self.touch(connection));
         if let Some(place) = line.incoming.take().and_then(Incoming::into_place) {
-            let mut state = place.remote.lock();
+            let mut state = place.connection.lock();
             state.socket.finish(place.claim, self.now);
             drop(state);
-            self.touch(&place.remote);
+            self.touch(&place.connection);
         }
-        for remote in std::mem::take(&mut line.parked) {
-            remote.untouch(self.index);
-            self.touch(&remote);
+        for connection in std::mem::take(&mut line.parked) {
+            connection.untouch(self.index);
+            self.touch(&connection);
         }
         if !matches!(why, Lost::Parted) {
             let all = peer.sockets().all();
-            for remote in &all {
-                remote.lock().on_channel_lost(key, self.now);
-                self.touch(remote);
+            for connection in &all {
+                connection.lock().on_channel_lost(key, self.now);
+                self.touch(connection);
             }
             let unheard = peer.sockets().unheard(key);
-            for memory in unheard {
-                self.say_farewell(&peer, &memory);
+            for tombstone in unheard {
+                self.say_farewell(&peer, &tombstone);
             }
         }
         self.refresh(&peer);
@@ -175,13 +175,13 @@ impl Worker {
         };
         let peer = (waiting != 0).then(|| Arc::clone(&line.peer));
         let doubted = stalled.then(|| (Arc::clone(&line.peer), line.path()));
-        for remote in parked {
-            remote.untouch(self.index);
-            self.touch(&remote);
+        for connection in parked {
+            connection.untouch(self.index);
+            self.touch(&connection);
             self.busy = true;
         }
-        for remote in freed.drain(..) {
-            self.touch(&remote);
+        for connection in freed.drain(..) {
+            self.touch(&connection);
         }
         self.spare = freed;
         if let Some(peer) = peer {
@@ -236,14 +236,14 @@ impl Worker {
         }
         let all = peer.sockets().all();
         let index = self.index;
-        for remote in all.iter().filter(|remote| remote.home() == index) {
-            let mut state = remote.lock();
+        for connection in all.iter().filter(|connection| connection.owner() == index) {
+            let mut state = connection.lock();
             if what == Failing::Connects && state.socket.state() != Phase::Opening {
                 continue;
             }
             state.socket.fail(reason, self.now);
             drop(state);
-            self.touch(remote);
+            self.touch(connection);
         }
         if ends && self.front.is_some() {
             self.forget_peer(peer);

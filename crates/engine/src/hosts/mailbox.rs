@@ -1,4 +1,4 @@
-//! Letters to a worker: a list under a short lock, and a bell that is rung only while the worker sleeps.
+//! Letters to a worker: a list under a short lock, and a doorbell that is rung only while the worker sleeps.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -12,7 +12,7 @@ pub struct Mailbox<T> {
     letters: Mutex<Vec<T>>,
     count: AtomicUsize,
     asleep: AtomicBool,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
 }
 
 impl<T> Mailbox<T> {
@@ -25,7 +25,7 @@ impl<T> Mailbox<T> {
             letters: Mutex::new(Vec::new()),
             count: AtomicUsize::new(0),
             asleep: AtomicBool::new(true),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            doorbell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
     }
 
@@ -48,7 +48,7 @@ impl<T> Mailbox<T> {
 
     fn ring(&self) {
         // Full is rung.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
     }
 
     /// Whether there are letters. Cheap.
@@ -68,10 +68,10 @@ impl<T> Mailbox<T> {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Silences the bell.
+    /// Silences the doorbell.
     pub fn hear(&self) {
         // Nothing to read is silence.
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        let _ = rustix::io::read(&self.doorbell, &mut [0; 8]);
     }
 
     /// Takes all letters, into an empty list.
@@ -83,7 +83,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// For a reader that has other things to do, and always sleeps on the bell: takes the first letters, up to `most`. The bell rings
+    /// For a reader that has other things to do, and always sleeps on the doorbell: takes the first letters, up to `most`. The bell rings
     /// for the others.
     pub fn take_some(&self, most: usize) -> Vec<T> {
         self.hear();
@@ -101,7 +101,7 @@ impl<T> Mailbox<T> {
 
 impl<T> AsFd for Mailbox<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.doorbell.as_fd()
     }
 }
 

@@ -5,15 +5,15 @@
 //!
 //! ```text
 //!  program ==link== Lane                                              channel ==== peer's daemon
-//!                     |        Remote: Lane + VirtualSocket              |
+//!                     |        Connection: Lane + VirtualSocket              |
 //!    sends:   what it wrote --> scheduler --> Outbox: headers, runs of its ring --> one gather write
 //!    receives:  its ring <-- placed where the sequence says <-- Parser <-- one scatter read
 //!
-//!  Worker (a thread): its channels (Line), the sockets that it is home of, a cell in their links
+//!  Worker (a thread): its channels (Line), the sockets that it owns, a cell in their links
 //!  front (the first worker): also new connections, of programs and of peers
 //! ```
 //!
-//! Any worker may receive for any socket; a socket's home sends its bytes and knows its times.
+//! Any worker may receive for any socket; a connection's owner sends its bytes and knows its times.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,51 +22,51 @@
     reason = "programs and peers are hostile"
 )]
 
-mod begin;
-mod bells;
+mod channels_used;
 mod commands;
+mod connection;
 mod connects;
 mod frames;
 mod front;
-mod homes;
 mod incoming;
 mod line;
 mod lines;
-mod lost;
+mod link_cleanup;
+mod loss;
 mod mailbox;
-mod memory;
+mod migration;
+mod opening;
 mod outbox;
+mod owner_table;
 mod passes;
 mod peer;
-mod placing;
-mod reasons;
+mod per_peer;
+mod placement;
 mod receive;
-mod remote;
+mod reset_reasons;
 mod route;
 mod routing;
 mod rules;
-mod seats;
 mod send;
 mod service;
 mod shared;
 mod shares;
-mod side;
-mod sight;
+mod snapshot;
 mod sockets;
-mod tidying;
+mod tombstone;
 mod traffic;
-mod used;
+mod wake_ups;
 mod worker;
 
 #[cfg(test)]
 mod tests;
 
 pub use commands::{Command, Failing, Listed, Report};
-pub use lost::Lost;
+pub use connection::Peer;
+pub use loss::Lost;
 pub use peer::Terms;
-pub use remote::Peer;
 pub use route::Route;
 pub use rules::Rules;
 pub use service::Hosts;
 pub use shared::worker_name;
-pub use sight::Sight;
+pub use snapshot::ConnectionSnapshot;

@@ -1,6 +1,6 @@
 //! What a channel is to send next: own bytes and pieces of rings, written together without copying the latter.
 
-use super::remote::Remote;
+use super::connection::Connection;
 use crate::relay::spans::Spans;
 use netchannel_driver::Channel;
 use netchannel_shm::run::transfer;
@@ -22,7 +22,7 @@ enum Piece {
     Own { start: usize, end: usize },
     /// Of a program's ring.
     Ring {
-        remote: Arc<Remote>,
+        connection: Arc<Connection>,
         spans: Spans,
         hold: Hold,
     },
@@ -95,7 +95,7 @@ impl Outbox {
     /// they are copied: then the caller has the socket's lock.
     pub fn push_data(
         &mut self,
-        remote: &Arc<Remote>,
+        connection: &Arc<Connection>,
         (handle, sequence): (Handle, u64),
         spans: Spans,
         hold: Option<Hold>,
@@ -119,16 +119,16 @@ impl Outbox {
         let Some(hold) = hold else {
             let start = self.own.len();
             self.own.resize(start + length, 0);
-            let region = remote.link.region();
+            let region = connection.link.region();
             let runs = spans.map(|span| region.run(span).unwrap_or(Run::empty()));
             let room = self.own.get_mut(start..).unwrap_or_default();
             transfer(&runs, &[Room::from(room)]);
             return self.grown(start);
         };
         self.length += length as u64;
-        let remote = Arc::clone(remote);
+        let connection = Arc::clone(connection);
         self.pieces.push_back(Piece::Ring {
-            remote,
+            connection,
             spans,
             hold,
         });
@@ -158,7 +158,7 @@ impl Outbox {
     pub fn flush(
         &mut self,
         channel: &mut dyn Channel,
-        freed: &mut Vec<Arc<Remote>>,
+        freed: &mut Vec<Arc<Connection>>,
         now: u64,
     ) -> io::Result<bool> {
         self.last = None;
@@ -185,8 +185,10 @@ impl Outbox {
                     let bytes = self.own.get(*start..*end).unwrap_or_default();
                     [Run::from(bytes), Run::empty()]
                 }
-                Piece::Ring { remote, spans, .. } => {
-                    let region = remote.link.region();
+                Piece::Ring {
+                    connection, spans, ..
+                } => {
+                    let region = connection.link.region();
                     spans.map(|span| region.run(span).unwrap_or(Run::empty()))
                 }
             };
@@ -202,7 +204,7 @@ impl Outbox {
         Ok((written, offered))
     }
 
-    fn advance(&mut self, mut written: usize, freed: &mut Vec<Arc<Remote>>, now: u64) {
+    fn advance(&mut self, mut written: usize, freed: &mut Vec<Arc<Connection>>, now: u64) {
         self.length = self.length.saturating_sub(written as u64);
         while let Some(front) = self.pieces.front_mut() {
             match front {
@@ -226,21 +228,25 @@ impl Outbox {
                     }
                 }
             }
-            if let Some(Piece::Ring { remote, hold, .. }) = self.pieces.pop_front()
-                && remote.release(hold, now)
+            if let Some(Piece::Ring {
+                connection, hold, ..
+            }) = self.pieces.pop_front()
+                && connection.release(hold, now)
             {
-                freed.push(remote);
+                freed.push(connection);
             }
         }
     }
 
     /// Nothing of it will be written any more.
-    pub fn discard(&mut self, freed: &mut Vec<Arc<Remote>>, now: u64) {
+    pub fn discard(&mut self, freed: &mut Vec<Arc<Connection>>, now: u64) {
         for piece in self.pieces.drain(..) {
-            if let Piece::Ring { remote, hold, .. } = piece
-                && remote.release(hold, now)
+            if let Piece::Ring {
+                connection, hold, ..
+            } = piece
+                && connection.release(hold, now)
             {
-                freed.push(remote);
+                freed.push(connection);
             }
         }
         self.own.clear();

@@ -3,7 +3,7 @@
 use super::commands::{Command, Report};
 use super::front::Front;
 use super::line::Line;
-use super::lost::Lost;
+use super::loss::Lost;
 use super::shared::{LEAST_CORES, Letter};
 use super::worker::{INBOX, Worker};
 use crate::relay::cells::{Key, News};
@@ -84,7 +84,7 @@ impl Worker {
         }
         let much = self.window.1 >= elapsed / 2;
         self.window = (now, 0);
-        self.bells.turn();
+        self.wake_ups.turn();
         for line in self.lines.iter_mut().flatten() {
             line.look_at_transport();
         }
@@ -93,7 +93,7 @@ impl Worker {
         gauges.channels.store(count(channels), Ordering::Relaxed);
         gauges
             .sockets
-            .store(count(self.seats.len()), Ordering::Relaxed);
+            .store(count(self.owned.len()), Ordering::Relaxed);
         if much && self.shared.cores.len() < LEAST_CORES {
             let until = now + 2 * WINDOW;
             self.shared.crowded.store(until, Ordering::Relaxed);
@@ -111,7 +111,7 @@ impl Worker {
             self.on_news(one);
         }
         self.read_lines();
-        while let Some(number) = self.seats.timers.take(self.now) {
+        while let Some(number) = self.owned.timers.take(self.now) {
             self.on_timer(number);
         }
         self.retry();
@@ -122,17 +122,17 @@ impl Worker {
         self.flush_lines();
         // What sockets came to owe meanwhile goes with the next pass.
         self.busy |= !self.asked.is_empty() || !self.touched.is_empty();
-        self.ring_bells();
+        self.wake_programs();
     }
 
     /// Wakes the programs that have news. All at the end: whoever is woken may take the processor.
-    fn ring_bells(&mut self) {
+    fn wake_programs(&mut self) {
         for (key, claimed) in self.posted.drain(..) {
             if let Some(end) = self.cells.link(key) {
                 end.rouse(claimed);
             }
         }
-        self.bells.ring(self.busy, self.now);
+        self.wake_ups.ring(self.busy, self.now);
     }
 
     fn sleep(&mut self, news: &mut Vec<News>) {
@@ -189,12 +189,16 @@ impl Worker {
     /// When there is something to do by itself.
     fn deadline(&self) -> Option<u64> {
         let lines = self.lines.iter().flatten().map(|line| line.deadline());
-        let sides = self.sides.iter().flatten().filter_map(|side| side.until);
+        let per_peers = self
+            .per_peers
+            .iter()
+            .flatten()
+            .filter_map(|per_peer| per_peer.until);
         let retry = self.front.as_ref().and_then(Front::next_retry);
         let untidy = self.untidy.iter().map(|(at, ..)| *at);
-        let timers = self.seats.timers.next().into_iter().chain(retry);
+        let timers = self.owned.timers.next().into_iter().chain(retry);
         let timers = timers.chain(untidy);
-        lines.chain(sides).chain(timers).min()
+        lines.chain(per_peers).chain(timers).min()
     }
 
     fn read_letters(&mut self) {
@@ -211,19 +215,23 @@ impl Worker {
     fn on_letter(&mut self, letter: Letter) {
         match letter {
             Letter::Command(command) => self.on_command(command),
-            Letter::Touch(remote) => {
-                remote.lock().look(self.now);
-                self.touch(&remote);
+            Letter::Touch(connection) => {
+                connection.lock().look(self.now);
+                self.touch(&connection);
             }
-            Letter::Adopt(remote, class) => self.adopt(&remote, class),
+            Letter::Adopt(connection, class) => self.adopt(&connection, class),
             Letter::Segment {
-                remote,
+                connection,
                 sequence,
                 length,
                 hold,
                 key,
-            } => self.send_for_other(&remote, (sequence, length), hold, key),
-            Letter::Control { remote, frame, key } => self.say_for_other(&remote, &frame, key),
+            } => self.send_for_other(&connection, (sequence, length), hold, key),
+            Letter::Control {
+                connection,
+                frame,
+                key,
+            } => self.say_for_other(&connection, &frame, key),
             Letter::Asked(peer, syn) => self.asked.push((peer, syn)),
             Letter::Routes(peer) => self.refresh(&peer),
             Letter::Doubt(peer, path) => self.doubt(&peer, path),
@@ -278,8 +286,8 @@ impl Worker {
             }
             Command::Fail { peer, reason, what } => self.fail_peer(&peer, reason, what),
             Command::Policies(policies) => {
-                for side in self.sides.iter_mut().flatten() {
-                    side.set_policies(&self.policies, &policies, self.now);
+                for per_peer in self.per_peers.iter_mut().flatten() {
+                    per_peer.set_policies(&self.policies, &policies, self.now);
                 }
                 self.policies = policies;
                 self.take_place();
@@ -304,9 +312,9 @@ impl Worker {
                 }
             }
             News::Ready(key, slot) => {
-                if let Some(remote) = self.seats.of_slot(key, slot).map(Arc::clone) {
-                    remote.lock().look(self.now);
-                    self.touch(&remote);
+                if let Some(connection) = self.owned.of_slot(key, slot).map(Arc::clone) {
+                    connection.lock().look(self.now);
+                    self.touch(&connection);
                 }
             }
             News::Token(key, slot, end) => self.on_token(key, slot, end),
@@ -327,38 +335,38 @@ impl Worker {
                 link.drop_anchor(slot);
             }
         };
-        let Some(remote) = self.seats.of_slot(key, slot).map(Arc::clone) else {
+        let Some(connection) = self.owned.of_slot(key, slot).map(Arc::clone) else {
             return drop_pooled(self);
         };
-        let mut state = remote.lock();
+        let mut state = connection.lock();
         match &mut state.lane {
             Some(lane) => lane.on_token(end),
             None => drop_pooled(self),
         }
         state.look(self.now);
         drop(state);
-        self.touch(&remote);
+        self.touch(&connection);
     }
 
     fn on_timer(&mut self, number: u32) {
-        let Some(remote) = self.seats.get(number).map(Arc::clone) else {
+        let Some(connection) = self.owned.get(number).map(Arc::clone) else {
             return;
         };
-        let mut state = remote.lock();
+        let mut state = connection.lock();
         state.armed = NEVER;
         state.look(self.now);
         state.socket.on_timeout(self.now);
         drop(state);
-        self.touch(&remote);
+        self.touch(&connection);
     }
 
     pub(super) fn settle_all(&mut self) {
         while !self.touched.is_empty() {
             let spare = std::mem::take(&mut self.spare);
             let mut touched = std::mem::replace(&mut self.touched, spare);
-            for remote in touched.drain(..) {
-                remote.untouch(self.index);
-                self.settle(&remote);
+            for connection in touched.drain(..) {
+                connection.untouch(self.index);
+                self.settle(&connection);
             }
             self.spare = touched;
         }

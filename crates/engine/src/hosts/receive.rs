@@ -1,9 +1,9 @@
 //! What comes: bytes of a channel into frames, payloads to their places, small ones by a copy, large ones straight by the read.
 
+use super::connection::Connection;
 use super::incoming::{Incoming, Place};
 use super::line::{LARGE, Line};
-use super::lost::Lost;
-use super::remote::Remote;
+use super::loss::Lost;
 use super::route::Route;
 use super::sockets::Found;
 use super::traffic::Traffic;
@@ -66,22 +66,22 @@ impl Worker {
         };
         let full = |place: &mut Place| place.left() == 0 || done;
         if let Some(place) = incoming.place.take_if(full) {
-            self.finish(&place.remote, place.claim);
+            self.finish(&place.connection, place.claim);
         } else if let Some(place) = &incoming.place {
-            let remote = Arc::clone(&place.remote);
-            self.touch(&remote);
+            let connection = Arc::clone(&place.connection);
+            self.touch(&connection);
         }
         if done {
             line.incoming = None;
         }
     }
 
-    fn finish(&mut self, remote: &Arc<Remote>, claim: Claim) {
-        let mut state = remote.lock();
+    fn finish(&mut self, connection: &Arc<Connection>, claim: Claim) {
+        let mut state = connection.lock();
         state.socket.finish(claim, self.now);
-        remote.follow(&mut state, self.now);
+        connection.follow(&mut state, self.now);
         drop(state);
-        self.touch(remote);
+        self.touch(connection);
     }
 
     fn parse(&mut self, line: &mut Line) -> Result<(), Lost> {
@@ -149,13 +149,13 @@ impl Worker {
         Traffic::add(&line.route.traffic.segments_received, 1);
         let found = line.peer.sockets().find(handle);
         let incoming = match found {
-            Found::Live(remote) => {
-                let incoming = self.place(&remote, &line.route, sequence, bytes, total);
-                self.touch(&remote);
+            Found::Live(connection) => {
+                let incoming = self.place(&connection, &line.route, sequence, bytes, total);
+                self.touch(&connection);
                 incoming
             }
-            Found::Ended(memory) => {
-                self.answer(line, handle, Some(&memory), Arrived::Data);
+            Found::Ended(tombstone) => {
+                self.answer(line, handle, Some(&tombstone), Arrived::Data);
                 Incoming::default()
             }
             Found::Unknown => {
@@ -166,14 +166,14 @@ impl Worker {
         if missing > 0 {
             line.incoming = Some(incoming);
         } else if let Some(place) = incoming.place {
-            self.finish(&place.remote, place.claim);
+            self.finish(&place.connection, place.claim);
         }
     }
 
     /// Writes what is there of a segment to its place; gives what is to happen with the rest.
     fn place(
         &mut self,
-        remote: &Arc<Remote>,
+        connection: &Arc<Connection>,
         route: &Route,
         sequence: u64,
         bytes: &[u8],
@@ -181,11 +181,11 @@ impl Worker {
     ) -> Incoming {
         let now = self.now;
         self.note_hurry();
-        let mut state = remote.lock();
+        let mut state = connection.lock();
         let class = state.class().0;
-        if total <= HELD || self.bells.note_large(&mut state.large_came, class) {
+        if total <= HELD || self.wake_ups.note_large(&mut state.large_came, class) {
             // Of what is larger the program can take the first while the rest is placed.
-            state.hold_bell();
+            state.hold_wake_up();
         }
         state.used.note(route.id, now);
         let most_ring = route.seen.most_ring();
@@ -195,7 +195,7 @@ impl Worker {
         state.make_room(end, most_ring, now);
         let shown = state.observer.on_received(length, now);
         if let Some(class) = state.observed(shown) {
-            remote.see_class(class);
+            connection.see_class(class);
         }
         // A violation has reset the socket.
         let placement = state.socket.on_data(sequence, length, now);
@@ -206,7 +206,7 @@ impl Worker {
             claim,
         }) = placement
         else {
-            remote.follow(&mut state, now);
+            connection.follow(&mut state, now);
             return Incoming::default();
         };
         let lane = state.lane.as_ref();
@@ -216,7 +216,7 @@ impl Worker {
         let here = bytes.get(skip.min(bytes.len())..).unwrap_or_default();
         let count = lane.map_or(0, |lane| transfer(&[Run::from(here)], &lane.rooms(spans)));
         let mut place = Place {
-            remote: Arc::clone(remote),
+            connection: Arc::clone(connection),
             claim,
             at,
             spans,
@@ -239,7 +239,7 @@ impl Worker {
         } else {
             incoming.place = Some(place);
         }
-        remote.follow(&mut state, now);
+        connection.follow(&mut state, now);
         // What came may have filled a ring that could not move before it.
         state.make_room(end, most_ring, now);
         incoming
@@ -251,11 +251,11 @@ fn note_placed(place: &Place, at: u64, count: usize, now: u64) {
     if count == 0 {
         return;
     }
-    let mut state = place.remote.lock();
+    let mut state = place.connection.lock();
     if let Some(lane) = &mut state.lane {
         lane.note_placed(at + count as u64);
     }
     let placed = u32::try_from(count).unwrap_or(u32::MAX);
     state.socket.placed(&place.claim, at, placed, now);
-    place.remote.follow(&mut state, now);
+    place.connection.follow(&mut state, now);
 }

@@ -1,11 +1,11 @@
 //! How a peer's connection gets to a listener of this host: over a link whose program will accept soon, over a new link, or offered to
 //! whoever accepts first.
 
-use super::begin::{insert, settings, start};
 use super::commands::Report;
+use super::connection::{Connection, Peer, Wanted};
 use super::front::Pending;
+use super::opening::{insert, settings, start};
 use super::peer::Counters;
-use super::remote::{Peer, Remote, Wanted};
 use super::sockets::Asked;
 use super::worker::Worker;
 use crate::relay::cells::Key;
@@ -56,10 +56,10 @@ impl Worker {
         let asked = peer.sockets().ask(syn.handle);
         match asked {
             Asked::New => {}
-            Asked::Again(remote) => {
+            Asked::Again(connection) => {
                 // A violation has reset the socket.
-                let _ = remote.lock().socket.on_open_again(syn.limit, self.now);
-                return self.touch(&remote);
+                let _ = connection.lock().socket.on_open_again(syn.limit, self.now);
+                return self.touch(&connection);
             }
             Asked::Refused(refusal) => return self.say_refused(peer, syn.handle, refusal),
             Asked::Ignored => return,
@@ -99,14 +99,16 @@ impl Worker {
             return;
         };
         let Some(front) = &mut self.front else { return };
-        let (listener, seats, cells) = (syn.listener, &self.seats, &self.cells);
+        let (listener, owned, cells) = (syn.listener, &self.owned, &self.cells);
         if !front.targets.is_at(listener, &syn.server) {
             return self.refuse(ticket, Refusal::NoListener);
         }
         let waits = |ticket: Ticket| {
-            let seat = u32::try_from(ticket.number).unwrap_or(u32::MAX);
-            let remote = seats.get(seat);
-            remote.is_some_and(|remote| remote.stamp == ticket.stamp && !remote.is_accepted())
+            let entry = u32::try_from(ticket.number).unwrap_or(u32::MAX);
+            let connection = owned.get(entry);
+            connection.is_some_and(|connection| {
+                connection.stamp == ticket.stamp && !connection.is_accepted()
+            })
         };
         if front.targets.is_full(listener, Instant::now(), waits) {
             return self.fail(ticket, Errno::AGAIN);
@@ -357,27 +359,27 @@ impl Worker {
         };
         let names = (ticket.stamp, Some(syn.handle));
         let made = insert(&peer, &end, wanted, (socket, lane), names, self.now);
-        let Some(remote) = made else {
+        let Some(connection) = made else {
             return self.say_refused(&peer, syn.handle, Refusal::Quota);
         };
-        let known = peer.sockets().set_theirs(syn.handle, remote.handle);
-        let mut state = remote.lock();
+        let known = peer.sockets().set_theirs(syn.handle, connection.handle);
+        let mut state = connection.lock();
         state.socket.accept(self.now);
         if !known {
             state.socket.abort(Reason::Violation, self.now);
         }
         drop(state);
-        self.seat(&remote, key, wanted.class.unwrap_or(Class::Latency));
-        self.note_unaccepted(&remote);
+        self.take_ownership(&connection, key, wanted.class.unwrap_or(Class::Latency));
+        self.note_unaccepted(&connection);
     }
 
-    fn note_unaccepted(&mut self, remote: &Remote) {
+    fn note_unaccepted(&mut self, connection: &Connection) {
         let ticket = Ticket {
-            number: usize::try_from(remote.seat()).unwrap_or(usize::MAX),
-            stamp: remote.stamp,
+            number: usize::try_from(connection.entry()).unwrap_or(usize::MAX),
+            stamp: connection.stamp,
         };
         if let Some(front) = &mut self.front {
-            front.targets.note(remote.wanted.listener, ticket);
+            front.targets.note(connection.wanted.listener, ticket);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What goes: the control frames that sockets owe, and bytes in the order of the scheduler.
 
+use super::connection::{Connection, State};
 use super::outbox::{COPIED, Outbox};
-use super::remote::{Remote, State};
 use super::route::Route;
 use super::shared::{Letter, Shared};
 use super::traffic::Traffic;
@@ -24,100 +24,108 @@ const MOST_PIECES: usize = 96;
 
 impl Worker {
     /// Says what a socket owes its peer, tells its program what is new, and plans what is to come.
-    pub(super) fn settle(&mut self, remote: &Arc<Remote>) {
+    pub(super) fn settle(&mut self, connection: &Arc<Connection>) {
         let now = self.now;
-        let mut state = remote.lock();
-        let seated = remote.is_seated();
-        let home = seated && remote.home() == self.index;
+        let mut state = connection.lock();
+        let owned = connection.has_owner();
+        let owner = owned && connection.owner() == self.index;
         state.look_at_reading(now);
-        remote.follow(&mut state, now);
+        connection.follow(&mut state, now);
         state.look_at_held(now);
-        let blocked = self.say(remote, &mut state);
+        let blocked = self.say(connection, &mut state);
         state.want_space(now);
-        remote.follow(&mut state, now);
-        if state.owes_bell() {
-            self.bells.push(remote, &mut state, now);
+        connection.follow(&mut state, now);
+        if state.owes_wake_up() {
+            self.wake_ups.push(connection, &mut state, now);
         }
         if std::mem::take(&mut state.let_go) {
-            self.look_at_link(&remote.link);
+            self.look_at_link(&connection.link);
         }
         let sendable = state.socket.sendable();
         let timer = state.next_timeout();
-        let over = remote.is_over(&state, now);
+        let over = connection.is_over(&state, now);
         let rings = sendable != state.announced || timer < state.armed || over;
-        if home {
+        if owner {
             if std::mem::take(&mut state.hinted) {
-                remote.see_class(state.class().0);
+                connection.see_class(state.class().0);
             }
             state.announced = sendable;
             state.armed = state.armed.min(timer);
             let set = state.armed == timer && timer != NEVER;
             if over {
-                let (memory, seat) = (remote.memory(&state), remote.seat());
-                // It may be touched again, when another has the seat.
-                remote.move_to(self.index);
+                let (tombstone, entry) = (connection.tombstone(&state), connection.entry());
+                // It may be touched again, when another connection has the entry.
+                connection.hand_over_to(self.index);
                 drop(state);
-                remote.peer.sockets().remove(remote.handle, memory, now);
-                return self.unseat(seat);
+                connection
+                    .peer
+                    .sockets()
+                    .remove(connection.handle, tombstone, now);
+                return self.give_up_ownership(entry);
             }
             drop(state);
             if rings {
-                let seat = remote.seat();
+                let entry = connection.entry();
                 if set {
-                    self.seats.timers.set(seat, timer);
+                    self.owned.timers.set(entry, timer);
                 }
-                if let Some(side) = self.side(&remote.peer) {
-                    side.scheduler.update(SocketId(seat), sendable, u64::MAX);
+                if let Some(per_peer) = self.per_peer(&connection.peer) {
+                    per_peer
+                        .scheduler
+                        .update(SocketId(entry), sendable, u64::MAX);
                 }
             }
-            self.move_if_due(remote);
+            self.move_if_due(connection);
         } else {
             let unknown = sendable > 0 && state.announced == 0;
             drop(state);
             // Whoever is going to have it looks at all of it.
-            if seated && (unknown || timer != NEVER && rings || over || remote.class_is_due()) {
-                self.tell(remote.home(), Letter::Touch(Arc::clone(remote)));
+            if owned && (unknown || timer != NEVER && rings || over || connection.class_is_due()) {
+                self.tell(connection.owner(), Letter::Touch(Arc::clone(connection)));
             }
         }
         if let Some(at) = blocked
             && let Some(Some(line)) = self.lines.get_mut(at)
-            && remote.touch(self.index)
+            && connection.touch(self.index)
         {
-            line.parked.push(Arc::clone(remote));
+            line.parked.push(Arc::clone(connection));
         }
     }
 
     /// Says what a socket owes. Where a channel of this worker takes nothing now: that channel.
-    fn say(&mut self, remote: &Arc<Remote>, state: &mut State) -> Option<usize> {
+    fn say(&mut self, connection: &Arc<Connection>, state: &mut State) -> Option<usize> {
         let now = self.now;
         while let Some(transmit) = state.socket.next_transmit(0, now) {
-            let side = self.sides.get(index(remote.peer.number()))?.as_ref()?;
+            let per_peer = self
+                .per_peers
+                .get(index(connection.peer.number()))?
+                .as_ref()?;
             // Bytes that go before a reset shall come before it.
             let behind = match transmit {
                 Transmit::Reset { .. } => state.bytes_on,
                 _ => None,
             };
-            let behind = side.routes.iter().find(|one| Some(one.key) == behind);
-            let own = side.own.iter().copied().find(|index| {
+            let behind = per_peer.routes.iter().find(|one| Some(one.key) == behind);
+            let own = per_peer.own.iter().copied().find(|index| {
                 let line = self.lines.get(*index).and_then(Option::as_ref);
                 line.is_some_and(|line| match behind {
                     Some(route) => Arc::ptr_eq(&line.route, route),
                     None => !line.blocked && line.takes_segments(),
                 })
             });
-            if own.is_none() && behind.is_none() && !side.own.is_empty() {
-                return side.own.first().copied();
+            if own.is_none() && behind.is_none() && !per_peer.own.is_empty() {
+                return per_peer.own.first().copied();
             }
             let route = match own.and_then(|at| self.lines.get_mut(at)) {
                 Some(Some(line)) => {
-                    if let Some(frame) = remote.frame(state, &transmit) {
+                    if let Some(frame) = connection.frame(state, &transmit) {
                         line.outbox.push_frame(&frame);
                     }
                     &line.route
                 }
                 _ => {
-                    let route = behind.or_else(|| side.routes.first())?;
-                    say_elsewhere(&self.shared, remote, state, &transmit, route);
+                    let route = behind.or_else(|| per_peer.routes.first())?;
+                    say_elsewhere(&self.shared, connection, state, &transmit, route);
                     route
                 }
             };
@@ -132,11 +140,11 @@ impl Worker {
     /// Another worker has committed a control frame to a channel of this one.
     pub(super) fn say_for_other(
         &mut self,
-        remote: &Arc<Remote>,
+        connection: &Arc<Connection>,
         frame: &Frame<'_>,
         key: ChannelId,
     ) {
-        let peer = remote.peer.number();
+        let peer = connection.peer.number();
         let line = self.lines.iter_mut().flatten().find(|line| {
             line.route.key == key && line.peer.number() == peer && line.takes_segments()
         });
@@ -144,13 +152,13 @@ impl Worker {
             return line.outbox.push_frame(frame);
         }
         // It was committed after the loss was told.
-        remote.lock().on_channel_lost(key, self.now);
-        self.touch(remote);
+        connection.lock().on_channel_lost(key, self.now);
+        self.touch(connection);
     }
 
     /// Sends what sockets have to send, as far as channels take it.
     pub(super) fn send_all(&mut self) {
-        for number in 0..self.sides.len() {
+        for number in 0..self.per_peers.len() {
             self.send_to(number);
         }
     }
@@ -159,26 +167,26 @@ impl Worker {
         let now = self.now;
         let mut left = BUDGET;
         loop {
-            let Some(Some(side)) = self.sides.get_mut(number) else {
+            let Some(Some(per_peer)) = self.per_peers.get_mut(number) else {
                 return;
             };
-            side.until = None;
-            let most = side.peer.terms().payload;
-            for (view, route) in side.views.iter_mut().zip(&side.routes) {
+            per_peer.until = None;
+            let most = per_peer.peer.terms().payload;
+            for (view, route) in per_peer.views.iter_mut().zip(&per_peer.routes) {
                 *view = route.view();
             }
-            let segment = match side.scheduler.next(&side.views, most, now) {
+            let segment = match per_peer.scheduler.next(&per_peer.views, most, now) {
                 Step::Send(segment) => segment,
                 Step::Full(until) => {
-                    side.until = until;
-                    let mut seen = side.routes.iter().zip(&side.views);
+                    per_peer.until = until;
+                    let mut seen = per_peer.routes.iter().zip(&per_peer.views);
                     if seen.any(|(route, view)| route.wait(self.index, view.queued)) {
                         continue;
                     }
                     return;
                 }
                 Step::Until(until) => {
-                    side.until = Some(until);
+                    per_peer.until = Some(until);
                     return;
                 }
                 Step::NoChannel | Step::Idle => return,
@@ -197,33 +205,33 @@ impl Worker {
         let now = self.now;
         self.note_hurry();
         let grant = segment.grant;
-        let Some(Some(side)) = self.sides.get_mut(number) else {
+        let Some(Some(per_peer)) = self.per_peers.get_mut(number) else {
             return 0;
         };
-        let Some(route) = side.routes.get(segment.channel).map(Arc::clone) else {
+        let Some(route) = per_peer.routes.get(segment.channel).map(Arc::clone) else {
             return 0;
         };
-        let Some(remote) = self.seats.get(grant.socket.0).map(Arc::clone) else {
-            side.scheduler.update(grant.socket, 0, 0);
+        let Some(connection) = self.owned.get(grant.socket.0).map(Arc::clone) else {
+            per_peer.scheduler.update(grant.socket, 0, 0);
             return 0;
         };
-        let most = side.peer.terms().payload;
-        let own = side.own.iter().copied().find(|index| {
+        let most = per_peer.peer.terms().payload;
+        let own = per_peer.own.iter().copied().find(|index| {
             let line = self.lines.get(*index).and_then(Option::as_ref);
             line.is_some_and(|line| Arc::ptr_eq(&line.route, &route))
         });
-        let mut state = remote.lock();
+        let mut state = connection.lock();
         let transmit = loop {
             match state.socket.next_transmit(grant.bytes, now) {
                 Some(data @ Transmit::Data { .. }) => break Some(data),
                 Some(control) => {
                     match own.and_then(|index| self.lines.get_mut(index)) {
                         Some(Some(line)) => {
-                            if let Some(frame) = remote.frame(&state, &control) {
+                            if let Some(frame) = connection.frame(&state, &control) {
                                 line.outbox.push_frame(&frame);
                             }
                         }
-                        _ => say_elsewhere(&self.shared, &remote, &state, &control, &route),
+                        _ => say_elsewhere(&self.shared, &connection, &state, &control, &route),
                     }
                     Traffic::add(&route.traffic.control_sent, 1);
                     state.socket.sent(&control, route.key, now);
@@ -234,8 +242,8 @@ impl Worker {
         let Some(Transmit::Data { sequence, length }) = transmit else {
             state.announced = 0;
             drop(state);
-            side.scheduler.update(grant.socket, 0, 0);
-            self.touch(&remote);
+            per_peer.scheduler.update(grant.socket, 0, 0);
+            self.touch(&connection);
             return 0;
         };
         let spans = state
@@ -249,9 +257,9 @@ impl Worker {
         let (Some(Ok(spans)), Some(theirs), true) = (spans, state.theirs, bytes > 0) else {
             // The program has taken back what it had written.
             state.socket.abort(Reason::ProgramFault, now);
-            remote.follow(&mut state, now);
+            connection.follow(&mut state, now);
             drop(state);
-            self.touch(&remote);
+            self.touch(&connection);
             return 0;
         };
         let hold = if own.is_some() && bytes <= COPIED {
@@ -263,8 +271,8 @@ impl Worker {
             // The other worker has to take some of what it has, first.
             state.announced = 0;
             drop(state);
-            side.scheduler.update(grant.socket, 0, 0);
-            self.touch(&remote);
+            per_peer.scheduler.update(grant.socket, 0, 0);
+            self.touch(&connection);
             self.busy = true;
             return 0;
         }
@@ -275,21 +283,21 @@ impl Worker {
         state.socket.sent(&data, route.key, now);
         if bytes > COPIED {
             let class = state.class().0;
-            self.bells.note_large(&mut state.large_sent, class);
+            self.wake_ups.note_large(&mut state.large_sent, class);
         }
         let shown = state.observer.on_sent(bytes, now);
         if let Some(class) = state.observed(shown) {
-            remote.see_class(class);
+            connection.see_class(class);
         }
         let sendable = state.socket.sendable();
         state.announced = sendable;
         let timer = state.next_timeout();
         if timer < state.armed {
             state.armed = timer;
-            self.seats.timers.set(grant.socket.0, timer);
+            self.owned.timers.set(grant.socket.0, timer);
         }
-        side.scheduler.on_sent(&grant, bytes, route.id, now);
-        side.scheduler.update(grant.socket, sendable, u64::MAX);
+        per_peer.scheduler.on_sent(&grant, bytes, route.id, now);
+        per_peer.scheduler.update(grant.socket, sendable, u64::MAX);
         Traffic::add(&route.traffic.bytes_sent, u64::from(bytes));
         Traffic::add(&route.traffic.segments_sent, 1);
         state.used.note(route.id, now);
@@ -307,7 +315,7 @@ impl Worker {
             Some((at, Some(Some(line)))) => {
                 let outbox = &mut line.outbox;
                 state.say_urgent(outbox, (theirs, sequence), u64::from(bytes));
-                outbox.push_data(&remote, (theirs, sequence), spans, hold, most);
+                outbox.push_data(&connection, (theirs, sequence), spans, hold, most);
                 line.show();
                 if line.outbox.length() >= BATCH || line.outbox.pieces() >= MOST_PIECES {
                     full = Some(at);
@@ -316,7 +324,7 @@ impl Worker {
             _ => self.tell(
                 route.worker,
                 Letter::Segment {
-                    remote: Arc::clone(&remote),
+                    connection: Arc::clone(&connection),
                     sequence,
                     length: bytes,
                     hold,
@@ -328,8 +336,8 @@ impl Worker {
         if let Some(at) = full {
             self.flush_line(at);
         }
-        if control_due || remote.class_is_due() {
-            self.touch(&remote);
+        if control_due || connection.class_is_due() {
+            self.touch(&connection);
         }
         u64::from(bytes)
     }
@@ -337,16 +345,16 @@ impl Worker {
     /// Another worker has committed a segment to a channel of this one.
     pub(super) fn send_for_other(
         &mut self,
-        remote: &Arc<Remote>,
+        connection: &Arc<Connection>,
         (sequence, length): (u64, u32),
         mut hold: Option<Hold>,
         key: ChannelId,
     ) {
-        let peer = remote.peer.number();
+        let peer = connection.peer.number();
         let line = self.lines.iter_mut().flatten().find(|line| {
             line.route.key == key && line.peer.number() == peer && line.takes_segments()
         });
-        let mut state = remote.lock();
+        let mut state = connection.lock();
         let (mut at, mut left) = (sequence, u64::from(length));
         if let (Some(line), Some(theirs)) = (line, state.theirs) {
             let most = line.peer.terms().payload;
@@ -363,7 +371,7 @@ impl Worker {
                 }
                 let outbox = &mut line.outbox;
                 state.say_urgent(outbox, (theirs, at), bytes);
-                outbox.push_data(remote, (theirs, at), spans, hold, most);
+                outbox.push_data(connection, (theirs, at), spans, hold, most);
                 (at, left) = (at + bytes, left - bytes);
             }
             line.show();
@@ -375,7 +383,7 @@ impl Worker {
             state.socket.release(hold, self.now);
         }
         drop(state);
-        self.touch(remote);
+        self.touch(connection);
     }
 }
 
@@ -400,15 +408,15 @@ impl State {
 /// Commits a control frame to a channel of another worker.
 fn say_elsewhere(
     shared: &Shared,
-    remote: &Arc<Remote>,
+    connection: &Arc<Connection>,
     state: &State,
     transmit: &Transmit,
     route: &Route,
 ) {
-    let frame = remote.frame(state, transmit);
+    let frame = connection.frame(state, transmit);
     if let (Some(frame), Some(inbox)) = (frame, shared.inboxes.get(route.worker)) {
         inbox.send(Letter::Control {
-            remote: Arc::clone(remote),
+            connection: Arc::clone(connection),
             frame,
             key: route.key,
         });

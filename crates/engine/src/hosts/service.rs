@@ -3,8 +3,8 @@
 use super::commands::{Command, Failing, Report};
 use super::front::Front;
 use super::mailbox::Mailbox;
-use super::placing;
-use super::shared::{FRONT, Gauges, Letter, Shared, worker_name};
+use super::placement;
+use super::shared::{FIRST_WORKER, Gauges, Letter, Shared, worker_name};
 use super::worker::Worker;
 use crate::AlternateStack;
 use crate::line_id::LineId;
@@ -48,7 +48,7 @@ impl Hosts {
     ) -> Result<Self, Errno> {
         use rustix::process::{Resource, getrlimit};
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let cores = placing::cores();
+        let cores = placement::cores();
         let workers = workers.unwrap_or(cores.len()).clamp(2, MOST_WORKERS);
         let inboxes = (0..workers).map(|_| Mailbox::new());
         let shared = Arc::new(Shared {
@@ -70,7 +70,7 @@ impl Hosts {
         };
         let policies = Arc::new(policies.clone());
         for index in 0..workers {
-            let front = (index == FRONT)
+            let front = (index == FIRST_WORKER)
                 .then(|| Front::new(Arc::clone(&hosts.count), shared.epoch, owners.clone()));
             let (shared, policies) = (Arc::clone(&shared), Arc::clone(&policies));
             let worker = Worker::new(index, shared, policies, front)?;
@@ -109,7 +109,7 @@ impl Hosts {
                 }
             }
             Command::Relay(_) | Command::Listener { .. } | Command::Unlisten(_) => {
-                send(FRONT, command);
+                send(FIRST_WORKER, command);
             }
             Command::Fail { peer, reason, what } => {
                 if what == Failing::Start {
@@ -158,11 +158,11 @@ impl Hosts {
 
     /// Rings when there are reports.
     #[must_use]
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    pub fn doorbell(&self) -> BorrowedFd<'_> {
         self.shared.reports.as_fd()
     }
 
-    /// What the workers have told: the first of it where it is much, the bell rings for the rest.
+    /// What the workers have told: the first of it where it is much, the doorbell rings for the rest.
     pub fn take_reports(&self) -> Vec<Report> {
         let taken = self.shared.reports.take_some(MOST_REPORTS);
         for report in &taken {

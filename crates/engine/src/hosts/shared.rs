@@ -1,8 +1,8 @@
 //! What all workers share, and what they tell each other.
 
 use super::commands::{Command, Report};
+use super::connection::{Connection, Peer};
 use super::mailbox::Mailbox;
-use super::remote::{Peer, Remote};
 use netchannel_scheduler::Class;
 use netchannel_scheduler::placement::Core;
 use netchannel_vns::{ChannelId, Hold};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 /// The worker that takes new connections, and works channels of latency.
-pub const FRONT: usize = 0;
+pub const FIRST_WORKER: usize = 0;
 /// The worker that works channels of throughput; those behind it do, too.
 const FIRST_T: usize = 1;
 
@@ -25,13 +25,13 @@ pub enum Letter {
     /// From the daemon.
     Command(Command),
     /// A socket has something for this worker.
-    Touch(Arc<Remote>),
-    /// This worker is a socket's home from now on.
-    Adopt(Arc<Remote>, Class),
+    Touch(Arc<Connection>),
+    /// This worker owns a connection from now on.
+    Adopt(Arc<Connection>, Class),
     /// Bytes to send on a channel of this worker.
     Segment {
         /// Whose.
-        remote: Arc<Remote>,
+        connection: Arc<Connection>,
         /// Which.
         sequence: u64,
         /// How many.
@@ -44,7 +44,7 @@ pub enum Letter {
     /// A control frame to send on a channel of this worker.
     Control {
         /// Whose.
-        remote: Arc<Remote>,
+        connection: Arc<Connection>,
         /// Which.
         frame: Frame<'static>,
         /// On which.
@@ -104,7 +104,7 @@ impl Shared {
     pub fn worker_of(&self, class: Class, number: u32) -> usize {
         let throughput = self.inboxes.len().saturating_sub(FIRST_T).max(1);
         match class {
-            Class::Latency => FRONT,
+            Class::Latency => FIRST_WORKER,
             Class::Throughput => FIRST_T + usize::try_from(number).unwrap_or(0) % throughput,
         }
     }
@@ -114,7 +114,7 @@ impl Shared {
 #[must_use]
 pub fn worker_name(index: usize) -> String {
     match index {
-        FRONT => "hosts-L".to_owned(),
+        FIRST_WORKER => "hosts-L".to_owned(),
         FIRST_T => "hosts-T".to_owned(),
         other => format!("hosts-T{other}"),
     }

@@ -1,7 +1,7 @@
 //! The sockets with one peer: by own handle, and by the peer's.
 
-use super::memory::Memory;
 use super::shares::Shares;
+use super::tombstone::Tombstone;
 use netchannel_vns::{ChannelId, Full, Handle, HandleTable, Lookup};
 use netchannel_wire::Refusal;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub enum Found<S> {
     /// A socket.
     Live(Arc<S>),
     /// One that has ended.
-    Ended(Memory),
+    Ended(Tombstone),
     /// Nothing that is known.
     Unknown,
 }
@@ -62,7 +62,7 @@ pub enum Asked<S> {
 /// All sockets with one peer.
 #[derive(Debug)]
 pub struct Sockets<S> {
-    table: HandleTable<Arc<S>, Memory>,
+    table: HandleTable<Arc<S>, Tombstone>,
     shares: Shares,
     theirs: Vec<Theirs>,
     most_theirs: u32,
@@ -110,30 +110,30 @@ impl<S: Counted> Sockets<S> {
     ) -> Result<Arc<S>, Full> {
         let handle = self.table.insert_with(make, now)?;
         match self.table.get(handle) {
-            Lookup::Live(remote) => {
-                self.shares.take(remote.user());
-                Ok(Arc::clone(remote))
+            Lookup::Live(connection) => {
+                self.shares.take(connection.user());
+                Ok(Arc::clone(connection))
             }
             _ => Err(Full),
         }
     }
 
     /// The ended ones whose last word went down with a channel.
-    pub fn unheard(&mut self, lost: ChannelId) -> Vec<Memory> {
-        let ended = self.table.ended_mut().map(|(_, memory)| memory);
-        let unheard = ended.filter(|memory| memory.last == Some(lost));
+    pub fn unheard(&mut self, lost: ChannelId) -> Vec<Tombstone> {
+        let ended = self.table.ended_mut().map(|(_, tombstone)| tombstone);
+        let unheard = ended.filter(|tombstone| tombstone.last == Some(lost));
         // It is said again once: what is lost then, the peer asks for.
         unheard
-            .map(|memory| Memory {
-                last: memory.last.take(),
-                ..*memory
+            .map(|tombstone| Tombstone {
+                last: tombstone.last.take(),
+                ..*tombstone
             })
             .collect()
     }
 
     /// Takes an ended socket out.
-    pub fn remove(&mut self, handle: Handle, memory: Memory, now: u64) -> Option<Arc<S>> {
-        let removed = self.table.remove(handle, memory, now)?;
+    pub fn remove(&mut self, handle: Handle, tombstone: Tombstone, now: u64) -> Option<Arc<S>> {
+        let removed = self.table.remove(handle, tombstone, now)?;
         self.shares.give_back(removed.user());
         Some(removed)
     }
@@ -141,8 +141,8 @@ impl<S: Counted> Sockets<S> {
     /// What a frame's handle names.
     pub fn find(&self, handle: Handle) -> Found<S> {
         match self.table.get(handle) {
-            Lookup::Live(remote) => Found::Live(Arc::clone(remote)),
-            Lookup::Ended(memory) => Found::Ended(*memory),
+            Lookup::Live(connection) => Found::Live(Arc::clone(connection)),
+            Lookup::Ended(tombstone) => Found::Ended(*tombstone),
             Lookup::Unknown => Found::Unknown,
         }
     }
@@ -165,7 +165,7 @@ impl<S: Counted> Sockets<S> {
             return None;
         };
         match self.find(ours) {
-            Found::Live(remote) if known.generation == handle.generation => Some(remote),
+            Found::Live(connection) if known.generation == handle.generation => Some(connection),
             _ => None,
         }
     }
@@ -209,7 +209,7 @@ impl<S: Counted> Sockets<S> {
             Answer::Due => Asked::Ignored,
             Answer::Refused(refusal) => Asked::Refused(refusal),
             Answer::Ours(ours) => match self.find(ours) {
-                Found::Live(remote) => Asked::Again(remote),
+                Found::Live(connection) => Asked::Again(connection),
                 _ => Asked::Ignored,
             },
         }

@@ -1,13 +1,13 @@
 //! A worker: what a thread with channels and sockets of its own knows.
 
-use super::bells::Bells;
 use super::commands::Report;
+use super::connection::{Connection, Peer};
 use super::front::Front;
 use super::line::Line;
-use super::remote::{Peer, Remote};
-use super::seats::Seats;
+use super::owner_table::OwnerTable;
+use super::per_peer::PerPeer;
 use super::shared::{Letter, Shared};
-use super::side::Side;
+use super::wake_ups::WakeUps;
 use crate::relay::cells::{Cells, Key};
 use netchannel_scheduler::Settings;
 use netchannel_wire::NcSyn;
@@ -27,16 +27,16 @@ pub struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) cells: Cells,
     pub(super) front: Option<Front>,
-    pub(super) seats: Seats,
+    pub(super) owned: OwnerTable,
     /// Links by the daemon's number.
     pub(super) keys: HashMap<u64, Key>,
     pub(super) lines: Vec<Option<Box<Line>>>,
     /// Who decides.
     pub(super) policies: Arc<Settings>,
     /// By number of the peer.
-    pub(super) sides: Vec<Option<Side>>,
-    pub(super) touched: Vec<Arc<Remote>>,
-    pub(super) spare: Vec<Arc<Remote>>,
+    pub(super) per_peers: Vec<Option<PerPeer>>,
+    pub(super) touched: Vec<Arc<Connection>>,
+    pub(super) spare: Vec<Arc<Connection>>,
     pub(super) letters: Vec<Letter>,
     /// (front) Connections that peers have asked for in this pass.
     pub(super) asked: Vec<(Arc<Peer>, NcSyn)>,
@@ -45,7 +45,7 @@ pub struct Worker {
     /// Links with slots that their programs had still to close: when to look again, which, and how often that was.
     pub(super) untidy: Vec<(u64, u64, u32)>,
     /// Sockets whose programs are to be woken.
-    pub(super) bells: Bells,
+    pub(super) wake_ups: WakeUps,
     /// This pass brought something.
     pub(super) moved: bool,
     /// There is more to do than was done.
@@ -79,18 +79,18 @@ impl Worker {
             shared,
             cells,
             front,
-            seats: Seats::default(),
+            owned: OwnerTable::default(),
             keys: HashMap::new(),
             lines: Vec::new(),
             policies,
-            sides: Vec::new(),
+            per_peers: Vec::new(),
             touched: Vec::new(),
             spare: Vec::new(),
             letters: Vec::new(),
             asked: Vec::new(),
             posted: Vec::new(),
             untidy: Vec::new(),
-            bells: Bells::default(),
+            wake_ups: WakeUps::default(),
             moved: false,
             busy: false,
             now: 0,
@@ -111,22 +111,22 @@ impl Worker {
     }
 
     /// A socket is to be settled at the end of the pass.
-    pub(super) fn touch(&mut self, remote: &Arc<Remote>) {
-        if remote.touch(self.index) {
-            self.touched.push(Arc::clone(remote));
+    pub(super) fn touch(&mut self, connection: &Arc<Connection>) {
+        if connection.touch(self.index) {
+            self.touched.push(Arc::clone(connection));
         }
     }
 
     /// What this worker knows of a peer.
-    pub(super) fn side(&mut self, peer: &Arc<Peer>) -> Option<&mut Side> {
+    pub(super) fn per_peer(&mut self, peer: &Arc<Peer>) -> Option<&mut PerPeer> {
         let index = usize::try_from(peer.number()).ok()?;
-        if self.sides.len() <= index {
-            self.sides.resize_with(index + 1, || None);
+        if self.per_peers.len() <= index {
+            self.per_peers.resize_with(index + 1, || None);
         }
         let now = self.now;
-        let place = self.sides.get_mut(index)?;
+        let place = self.per_peers.get_mut(index)?;
         if place.is_none() {
-            *place = Some(Side::new(peer, &self.policies, now)?);
+            *place = Some(PerPeer::new(peer, &self.policies, now)?);
         }
         place.as_mut()
     }
@@ -134,13 +134,15 @@ impl Worker {
     /// The channels of a peer may have changed.
     pub(super) fn refresh(&mut self, peer: &Arc<Peer>) {
         let lines = std::mem::take(&mut self.lines);
-        let changed = self.side(peer).is_some_and(|side| side.refresh(&lines));
+        let changed = self
+            .per_peer(peer)
+            .is_some_and(|per_peer| per_peer.refresh(&lines));
         self.lines = lines;
         if changed {
             let all = peer.sockets().all();
             let index = self.index;
-            for remote in all.iter().filter(|remote| remote.home() == index) {
-                self.touch(remote);
+            for connection in all.iter().filter(|connection| connection.owner() == index) {
+                self.touch(connection);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! As much of HTTP as fetching metrics takes: one request on a connection, one answer, the end.
 
-use crate::visitors::{Visitor, Visitors};
+use crate::sessions::{Session, Sessions};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use std::os::fd::OwnedFd;
@@ -40,9 +40,9 @@ pub enum Step {
 }
 
 /// All connections.
-pub type Fetches = Visitors<Fetch>;
+pub type Fetches = Sessions<Fetch>;
 
-impl Visitor for Fetch {
+impl Session for Fetch {
     const MOST: usize = MOST_FETCHES;
     const MOST_OF_USER: usize = MOST_FETCHES;
 

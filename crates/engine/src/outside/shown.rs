@@ -2,7 +2,7 @@
 
 use super::{Known, Outside, Past};
 
-use crate::hosts::{Route, Sight, worker_name};
+use crate::hosts::{ConnectionSnapshot, Route, worker_name};
 use crate::part::{Cursor, Elsewhere, Part};
 use crate::peers::PeerView;
 use netchannel_configuration::Configuration;
@@ -54,8 +54,10 @@ impl Part for Outside {
             return (Vec::new(), None);
         };
         let first = if start.0 == from.start { from.place } else { 0 };
-        let (sights, next) = known.peer.sights(first, most);
-        let shown = sights.iter().map(|sight| show_sight(sight, &known.name));
+        let (snapshots, next) = known.peer.snapshots(first, most);
+        let shown = snapshots
+            .iter()
+            .map(|snapshot| show_snapshot(snapshot, &known.name));
         let next = match (next, start.0.checked_add(1)) {
             (Some(place), _) => Some(Cursor {
                 start: start.0,
@@ -172,14 +174,14 @@ fn show_peer(peer: &PeerView, known: Option<&Known>, past: Past, to: &mut shown:
     }
 }
 
-fn show_sight(sight: &Sight, host: &Arc<str>) -> Elsewhere {
-    let channels: Vec<String> = sight.channels.iter().map(ToString::to_string).collect();
+fn show_snapshot(snapshot: &ConnectionSnapshot, host: &Arc<str>) -> Elsewhere {
+    let channels: Vec<String> = snapshot.channels.iter().map(ToString::to_string).collect();
     Elsewhere {
-        link: sight.link,
-        slot: sight.slot,
+        link: snapshot.link,
+        slot: snapshot.slot,
         host: Arc::clone(host),
-        class: shown_class(sight.class).name(),
-        source: sight.source,
+        class: shown_class(snapshot.class).name(),
+        source: snapshot.source,
         channels: channels.join(","),
     }
 }

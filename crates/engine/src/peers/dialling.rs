@@ -17,9 +17,9 @@ const PARTING: Duration = Duration::from_secs(1);
 
 impl Peers {
     /// Takes what comes in at a door.
-    pub(super) fn accept(&mut self, door: u64, now: Instant) {
+    pub(super) fn accept(&mut self, listening: u64, now: Instant) {
         for _ in 0..BATCH {
-            match self.doors.accept(door, self.table.poll(), now) {
+            match self.acceptors.accept(listening, self.table.poll(), now) {
                 Ok(None) => return,
                 Ok(Some((channel, from))) => self.admit(channel, from, now),
                 Err(error) => {
@@ -116,14 +116,14 @@ impl Peers {
         let due: Vec<(u32, (Class, u16))> = self
             .peers
             .iter()
-            .flat_map(|(number, peer)| peer.due(now).into_iter().map(|seat| (*number, seat)))
+            .flat_map(|(number, peer)| peer.due(now).into_iter().map(|slot| (*number, slot)))
             .collect();
-        for (number, (class, seat)) in due {
-            self.dial_seat(number, class, seat, now);
+        for (number, (class, slot)) in due {
+            self.dial_slot(number, class, slot, now);
         }
     }
 
-    fn dial_seat(&mut self, number: u32, class: Class, seat: u16, now: Instant) {
+    fn dial_slot(&mut self, number: u32, class: Class, slot: u16, now: Instant) {
         let admission = self.admission(number);
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
@@ -137,27 +137,27 @@ impl Peers {
         let dialled = self.identity().map_err(std::io::Error::from);
         let dialled = dialled.and_then(|identity| {
             let channel = self.transport.connect(to, &options)?;
-            let initiator = Initiator::new(identity, class, seat.into());
+            let initiator = Initiator::new(identity, class, slot.into());
             let half_open = HalfOpen::dialled(channel, initiator, admission);
             let origin = Origin::Dialled {
                 peer: number,
                 class,
-                number: seat,
+                number: slot,
             };
             Ok(self.table.insert(half_open, origin, to, deadline)?)
         });
         match dialled {
             Ok(name) => {
                 let peer = self.peers.get_mut(&number);
-                if let Some(seat) = peer.and_then(|peer| peer.seat(class, seat)) {
-                    seat.dial = Some(name);
-                    seat.dialled = Some(now);
+                if let Some(slot) = peer.and_then(|peer| peer.slot(class, slot)) {
+                    slot.dial = Some(name);
+                    slot.dialled = Some(now);
                 }
                 // A transport within the host may be connected already.
                 self.advance(name, now);
             }
             Err(error) => {
-                self.dial_failed(number, (class, seat), to, &Failure::Transport(error), now);
+                self.dial_failed(number, (class, slot), to, &Failure::Transport(error), now);
             }
         }
     }
@@ -282,7 +282,7 @@ impl Peers {
     fn dial_failed(
         &mut self,
         number: u32,
-        seat: (Class, u16),
+        slot: (Class, u16),
         address: SocketAddr,
         failure: &Failure,
         now: Instant,
@@ -291,7 +291,7 @@ impl Peers {
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
         };
-        peer.dial_failed(seat, now, &times, chance());
+        peer.dial_failed(slot, now, &times, chance());
         if is_collision(failure) {
             return;
         }

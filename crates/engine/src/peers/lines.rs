@@ -1,11 +1,11 @@
 //! Channels that are up, from their handshake to their loss, and what is announced on them.
 
-use super::heard::{Announcement, Heard};
+use super::advertised::{Advertised, OwnListener};
+use super::learned::{Announcement, Learned};
 use super::output::{Line, LineId, Loss, Output, StartId, Terms};
 use super::peer::{Peer, Start, Up, Verdict, judge};
 use super::service::{Peers, chance};
 use super::table::Origin;
-use super::told::{OwnListener, Told};
 use netchannel_abi::address::Address;
 use netchannel_driver::Channel;
 use netchannel_wire::{Class, Established, GoAwayReason};
@@ -39,9 +39,9 @@ impl Peers {
         let place = u16::try_from(established.number).unwrap_or(u16::MAX);
         if let Some(peer) = self.peers.get_mut(&number)
             && let Origin::Dialled { .. } = origin
-            && let Some(seat) = peer.seat(class, place)
+            && let Some(slot) = peer.slot(class, place)
         {
-            seat.dial = None;
+            slot.dial = None;
         }
         if self.is_other_peer(number, established, now) {
             // Without GOAWAY: what was said on it already is not lost to the peer, but sent again.
@@ -63,7 +63,7 @@ impl Peers {
             }
             return self.drop_opened(number, origin, now);
         };
-        let Some(seat) = peer.seat(class, place) else {
+        let Some(slot) = peer.slot(class, place) else {
             return;
         };
         self.last_line += 1;
@@ -78,7 +78,7 @@ impl Peers {
             since: now,
             ends: opened.0.ends(),
         };
-        let present = seat.up;
+        let present = slot.up;
         let verdict = match judge(present.map(|up| up.dialler), up.dialler) {
             // The peer dials only what it has not: it has lost the present one, long after that came up. What waits there goes at once.
             Verdict::Refuse | Verdict::Prefer
@@ -88,11 +88,11 @@ impl Peers {
             }
             verdict => verdict,
         };
-        let dial = seat.dial;
+        let dial = slot.dial;
         if verdict != Verdict::Refuse {
-            seat.up = Some(up);
+            slot.up = Some(up);
             // The peer has not seen this host's own attempt through: it needs no decision.
-            seat.dial = None;
+            slot.dial = None;
         }
         peer.counters.established += 1;
         peer.counters.collisions += u64::from(verdict != Verdict::Take);
@@ -199,8 +199,8 @@ impl Peers {
             host,
             epoch,
             terms,
-            told: Told::default(),
-            heard: Heard::default(),
+            advertised: Advertised::default(),
+            learned: Learned::default(),
         });
         self.outputs.push(Output::Began {
             start: id,
@@ -220,7 +220,7 @@ impl Peers {
         }
         peer.down_since = None;
         if let Some(mut start) = peer.start.take() {
-            self.orphans.extend(start.heard.bury());
+            self.orphans.extend(start.learned.bury());
             self.lines.retain(|_, (_, line)| line.start != start.id);
             self.outputs.push(Output::Ended(start.id));
         }
@@ -233,34 +233,34 @@ impl Peers {
             return;
         };
         let announcing = peer.announcing();
-        let told_on = peer.start.as_ref().and_then(|start| start.told.line);
-        let stays = told_on.is_some_and(|id| peer.line(id).is_some());
+        let advertised_on = peer.start.as_ref().and_then(|start| start.advertised.line);
+        let stays = advertised_on.is_some_and(|id| peer.line(id).is_some());
         let name = Arc::clone(&peer.name);
         let Some(start) = &mut peer.start else {
             return;
         };
         match announcing {
             Some(line) if !stays => {
-                let came_up = start.told.line.is_none();
-                start.told.line = Some(line.id);
+                let came_up = start.advertised.line.is_none();
+                start.advertised.line = Some(line.id);
                 self.outputs
-                    .push(Output::Frames(line, start.told.list(own)));
+                    .push(Output::Frames(line, start.advertised.list(own)));
                 if came_up {
                     tracing::info!("peer {name} is up");
                     peer.down_since = None;
                     peer.since = Some(now);
                     peer.trouble.clear();
                     peer.backoff.succeed();
-                    start.heard.touch();
+                    start.learned.touch();
                 }
             }
-            None if start.told.line.take().is_some() => {
+            None if start.advertised.line.take().is_some() => {
                 let why = why.unwrap_or("no channel is left");
                 tracing::info!("peer {name} is down: {why}");
                 why.clone_into(&mut peer.trouble);
                 peer.since = Some(now);
                 peer.down_since = Some(now);
-                start.heard.touch();
+                start.learned.touch();
                 self.outputs.push(Output::Down(start.id));
             }
             _ => {}
@@ -291,7 +291,7 @@ impl Peers {
                 "channel {class} {place} to peer {name} is lost: {loss}"
             );
         }
-        let up = peer.seat_of(&line).and_then(|seat| seat.up);
+        let up = peer.slot_of(&line).and_then(|slot| slot.up);
         self.free(number, &line, now, &loss.to_string());
         if *loss == Loss::Stalled
             && let Some((_, at)) = up.and_then(|up| up.ends)
@@ -326,13 +326,13 @@ impl Peers {
         }
     }
 
-    /// A channel takes nothing any more: its seat is free.
+    /// A channel takes nothing any more: its slot is free.
     pub(super) fn free(&mut self, number: u32, line: &Line, now: Instant, why: &str) {
         let times = *self.times();
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
         };
-        let Some(up) = peer.seat_of(line).and_then(|seat| seat.up) else {
+        let Some(up) = peer.slot_of(line).and_then(|slot| slot.up) else {
             return;
         };
         peer.vacate(&up, now, &times, chance());
@@ -352,13 +352,13 @@ impl Peers {
         let Some(start) = peer.start.as_mut().filter(|start| start.id == line.start) else {
             return;
         };
-        let before = start.heard.left_out.outside;
+        let before = start.learned.left_out.outside;
         let readdressed = matches!(announcement, Announcement::Addresses(..));
-        start.heard.take(announcement, &peer.settings, most);
+        start.learned.take(announcement, &peer.settings, most);
         if readdressed {
-            start.heard.review(&peer.settings, own);
+            start.learned.review(&peer.settings, own);
         }
-        if start.heard.left_out.outside > before
+        if start.learned.left_out.outside > before
             && let Some(unsaid) = peer.sayings.left_out.count(now)
         {
             let name = &peer.name;
@@ -372,13 +372,13 @@ impl Peers {
     /// A program of this host listens.
     pub fn on_listener(&mut self, number: u32, listener: OwnListener) {
         self.own.listeners.insert(number, listener);
-        self.announce(|told, own| told.listen(number, &listener, own));
+        self.announce(|advertised, own| advertised.listen(number, &listener, own));
     }
 
     /// A listener of this host is gone.
     pub fn on_listener_gone(&mut self, number: u32) {
         if self.own.listeners.remove(&number).is_some() {
-            self.announce(|told, own| told.unlisten(number, own));
+            self.announce(|advertised, own| advertised.unlisten(number, own));
         }
     }
 
@@ -388,21 +388,21 @@ impl Peers {
             return;
         }
         self.own.addresses = addresses.to_vec();
-        self.announce(Told::readdress);
+        self.announce(Advertised::readdress);
         for peer in self.peers.values_mut() {
             if let Some(start) = &mut peer.start {
-                start.heard.review(&peer.settings, &self.own.addresses);
+                start.learned.review(&peer.settings, &self.own.addresses);
             }
         }
     }
 
     /// Says something to every peer that is up.
-    fn announce(&mut self, say: impl Fn(&mut Told, &super::told::Own) -> Vec<u8>) {
+    fn announce(&mut self, say: impl Fn(&mut Advertised, &super::advertised::Own) -> Vec<u8>) {
         for peer in self.peers.values_mut() {
-            let line = peer.start.as_ref().and_then(|start| start.told.line);
+            let line = peer.start.as_ref().and_then(|start| start.advertised.line);
             let line = line.and_then(|line| peer.line(line));
             if let (Some(line), Some(start)) = (line, &mut peer.start) {
-                let bytes = say(&mut start.told, &self.own);
+                let bytes = say(&mut start.advertised, &self.own);
                 if !bytes.is_empty() {
                     self.outputs.push(Output::Frames(line, bytes));
                 }

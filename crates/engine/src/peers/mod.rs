@@ -6,9 +6,9 @@
 //! works those, PING included.
 //!
 //! ```text
-//!  doors --accept--> +---------------+                     +--> Output: Began, Up, Retire, Cut, Frames
+//!  Acceptors -accept-> +---------------+                     +--> Output: Began, Up, Retire, Cut, Frames
 //!                    | Table:        |--> judge --> Peer --+          to the data plane
-//!  Peer --dial-----> | HalfOpen      |    (seat)     ^     |
+//!  Peer --dial-----> | HalfOpen      |    (slot)     ^     |
 //!                    +---------------+               |     +--> Listings: entries of the directory
 //!        transport, wire's handshake                 |
 //!                         data plane: lost, GOAWAY, announcements;  CoreEngine: listeners, addresses
@@ -27,11 +27,12 @@
     )
 )]
 
+mod acceptors;
+mod advertised;
 mod backoff;
 mod dialling;
-mod doors;
 mod half_open;
-mod heard;
+mod learned;
 mod lines;
 mod output;
 mod peer;
@@ -40,18 +41,17 @@ mod reload;
 mod service;
 mod settings;
 mod table;
-mod told;
 mod view;
 
 #[cfg(test)]
 mod tests;
 
-pub use doors::CannotListen;
-pub use heard::{Announcement, LeftOut, Listings};
+pub use acceptors::CannotListen;
+pub use advertised::OwnListener;
+pub use learned::{Announcement, LeftOut, Listings};
 pub use output::{Line, LineId, Loss, Output, StartId, Terms};
 pub use peer::Counters;
 pub(crate) use service::chance;
 pub use service::{Peers, PeersError, StrangerCounters};
 pub use settings::{Bounds, PeerLimits, PeerSettings, PerClass, Settings, Times};
-pub use told::OwnListener;
 pub use view::{LineView, PeerView, PeersView};

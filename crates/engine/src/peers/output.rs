@@ -105,7 +105,7 @@ impl fmt::Display for Loss {
         match self {
             Self::Parted => formatter.write_str("both ends have said GOAWAY"),
             Self::Broken(why) | Self::Violation(why) => formatter.write_str(why),
-            Self::Silent => formatter.write_str("nothing was heard for too long"),
+            Self::Silent => formatter.write_str("nothing was learned for too long"),
             Self::Stalled => {
                 formatter.write_str("it does not answer, and there are other addresses")
             }

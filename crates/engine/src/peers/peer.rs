@@ -1,10 +1,10 @@
 //! One peer: what is configured, which channels it has, and which start of its daemon it is.
 
+use super::advertised::Advertised;
 use super::backoff::Backoff;
-use super::heard::Heard;
+use super::learned::Learned;
 use super::output::{Line, LineId, StartId, Terms};
 use super::settings::{PeerSettings, PerClass, Times};
-use super::told::Told;
 use crate::faults::Faults;
 use netchannel_wire::{Class, HostId};
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +31,7 @@ pub struct Up {
 
 /// The place of one channel: its class and number.
 #[derive(Debug, Default)]
-pub struct Seat {
+pub struct ChannelSlot {
     /// The channel, while it takes segments.
     pub up: Option<Up>,
     /// This host's attempt to make it.
@@ -54,9 +54,9 @@ pub struct Start {
     /// What was agreed.
     pub terms: Terms,
     /// What it was told.
-    pub told: Told,
+    pub advertised: Advertised,
     /// What it has told.
-    pub heard: Heard,
+    pub learned: Learned,
 }
 
 /// What happened with a peer so far.
@@ -103,7 +103,7 @@ pub struct Peer {
     /// Its name.
     pub name: Arc<str>,
     /// Channels by class and number; as many as may be.
-    pub seats: PerClass<Vec<Seat>>,
+    pub slots: PerClass<Vec<ChannelSlot>>,
     /// How many of them are kept up.
     pub wanted: PerClass<u16>,
     /// Its daemon, once it was met.
@@ -114,7 +114,7 @@ pub struct Peer {
     pub shunned: Backoff,
     /// When it broke it last.
     pub violated: Option<Instant>,
-    /// Which of its addresses, and then of its seats, is next.
+    /// Which of its addresses, and then of its slots, is next.
     pub turn: usize,
     /// An address at which a channel has stalled, and until when the others are preferred.
     pub suspect: Option<(IpAddr, Instant)>,
@@ -133,10 +133,10 @@ pub struct Peer {
 /// Both classes.
 pub const CLASSES: [Class; 2] = [Class::Latency, Class::Throughput];
 
-/// What to do with a channel of a seat that is taken.
+/// What to do with a channel of a slot that is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The seat is free.
+    /// The slot is free.
     Take,
     /// The one that is there was lost, as its dialler has seen.
     Replace,
@@ -162,7 +162,7 @@ impl Peer {
         let mut peer = Self {
             name: Arc::from(settings.name.as_str()),
             settings,
-            seats: PerClass::default(),
+            slots: PerClass::default(),
             wanted: PerClass::default(),
             start: None,
             backoff: Backoff::default(),
@@ -179,32 +179,32 @@ impl Peer {
         for class in CLASSES {
             let bounds = *peer.settings.channels.get(class);
             *peer.wanted.get_mut(class) = bounds.least.min(bounds.most);
-            let seats = peer.seats.get_mut(class);
-            seats.resize_with(usize::from(bounds.most), Seat::default);
+            let slots = peer.slots.get_mut(class);
+            slots.resize_with(usize::from(bounds.most), ChannelSlot::default);
         }
         peer
     }
 
-    /// A seat, if there may be one.
-    pub fn seat(&mut self, class: Class, number: u16) -> Option<&mut Seat> {
-        self.seats.get_mut(class).get_mut(usize::from(number))
+    /// A slot, if there may be one.
+    pub fn slot(&mut self, class: Class, number: u16) -> Option<&mut ChannelSlot> {
+        self.slots.get_mut(class).get_mut(usize::from(number))
     }
 
-    /// The seat of a channel that is up.
-    pub fn seat_of(&mut self, line: &Line) -> Option<&mut Seat> {
+    /// The slot of a channel that is up.
+    pub fn slot_of(&mut self, line: &Line) -> Option<&mut ChannelSlot> {
         let holds = |up: Up| up.line.id == line.id;
-        let seat = self.seat(line.class, line.number)?;
-        seat.up.is_some_and(holds).then_some(seat)
+        let slot = self.slot(line.class, line.number)?;
+        slot.up.is_some_and(holds).then_some(slot)
     }
 
-    /// All seats.
-    pub fn all_seats(&self) -> impl Iterator<Item = &Seat> {
-        CLASSES.into_iter().flat_map(|class| self.seats.get(class))
+    /// All slots.
+    pub fn all_slots(&self) -> impl Iterator<Item = &ChannelSlot> {
+        CLASSES.into_iter().flat_map(|class| self.slots.get(class))
     }
 
     /// Channels that are up.
     pub fn up(&self) -> impl Iterator<Item = Up> {
-        self.all_seats().filter_map(|seat| seat.up)
+        self.all_slots().filter_map(|slot| slot.up)
     }
 
     /// Whether any channel is up.
@@ -222,20 +222,20 @@ impl Peer {
         self.up().map(|up| up.line).find(|line| line.id == id)
     }
 
-    /// The seats that are to be dialled now. While nothing is up, one attempt at a time.
+    /// The slots that are to be dialled now. While nothing is up, one attempt at a time.
     pub fn due(&self, now: Instant) -> Vec<(Class, u16)> {
         if self.settings.addresses.is_empty() || !self.shunned.is_over(now) {
             return Vec::new();
         }
         if self.is_up() {
-            let due = |seat: &Seat| seat.backoff.is_over(now);
+            let due = |slot: &ChannelSlot| slot.backoff.is_over(now);
             return self
                 .vacant()
-                .filter(|(seat, ..)| due(seat))
+                .filter(|(slot, ..)| due(slot))
                 .map(name)
                 .collect();
         }
-        if !self.backoff.is_over(now) || self.all_seats().any(|seat| seat.dial.is_some()) {
+        if !self.backoff.is_over(now) || self.all_slots().any(|slot| slot.dial.is_some()) {
             return Vec::new();
         }
         let rounds = self.turn / self.settings.addresses.len();
@@ -252,8 +252,8 @@ impl Peer {
         }
         let when = |backoff: &Backoff| backoff.until().unwrap_or(now);
         let next = if self.is_up() {
-            self.vacant().map(|(seat, ..)| when(&seat.backoff)).min()
-        } else if self.all_seats().any(|seat| seat.dial.is_some()) {
+            self.vacant().map(|(slot, ..)| when(&slot.backoff)).min()
+        } else if self.all_slots().any(|slot| slot.dial.is_some()) {
             None
         } else {
             self.vacant().next().map(|_| when(&self.backoff))
@@ -261,12 +261,12 @@ impl Peer {
         next.map(|next| next.max(when(&self.shunned)))
     }
 
-    /// Seats that are to have a channel, and for which there is not even an attempt.
-    fn vacant(&self) -> impl Iterator<Item = (&Seat, Class, u16)> {
+    /// Slots that are to have a channel, and for which there is not even an attempt.
+    fn vacant(&self) -> impl Iterator<Item = (&ChannelSlot, Class, u16)> {
         CLASSES.into_iter().flat_map(move |class| {
-            let seats = self.seats.get(class).iter().zip(0..*self.wanted.get(class));
-            let vacant = seats.filter(|(seat, _)| seat.up.is_none() && seat.dial.is_none());
-            vacant.map(move |(seat, number)| (seat, class, number))
+            let slots = self.slots.get(class).iter().zip(0..*self.wanted.get(class));
+            let vacant = slots.filter(|(slot, _)| slot.up.is_none() && slot.dial.is_none());
+            vacant.map(move |(slot, number)| (slot, class, number))
         })
     }
 
@@ -286,8 +286,8 @@ impl Peer {
         // Its other addresses are tried at once.
         self.backoff.succeed();
         for class in CLASSES {
-            let seats = self.seats.get_mut(class);
-            seats.iter_mut().for_each(|seat| seat.backoff.succeed());
+            let slots = self.slots.get_mut(class);
+            slots.iter_mut().for_each(|slot| slot.backoff.succeed());
         }
     }
 
@@ -321,11 +321,11 @@ impl Peer {
         let bounds = self.pauses(times);
         let is_up = self.is_up();
         let mut began = now;
-        if let Some(seat) = self.seat(class, number) {
-            seat.dial = None;
-            began = seat.dialled.take().unwrap_or(now);
+        if let Some(slot) = self.slot(class, number) {
+            slot.dial = None;
+            began = slot.dialled.take().unwrap_or(now);
             if is_up {
-                seat.backoff.fail(began, bounds, chance);
+                slot.backoff.fail(began, bounds, chance);
             }
         }
         self.turn = self.turn.wrapping_add(1);
@@ -334,16 +334,16 @@ impl Peer {
         }
     }
 
-    /// A channel has left its seat. One that was up for long is made again at once.
+    /// A channel has left its slot. One that was up for long is made again at once.
     pub fn vacate(&mut self, up: &Up, now: Instant, times: &Times, chance: u32) {
         let steady = now.saturating_duration_since(up.since) >= steady(times);
         let bounds = self.pauses(times);
-        if let Some(seat) = self.seat(up.line.class, up.line.number) {
-            seat.up = None;
+        if let Some(slot) = self.slot(up.line.class, up.line.number) {
+            slot.up = None;
             if steady {
-                seat.backoff.succeed();
+                slot.backoff.succeed();
             } else {
-                seat.backoff.fail(now, bounds, chance);
+                slot.backoff.fail(now, bounds, chance);
             }
         }
         if !self.is_up() {
@@ -369,7 +369,7 @@ impl Peer {
     }
 }
 
-fn name((_, class, number): (&Seat, Class, u16)) -> (Class, u16) {
+fn name((_, class, number): (&ChannelSlot, Class, u16)) -> (Class, u16) {
     (class, number)
 }
 
@@ -406,7 +406,7 @@ mod tests {
         assert!(peer.due(start + Duration::from_millis(399)).is_empty());
         let begun = start + Duration::from_millis(400);
         assert_eq!(peer.due(begun).len(), 1);
-        peer.seat(Class::Latency, 0).unwrap().dialled = Some(begun);
+        peer.slot(Class::Latency, 0).unwrap().dialled = Some(begun);
         let failed = begun + Duration::from_secs(2);
         peer.dial_failed((Class::Latency, 0), failed, &times, 0);
         assert_eq!(peer.due(failed).len(), 1);

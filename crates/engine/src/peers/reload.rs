@@ -1,8 +1,8 @@
 //! The configuration has changed.
 
-use super::doors::CannotListen;
+use super::acceptors::CannotListen;
 use super::output::Output;
-use super::peer::{CLASSES, Peer, Seat};
+use super::peer::{CLASSES, ChannelSlot, Peer};
 use super::service::Peers;
 use super::settings::{PeerSettings, Settings};
 use netchannel_wire::{Class, GoAwayReason};
@@ -44,7 +44,7 @@ impl Peers {
         }
         let options = self.options(Class::Throughput, None);
         let (listen, transport) = (&self.settings.listen, &*self.transport);
-        self.doors
+        self.acceptors
             .set(listen, transport, &options, self.table.poll())
     }
 
@@ -70,7 +70,7 @@ impl Peers {
             peer.backoff.succeed();
         }
         if let Some(start) = &mut peer.start {
-            start.heard.review(&peer.settings, &self.own.addresses);
+            start.learned.review(&peer.settings, &self.own.addresses);
         }
         if !same_key {
             // Channels that stand go on, so that hosts can be given the key one after the other; what is being made needs the new one.
@@ -79,10 +79,10 @@ impl Peers {
             }
             if let Some(peer) = self.peers.get_mut(&number) {
                 for class in CLASSES {
-                    for seat in peer.seats.get_mut(class) {
-                        *seat = Seat {
-                            up: seat.up,
-                            ..Seat::default()
+                    for slot in peer.slots.get_mut(class) {
+                        *slot = ChannelSlot {
+                            up: slot.up,
+                            ..ChannelSlot::default()
                         };
                     }
                 }
@@ -108,13 +108,13 @@ impl Peers {
         };
         for class in CLASSES {
             let most = usize::from(peer.settings.channels.get(class).most);
-            let seats = peer.seats.get_mut(class);
-            for seat in seats.iter().skip(most) {
-                if let Some(dial) = seat.dial {
+            let slots = peer.slots.get_mut(class);
+            for slot in slots.iter().skip(most) {
+                if let Some(dial) = slot.dial {
                     self.table.remove(dial);
                 }
             }
-            seats.resize_with(most, Seat::default);
+            slots.resize_with(most, ChannelSlot::default);
         }
     }
 

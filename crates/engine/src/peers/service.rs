@@ -1,12 +1,12 @@
 //! All peers, from the daemon's side.
 
-use super::doors::{CannotListen, Doors};
-use super::heard::Listings;
+use super::acceptors::{Acceptors, CannotListen};
+use super::advertised::Own;
+use super::learned::Listings;
 use super::output::{Line, LineId, Output};
 use super::peer::Peer;
 use super::settings::{Settings, Times};
 use super::table::{OTHERS, Table};
-use super::told::Own;
 use crate::faults::Faults;
 use netchannel_driver::Transport;
 use netchannel_wire::{HostId, Identity, Limits, Nonce};
@@ -57,7 +57,7 @@ pub struct Peers {
     pub(super) limits: Limits,
     /// By their numbers, in the order of the configuration.
     pub(super) peers: BTreeMap<u32, Peer>,
-    pub(super) doors: Doors,
+    pub(super) acceptors: Acceptors,
     pub(super) table: Table,
     /// Channels that the data plane has, with the peer of each.
     pub(super) lines: HashMap<LineId, (u32, Line)>,
@@ -75,7 +75,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Opens the doors. Nobody is dialled before the first [`Peers::work`].
+    /// Listens. Nobody is dialled before the first [`Peers::work`].
     ///
     /// # Errors
     /// What is in the way.
@@ -91,7 +91,7 @@ impl Peers {
             },
             transport,
             peers: BTreeMap::new(),
-            doors: Doors::default(),
+            acceptors: Acceptors::default(),
             table: Table::new()?,
             lines: HashMap::new(),
             own: Own::default(),
@@ -134,7 +134,7 @@ impl Peers {
         let unreachable = self.settings.times.unreachable;
         let down = self.peers.values().filter_map(|peer| peer.down_since);
         let given_up = down.filter_map(|since| since.checked_add(unreachable));
-        let others = [self.table.deadline(), self.doors.deadline()];
+        let others = [self.table.deadline(), self.acceptors.deadline()];
         let others = others.into_iter().flatten();
         dials.chain(given_up).chain(others).min()
     }
@@ -149,7 +149,7 @@ impl Peers {
             }
         }
         self.expire(now);
-        self.doors.reopen(self.table.poll(), now);
+        self.acceptors.reopen(self.table.poll(), now);
         self.dial(now);
     }
 
@@ -189,11 +189,11 @@ impl Peers {
             let Some(start) = &mut peer.start else {
                 continue;
             };
-            let before = start.heard.left_out.beyond;
+            let before = start.learned.left_out.beyond;
             start
-                .heard
+                .learned
                 .publish(start.id, up, most, &self.own.addresses, listings);
-            let beyond = start.heard.left_out.beyond - before;
+            let beyond = start.learned.left_out.beyond - before;
             if beyond > 0
                 && let Some(unsaid) = peer.sayings.left_out.count(now)
             {

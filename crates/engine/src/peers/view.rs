@@ -1,6 +1,6 @@
 //! Peers as commands and metrics show them.
 
-use super::heard::LeftOut;
+use super::learned::LeftOut;
 use super::peer::{CLASSES, Counters};
 use super::service::{Peers, StrangerCounters};
 use super::settings::PerClass;
@@ -103,8 +103,8 @@ impl Peers {
     #[must_use]
     pub fn view(&self, now: Instant) -> PeersView {
         let peers = self.peers.values().map(|peer| {
-            let lines = CLASSES.into_iter().flat_map(|class| peer.seats.get(class));
-            let lines = lines.filter_map(|seat| seat.up).map(|up| LineView {
+            let lines = CLASSES.into_iter().flat_map(|class| peer.slots.get(class));
+            let lines = lines.filter_map(|slot| slot.up).map(|up| LineView {
                 id: up.line.id,
                 class: up.line.class,
                 number: up.line.number,
@@ -113,30 +113,30 @@ impl Peers {
                 ends: up.ends,
             });
             let start = peer.start.as_ref();
-            let heard = start.map(|start| &start.heard);
+            let learned = start.map(|start| &start.learned);
             PeerView {
                 name: Arc::clone(&peer.name),
                 start: start.map(|start| (start.id, start.host)),
                 addresses: peer.settings.addresses.clone(),
-                opening: peer.all_seats().any(|seat| seat.dial.is_some()),
+                opening: peer.all_slots().any(|slot| slot.dial.is_some()),
                 trouble: peer.trouble.clone(),
                 since: peer.since.map(|since| now.saturating_duration_since(since)),
-                told: start.map_or(0, |start| start.told.count()),
+                told: start.map_or(0, |start| start.advertised.count()),
                 wanted: peer.wanted,
                 lines: lines.collect(),
                 next_dial: peer
                     .next_dial(now)
                     .map(|next| next.saturating_duration_since(now)),
-                listeners: heard.map_or(0, |heard| heard.listeners()),
-                entries: heard.map_or(0, |heard| heard.entries()),
-                ports: heard.map_or_else(Vec::new, |heard| heard.ports()),
-                left_out: heard.map_or(LeftOut::default(), |heard| heard.left_out),
+                listeners: learned.map_or(0, |learned| learned.listeners()),
+                entries: learned.map_or(0, |learned| learned.entries()),
+                ports: learned.map_or_else(Vec::new, |learned| learned.ports()),
+                left_out: learned.map_or(LeftOut::default(), |learned| learned.left_out),
                 counters: peer.counters,
             }
         });
         PeersView {
             host: self.host,
-            listens: self.doors.addresses(),
+            listens: self.acceptors.addresses(),
             half_open: self.table.accepted(),
             strangers: self.strangers,
             refused: self

@@ -311,11 +311,11 @@ impl Lane {
     }
 
     /// From now on the program is not woken before [`Self::ring_owed`].
-    pub const fn hold_bell(&mut self) {
+    pub const fn hold_wake_up(&mut self) {
         self.held = true;
     }
 
-    /// Whether the program is to be woken. If not, its bell is not held any more.
+    /// Whether the program is to be woken. If not, its wake-up is not held any more.
     pub const fn owes(&mut self) -> bool {
         let owes = self.owed.get().is_some();
         self.held = owes;

@@ -10,14 +10,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 #[derive(Clone, Debug)]
 pub struct Mailbox<T> {
     letters: Sender<T>,
-    bell: Arc<OwnedFd>,
+    doorbell: Arc<OwnedFd>,
 }
 
 /// The end of it that reads.
 #[derive(Debug)]
 pub struct Inbox<T> {
     letters: Receiver<T>,
-    bell: Arc<OwnedFd>,
+    doorbell: Arc<OwnedFd>,
 }
 
 /// A new one, and its end that reads.
@@ -25,49 +25,49 @@ pub struct Inbox<T> {
 /// # Errors
 /// When no descriptor is left.
 pub fn mailbox<T>() -> Result<(Mailbox<T>, Inbox<T>), Errno> {
-    let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+    let doorbell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let (sender, letters) = channel();
     let mailbox = Mailbox {
         letters: sender,
-        bell: Arc::clone(&bell),
+        doorbell: Arc::clone(&doorbell),
     };
-    Ok((mailbox, Inbox { letters, bell }))
+    Ok((mailbox, Inbox { letters, doorbell }))
 }
 
 impl<T> Mailbox<T> {
     /// Sends, and wakes the reader. A reader that has ended needs nothing any more.
     pub fn send(&self, letter: T) {
         if self.letters.send(letter).is_ok() {
-            ring(&self.bell);
+            ring(&self.doorbell);
         }
     }
 }
 
-fn ring(bell: &OwnedFd) {
+fn ring(doorbell: &OwnedFd) {
     // Full is rung.
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+    let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
 }
 
 impl<T> Inbox<T> {
-    /// The next letter. Silence the bell first, with [`Self::hear`].
+    /// The next letter. Silence the doorbell first, with [`Self::hear`].
     pub fn next(&self) -> Option<T> {
         self.letters.try_recv().ok()
     }
 
-    /// Rings the bell of the reader itself: it comes again.
+    /// Rings the doorbell of the reader itself: it comes again.
     pub fn ring(&self) {
-        ring(&self.bell);
+        ring(&self.doorbell);
     }
 
-    /// Silences the bell: letters from now on ring it again.
+    /// Silences the doorbell: letters from now on ring it again.
     pub fn hear(&self) {
         // Nothing to read is silence.
-        let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+        let _ = rustix::io::read(&*self.doorbell, &mut [0; 8]);
     }
 }
 
 impl<T> AsFd for Inbox<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.doorbell.as_fd()
     }
 }

@@ -64,11 +64,11 @@ impl Relay {
 
     /// Rings when it asks something.
     #[must_use]
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    pub fn doorbell(&self) -> BorrowedFd<'_> {
         self.asks.as_fd()
     }
 
-    /// What it has asked: the first of it where it is much, the bell rings for the rest.
+    /// What it has asked: the first of it where it is much, the doorbell rings for the rest.
     pub fn take_asks(&self) -> Vec<Ask> {
         self.asks.hear();
         let next = std::iter::from_fn(|| self.asks.next());

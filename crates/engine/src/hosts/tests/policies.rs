@@ -1,7 +1,7 @@
 //! Who serves a connection, and by which policy: what programs say, what traffic shows, what is configured.
 
 use super::*;
-use crate::hosts::Sight;
+use crate::hosts::ConnectionSnapshot;
 use crate::relay::tests::pattern;
 use netchannel_scheduler::Settings;
 
@@ -21,8 +21,8 @@ fn run(class: u8) -> class::Hints {
 }
 
 /// The one connection of a host, and of the other.
-fn both(world: &World) -> Option<[Sight; 2]> {
-    let one = |peer: &Arc<Peer>| peer.sights(0, usize::MAX).0.pop();
+fn both(world: &World) -> Option<[ConnectionSnapshot; 2]> {
+    let one = |peer: &Arc<Peer>| peer.snapshots(0, usize::MAX).0.pop();
     Some([one(&world.peers[0])?, one(&world.peers[1])?])
 }
 
@@ -86,8 +86,9 @@ fn traffic_that_says_nothing_is_observed() {
     world.carry(&mut lanes.0, &mut lanes.1, &pattern(3_000_000, 7));
     let both_are = |world: &mut World| {
         let seen = both(world)?;
-        let is =
-            |one: &Sight| (one.class, one.source, one.worker) == (Class::Throughput, "observed", 1);
+        let is = |one: &ConnectionSnapshot| {
+            (one.class, one.source, one.worker) == (Class::Throughput, "observed", 1)
+        };
         seen.iter().all(is).then_some(())
     };
     world.wait(both_are);
@@ -170,8 +171,8 @@ fn many_workers_share_sockets_and_channels() {
             world.carry(server, client, &pattern(1_000_000 + round, 4));
         }
     }
-    let sights = world.peers[0].sights(0, usize::MAX).0;
-    let mut workers: Vec<usize> = sights.iter().map(|one| one.worker).collect();
+    let snapshots = world.peers[0].snapshots(0, usize::MAX).0;
+    let mut workers: Vec<usize> = snapshots.iter().map(|one| one.worker).collect();
     workers.sort_unstable();
     assert_eq!(workers, [1, 1, 2, 2, 3, 3]);
     let (lines, _) = world.peers[0].lines();

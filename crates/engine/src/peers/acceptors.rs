@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// How long nothing is accepted when descriptors or memory are used up.
 const PAUSE: Duration = Duration::from_secs(1);
 
-struct Door {
+struct Listening {
     /// As it was configured: the port may be any.
     configured: SocketAddr,
     acceptor: Box<dyn Acceptor>,
@@ -21,8 +21,8 @@ struct Door {
 
 /// All of them.
 #[derive(Default)]
-pub struct Doors {
-    doors: Vec<Door>,
+pub struct Acceptors {
+    acceptors: Vec<Listening>,
     last: u64,
 }
 
@@ -36,7 +36,7 @@ pub struct CannotListen {
     pub error: io::Error,
 }
 
-impl Doors {
+impl Acceptors {
     /// Opens a door at each of these addresses and closes the others.
     ///
     /// # Errors
@@ -48,16 +48,20 @@ impl Doors {
         options: &Options,
         poll: &Poll,
     ) -> Result<(), CannotListen> {
-        self.doors.retain(|door| {
-            let stays = addresses.contains(&door.configured);
+        self.acceptors.retain(|listening| {
+            let stays = addresses.contains(&listening.configured);
             if !stays {
-                poll.remove(door.acceptor.descriptor());
+                poll.remove(listening.acceptor.descriptor());
             }
             stays
         });
         let mut result = Ok(());
         for address in addresses {
-            if self.doors.iter().any(|door| door.configured == *address) {
+            if self
+                .acceptors
+                .iter()
+                .any(|listening| listening.configured == *address)
+            {
                 continue;
             }
             self.last += 1;
@@ -67,7 +71,7 @@ impl Doors {
                 Ok(acceptor)
             });
             match opened {
-                Ok(acceptor) => self.doors.push(Door {
+                Ok(acceptor) => self.acceptors.push(Listening {
                     configured: *address,
                     acceptor,
                     name,
@@ -92,38 +96,46 @@ impl Doors {
         poll: &Poll,
         now: Instant,
     ) -> io::Result<Option<(Box<dyn Channel>, SocketAddr)>> {
-        let door = self.doors.iter_mut().find(|door| door.name == name);
-        let Some(door) = door.filter(|door| door.paused.is_none()) else {
+        let listening = self
+            .acceptors
+            .iter_mut()
+            .find(|listening| listening.name == name);
+        let Some(listening) = listening.filter(|listening| listening.paused.is_none()) else {
             return Ok(None);
         };
-        let accepted = door.acceptor.accept();
+        let accepted = listening.acceptor.accept();
         if accepted.is_err() {
             // What waits would wake the daemon for ever.
-            poll.remove(door.acceptor.descriptor());
-            door.paused = now.checked_add(PAUSE);
+            poll.remove(listening.acceptor.descriptor());
+            listening.paused = now.checked_add(PAUSE);
         }
         accepted
     }
 
     /// Opens those again whose pause is over.
     pub fn reopen(&mut self, poll: &Poll, now: Instant) {
-        for door in &mut self.doors {
-            if door.paused.is_some_and(|until| until <= now) {
-                let added = poll.add(door.acceptor.descriptor(), door.name, false);
+        for listening in &mut self.acceptors {
+            if listening.paused.is_some_and(|until| until <= now) {
+                let added = poll.add(listening.acceptor.descriptor(), listening.name, false);
                 let later = now.checked_add(PAUSE);
-                door.paused = added.err().and(later);
+                listening.paused = added.err().and(later);
             }
         }
     }
 
     /// When the next is to be opened again.
     pub fn deadline(&self) -> Option<Instant> {
-        self.doors.iter().filter_map(|door| door.paused).min()
+        self.acceptors
+            .iter()
+            .filter_map(|listening| listening.paused)
+            .min()
     }
 
     /// Where they are.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        let doors = self.doors.iter();
-        doors.map(|door| door.acceptor.address()).collect()
+        let acceptors = self.acceptors.iter();
+        acceptors
+            .map(|listening| listening.acceptor.address())
+            .collect()
     }
 }

@@ -1,7 +1,7 @@
 //! How a connection begins.
 
+use super::connection::{Connection, Peer, Wanted};
 use super::peer::Counters;
-use super::remote::{Peer, Remote, Wanted};
 use crate::relay::lane::Lane;
 use crate::relay::link::LinkEnd;
 use netchannel_vns::{Settings, Start, VirtualSocket};
@@ -31,7 +31,7 @@ pub fn insert(
     (socket, mut lane): (VirtualSocket, Lane),
     (stamp, theirs): (u64, Option<Handle>),
     now: u64,
-) -> Option<Arc<Remote>> {
+) -> Option<Arc<Connection>> {
     let mut sockets = peer.sockets();
     if !sockets.has_room(link.user()) {
         drop(sockets);
@@ -43,7 +43,7 @@ pub fn insert(
     let make = |handle| {
         let names = (Arc::clone(peer), handle);
         let link = Arc::clone(link);
-        Arc::new(Remote::new(
+        Arc::new(Connection::new(
             names,
             link,
             wanted,

@@ -48,7 +48,7 @@ pub struct LeftOut {
 
 /// All that one start of a peer has announced.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct Learned {
     serials: Serials,
     listeners: BTreeMap<u32, Known>,
     ports: BTreeMap<u16, BTreeSet<u32>>,
@@ -61,7 +61,7 @@ pub struct Heard {
     pub left_out: LeftOut,
 }
 
-impl Heard {
+impl Learned {
     /// Takes an announcement. `most` is how many listeners the peer may announce.
     pub fn take(&mut self, announcement: Announcement, peer: &PeerSettings, most: usize) {
         let serial = match &announcement {

@@ -46,7 +46,7 @@ impl Counts {
 
 /// Who holds the entries of a region, found out step by step.
 #[derive(Debug)]
-pub struct Holders {
+pub struct ProcessRegistry {
     entries: usize,
     /// Records that say they are used, and those of them that were looked at.
     records: usize,
@@ -60,7 +60,7 @@ pub struct Holders {
     living: Vec<u64>,
 }
 
-impl Holders {
+impl ProcessRegistry {
     /// Of a region with so many entries, which says that it has so many records.
     pub fn new(entries: usize, records: u32) -> Self {
         Self {
@@ -205,7 +205,7 @@ mod tests {
         }
         let outside = Outside::admit(file.as_raw_fd(), size).unwrap();
         for turn in [Duration::ZERO, Duration::from_secs(60)] {
-            let mut holders = Holders::new(ENTRIES, u32::MAX);
+            let mut holders = ProcessRegistry::new(ENTRIES, u32::MAX);
             let mut copy = Snapshot::new(4096);
             while !holders.go_on(&outside, &mut copy, &Turn::of(turn)) {}
             assert!(holders.have_left(70, 2), "both have ended");

@@ -5,11 +5,11 @@
 
 mod looking;
 
-use super::memory::Memory;
+use super::channels_used::ChannelsUsed;
 use super::peer;
-use super::reasons;
+use super::reset_reasons;
 use super::sockets::Counted;
-use super::used::Used;
+use super::tombstone::Tombstone;
 use crate::class;
 use crate::relay::lane::Lane;
 use crate::relay::link::LinkEnd;
@@ -31,11 +31,11 @@ const GROWTH: u32 = 2;
 /// The first larger receive ring.
 const FIRST_RING_LOG2: u32 = 17;
 
-/// The seat of who is at home with no worker.
+/// The entry of a connection that no worker owns.
 const NOWHERE: u32 = u32::MAX;
 
 /// One start of a peer's daemon, with its connections.
-pub type Peer = peer::Peer<Remote>;
+pub type Peer = peer::Peer<Connection>;
 
 /// What NCSYN says of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,7 @@ struct Closing {
 
 /// One connection with a remote program.
 #[derive(Debug)]
-pub struct Remote {
+pub struct Connection {
     /// Where its other end is.
     pub peer: Arc<Peer>,
     /// By which the peer names it.
@@ -72,12 +72,12 @@ pub struct Remote {
     /// Tells connections of peers apart.
     pub stamp: u64,
     /// The worker that sends for it.
-    home: AtomicU32,
-    /// Its number at its home.
-    seat: AtomicU32,
+    owner: AtomicU32,
+    /// Its entry in the table of its owner.
+    entry: AtomicU32,
     /// Workers that have it on their list of what to settle.
     touched: AtomicU32,
-    /// The class that its traffic shows, plus one, until its home has seen that.
+    /// The class that its traffic shows, plus one, until its owner has seen that.
     seen_class: AtomicU32,
     state: Mutex<State>,
 }
@@ -104,20 +104,20 @@ pub struct State {
     pub last: Option<ChannelId>,
     /// The channel that its last bytes took.
     pub bytes_on: Option<ChannelId>,
-    /// Bytes that the home's scheduler thinks it may send.
+    /// Bytes that the owner's scheduler thinks it may send.
     pub announced: u64,
-    /// When the home looks at it by itself.
+    /// When the owner looks at it by itself.
     pub armed: u64,
     /// When what the program holds back is there in any case.
     held_until: u64,
     /// Its program is to be woken, and a worker knows.
-    pub bell_waits: bool,
+    pub wake_up_waits: bool,
     /// In which window of time its worker sent the last large segment.
     pub large_sent: u32,
     /// In which window the last one came.
     pub large_came: u32,
     /// Channels that it takes.
-    pub used: Used,
+    pub used: ChannelsUsed,
     /// The last bytes that the peer's program has sent as urgent, as far as is known.
     pub urgent: Row,
     /// Behind the last byte that was ever sent.
@@ -133,13 +133,13 @@ pub struct State {
     theirs_said: Option<Class>,
 }
 
-impl Counted for Remote {
+impl Counted for Connection {
     fn user(&self) -> Option<u32> {
         self.link.user()
     }
 }
 
-impl Remote {
+impl Connection {
     /// A connection that begins: of a program here (`active`), or of the peer's.
     pub fn new(
         (peer, handle): (Arc<Peer>, Handle),
@@ -162,10 +162,10 @@ impl Remote {
             announced: 0,
             armed: NEVER,
             held_until: NEVER,
-            bell_waits: false,
+            wake_up_waits: false,
             large_sent: 0,
             large_came: 0,
-            used: Used::default(),
+            used: ChannelsUsed::default(),
             urgent: Row::default(),
             sent_to: 0,
             asked_to: 0,
@@ -180,8 +180,8 @@ impl Remote {
             link,
             wanted,
             stamp,
-            home: AtomicU32::new(0),
-            seat: AtomicU32::new(NOWHERE),
+            owner: AtomicU32::new(0),
+            entry: AtomicU32::new(NOWHERE),
             touched: AtomicU32::new(0),
             seen_class: AtomicU32::new(0),
             state: Mutex::new(state),
@@ -194,32 +194,32 @@ impl Remote {
     }
 
     /// The worker that sends for it.
-    pub fn home(&self) -> usize {
-        usize::try_from(self.home.load(Ordering::Acquire)).unwrap_or(0)
+    pub fn owner(&self) -> usize {
+        usize::try_from(self.owner.load(Ordering::Acquire)).unwrap_or(0)
     }
 
-    /// Its number at its home; only the home relies on it.
-    pub fn seat(&self) -> u32 {
-        self.seat.load(Ordering::Relaxed)
+    /// Its entry in the table of its owner; only the owner relies on it.
+    pub fn entry(&self) -> u32 {
+        self.entry.load(Ordering::Relaxed)
     }
 
-    /// Worker `home` has it, under the number `seat`.
-    pub fn settle_at(&self, home: usize, seat: u32) {
-        self.seat.store(seat, Ordering::Relaxed);
-        let home = u32::try_from(home).unwrap_or(0);
-        self.home.store(home, Ordering::Release);
+    /// Worker `owner` owns it, under `entry`.
+    pub fn set_owner(&self, owner: usize, entry: u32) {
+        self.entry.store(entry, Ordering::Relaxed);
+        let owner = u32::try_from(owner).unwrap_or(0);
+        self.owner.store(owner, Ordering::Release);
     }
 
-    /// Worker `home` is going to have it. Until then it is at home nowhere.
-    pub fn move_to(&self, home: usize) {
-        self.seat.store(NOWHERE, Ordering::Relaxed);
-        let home = u32::try_from(home).unwrap_or(0);
-        self.home.store(home, Ordering::Release);
+    /// Worker `owner` is going to own it. Until then no worker does.
+    pub fn hand_over_to(&self, owner: usize) {
+        self.entry.store(NOWHERE, Ordering::Relaxed);
+        let owner = u32::try_from(owner).unwrap_or(0);
+        self.owner.store(owner, Ordering::Release);
     }
 
-    /// Whether it has a number at its home. Asked under the lock, where it changes.
-    pub fn is_seated(&self) -> bool {
-        self.seat.load(Ordering::Relaxed) != NOWHERE
+    /// Whether a worker owns it. Asked under the lock, where it changes.
+    pub fn has_owner(&self) -> bool {
+        self.entry.load(Ordering::Relaxed) != NOWHERE
     }
 
     /// True for who must put it on the list of `worker`.
@@ -241,7 +241,7 @@ impl Remote {
         self.seen_class.store(number, Ordering::Relaxed);
     }
 
-    /// Whether its home has to look at the class.
+    /// Whether its owner has to look at the class.
     pub fn class_is_due(&self) -> bool {
         self.seen_class.load(Ordering::Relaxed) != 0
     }
@@ -311,8 +311,8 @@ impl Remote {
     }
 
     /// What is remembered of it.
-    pub fn memory(&self, state: &State) -> Memory {
-        Memory {
+    pub fn tombstone(&self, state: &State) -> Tombstone {
+        Tombstone {
             farewell: state.socket.farewell(),
             theirs: state.theirs,
             last: state.last,
@@ -343,11 +343,11 @@ pub fn frame_to(
             again: window.again,
         }),
         Transmit::Fin { sequence } => Frame::Fin(Fin { handle, sequence }),
-        Transmit::Reset { reason } => match reasons::refusal(reason) {
+        Transmit::Reset { reason } => match reset_reasons::refusal(reason) {
             Some(reason) => Frame::NcRst(NcRst { handle, reason }),
             None => Frame::Rst(Rst {
                 handle,
-                reason: reasons::reset(reason),
+                reason: reset_reasons::reset(reason),
             }),
         },
     })
@@ -355,14 +355,14 @@ pub fn frame_to(
 
 impl State {
     /// Its program is woken at the end of the pass: the caller touches the socket.
-    pub const fn hold_bell(&mut self) {
+    pub const fn hold_wake_up(&mut self) {
         if let Some(lane) = &mut self.lane {
-            lane.hold_bell();
+            lane.hold_wake_up();
         }
     }
 
     /// Whether its program is to be woken.
-    pub const fn owes_bell(&mut self) -> bool {
+    pub const fn owes_wake_up(&mut self) -> bool {
         match &mut self.lane {
             Some(lane) => lane.owes(),
             None => false,
@@ -460,7 +460,7 @@ impl State {
             },
             End::Reset(reason) | End::Aborted(reason) => Closing {
                 reset: true,
-                errno: connecting.then(|| reasons::errno_of_connect(reason)),
+                errno: connecting.then(|| reset_reasons::errno_of_connect(reason)),
             },
         };
         if let (true, None, Some(lane)) = (closing.reset, closing.errno, &mut self.lane) {

@@ -1,11 +1,11 @@
-//! What of a connection with a remote program is shown.
+//! What is shown of a connection with a remote program.
 
-use super::remote::Peer;
+use super::connection::Peer;
 use netchannel_scheduler::{ChannelId, Class};
 
 /// One connection.
 #[derive(Clone, Debug)]
-pub struct Sight {
+pub struct ConnectionSnapshot {
     /// The daemon's number of the link of its lane.
     pub link: u64,
     /// The slot in that link.
@@ -23,23 +23,23 @@ pub struct Sight {
 impl Peer {
     /// Connections that have a program here: at most `most` from place `first` on, and the place from which others may follow.
     #[must_use]
-    pub fn sights(&self, first: u32, most: usize) -> (Vec<Sight>, Option<u32>) {
+    pub fn snapshots(&self, first: u32, most: usize) -> (Vec<ConnectionSnapshot>, Option<u32>) {
         let some = self.sockets().some(first, most);
         let last = some.last().filter(|_| some.len() == most);
         let next = last.and_then(|(index, _)| index.checked_add(1));
-        let sights = some.iter().filter_map(|(_, remote)| {
-            let state = remote.lock();
+        let snapshots = some.iter().filter_map(|(_, connection)| {
+            let state = connection.lock();
             let slot = state.lane.as_ref()?.handle().index;
             let (class, source) = state.class();
-            Some(Sight {
-                link: remote.link.number(),
+            Some(ConnectionSnapshot {
+                link: connection.link.number(),
                 slot,
                 class,
                 source,
-                worker: remote.home(),
+                worker: connection.owner(),
                 channels: state.used.channels(),
             })
         });
-        (sights.collect(), next)
+        (snapshots.collect(), next)
     }
 }

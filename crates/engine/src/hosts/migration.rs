@@ -1,7 +1,7 @@
-//! Which worker a socket is at home with: made, moved, ended.
+//! Which worker owns a connection: the first one, another one, none.
 
-use super::remote::Remote;
-use super::shared::{FRONT, Letter};
+use super::connection::Connection;
+use super::shared::{FIRST_WORKER, Letter};
 use super::worker::Worker;
 use crate::relay::cells::Key;
 use crate::timers::NEVER;
@@ -11,26 +11,26 @@ use netchannel_vns::Reason;
 use std::sync::Arc;
 
 impl Worker {
-    /// A socket whose traffic is of another class than its worker's gets another home.
-    pub(super) fn move_if_due(&mut self, remote: &Arc<Remote>) {
-        let Some(class) = remote.take_class() else {
+    /// A socket whose traffic is of another class than its worker's gets another owner.
+    pub(super) fn move_if_due(&mut self, connection: &Arc<Connection>) {
+        let Some(class) = connection.take_class() else {
             return;
         };
-        let to = self.shared.worker_of(class, remote.handle.index);
-        if remote.home() != self.index {
-            return remote.see_class(class);
+        let to = self.shared.worker_of(class, connection.handle.index);
+        if connection.owner() != self.index {
+            return connection.see_class(class);
         }
         if to == self.index {
-            let seat = SocketId(remote.seat());
-            if let Some(side) = self.side(&remote.peer) {
-                side.scheduler.set_class(seat, class);
+            let entry = SocketId(connection.entry());
+            if let Some(per_peer) = self.per_peer(&connection.peer) {
+                per_peer.scheduler.set_class(entry, class);
             }
             return;
         }
-        let mut state = remote.lock();
+        let mut state = connection.lock();
         if state.waits_for_accept() {
             // It counts in its listener's backlog, which is kept here.
-            return remote.see_class(class);
+            return connection.see_class(class);
         }
         let gone = |flags: u32| flags & side_flags::RESET != 0;
         let Some(lane) = state.lane.as_mut().filter(|lane| !gone(lane.peer_flags())) else {
@@ -39,42 +39,42 @@ impl Worker {
         lane.anchor_mut().unwatch();
         state.announced = 0;
         state.armed = NEVER;
-        let seat = remote.seat();
-        remote.move_to(to);
+        let entry = connection.entry();
+        connection.hand_over_to(to);
         drop(state);
-        self.unseat(seat);
-        self.tell(to, Letter::Adopt(Arc::clone(remote), class));
+        self.give_up_ownership(entry);
+        self.tell(to, Letter::Adopt(Arc::clone(connection), class));
     }
 
     /// Takes a socket of another worker over.
-    pub(super) fn adopt(&mut self, remote: &Arc<Remote>, class: Class) {
-        let number = remote.link.number();
+    pub(super) fn adopt(&mut self, connection: &Arc<Connection>, class: Class) {
+        let number = connection.link.number();
         let key = match self.keys.get(&number).copied() {
             Some(key) => Some(key),
             None => {
-                let key = self.cells.add_shared_link(Arc::clone(&remote.link));
+                let key = self.cells.add_shared_link(Arc::clone(&connection.link));
                 key.inspect(|key| {
                     self.keys.insert(number, *key);
                 })
             }
         };
         match key {
-            Some(key) => self.seat(remote, key, class),
+            Some(key) => self.take_ownership(connection, key, class),
             None => {
-                remote.lock().socket.abort(Reason::Ending, self.now);
-                self.touch(remote);
+                connection.lock().socket.abort(Reason::Ending, self.now);
+                self.touch(connection);
             }
         }
     }
 
-    /// Becomes a socket's home.
-    pub(super) fn seat(&mut self, remote: &Arc<Remote>, key: Key, class: Class) {
+    /// Becomes a connection's owner.
+    pub(super) fn take_ownership(&mut self, connection: &Arc<Connection>, key: Key, class: Class) {
         let now = self.now;
-        let mut state = remote.lock();
+        let mut state = connection.lock();
         // On its way here it may have ended, and owe its peer a word all the same.
         let slot = state.lane.as_ref().map(|lane| lane.handle().index);
-        let seat = self.seats.add(remote, key, slot);
-        remote.settle_at(self.index, seat);
+        let entry = self.owned.add(connection, key, slot);
+        connection.set_owner(self.index, entry);
         if let (Some(lane), Some(slot)) = (&mut state.lane, slot) {
             let watched = self.cells.watch_anchor(key, slot, lane.anchor_mut());
             match (watched, self.cells.cell(key)) {
@@ -86,21 +86,21 @@ impl Worker {
             }
         }
         drop(state);
-        if let Some(side) = self.side(&remote.peer) {
-            side.attach(seat, class);
+        if let Some(per_peer) = self.per_peer(&connection.peer) {
+            per_peer.attach(entry, class);
         }
-        self.touch(remote);
+        self.touch(connection);
     }
 
-    /// Is a socket's home no longer.
-    pub(super) fn unseat(&mut self, number: u32) {
-        let Some(seat) = self.seats.remove(number) else {
+    /// Is a connection's owner no longer.
+    pub(super) fn give_up_ownership(&mut self, number: u32) {
+        let Some(entry) = self.owned.remove(number) else {
             return;
         };
-        if let Some(side) = self.side(&seat.remote.peer) {
-            side.scheduler.detach(SocketId(number));
+        if let Some(per_peer) = self.per_peer(&entry.connection.peer) {
+            per_peer.scheduler.detach(SocketId(number));
         }
-        self.let_go(seat.key);
+        self.let_go(entry.key);
     }
 
     /// A link that brings no new connection goes with the last one that it has.
@@ -108,7 +108,7 @@ impl Worker {
         let Some(end) = self.cells.link(key).map(Arc::clone) else {
             return;
         };
-        if end.is_alive() || self.seats.users_of(key) > 0 {
+        if end.is_alive() || self.owned.users_of(key) > 0 {
             return;
         }
         if self.front.is_some() {
@@ -118,10 +118,10 @@ impl Worker {
             }
             self.forget_link(&end);
         } else {
-            self.tell(FRONT, Letter::LetGo(end.number()));
+            self.tell(FIRST_WORKER, Letter::LetGo(end.number()));
         }
         self.cells.remove_link(key);
-        self.seats.forget_link(key);
+        self.owned.forget_link(key);
         self.keys.remove(&end.number());
     }
 }

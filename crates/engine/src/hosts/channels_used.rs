@@ -7,14 +7,14 @@ const RECENT: u64 = 1_000_000_000;
 
 /// The channels that a connection took lately, in either direction.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Used {
+pub struct ChannelsUsed {
     /// A bit for each number, by class: since `since`, and before.
     now: [u32; 2],
     before: [u32; 2],
     since: u64,
 }
 
-impl Used {
+impl ChannelsUsed {
     /// It takes a channel.
     pub fn note(&mut self, channel: ChannelId, now: u64) {
         if now.saturating_sub(self.since) > RECENT {
@@ -48,7 +48,7 @@ mod tests {
     fn what_was_used_long_ago_is_forgotten() {
         let channel = |class, number| ChannelId { class, number };
         let (first, second) = (channel(Class::Throughput, 3), channel(Class::Latency, 0));
-        let mut used = Used::default();
+        let mut used = ChannelsUsed::default();
         used.note(first, 0);
         used.note(channel(Class::Throughput, 40), 0);
         assert_eq!(used.channels(), [first]);

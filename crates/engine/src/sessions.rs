@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 /// One connection.
-pub trait Visitor {
+pub trait Session {
     /// How many there are at once.
     const MOST: usize;
     /// How many of one user.
@@ -22,12 +22,12 @@ pub trait Visitor {
 
 /// All connections of one kind.
 #[derive(Debug)]
-pub struct Visitors<V> {
+pub struct Sessions<V> {
     open: HashMap<u32, V>,
     last: u32,
 }
 
-impl<V> Default for Visitors<V> {
+impl<V> Default for Sessions<V> {
     fn default() -> Self {
         Self {
             open: HashMap::new(),
@@ -36,14 +36,14 @@ impl<V> Default for Visitors<V> {
     }
 }
 
-impl<V: Visitor> Visitors<V> {
+impl<V: Session> Sessions<V> {
     /// Takes a connection. Where there are too many, of its user or of all, the one that has lingered longest goes, of that user or of
     /// who has most: whoever holds them half open must not lock the others out.
-    pub fn add(&mut self, visitor: V) -> u32 {
+    pub fn add(&mut self, session: V) -> u32 {
         let counts = self.counts();
-        let of_user = counts.get(&visitor.user()).copied().unwrap_or(0);
+        let of_user = counts.get(&session.user()).copied().unwrap_or(0);
         let loser = if of_user >= V::MOST_OF_USER {
-            Some(visitor.user())
+            Some(session.user())
         } else if self.open.len() >= V::MOST {
             let most = counts.iter().max_by_key(|(_, count)| **count);
             most.map(|(user, _)| *user)
@@ -62,7 +62,7 @@ impl<V: Visitor> Visitors<V> {
                 break;
             }
         }
-        self.open.insert(self.last, visitor);
+        self.open.insert(self.last, session);
         self.last
     }
 
@@ -116,7 +116,7 @@ mod tests {
 
     struct Guest(u32, Instant, bool);
 
-    impl Visitor for Guest {
+    impl Session for Guest {
         const MOST: usize = 8;
         const MOST_OF_USER: usize = 3;
 
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn who_comes_too_often_loses_his_own() {
-        let (mut guests, now) = (Visitors::default(), Instant::now());
+        let (mut guests, now) = (Sessions::default(), Instant::now());
         let honest = guests.add(Guest(1, now, false));
         let waiting = guests.add(Guest(2, now, true));
         let first = guests.add(Guest(2, now + Duration::from_secs(1), false));

@@ -1,15 +1,15 @@
-//! The sockets that a worker is home of: by number, and by link and slot; their times.
+//! The connections that a worker owns: by entry, and by link and slot; their times.
 
-use super::remote::Remote;
+use super::connection::Connection;
 use crate::relay::cells::Key;
 use crate::timers::{NEVER, Timers};
 use std::sync::Arc;
 
-/// A socket at its home.
+/// A connection in its owner's table.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Owned {
     /// The socket.
-    pub remote: Arc<Remote>,
+    pub connection: Arc<Connection>,
     /// The link of its lane, as this worker numbers it.
     pub key: Key,
     /// None once it has no lane.
@@ -18,8 +18,8 @@ pub struct Seat {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub struct Seats {
-    seats: Vec<Option<Seat>>,
+pub struct OwnerTable {
+    owned: Vec<Option<Owned>>,
     unused: Vec<u32>,
     /// By link and slot: the number plus one.
     by_slot: Vec<Vec<u32>>,
@@ -29,20 +29,20 @@ pub struct Seats {
     pub timers: Timers,
 }
 
-impl Seats {
+impl OwnerTable {
     /// Takes a socket in under a number.
-    pub fn add(&mut self, remote: &Arc<Remote>, key: Key, slot: Option<u32>) -> u32 {
+    pub fn add(&mut self, connection: &Arc<Connection>, key: Key, slot: Option<u32>) -> u32 {
         let number = self.unused.pop().unwrap_or_else(|| {
-            self.seats.push(None);
-            u32::try_from(self.seats.len() - 1).unwrap_or(u32::MAX)
+            self.owned.push(None);
+            u32::try_from(self.owned.len() - 1).unwrap_or(u32::MAX)
         });
-        let seat = Seat {
-            remote: Arc::clone(remote),
+        let entry = Owned {
+            connection: Arc::clone(connection),
             key,
             slot,
         };
-        if let Some(place) = self.seats.get_mut(index(number)) {
-            *place = Some(seat);
+        if let Some(place) = self.owned.get_mut(index(number)) {
+            *place = Some(entry);
         }
         if let Some(place) = slot.and_then(|slot| self.place(key, slot)) {
             *place = number.wrapping_add(1);
@@ -54,36 +54,36 @@ impl Seats {
     }
 
     /// Lets a socket go; gives its link.
-    pub fn remove(&mut self, number: u32) -> Option<Seat> {
-        let seat = self.seats.get_mut(index(number))?.take()?;
+    pub fn remove(&mut self, number: u32) -> Option<Owned> {
+        let entry = self.owned.get_mut(index(number))?.take()?;
         self.unused.push(number);
         self.timers.set(number, NEVER);
         // Another connection may have the slot by now.
-        if let Some(slot) = seat.slot
-            && let Some(place) = self.place(seat.key, slot)
+        if let Some(slot) = entry.slot
+            && let Some(place) = self.place(entry.key, slot)
             && *place == number.wrapping_add(1)
         {
             *place = 0;
         }
-        if let Some(users) = self.users(seat.key) {
+        if let Some(users) = self.users(entry.key) {
             *users -= 1;
         }
-        Some(seat)
+        Some(entry)
     }
 
     /// How many there are.
     pub const fn len(&self) -> usize {
-        self.seats.len() - self.unused.len()
+        self.owned.len() - self.unused.len()
     }
 
     /// A socket by its number.
-    pub fn get(&self, number: u32) -> Option<&Arc<Remote>> {
-        let seat = self.seats.get(index(number))?.as_ref()?;
-        Some(&seat.remote)
+    pub fn get(&self, number: u32) -> Option<&Arc<Connection>> {
+        let entry = self.owned.get(index(number))?.as_ref()?;
+        Some(&entry.connection)
     }
 
     /// The socket whose lane is in a slot.
-    pub fn of_slot(&self, key: Key, slot: u32) -> Option<&Arc<Remote>> {
+    pub fn of_slot(&self, key: Key, slot: u32) -> Option<&Arc<Connection>> {
         let number = *self.by_slot.get(index(key))?.get(index(slot))?;
         self.get(number.checked_sub(1)?)
     }

@@ -1,10 +1,10 @@
-//! What is remembered of sockets that have ended.
+//! Tombstones: what is remembered of sockets that have ended.
 
 use netchannel_vns::{ChannelId, Farewell, Handle};
 
-/// What is remembered of an ended socket.
+/// The tombstone of an ended socket.
 #[derive(Clone, Copy, Debug)]
-pub struct Memory {
+pub struct Tombstone {
     /// What is still said for it.
     pub farewell: Farewell,
     /// The peer's handle of it, if that was known.

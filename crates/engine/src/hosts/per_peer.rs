@@ -1,7 +1,7 @@
-//! A peer as one worker sees it: its channels, and the order of the sockets that are at home here.
+//! A peer as one worker sees it: its channels, and the order of the sockets that this worker owns.
 
+use super::connection::Peer;
 use super::line::Line;
-use super::remote::Peer;
 use super::route::Route;
 use netchannel_scheduler::{
     ChannelView, Class, Kind, NetScheduler, Registry, Settings, SocketId, TenantId, TenantView,
@@ -12,10 +12,10 @@ use std::sync::Arc;
 const TENANT: TenantId = TenantId(0);
 
 /// A peer, as a worker sees it.
-pub struct Side {
+pub struct PerPeer {
     /// The peer.
     pub peer: Arc<Peer>,
-    /// Orders the sockets that are at home here, and chooses their channels.
+    /// Orders the sockets that this worker owns, and chooses their channels.
     pub scheduler: NetScheduler,
     /// Its channels.
     pub routes: Vec<Arc<Route>>,
@@ -28,7 +28,7 @@ pub struct Side {
     pub until: Option<u64>,
 }
 
-impl Side {
+impl PerPeer {
     /// A peer without channels.
     pub fn new(peer: &Arc<Peer>, policies: &Settings, now: u64) -> Option<Self> {
         let registry = Registry::builtin();
@@ -84,8 +84,8 @@ impl Side {
     }
 
     /// Takes a socket into the order.
-    pub fn attach(&mut self, seat: u32, class: Class) {
+    pub fn attach(&mut self, entry: u32, class: Class) {
         // A number beyond what the order takes: the socket never sends, and times out.
-        let _ = self.scheduler.attach(SocketId(seat), TENANT, class);
+        let _ = self.scheduler.attach(SocketId(entry), TENANT, class);
     }
 }

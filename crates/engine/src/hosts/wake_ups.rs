@@ -2,7 +2,7 @@
 //! several streams share a worker that has more to do, a stream's program sleeps on until much waits for it: otherwise each of them
 //! takes its turn for a few kilobytes, and what the processor's cache holds is another's every time.
 
-use super::remote::{Remote, State};
+use super::connection::{Connection, State};
 use netchannel_scheduler::Class;
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ const SEVERAL: u32 = 3;
 /// A stream's program sleeps on for this long at most, in nanoseconds.
 const LONGEST: u64 = 200_000;
 
-/// The bells of a worker.
+/// The wake-ups of a worker.
 #[derive(Debug)]
-pub struct Bells {
-    due: Vec<Bell>,
+pub struct WakeUps {
+    due: Vec<WakeUp>,
     /// The present window of time.
     window: u32,
     /// Streams in it so far.
@@ -24,13 +24,13 @@ pub struct Bells {
 }
 
 #[derive(Debug)]
-struct Bell {
-    remote: Arc<Remote>,
+struct WakeUp {
+    connection: Arc<Connection>,
     /// It is rung by then.
     until: u64,
 }
 
-impl Default for Bells {
+impl Default for WakeUps {
     fn default() -> Self {
         Self {
             due: Vec::new(),
@@ -42,16 +42,16 @@ impl Default for Bells {
     }
 }
 
-impl Bells {
+impl WakeUps {
     /// A socket's program is to be woken.
-    pub fn push(&mut self, remote: &Arc<Remote>, state: &mut State, now: u64) {
+    pub fn push(&mut self, connection: &Arc<Connection>, state: &mut State, now: u64) {
         let late = self.several && state.class().0 == Class::Throughput;
-        if std::mem::replace(&mut state.bell_waits, true) {
+        if std::mem::replace(&mut state.wake_up_waits, true) {
             return;
         }
         let until = if late { now + LONGEST } else { now };
-        self.due.push(Bell {
-            remote: Arc::clone(remote),
+        self.due.push(WakeUp {
+            connection: Arc::clone(connection),
             until,
         });
     }
@@ -77,16 +77,16 @@ impl Bells {
 
     /// Wakes the programs that have news. If the worker is `busy`, those of streams sleep on while little waits for them.
     pub fn ring(&mut self, busy: bool, now: u64) {
-        self.due.retain(|bell| {
-            let mut state = bell.remote.lock();
+        self.due.retain(|wake_up| {
+            let mut state = wake_up.connection.lock();
             let Some(lane) = &mut state.lane else {
                 return false;
             };
-            if busy && now < bell.until && !lane.presses() {
+            if busy && now < wake_up.until && !lane.presses() {
                 return true;
             }
             lane.ring_owed();
-            state.bell_waits = false;
+            state.wake_up_waits = false;
             false
         });
     }
@@ -94,38 +94,38 @@ impl Bells {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bells, SEVERAL};
+    use super::{SEVERAL, WakeUps};
     use netchannel_scheduler::Class;
 
-    fn window(bells: &mut Bells, sockets: &mut [u32], class: Class) {
+    fn window(wake_ups: &mut WakeUps, sockets: &mut [u32], class: Class) {
         for _ in 0..3 {
             for last in sockets.iter_mut() {
-                bells.note_large(last, class);
+                wake_ups.note_large(last, class);
             }
         }
-        bells.turn();
+        wake_ups.turn();
     }
 
     #[test]
     fn several_streams_in_one_window_of_time_are_woken_late_in_the_next() {
-        let mut bells = Bells::default();
+        let mut wake_ups = WakeUps::default();
         let mut few = [0; SEVERAL as usize - 1];
-        window(&mut bells, &mut few, Class::Throughput);
-        assert!(!bells.note_large(&mut 0, Class::Throughput));
-        window(&mut bells, &mut [0; SEVERAL as usize], Class::Throughput);
-        assert!(bells.note_large(&mut 0, Class::Throughput));
+        window(&mut wake_ups, &mut few, Class::Throughput);
+        assert!(!wake_ups.note_large(&mut 0, Class::Throughput));
+        window(&mut wake_ups, &mut [0; SEVERAL as usize], Class::Throughput);
+        assert!(wake_ups.note_large(&mut 0, Class::Throughput));
         // One goes on alone.
-        window(&mut bells, &mut [0], Class::Throughput);
-        assert!(!bells.note_large(&mut 0, Class::Throughput));
+        window(&mut wake_ups, &mut [0], Class::Throughput);
+        assert!(!wake_ups.note_large(&mut 0, Class::Throughput));
     }
 
     #[test]
     fn large_segments_of_who_is_in_a_hurry_are_no_streams() {
-        let mut bells = Bells::default();
-        window(&mut bells, &mut [0; 8], Class::Latency);
-        assert!(!bells.note_large(&mut 0, Class::Throughput));
-        window(&mut bells, &mut [0; 8], Class::Throughput);
-        assert!(!bells.note_large(&mut 0, Class::Latency));
-        assert!(bells.note_large(&mut 0, Class::Throughput));
+        let mut wake_ups = WakeUps::default();
+        window(&mut wake_ups, &mut [0; 8], Class::Latency);
+        assert!(!wake_ups.note_large(&mut 0, Class::Throughput));
+        window(&mut wake_ups, &mut [0; 8], Class::Throughput);
+        assert!(!wake_ups.note_large(&mut 0, Class::Latency));
+        assert!(wake_ups.note_large(&mut 0, Class::Throughput));
     }
 }

@@ -19,12 +19,12 @@ impl OwnListener {
     /// Whether another host could reach it.
     fn is_reachable(&self) -> bool {
         let address = self.address.unmapped();
-        address.is_wildcard() || is_told(&address)
+        address.is_wildcard() || is_advertised(&address)
     }
 }
 
 /// Whether an address means something on another host.
-fn is_told(address: &Address) -> bool {
+fn is_advertised(address: &Address) -> bool {
     let link_local = address.family == INET6
         && matches!(address.bytes, [0xfe, second, ..] if second & 0xc0 == 0x80);
     !address.is_loopback() && !link_local
@@ -32,9 +32,9 @@ fn is_told(address: &Address) -> bool {
 
 /// What is said to one start of a peer.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Advertised {
     announcer: Announcer,
-    told: BTreeSet<u32>,
+    listeners: BTreeSet<u32>,
     /// The channel on which it goes.
     pub line: Option<LineId>,
 }
@@ -50,10 +50,10 @@ pub struct Own {
     pub most: usize,
 }
 
-impl Told {
+impl Advertised {
     /// How many listeners the peer was told of.
     pub fn count(&self) -> usize {
-        self.told.len()
+        self.listeners.len()
     }
 
     /// A full list, to begin with on another channel.
@@ -63,7 +63,7 @@ impl Told {
         self.addresses(own, &mut bytes);
         let reachable = own.listeners.iter().filter(|(_, one)| one.is_reachable());
         let told: Vec<_> = reachable.take(own.most).collect();
-        self.told = told.iter().map(|(number, _)| **number).collect();
+        self.listeners = told.iter().map(|(number, _)| **number).collect();
         for (number, listener) in told {
             self.say_listener(*number, listener, &mut bytes);
         }
@@ -75,7 +75,10 @@ impl Told {
     /// A listener has come.
     pub fn listen(&mut self, number: u32, listener: &OwnListener, own: &Own) -> Vec<u8> {
         let mut bytes = Vec::new();
-        if listener.is_reachable() && self.told.len() < own.most && self.told.insert(number) {
+        if listener.is_reachable()
+            && self.listeners.len() < own.most
+            && self.listeners.insert(number)
+        {
             self.say_listener(number, listener, &mut bytes);
         }
         bytes
@@ -84,7 +87,7 @@ impl Told {
     /// A listener is gone. One that there was no room for takes its place.
     pub fn unlisten(&mut self, number: u32, own: &Own) -> Vec<u8> {
         let mut bytes = Vec::new();
-        if !self.told.remove(&number) {
+        if !self.listeners.remove(&number) {
             return bytes;
         }
         let unlisten = Unlisten {
@@ -93,13 +96,13 @@ impl Told {
         };
         push(&Frame::Unlisten(unlisten), &mut bytes);
         let untold = own.listeners.iter();
-        let mut untold = untold.filter(|(one, _)| !self.told.contains(one));
+        let mut untold = untold.filter(|(one, _)| !self.listeners.contains(one));
         // Nothing is untold but at the limit.
-        let next = (self.told.len() + 1 == own.most)
+        let next = (self.listeners.len() + 1 == own.most)
             .then(|| untold.find(|(_, listener)| listener.is_reachable()))
             .flatten();
         if let Some((number, listener)) = next {
-            self.told.insert(*number);
+            self.listeners.insert(*number);
             self.say_listener(*number, listener, &mut bytes);
         }
         bytes
@@ -113,7 +116,7 @@ impl Told {
     }
 
     fn addresses(&mut self, own: &Own, bytes: &mut Vec<u8>) {
-        let told = own.addresses.iter().copied().filter(is_told);
+        let told = own.addresses.iter().copied().filter(is_advertised);
         let told: Vec<Address> = told.collect();
         let mut frame = [0; HEADER + MOST_CONTROL_PAYLOAD];
         let serial = self.announcer.next_serial();
