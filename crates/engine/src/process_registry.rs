@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn only_what_nobody_alive_holds_is_gone() {
         const ENTRIES: usize = 300;
-        let (file, size) = crate::memory::program_region(300).unwrap();
+        let (file, size) = netchannel_service::memory::program_region(300).unwrap();
         let region = Region::map(file.as_raw_fd(), size, Access::ReadWrite).unwrap();
         let mut gone = std::process::Command::new("true").spawn().unwrap();
         gone.wait().unwrap();

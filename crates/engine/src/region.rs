@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn links_are_found_between_holes_which_stay_holes() {
         let entries = 4096;
-        let (region, size) = crate::memory::program_region(entries).unwrap();
+        let (region, size) = netchannel_service::memory::program_region(entries).unwrap();
         let mapped =
             netchannel_shm::Region::map(region.as_raw_fd(), size, Access::ReadWrite).unwrap();
         for index in [0, 1, 127, 128, 2000, 4095] {
@@ -302,9 +302,9 @@ mod tests {
         ] {
             assert!(!there(other), "{other:?}");
         }
-        let before = crate::memory::occupied(&estate.region);
+        let before = netchannel_service::memory::occupied(&estate.region);
         let found = named_links(&estate).unwrap();
         assert_eq!(found, HashSet::from([7, 8, 134, 135, 2007, 4102]));
-        assert_eq!(crate::memory::occupied(&estate.region), before);
+        assert_eq!(netchannel_service::memory::occupied(&estate.region), before);
     }
 }

@@ -5,17 +5,17 @@ use crate::bind::Bound;
 use crate::configured::Configured;
 use crate::core::CoreEngine;
 use crate::directory::Directory;
-use crate::faults::Faults;
 use crate::hosts::Hosts;
 use crate::locals;
 use crate::metrics::Metrics;
 use crate::options::{Options, ServeError};
 use crate::outside::Outside;
-use crate::packet;
 use crate::peers::chance;
 use crate::region::Copies;
-use crate::relay::Relay;
 use crate::watch::{Happening, Subject, Watch};
+use netchannel_service::faults::Faults;
+use netchannel_service::packet;
+use netchannel_stack_local::Relay;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use std::collections::VecDeque;
@@ -299,7 +299,7 @@ impl Daemon {
     fn refresh_addresses(&mut self) {
         match locals::list() {
             Ok(locals) => {
-                locals::remember(&locals);
+                netchannel_service::addresses::remember(&locals);
                 if let Some(outside) = &mut self.outside {
                     outside.on_addresses(&locals);
                 }
@@ -346,7 +346,7 @@ fn spare_descriptor() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }
 
-/// The user and process that made a connection. What a program may do is decided by who sent a message ([`crate::packet::Sender`]).
+/// The user and process that made a connection. What a program may do is decided by who sent a message ([`netchannel_service::packet::Sender`]).
 fn connected_by(socket: impl AsFd) -> Option<(u32, u32)> {
     let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
     let process = peer.pid.as_raw_nonzero().get().unsigned_abs();

@@ -279,6 +279,10 @@ fn address_sanitizer(workspace: &Workspace) -> Result<Step> {
             "--package",
             "netchannel-shm",
             "--package",
+            "netchannel-service",
+            "--package",
+            "netchannel-stack-local",
+            "--package",
             "netchannel-engine",
         ])
         .arg("--lib")

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What each crate may depend on among the crates of this workspace (normal and build dependencies).
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 21] = [
     ("abi", &[]),
     ("ring", &["abi"]),
     ("shm", &["abi", "ring"]),
@@ -22,6 +22,8 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("taxonomy", &[]),
     ("profile", &["taxonomy"]),
     ("configuration", &["abi", "control", "scheduler", "wire"]),
+    ("service", &["abi", "ring", "scheduler", "shm"]),
+    ("stack-local", &["abi", "service", "shm"]),
     (
         "engine",
         &[
@@ -34,6 +36,8 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "scheduler",
             "driver",
             "configuration",
+            "service",
+            "stack-local",
         ],
     ),
     ("preload", &["abi", "ring", "shm", "trust"]),

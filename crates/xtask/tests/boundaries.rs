@@ -16,8 +16,19 @@ struct Rule {
 }
 
 const ALL: &[&str] = &[
-    "engine", "preload", "shm", "control", "cli", "driver", "trust",
+    "engine",
+    "service",
+    "stack-local",
+    "preload",
+    "shm",
+    "control",
+    "cli",
+    "driver",
+    "trust",
 ];
+
+/// The crates that are the daemon.
+const DAEMON: &[&str] = &["engine", "service", "stack-local"];
 
 const RULES: &[Rule] = &[
     Rule {
@@ -35,14 +46,14 @@ const RULES: &[Rule] = &[
     Rule {
         what: "the daemon maps memory: what it made itself, and links of which it is an end",
         words: &["Region::map"],
-        crates: &["engine"],
-        files: &["engine/src/memory.rs", "engine/src/relay/link.rs"],
+        crates: DAEMON,
+        files: &["service/src/link.rs", "service/src/memory.rs"],
     },
     Rule {
         what: "the kernel is asked who sent a message",
         words: &["ScmCredentials", "set_socket_passcred", "SO_PASSCRED"],
         crates: ALL,
-        files: &["engine/src/packet.rs"],
+        files: &["service/src/packet.rs"],
     },
     Rule {
         what: "the kernel is asked whose a connection is: for bounds, for a pump, for the queue of a listener, for whose daemon it is",
@@ -58,7 +69,7 @@ const RULES: &[Rule] = &[
     Rule {
         what: "the daemon asks the kernel who listens, and which anchors there are",
         words: &["SOCK_DIAG"],
-        crates: &["engine"],
+        crates: DAEMON,
         files: &["engine/src/anchors.rs", "engine/src/diagnosis.rs"],
     },
 ];

@@ -2,11 +2,11 @@
 //! that check and by nothing else, and what is done to listeners, links and regions of a request takes these.
 
 use super::state::{CoreEngine, Refusal, narrow};
-use crate::memory;
 use crate::program::Estate;
 use crate::quota::DAEMON;
-use crate::relay;
 use netchannel_abi::address::Address;
+use netchannel_abi::program::RELAY;
+use netchannel_service::memory;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::os::fd::OwnedFd;
@@ -130,7 +130,7 @@ impl CoreEngine {
         let (client, user) = match self.links.get(&link) {
             Some(known) => {
                 // Those of the daemon itself lead to more than one listener.
-                let here = known.listener == to.number() || known.client == relay::PROGRAM;
+                let here = known.listener == to.number() || known.client == RELAY;
                 if !here || !memory::is_same(memory, &known.memory) {
                     return Err(refused);
                 }

@@ -1,9 +1,9 @@
 //! A link, as the daemon knows it, and its two ends before they go their ways.
 
-use crate::packet;
 use crate::quota::Ticket;
-use crate::relay::Parts;
 use netchannel_abi::link::{Layout, Role};
+use netchannel_service::link::Parts;
+use netchannel_service::packet;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::os::fd::OwnedFd;

@@ -1,10 +1,10 @@
 //! A listener, as the daemon knows it: who holds it, and the queue that its holders have together.
 
-use crate::locals;
 use crate::peers::OwnListener;
 use crate::quota::Ticket;
-use crate::relay::Manner;
 use netchannel_abi::address::Address;
+use netchannel_service::addresses;
+use netchannel_service::core_engine::Manner;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -72,7 +72,7 @@ impl Listener {
     /// Whether a connection to `destination` is for it: its very address, or any.
     #[must_use]
     pub fn is_at(&self, destination: &Address) -> bool {
-        locals::covers(&self.address, destination)
+        addresses::covers(&self.address, destination)
     }
 }
 

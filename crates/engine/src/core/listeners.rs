@@ -4,14 +4,15 @@ use super::listener::{Listener, ListenerNews, Queue};
 use super::state::{Answer, CoreEngine, Refusal};
 use crate::directory::Row;
 use crate::hosts;
-use crate::packet;
 use crate::peers::OwnListener;
 use crate::quota::{Amounts, Kind};
-use crate::relay::{self, Command};
 use crate::shown::shown_address;
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_abi::directory::{LEFT, entry_flags};
 use netchannel_abi::message::{listen_flags, queue_flags};
+use netchannel_abi::program::RELAY;
+use netchannel_service::core_engine::Command;
+use netchannel_service::packet;
 use rustix::io::Errno;
 use rustix::net::SocketType;
 use std::collections::BTreeSet;
@@ -346,7 +347,7 @@ impl CoreEngine {
         self.listeners.remove(&listener);
         self.cookies.remove(&cookie);
         // The daemon's own are known until it lets go of them: what waits in them may be passed on.
-        self.forget_links(|link| link.listener == listener && link.client != relay::PROGRAM);
+        self.forget_links(|link| link.listener == listener && link.client != RELAY);
         self.note_news(ListenerNews::Gone(listener));
         self.tell_leaders(|| Command::Gone(listener));
     }

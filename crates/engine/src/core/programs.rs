@@ -2,12 +2,13 @@
 
 use super::state::{Answer, CoreEngine, Refusal, narrow};
 use crate::limits::{ASKED_A_LOOK, Limits};
-use crate::packet::{self, Sender};
+use crate::namespace;
 use crate::program::{Estate, Program, shown_name};
 use crate::quota::{Amounts, Kind, Ticket};
-use crate::{memory, namespace};
 use netchannel_abi::program::{Header, MAGIC, RELAY};
 use netchannel_abi::{LAYOUT_HASH, VERSION};
+use netchannel_service::memory;
+use netchannel_service::packet::{self, Sender};
 use netchannel_shm::Outside;
 use rustix::io::Errno;
 use rustix::net::SocketType;

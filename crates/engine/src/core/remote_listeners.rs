@@ -6,9 +6,10 @@ use super::state::{Answer, CoreEngine, Refusal};
 use crate::directory::Row;
 use crate::hosts;
 use crate::limits::FIRST_ANCHORS;
-use crate::relay::{self, Command};
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::entry_flags;
+use netchannel_abi::program::RELAY;
+use netchannel_service::core_engine::Command;
 use rustix::io::Errno;
 use std::rc::Rc;
 
@@ -27,7 +28,7 @@ impl CoreEngine {
             listener: number,
             flags: entry_flags::REMOTE,
             address: *address,
-            program: relay::PROGRAM,
+            program: RELAY,
             queue: 0,
             queue_user: 0,
         })?;

@@ -1,9 +1,9 @@
 //! A request of a program: who sent it, whether it is whole, and whose it is to answer.
 
 use super::state::{Answer, CoreEngine, Refusal};
-use crate::packet::Sender;
 use crate::quota::DAEMON;
 use netchannel_abi::message::{Message, Operation};
+use netchannel_service::packet::Sender;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;

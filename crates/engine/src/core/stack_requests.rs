@@ -6,8 +6,11 @@ use super::state::{CoreEngine, Refusal};
 use crate::hosts;
 use crate::limits::FIRST_ANCHORS;
 use crate::quota::{Amounts, DAEMON, Kind, Ticket};
-use crate::relay::{self, Ask, Command, Parts, Relay};
 use netchannel_abi::address::Address;
+use netchannel_abi::program::RELAY;
+use netchannel_service::core_engine::{ASTRAY, Ask, Command};
+use netchannel_service::link::Parts;
+use netchannel_stack_local::Relay;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -26,13 +29,13 @@ impl CoreEngine {
     fn connect_relay(&mut self, listener: u32, destination: &Address) -> Result<Parts, Refusal> {
         let known = self.listeners.get(&listener).ok_or(Errno::CONNREFUSED)?;
         if !known.is_at(destination) {
-            return Err(Refusal::Errno(relay::ASTRAY));
+            return Err(Refusal::Errno(ASTRAY));
         }
         let reached = self.reachable(DAEMON, u64::from(listener), destination)?;
         let ticket = self.admit_own_link()?;
         let made = self.make_link(FIRST_ANCHORS)?;
         let (link, memory) = (made.number, Rc::clone(&made.memory));
-        self.offer_link(reached, relay::PROGRAM, DAEMON, made.server)?;
+        self.offer_link(reached, RELAY, DAEMON, made.server)?;
         self.note_own_link(link, listener, memory, ticket);
         Ok(made.client.parts(None)?)
     }
@@ -91,7 +94,7 @@ impl CoreEngine {
 
     fn note_own_link(&mut self, number: u64, listener: u32, memory: Rc<OwnedFd>, ticket: Ticket) {
         let link = Link {
-            client: relay::PROGRAM,
+            client: RELAY,
             user: DAEMON,
             listener,
             memory,
@@ -123,7 +126,7 @@ impl CoreEngine {
         self.reachable(DAEMON, u64::from(listener), &Address::default())?;
         let known = self.links.get(&link).ok_or(Errno::CONNREFUSED)?;
         let memory = Rc::clone(&known.memory);
-        let words = self.words_of_one(listener, (link, relay::PROGRAM, DAEMON), u64::from(slot));
+        let words = self.words_of_one(listener, (link, RELAY, DAEMON), u64::from(slot));
         // In place of a channel comes the memory again: whoever takes it keeps none.
         let offered = [Rc::clone(&memory), memory, Rc::new(anchor)];
         self.offer(listener, words, &offered)

@@ -1,8 +1,8 @@
 //! What each user has of what the daemon gives, for `netchannel status`, and the bound on his memory.
 
 use super::state::{CoreEngine, Refusal};
-use crate::memory;
 use crate::quota::{Kind, Quotas};
+use netchannel_service::memory;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 

@@ -4,10 +4,10 @@ use super::connection::Peer;
 use super::loss::Lost;
 use crate::announcement::Announcement;
 use crate::line_id::LineId;
-use crate::relay;
 use netchannel_abi::address::Address;
 use netchannel_driver::Channel;
 use netchannel_scheduler::{ChannelId, Settings};
+use netchannel_service::core_engine;
 use netchannel_vns::Reason;
 use netchannel_wire::GoAwayReason;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub enum Failing {
 /// What is told to the workers.
 pub enum Command {
     /// From CoreEngine, about links of this host.
-    Relay(relay::Command),
+    Relay(core_engine::Command),
     /// A channel is up. `rest` are bytes that came behind its handshake.
     Channel {
         /// Where it leads.
@@ -98,7 +98,7 @@ pub enum Command {
 #[derive(Debug)]
 pub enum Report {
     /// They ask CoreEngine for something.
-    Ask(relay::Ask),
+    Ask(core_engine::Ask),
     /// A channel is no more.
     ChannelLost {
         /// Which.

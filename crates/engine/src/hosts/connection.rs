@@ -10,14 +10,14 @@ use super::peer;
 use super::reset_reasons;
 use super::sockets::Counted;
 use super::tombstone::Tombstone;
-use crate::class;
-use crate::relay::lane::Lane;
-use crate::relay::link::LinkEnd;
-use crate::relay::urgent::Row;
-use crate::timers::NEVER;
 use netchannel_abi::link::{MOST_RING_LOG2, side_flags};
 use netchannel_ring::Fault;
 use netchannel_scheduler::{Class, Hints, Observer, Source, classify};
+use netchannel_service::class;
+use netchannel_service::lane::Lane;
+use netchannel_service::link::LinkEnd;
+use netchannel_service::timers::NEVER;
+use netchannel_service::urgent::Row;
 use netchannel_vns::{
     Changes, ChannelId, End, Handle, Hold, Reason, State as Phase, Transmit, VirtualSocket,
 };

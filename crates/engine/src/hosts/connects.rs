@@ -6,14 +6,14 @@ use super::front::{FORMER, MOST_FORMER};
 use super::opening::{insert, settings, start};
 use super::shared::{FIRST_WORKER, Letter};
 use super::worker::Worker;
-use crate::locals;
-use crate::relay::cells::Key;
-use crate::relay::jobs::Opened;
-use crate::relay::lane::Lane;
-use crate::relay::link::LinkEnd;
-use crate::relay::{Ask, Command, Parts};
 use netchannel_abi::link::Role;
 use netchannel_scheduler::{Class, Source, classify};
+use netchannel_service::addresses;
+use netchannel_service::cells::Key;
+use netchannel_service::core_engine::{Ask, Command};
+use netchannel_service::jobs::Opened;
+use netchannel_service::lane::Lane;
+use netchannel_service::link::{LinkEnd, Parts};
 use netchannel_vns::VirtualSocket;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Worker {
         let Some(front) = &self.front else { return };
         let known = front.listeners.get(&opened.listener);
         // The program may mean a number that another listener had.
-        let meant = known.filter(|one| locals::covers(&one.address, &opened.server));
+        let meant = known.filter(|one| addresses::covers(&one.address, &opened.server));
         let Some(Listed { peer, theirs, .. }) = meant.cloned() else {
             return refuse(lane, Errno::CONNREFUSED);
         };

@@ -10,7 +10,7 @@ use super::sockets::Found;
 use super::tombstone::Tombstone;
 use super::worker::Worker;
 use crate::announcement::Announcement;
-use crate::relay::urgent::Row;
+use netchannel_service::urgent::Row;
 use netchannel_vns::{Arrived, Farewell, Handle, Reason, State as Phase, Transmit, Window};
 use netchannel_wire::{Frame, GoAwayReason, MOST_FIXED_FRAME, NcSynAck, NoSocket};
 use std::sync::Arc;

@@ -2,14 +2,14 @@
 
 use super::commands::Listed;
 use super::connection::Peer;
-use crate::faults::Faults;
-use crate::published_ports::PublishedPorts;
-use crate::relay::Ticket;
-use crate::relay::anchor::Count;
-use crate::relay::cells::Key;
-use crate::relay::lane::Lane;
-use crate::relay::targets::Targets;
 use netchannel_abi::address::Address;
+use netchannel_service::anchor::Count;
+use netchannel_service::cells::Key;
+use netchannel_service::core_engine::Ticket;
+use netchannel_service::faults::Faults;
+use netchannel_service::lane::Lane;
+use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::targets::Targets;
 use netchannel_wire::NcSyn;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A payload that has begun to arrive and is not complete: where the rest of it goes.
 
 use super::connection::Connection;
-use crate::relay::spans::Spans;
+use netchannel_service::spans::Spans;
 use netchannel_shm::run::transfer;
 use netchannel_shm::{Room, Run, Span};
 use netchannel_vns::Claim;

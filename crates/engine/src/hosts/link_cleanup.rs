@@ -2,7 +2,7 @@
 
 use super::shared::Letter;
 use super::worker::Worker;
-use crate::relay::link::LinkEnd;
+use netchannel_service::link::LinkEnd;
 
 /// When a link is looked at of which connections were closed, in nanoseconds; later each time, and so often.
 const TIDY: u64 = 500_000_000;

@@ -3,10 +3,10 @@
 use super::connection::Connection;
 use super::shared::{FIRST_WORKER, Letter};
 use super::worker::Worker;
-use crate::relay::cells::Key;
-use crate::timers::NEVER;
 use netchannel_abi::link::side_flags;
 use netchannel_scheduler::{Class, SocketId};
+use netchannel_service::cells::Key;
+use netchannel_service::timers::NEVER;
 use netchannel_vns::Reason;
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use super::connection::{Connection, Peer, Wanted};
 use super::peer::Counters;
-use crate::relay::lane::Lane;
-use crate::relay::link::LinkEnd;
+use netchannel_service::lane::Lane;
+use netchannel_service::link::LinkEnd;
 use netchannel_vns::{Settings, Start, VirtualSocket};
 use netchannel_wire::Handle;
 use rustix::io::Errno;

@@ -1,8 +1,8 @@
 //! What a channel is to send next: own bytes and pieces of rings, written together without copying the latter.
 
 use super::connection::Connection;
-use crate::relay::spans::Spans;
 use netchannel_driver::Channel;
+use netchannel_service::spans::Spans;
 use netchannel_shm::run::transfer;
 use netchannel_shm::{Room, Run};
 use netchannel_vns::Hold;

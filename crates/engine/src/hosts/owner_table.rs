@@ -1,8 +1,8 @@
 //! The connections that a worker owns: by entry, and by link and slot; their times.
 
 use super::connection::Connection;
-use crate::relay::cells::Key;
-use crate::timers::{NEVER, Timers};
+use netchannel_service::cells::Key;
+use netchannel_service::timers::{NEVER, Timers};
 use std::sync::Arc;
 
 /// A connection in its owner's table.

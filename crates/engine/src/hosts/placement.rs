@@ -2,10 +2,10 @@
 
 use super::shared::{LEAST_CORES, worker_name};
 use super::worker::Worker;
-use crate::slice;
 use netchannel_scheduler::placement::{Core, Occupant, PlacementView};
 use netchannel_scheduler::registry::Kind;
 use netchannel_scheduler::{Class, CoreId, Placed, Registry, Settings, WorkerId};
+use netchannel_service::slice;
 use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use std::sync::atomic::Ordering;

@@ -8,7 +8,7 @@ use super::route::Route;
 use super::sockets::Found;
 use super::traffic::Traffic;
 use super::worker::Worker;
-use crate::relay::spans::Spans;
+use netchannel_service::spans::Spans;
 use netchannel_shm::Run;
 use netchannel_shm::run::transfer;
 use netchannel_vns::{Arrived, Claim, Handle, Placement};

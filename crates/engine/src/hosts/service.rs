@@ -6,12 +6,13 @@ use super::mailbox::Mailbox;
 use super::placement;
 use super::shared::{FIRST_WORKER, Gauges, Letter, Shared, worker_name};
 use super::worker::Worker;
-use crate::AlternateStack;
 use crate::line_id::LineId;
-use crate::published_ports::PublishedPorts;
-use crate::relay::anchor::Count;
-use crate::relay::{self, Parts};
 use netchannel_scheduler::Settings;
+use netchannel_service::anchor::Count;
+use netchannel_service::core_engine;
+use netchannel_service::link::Parts;
+use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::signal_stack::AlternateStack;
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -175,7 +176,7 @@ impl Hosts {
 
     /// Hands over a link, for tests and the front.
     pub fn serve(&self, parts: Parts) {
-        self.tell(Command::Relay(relay::Command::Serve(parts)));
+        self.tell(Command::Relay(core_engine::Command::Serve(parts)));
     }
 }
 

@@ -5,7 +5,7 @@ use super::backoff::Backoff;
 use super::learned::Learned;
 use super::output::{Line, LineId, StartId, Terms};
 use super::settings::{PeerSettings, PerClass, Times};
-use crate::faults::Faults;
+use netchannel_service::faults::Faults;
 use netchannel_wire::{Class, HostId};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

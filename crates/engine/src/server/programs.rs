@@ -3,9 +3,9 @@
 use super::turns::Turns;
 use super::{Daemon, accept, connected_by};
 use crate::core::{Answer, Refusal};
-use crate::packet::{self, Received};
 use crate::watch::Subject;
 use netchannel_abi::message::{Message, Operation};
+use netchannel_service::packet::{self, Received};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;

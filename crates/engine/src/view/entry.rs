@@ -1,7 +1,6 @@
 //! One socket, as the entry of its region and its slot show it.
 
 use super::links::{Announced, Slots, is_listener_of};
-use crate::class;
 use crate::core::CoreEngine;
 use crate::part::Elsewhere;
 use crate::program::{Estate, Program};
@@ -11,6 +10,7 @@ use netchannel_abi::message::MESSAGE_BYTES;
 use netchannel_abi::program::{SocketEntry, State};
 use netchannel_abi::reason::Reason;
 use netchannel_control::types::{Path, Socket};
+use netchannel_service::class;
 use netchannel_shm::Snapshot;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

@@ -1,9 +1,9 @@
 //! Every region once, with the program to show for it: its own, or else one that uses it, as a forked child that goes on.
 
 use crate::core::CoreEngine;
-use crate::memory;
 use crate::program::{Estate, Program};
 use crate::turn::Turn;
+use netchannel_service::memory;
 use std::collections::{BTreeMap, HashSet};
 use std::rc::{Rc, Weak};
 

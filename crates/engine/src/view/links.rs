@@ -2,10 +2,10 @@
 
 use super::estates::numbers;
 use crate::core::{CoreEngine, Link};
-use crate::memory;
 use crate::program::Estate;
 use crate::turn::Turn;
 use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Role, Slot};
+use netchannel_service::memory;
 use netchannel_shm::{Outside, Snapshot};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};

@@ -4,13 +4,13 @@ use super::Host;
 use super::estates::{Estates, Order, numbers, visible};
 use super::links::{Memory, Occupied};
 use super::sockets::FULL;
-use crate::memory;
 use crate::program::Program;
 use crate::region::Copies;
 use crate::totals::Totals;
 use crate::turn::Turn;
 use netchannel_abi::reason::Reason;
 use netchannel_control::types::{self, Fallback};
+use netchannel_service::memory;
 
 /// The list, as far as it has come.
 #[derive(Debug)]

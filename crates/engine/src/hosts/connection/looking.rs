@@ -1,11 +1,11 @@
 //! What the daemon sees of a program whose peer is on another host: what it wrote and holds back, how far it has read, how it ended.
 
 use super::{FIRST_RING_LOG2, GROWTH, State};
-use crate::class;
-use crate::relay::lane::Lane;
-use crate::timers::NEVER;
 use netchannel_abi::link::{MOST_RING_LOG2, side_flags};
 use netchannel_ring::Fault;
+use netchannel_service::class;
+use netchannel_service::lane::Lane;
+use netchannel_service::timers::NEVER;
 use netchannel_vns::{Linger, Reason, VirtualSocket};
 
 impl State {

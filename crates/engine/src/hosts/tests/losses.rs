@@ -1,7 +1,7 @@
 //! Channels that are lost: no byte is lost or doubled, and no connection.
 
 use super::*;
-use crate::relay::tests::pattern;
+use netchannel_service::played::pattern;
 
 const L: ChannelId = id(Class::Latency, 0);
 

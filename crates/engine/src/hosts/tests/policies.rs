@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::hosts::ConnectionSnapshot;
-use crate::relay::tests::pattern;
 use netchannel_scheduler::Settings;
+use netchannel_service::played::pattern;
 
 const L: ChannelId = id(Class::Latency, 0);
 

@@ -1,8 +1,8 @@
 //! Many bytes.
 
 use super::*;
-use crate::relay::tests::pattern;
 use netchannel_driver::{Dequeued, Options, Room, Run, Status};
+use netchannel_service::played::pattern;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;

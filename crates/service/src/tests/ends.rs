@@ -2,7 +2,7 @@
 //! connection stays that nobody holds. All orders are tried, on real links.
 
 use super::*;
-use crate::relay::cells::{Cells, Key, News};
+use crate::cells::{Cells, Key, News};
 use std::time::Instant;
 
 /// What a worker does between two things that happen to a program.

@@ -1,15 +1,15 @@
 //! How a connection gets to its listener: over a link whose program will accept soon, over a new link,
 //! or offered to whoever accepts first.
 
-use super::{Connection, Local, State, Wanted};
-use crate::relay::Parts;
-use crate::relay::cells::Key;
-use crate::relay::core_engine::{ASTRAY, Ask, Manner, Ticket};
-use crate::relay::lane::Lane;
-use crate::relay::link::{LinkEnd, Loan};
-use crate::relay::pair::Pair;
-use crate::relay::targets::Choice;
+use super::worker::{Connection, Local, State, Wanted};
+use crate::pair::Pair;
 use netchannel_abi::link::side_flags;
+use netchannel_service::cells::Key;
+use netchannel_service::core_engine::{ASTRAY, Ask, Manner, Ticket};
+use netchannel_service::lane::Lane;
+use netchannel_service::link::Parts;
+use netchannel_service::link::{LinkEnd, Loan};
+use netchannel_service::targets::Choice;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A worker's readiness: nothing is missed, and nothing wakes it without cause.
 
 use super::*;
-use crate::relay::cells::{Cells, News};
+use crate::cells::{Cells, News};
 use std::time::{Duration, Instant};
 
 /// So many sleeps make a link calm.

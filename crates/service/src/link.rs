@@ -244,7 +244,8 @@ impl LinkEnd {
     }
 
     /// Cell `index` of `owner`.
-    pub(crate) fn cell(&self, owner: Role, index: usize) -> Option<&Cell> {
+    #[must_use]
+    pub fn cell(&self, owner: Role, index: usize) -> Option<&Cell> {
         (index < CELLS).then(|| self.region.at(self.layout.cell(owner, index)))?
     }
 

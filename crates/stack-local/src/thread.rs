@@ -1,11 +1,11 @@
 //! The relay as CoreEngine sees it: a thread that is told of links and asks for them.
 
-use super::anchor::Count;
-use super::core_engine::{Ask, Command};
-use super::local::Local;
-use super::mailbox::{Inbox, Mailbox, mailbox};
-use crate::AlternateStack;
-use crate::published_ports::PublishedPorts;
+use super::worker::Local;
+use netchannel_service::anchor::Count;
+use netchannel_service::core_engine::{Ask, Command};
+use netchannel_service::mailbox::{Inbox, Mailbox, mailbox};
+use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::signal_stack::AlternateStack;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Two lanes that are one connection: bytes from each program's ring into the daemon's ring towards
 //! the other, with the ends and resets that go along.
 
-use super::lane::Lane;
-use super::spans::{Checked, Spans};
 use netchannel_abi::link::{SMALL_RING, side_flags};
+use netchannel_service::lane::Lane;
+use netchannel_service::spans::{Checked, Spans};
 use netchannel_shm::run::transfer;
 use rustix::io::Errno;
 use std::time::Duration;

@@ -1,23 +1,21 @@
 //! The relay between programs of this host: what a program sends to a listener goes through the
 //! daemon. For tenants whose traffic is capped, and to prove the relay without a network.
 
-mod routing;
-
-use super::anchor::Count;
-use super::cells::{Cells, Key, News};
-use super::core_engine::{Ask, Command, Ticket};
-use super::jobs::Opened;
-use super::lane::Lane;
-use super::link::LinkEnd;
-use super::mailbox::{Inbox, Mailbox};
 use super::pair::{Pair, Turn};
-use super::targets::Targets;
-use crate::faults::Faults;
-use crate::locals;
-use crate::published_ports::PublishedPorts;
-use crate::timers::{NEVER, Timers};
 use netchannel_abi::address::Address;
 use netchannel_abi::link::{Role, side_flags};
+use netchannel_service::addresses;
+use netchannel_service::anchor::Count;
+use netchannel_service::cells::{Cells, Key, News};
+use netchannel_service::core_engine::{Ask, Command, Ticket};
+use netchannel_service::faults::Faults;
+use netchannel_service::jobs::Opened;
+use netchannel_service::lane::Lane;
+use netchannel_service::link::LinkEnd;
+use netchannel_service::mailbox::{Inbox, Mailbox};
+use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::targets::Targets;
+use netchannel_service::timers::{NEVER, Timers};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +26,7 @@ const INBOX: u32 = 0;
 
 /// A connection of a program: on its way, or connected.
 #[derive(Debug)]
-enum State {
+pub(super) enum State {
     /// Waits for a link to the listener.
     Pending(Lane, Wanted),
     /// CoreEngine offers it to whoever accepts at the listener.
@@ -40,44 +38,44 @@ enum State {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
-    listener: u32,
-    client: Address,
-    server: Address,
+pub(super) struct Wanted {
+    pub(super) listener: u32,
+    pub(super) client: Address,
+    pub(super) server: Address,
     /// When the program asked.
-    since: Instant,
+    pub(super) since: Instant,
 }
 
 #[derive(Debug)]
-struct Connection {
-    state: State,
+pub(super) struct Connection {
+    pub(super) state: State,
     /// Links and slots of the incoming and the outgoing lane.
-    places: [Option<(Key, u32)>; 2],
+    pub(super) places: [Option<(Key, u32)>; 2],
     /// It is in the list of those that have more to do.
-    queued: bool,
+    pub(super) queued: bool,
     /// Tells this connection from one that had its number before.
-    stamp: u64,
+    pub(super) stamp: u64,
 }
 
 /// The worker.
 #[derive(Debug)]
 pub struct Local {
-    cells: Cells,
-    inbox: Inbox<Command>,
-    asks: Mailbox<Ask>,
-    connections: Vec<Option<Connection>>,
-    unused: Vec<usize>,
-    stamps: u64,
+    pub(super) cells: Cells,
+    pub(super) inbox: Inbox<Command>,
+    pub(super) asks: Mailbox<Ask>,
+    pub(super) connections: Vec<Option<Connection>>,
+    pub(super) unused: Vec<usize>,
+    pub(super) stamps: u64,
     /// By link and slot: number of the connection times two, plus the lane, plus one.
-    by_slot: Vec<Vec<usize>>,
-    queue: VecDeque<usize>,
+    pub(super) by_slot: Vec<Vec<usize>>,
+    pub(super) queue: VecDeque<usize>,
     /// When what a program holds back is there in any case, by the number of its connection.
-    timers: Timers,
-    epoch: Instant,
-    targets: Targets,
-    count: Arc<Count>,
-    owners: PublishedPorts,
-    faults: Faults,
+    pub(super) timers: Timers,
+    pub(super) epoch: Instant,
+    pub(super) targets: Targets,
+    pub(super) count: Arc<Count>,
+    pub(super) owners: PublishedPorts,
+    pub(super) faults: Faults,
 }
 
 impl Local {
@@ -138,7 +136,7 @@ impl Local {
     }
 
     /// False when it is to stop.
-    fn handle(&mut self, news: News) -> bool {
+    pub(super) fn handle(&mut self, news: News) -> bool {
         match news {
             News::Own(INBOX) => return self.read_inbox(),
             News::Own(_) => {}
@@ -154,7 +152,7 @@ impl Local {
         true
     }
 
-    fn read_inbox(&mut self) -> bool {
+    pub(super) fn read_inbox(&mut self) -> bool {
         self.inbox.hear();
         while let Some(command) = self.inbox.next() {
             match command {
@@ -175,7 +173,7 @@ impl Local {
         true
     }
 
-    fn on_opened(&mut self, key: Key, opened: Opened) {
+    pub(super) fn on_opened(&mut self, key: Key, opened: Opened) {
         let Some(end) = self.cells.link(key).map(Arc::clone) else {
             return;
         };
@@ -187,7 +185,7 @@ impl Local {
         }
         let wanted = Wanted {
             listener: opened.listener,
-            client: locals::true_client(opened.client, &opened.server),
+            client: addresses::true_client(opened.client, &opened.server),
             server: opened.server,
             since: Instant::now(),
         };
@@ -213,7 +211,7 @@ impl Local {
     }
 
     /// Makes a lane known under its slot, and listens to it. False where it can not be listened to.
-    fn settle_in(
+    pub(super) fn settle_in(
         &mut self,
         number: usize,
         which: usize,
@@ -230,7 +228,7 @@ impl Local {
         true
     }
 
-    fn place(&mut self, key: Key, slot: u32) -> Option<&mut usize> {
+    pub(super) fn place(&mut self, key: Key, slot: u32) -> Option<&mut usize> {
         let (key, slot) = (usize::try_from(key).ok()?, usize::try_from(slot).ok()?);
         if self.by_slot.len() <= key {
             self.by_slot.resize_with(key + 1, Vec::new);
@@ -242,13 +240,13 @@ impl Local {
         slots.get_mut(slot)
     }
 
-    fn find(&self, key: Key, slot: u32) -> Option<(usize, usize)> {
+    pub(super) fn find(&self, key: Key, slot: u32) -> Option<(usize, usize)> {
         let (key, slot) = (usize::try_from(key).ok()?, usize::try_from(slot).ok()?);
         let word = self.by_slot.get(key)?.get(slot)?.checked_sub(1)?;
         Some((word / 2, word % 2))
     }
 
-    fn enqueue(&mut self, number: usize) {
+    pub(super) fn enqueue(&mut self, number: usize) {
         if let Some(Some(connection)) = self.connections.get_mut(number)
             && !connection.queued
         {
@@ -257,12 +255,12 @@ impl Local {
         }
     }
 
-    fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(NEVER)
     }
 
     /// Has its turn again when what is held back is there, `left` from now.
-    fn set_timer(&mut self, number: usize, left: Option<Duration>) {
+    pub(super) fn set_timer(&mut self, number: usize, left: Option<Duration>) {
         let Ok(number) = u32::try_from(number) else {
             return;
         };
@@ -274,7 +272,7 @@ impl Local {
     }
 
     /// The time has come for what was held back.
-    fn look_at_held(&mut self) {
+    pub(super) fn look_at_held(&mut self) {
         if self.timers.next().is_none() {
             return;
         }
@@ -284,7 +282,7 @@ impl Local {
         }
     }
 
-    fn on_token(&mut self, key: Key, slot: u32, end: bool) {
+    pub(super) fn on_token(&mut self, key: Key, slot: u32, end: bool) {
         let Some((number, which)) = self.find(key, slot) else {
             if let (true, Some(link)) = (end, self.cells.link(key)) {
                 link.drop_anchor(slot);
@@ -302,7 +300,7 @@ impl Local {
     }
 
     /// The program of a link has ended.
-    fn on_ended(&mut self, key: Key) {
+    pub(super) fn on_ended(&mut self, key: Key) {
         let Some(end) = self.cells.link(key) else {
             return;
         };
@@ -314,7 +312,7 @@ impl Local {
     }
 
     /// No new connection over a link. It goes with its last connection.
-    fn retire(&mut self, key: Key) {
+    pub(super) fn retire(&mut self, key: Key) {
         if let Some(end) = self.cells.link(key) {
             end.retire();
         }
@@ -323,7 +321,7 @@ impl Local {
     }
 
     /// A connection of a link has ended, or the link itself.
-    fn let_go(&mut self, key: Key) {
+    pub(super) fn let_go(&mut self, key: Key) {
         self.cells.touch(key);
         let Some(end) = self.cells.link(key) else {
             return;
@@ -344,13 +342,13 @@ impl Local {
     }
 
     /// The connection of a ticket, while it is the same.
-    fn connection_mut(&mut self, ticket: Ticket) -> Option<&mut Connection> {
+    pub(super) fn connection_mut(&mut self, ticket: Ticket) -> Option<&mut Connection> {
         let connection = self.connections.get_mut(ticket.number)?.as_mut()?;
         (connection.stamp == ticket.stamp).then_some(connection)
     }
 
     /// Takes a connection out: its lanes are to be closed by the caller, then its links looked at.
-    fn take(&mut self, number: usize) -> Option<Connection> {
+    pub(super) fn take(&mut self, number: usize) -> Option<Connection> {
         let connection = self.connections.get_mut(number)?.take()?;
         self.unused.push(number);
         self.set_timer(number, None);
@@ -360,13 +358,13 @@ impl Local {
         Some(connection)
     }
 
-    fn clear_place(&mut self, (key, slot): (Key, u32)) {
+    pub(super) fn clear_place(&mut self, (key, slot): (Key, u32)) {
         if let Some(place) = self.place(key, slot) {
             *place = 0;
         }
     }
 
-    fn turn(&mut self, number: usize) {
+    pub(super) fn turn(&mut self, number: usize) {
         let Some(Some(connection)) = self.connections.get_mut(number) else {
             return;
         };

@@ -1,12 +1,14 @@
 //! What a program says of itself to the relay.
 
 use super::*;
-use crate::memory::published;
-use crate::published_ports::PublishedPorts;
-use crate::relay::targets::{Choice, Targets};
-use crate::relay::{Ask, Command, Manner, Relay};
+use crate::Relay;
+use netchannel_abi::address::Address;
 use netchannel_abi::directory::SIZE;
 use netchannel_abi::link::side_flags;
+use netchannel_service::core_engine::{Ask, Command, Manner};
+use netchannel_service::memory::published;
+use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::targets::{Choice, Targets};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -74,7 +76,10 @@ fn a_program_has_the_ports_of_its_user() {
         })
     };
     assert_eq!(asked(), 81);
-    relay.tell(Command::Link(3, Err(crate::relay::ASTRAY)));
+    relay.tell(Command::Link(
+        3,
+        Err(netchannel_service::core_engine::ASTRAY),
+    ));
     assert_eq!(
         refused(&astray),
         Errno::CONNREFUSED.raw_os_error().unsigned_abs()

@@ -101,7 +101,9 @@ impl Lane {
         self.link.slot(self.handle.index)
     }
 
-    pub(crate) fn sides(&self) -> Option<(&Side, &Side)> {
+    /// This end's words of the slot, and the program's.
+    #[must_use]
+    pub fn sides(&self) -> Option<(&Side, &Side)> {
         self.slot().map(|slot| self.link.sides(slot))
     }
 

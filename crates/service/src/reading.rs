@@ -5,8 +5,6 @@
 use super::lane::Lane;
 use super::spans::{Checked, Spans, spans};
 use netchannel_abi::link::Geometry;
-#[cfg(test)]
-use netchannel_abi::link::side_flags;
 use netchannel_ring::Fault;
 use netchannel_ring::switch::{self, Position, Readable};
 use std::sync::atomic::Ordering;
@@ -37,19 +35,6 @@ impl Lane {
         let seen = self.look()?;
         let moved = seen.moved.map_or(0, |moved| moved.length);
         Ok(self.reader.head.wrapping_add(seen.here).wrapping_add(moved))
-    }
-
-    /// Sequence at which the stream of the program ends, once it has said so.
-    ///
-    /// # Errors
-    /// A fault in the program's words.
-    #[cfg(test)]
-    pub fn ends_at(&self) -> Checked<Option<u64>> {
-        // The flag first: whoever has said FIN says no more.
-        if self.peer_flags() & side_flags::FIN == 0 {
-            return Ok(None);
-        }
-        self.frontier().map(Some)
     }
 
     /// Where up to `most` bytes from sequence `from` on lie: none of them consumed, all written,

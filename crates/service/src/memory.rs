@@ -117,7 +117,10 @@ mod tests {
 
     #[test]
     fn an_untouched_link_occupies_a_page() {
-        let layout = crate::Limits::default().layout();
+        let layout = link::Layout {
+            slots: link::MOST_SLOTS,
+            arena: 256 << 20,
+        };
         let descriptor = link(layout, 1).unwrap();
         assert!(
             occupied(&descriptor) <= 4 << 20,

@@ -1,5 +1,4 @@
-//! Both ends of a link in one process: the daemon's, and one that plays the program, with good and
-//! with bad manners.
+//! Both ends of a link in one process: the daemon's, and one that plays the program. For the tests of this library and of stack modules.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,33 +7,27 @@
     reason = "a test that can not go on fails"
 )]
 
-mod cells;
-mod claims;
-mod ends;
-mod hostile;
-mod lanes;
-mod pairs;
-
-use super::Parts;
-use super::anchor::Count;
-use super::jobs::Opened;
-use super::lane::Lane;
-use super::link::LinkEnd;
+use crate::anchor::Count;
+use crate::jobs::Opened;
+use crate::lane::Lane;
+use crate::link::{LinkEnd, Parts};
+use crate::urgent::Row;
 use crate::{memory, packet};
 use netchannel_abi::address::Address;
-use netchannel_abi::link::{Layout, QUEUE_CAPACITY, Role};
+use netchannel_abi::link::{Layout, QUEUE_CAPACITY, Role, side_flags};
 use netchannel_shm::run::transfer;
 use netchannel_shm::{Room, Run};
 use rustix::net::SocketType;
 use std::sync::Arc;
 
-pub(crate) const LAYOUT: Layout = Layout {
+/// Sizes of a small link.
+pub const LAYOUT: Layout = Layout {
     slots: 64,
     arena: 1 << 24,
 };
 
 /// The parts of the client's and the server's end of a new link, whose client is a program of `user`.
-fn parts(user: Option<u32>, layout: Layout) -> (Parts, Parts) {
+pub fn parts(user: Option<u32>, layout: Layout) -> (Parts, Parts) {
     let memory = memory::link(layout, 7).unwrap();
     let (one, other) = packet::owned_pair(SocketType::SEQPACKET).unwrap();
     let end = |role, channel| Parts {
@@ -50,16 +43,17 @@ fn parts(user: Option<u32>, layout: Layout) -> (Parts, Parts) {
 }
 
 /// The client's and the server's end of a new link.
-fn link() -> (Arc<LinkEnd>, Arc<LinkEnd>) {
+pub fn link() -> (Arc<LinkEnd>, Arc<LinkEnd>) {
     laid_out(LAYOUT)
 }
 
 /// The same, with so many slots.
-fn many(slots: usize) -> (Arc<LinkEnd>, Arc<LinkEnd>) {
+pub fn many(slots: usize) -> (Arc<LinkEnd>, Arc<LinkEnd>) {
     laid_out(Layout { slots, ..LAYOUT })
 }
 
-fn laid_out(layout: Layout) -> (Arc<LinkEnd>, Arc<LinkEnd>) {
+/// The ends of a new link with these sizes.
+pub fn laid_out(layout: Layout) -> (Arc<LinkEnd>, Arc<LinkEnd>) {
     let (client, server) = parts(None, layout);
     let count = Arc::new(Count::new(10_000));
     let client = LinkEnd::new(client, &count).unwrap();
@@ -67,11 +61,13 @@ fn laid_out(layout: Layout) -> (Arc<LinkEnd>, Arc<LinkEnd>) {
     (Arc::new(client), Arc::new(server))
 }
 
-const HERE: Address = Address::v4([127, 0, 0, 1], 40000);
-const THERE: Address = Address::v4([127, 0, 0, 1], 80);
+/// Where the client connects from.
+pub const HERE: Address = Address::v4([127, 0, 0, 1], 40000);
+/// Where it connects to.
+pub const THERE: Address = Address::v4([127, 0, 0, 1], 80);
 
 /// Announces a connection, and does not take it.
-fn dial(client: &Arc<LinkEnd>) -> Lane {
+pub fn dial(client: &Arc<LinkEnd>) -> Lane {
     let loan = client.lend().unwrap();
     let lane = Lane::lent(client, loan).unwrap();
     assert!(client.announce(lane.handle(), 3, (&HERE, &THERE), false));
@@ -79,7 +75,7 @@ fn dial(client: &Arc<LinkEnd>) -> Lane {
 }
 
 /// Takes what was announced.
-pub(crate) fn take(server: &Arc<LinkEnd>) -> Vec<Opened> {
+pub fn take(server: &Arc<LinkEnd>) -> Vec<Opened> {
     let mut opened = Vec::new();
     server
         .take_jobs(QUEUE_CAPACITY, |one| opened.push(one))
@@ -88,7 +84,7 @@ pub(crate) fn take(server: &Arc<LinkEnd>) -> Vec<Opened> {
 }
 
 /// Both lanes of a new connection.
-fn connect(client: &Arc<LinkEnd>, server: &Arc<LinkEnd>) -> (Lane, Lane) {
+pub fn connect(client: &Arc<LinkEnd>, server: &Arc<LinkEnd>) -> (Lane, Lane) {
     let lane = dial(client);
     let opened = take(server).pop().unwrap();
     assert_eq!(
@@ -99,7 +95,7 @@ fn connect(client: &Arc<LinkEnd>, server: &Arc<LinkEnd>) -> (Lane, Lane) {
 }
 
 /// Places bytes at a sequence, as far as there is room. Returns how many.
-fn place(lane: &mut Lane, at: u64, bytes: &[u8]) -> u64 {
+pub fn place(lane: &mut Lane, at: u64, bytes: &[u8]) -> u64 {
     lane.limit().unwrap();
     let room = lane.room(at, bytes.len() as u64).unwrap();
     let done = transfer(&[Run::from(bytes)], &lane.rooms(room)) as u64;
@@ -108,7 +104,7 @@ fn place(lane: &mut Lane, at: u64, bytes: &[u8]) -> u64 {
 }
 
 /// Writes all bytes that fit, growing the ring where that is allowed.
-pub(crate) fn write(lane: &mut Lane, bytes: &[u8]) -> usize {
+pub fn write(lane: &mut Lane, bytes: &[u8]) -> usize {
     let mut done = 0;
     loop {
         let rest = &bytes[done..];
@@ -120,13 +116,13 @@ pub(crate) fn write(lane: &mut Lane, bytes: &[u8]) -> usize {
         if put == 0 {
             return done;
         }
-        lane.publish(at + put).unwrap();
+        lane.publish_with_mark(at + put, Row::default()).unwrap();
         done += usize::try_from(put).unwrap();
     }
 }
 
 /// Looks at bytes from a sequence on, without consuming them.
-fn peek(lane: &Lane, from: u64, most: usize) -> Vec<u8> {
+pub fn peek(lane: &Lane, from: u64, most: usize) -> Vec<u8> {
     let spans = lane.readable(from, most as u64).unwrap();
     let mut bytes = vec![0; spans[0].length + spans[1].length];
     let got = transfer(&lane.runs(spans), &[Room::from(&mut bytes[..])]);
@@ -135,7 +131,7 @@ fn peek(lane: &Lane, from: u64, most: usize) -> Vec<u8> {
 }
 
 /// Reads all there is.
-pub(crate) fn read(lane: &mut Lane) -> Vec<u8> {
+pub fn read(lane: &mut Lane) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
         let got = peek(lane, lane.consumed(), usize::MAX >> 1);
@@ -147,24 +143,34 @@ pub(crate) fn read(lane: &mut Lane) -> Vec<u8> {
     }
 }
 
-pub(crate) fn pattern(length: usize, seed: usize) -> Vec<u8> {
+/// Sequence at which the stream of the program ends, once it has said so.
+pub fn ends_at(lane: &Lane) -> Option<u64> {
+    // The flag first: whoever has said FIN says no more.
+    let ends = lane.peer_flags() & side_flags::FIN != 0;
+    ends.then(|| lane.frontier().unwrap())
+}
+
+/// Bytes that differ by place and seed.
+pub fn pattern(length: usize, seed: usize) -> Vec<u8> {
     (0..length)
         .map(|index| u8::try_from((index * 31 + seed * 7) % 251).unwrap())
         .collect()
 }
 
 /// A small deterministic generator (xorshift).
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    const fn next(&mut self) -> u64 {
+    /// The next number.
+    pub const fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    const fn below(&mut self, bound: u64) -> u64 {
+    /// A number below a bound.
+    pub const fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }

@@ -4,7 +4,7 @@
 use super::cells::Key;
 use super::core_engine::{Manner, Ticket};
 use super::link::LinkEnd;
-use crate::locals;
+use crate::addresses;
 use netchannel_abi::address::Address;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -179,7 +179,7 @@ impl Targets {
     /// Whether a listener, as far as it is known, is at a destination.
     pub fn is_at(&self, listener: u32, destination: &Address) -> bool {
         let known = self.all.get(&listener).and_then(|one| one.manner.address);
-        known.is_none_or(|address| locals::covers(&address, destination))
+        known.is_none_or(|address| addresses::covers(&address, destination))
     }
 
     /// How a listener takes connections.
