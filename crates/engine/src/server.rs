@@ -15,7 +15,7 @@ use crate::region::Copies;
 use crate::watch::{Happening, Subject, Watch};
 use netchannel_service::faults::Faults;
 use netchannel_service::packet;
-use netchannel_stack_local::Relay;
+use netchannel_stack_local::LocalStack;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use std::collections::VecDeque;
@@ -99,7 +99,9 @@ impl Daemon {
         }
         let directory = Directory::create().map_err(ServeError::Memory)?;
         let owners = directory.published_ports();
-        let relay = options.relay_local.then(|| Relay::start(owners.clone()));
+        let relay = options
+            .relay_local
+            .then(|| LocalStack::start(owners.clone()));
         let relay = relay.transpose();
         let relay = relay.map_err(ServeError::Events)?;
         let hosts = configured

@@ -4,6 +4,7 @@
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,6 +29,13 @@ impl Count {
             held: AtomicUsize::new(0),
             most,
         }
+    }
+
+    /// None yet, and at most half of the descriptors that this process may open: the other half is for programs to attach.
+    #[must_use]
+    pub fn of_half() -> Self {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        Self::new(usize::try_from(limit / 2).unwrap_or(usize::MAX))
     }
 
     /// How many there are.

@@ -211,14 +211,6 @@ impl Lane {
         }
     }
 
-    /// (client) Should this daemon end without a word, the connection counts as reset, not as ended: bytes may be missing. Said
-    /// before the connection is announced.
-    pub fn resets_if_lost(&self) {
-        if let Some((own, _)) = self.sides() {
-            own.flags.fetch_or(side_flags::ABORTS, Ordering::AcqRel);
-        }
-    }
-
     /// Hands the socket to a worker's cell. The caller looks at the lane once more.
     pub fn attach_cell(&self, index: usize) {
         if let Some((own, _)) = self.sides() {

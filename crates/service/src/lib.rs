@@ -7,7 +7,8 @@
 //!  program ==link== LinkEnd: ledger of slots, anchors, rings
 //!                     |  Lane: what the program wrote, room for what it reads, flags, wake-ups
 //!                     |  Cells: readiness for one worker: look, spin, sleep
-//!  CoreEngine <--Ask, Command--> Targets: the links to listeners of this host
+//!                     |  Worker: a thread; its passes, its sleep
+//!  CoreEngine <--Ask, Command--> Leads: a connection's way to a listener of this host (Targets)
 //! ```
 #![cfg_attr(
     not(test),
@@ -30,6 +31,7 @@ pub mod faults;
 mod holding;
 pub mod jobs;
 pub mod lane;
+pub mod leading;
 mod ledger;
 pub mod link;
 pub mod mailbox;
@@ -45,6 +47,7 @@ pub mod spans;
 pub mod targets;
 pub mod timers;
 pub mod urgent;
+pub mod worker;
 mod writer;
 mod writing;
 

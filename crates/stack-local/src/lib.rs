@@ -21,12 +21,13 @@
     )
 )]
 
+mod leading;
 mod pair;
-mod routing;
-mod thread;
+mod passes;
+mod stack;
 mod worker;
 
 #[cfg(test)]
 mod tests;
 
-pub use thread::Relay;
+pub use stack::LocalStack;

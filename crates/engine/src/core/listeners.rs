@@ -312,7 +312,7 @@ impl CoreEngine {
     fn tell_leaders(&self, command: impl Fn() -> Command) {
         self.tell_relay(command());
         if let Some(hosts) = &self.hosts {
-            hosts.tell(hosts::Command::Relay(command()));
+            hosts.tell(hosts::Command::Links(command()));
         }
     }
 

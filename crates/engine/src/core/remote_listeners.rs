@@ -69,7 +69,7 @@ impl CoreEngine {
         // It is the daemon that listens.
         answer.words[4] = u64::MAX;
         answer.descriptors = client.all();
-        hosts.tell(hosts::Command::Relay(Command::Serve(
+        hosts.tell(hosts::Command::Links(Command::Serve(
             server.parts(Some(user))?,
         )));
         let made = Link {

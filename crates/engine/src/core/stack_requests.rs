@@ -10,7 +10,7 @@ use netchannel_abi::address::Address;
 use netchannel_abi::program::RELAY;
 use netchannel_service::core_engine::{ASTRAY, Ask, Command};
 use netchannel_service::link::Parts;
-use netchannel_stack_local::Relay;
+use netchannel_stack_local::LocalStack;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -42,7 +42,7 @@ impl CoreEngine {
 
     /// Answers what the relay asks.
     pub fn on_relay(&mut self) {
-        let asks = self.relay.as_ref().map(Relay::take_asks);
+        let asks = self.relay.as_ref().map(LocalStack::take_asks);
         for ask in asks.into_iter().flatten() {
             self.answer(ask, Asker::Relay);
         }
@@ -81,7 +81,7 @@ impl CoreEngine {
         };
         match (asker, &self.hosts) {
             (Asker::Relay, _) => self.tell_relay(answer),
-            (Asker::Hosts, Some(hosts)) => hosts.tell(hosts::Command::Relay(answer)),
+            (Asker::Hosts, Some(hosts)) => hosts.tell(hosts::Command::Links(answer)),
             (Asker::Hosts, None) => {}
         }
     }

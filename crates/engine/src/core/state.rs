@@ -15,7 +15,7 @@ use crate::quota::{Bounds, Kind, Quotas};
 use crate::totals::Users;
 use netchannel_abi::address::Address;
 use netchannel_service::memory;
-use netchannel_stack_local::Relay;
+use netchannel_stack_local::LocalStack;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -76,7 +76,7 @@ pub struct CoreEngine {
     /// What programs counted that are gone.
     pub(super) departed: Users,
     /// Leads connections to listeners of this host, where that is asked for.
-    pub(super) relay: Option<Relay>,
+    pub(super) relay: Option<LocalStack>,
     /// Leads connections to listeners of other hosts, and from there to those of this one.
     pub(super) hosts: Option<Rc<Hosts>>,
     /// Listeners of other hosts in the directory.
@@ -91,7 +91,7 @@ impl CoreEngine {
     pub fn new(
         limits: Limits,
         directory: Directory,
-        relay: Option<Relay>,
+        relay: Option<LocalStack>,
         hosts: Option<Rc<Hosts>>,
     ) -> Self {
         let ports = Ports::outside(&Ports::kernel_range());
@@ -150,7 +150,7 @@ impl CoreEngine {
 
     /// The relay, if there is one.
     #[must_use]
-    pub const fn relay(&self) -> Option<&Relay> {
+    pub const fn relay(&self) -> Option<&LocalStack> {
         self.relay.as_ref()
     }
 
@@ -198,7 +198,7 @@ impl CoreEngine {
     pub(super) fn admit_descriptors(&self, more: usize) -> Result<(), Refusal> {
         let limit = descriptor_limit();
         let kept = self.quotas.sum(Kind::Descriptors)
-            + self.relay.as_ref().map_or(0, Relay::descriptors)
+            + self.relay.as_ref().map_or(0, LocalStack::descriptors)
             + self.hosts.as_ref().map_or(0, |hosts| hosts.descriptors());
         if kept + more + DESCRIPTOR_RESERVE > limit {
             return Err(Refusal::Errno(Errno::MFILE));

@@ -37,7 +37,7 @@ pub enum Failing {
 /// What is told to the workers.
 pub enum Command {
     /// From CoreEngine, about links of this host.
-    Relay(core_engine::Command),
+    Links(core_engine::Command),
     /// A channel is up. `rest` are bytes that came behind its handshake.
     Channel {
         /// Where it leads.

@@ -8,14 +8,14 @@ use super::reset_reasons;
 use super::shared::{FIRST_WORKER, Letter};
 use super::sockets::Found;
 use super::tombstone::Tombstone;
-use super::worker::Worker;
+use super::worker::ChannelWorker;
 use crate::announcement::Announcement;
 use netchannel_service::urgent::Row;
 use netchannel_vns::{Arrived, Farewell, Handle, Reason, State as Phase, Transmit, Window};
 use netchannel_wire::{Frame, GoAwayReason, MOST_FIXED_FRAME, NcSynAck, NoSocket};
 use std::sync::Arc;
 
-impl Worker {
+impl ChannelWorker {
     pub(super) fn on_frame(&mut self, line: &mut Line, frame: &Frame<'_>) {
         let now = self.now;
         match *frame {

@@ -7,7 +7,7 @@ use super::line::Line;
 use super::loss::Lost;
 use super::peer::Counters;
 use super::shared::Letter;
-use super::worker::Worker;
+use super::worker::ChannelWorker;
 use crate::line_id::LineId;
 use netchannel_vns::{Reason, State as Phase};
 use netchannel_wire::{Frame, GoAwayReason};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// A channel that was heard of within this time, in nanoseconds, is there.
 const QUIET: u64 = 300_000_000;
 
-impl Worker {
+impl ChannelWorker {
     /// Takes a channel up.
     pub(super) fn add_line(&mut self, line: Box<Line>) {
         let peer = Arc::clone(&line.peer);
@@ -245,9 +245,9 @@ impl Worker {
             drop(state);
             self.touch(connection);
         }
-        if ends && self.front.is_some() {
-            self.forget_peer(peer);
-            self.forget_asked(peer);
+        if ends {
+            self.dialer.forget(peer);
+            self.acceptor.forget(peer);
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Links of which connections were closed: tokens that may have gone with them, and memory that goes back.
 
 use super::shared::Letter;
-use super::worker::Worker;
+use super::worker::ChannelWorker;
 use netchannel_service::link::LinkEnd;
 
 /// When a link is looked at of which connections were closed, in nanoseconds; later each time, and so often.
 const TIDY: u64 = 500_000_000;
 const MOST_LOOKS: u32 = 6;
 
-impl Worker {
+impl ChannelWorker {
     /// An anchor of a link was let go. The token that was to wake a worker for all its sockets of that link may have gone with it:
     /// a program writes it to the socket that had news first.
     pub(super) fn look_at_link(&mut self, link: &LinkEnd) {

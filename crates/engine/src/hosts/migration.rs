@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use super::shared::{FIRST_WORKER, Letter};
-use super::worker::Worker;
+use super::worker::ChannelWorker;
 use netchannel_abi::link::side_flags;
 use netchannel_scheduler::{Class, SocketId};
 use netchannel_service::cells::Key;
@@ -10,7 +10,7 @@ use netchannel_service::timers::NEVER;
 use netchannel_vns::Reason;
 use std::sync::Arc;
 
-impl Worker {
+impl ChannelWorker {
     /// A socket whose traffic is of another class than its worker's gets another owner.
     pub(super) fn move_if_due(&mut self, connection: &Arc<Connection>) {
         let Some(class) = connection.take_class() else {
@@ -111,7 +111,7 @@ impl Worker {
         if end.is_alive() || self.owned.users_of(key) > 0 {
             return;
         }
-        if self.front.is_some() {
+        if self.index == FIRST_WORKER {
             if end.connections() > 0 {
                 // The worker that has the last of them will say so.
                 return;

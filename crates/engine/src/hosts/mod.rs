@@ -10,7 +10,7 @@
 //!    receives:  its ring <-- placed where the sequence says <-- Parser <-- one scatter read
 //!
 //!  Worker (a thread): its channels (Line), the sockets that it owns, a cell in their links
-//!  front (the first worker): also new connections, of programs and of peers
+//!  the first worker: also new connections, of programs and of peers
 //! ```
 //!
 //! Any worker may receive for any socket; a connection's owner sends its bytes and knows its times.
@@ -22,18 +22,19 @@
     reason = "programs and peers are hostile"
 )]
 
+mod accepting;
+mod acceptor;
 mod channels_used;
 mod commands;
 mod connection;
-mod connects;
+mod dialer;
+mod dialing;
 mod frames;
-mod front;
 mod incoming;
 mod line;
 mod lines;
 mod link_cleanup;
 mod loss;
-mod mailbox;
 mod migration;
 mod opening;
 mod outbox;
@@ -45,7 +46,6 @@ mod placement;
 mod receive;
 mod reset_reasons;
 mod route;
-mod routing;
 mod rules;
 mod send;
 mod service;

@@ -1,18 +1,21 @@
-//! The passes of a worker: it takes everything there is, within a budget, and then sleeps.
+//! The passes of a worker: what it takes in, and what it does then.
 
 use super::commands::{Command, Report};
-use super::front::Front;
 use super::line::Line;
 use super::loss::Lost;
-use super::shared::{LEAST_CORES, Letter};
-use super::worker::{INBOX, Worker};
-use netchannel_service::cells::{Key, News};
-use netchannel_service::timers::NEVER;
+use super::shared::{FIRST_WORKER, LEAST_CORES, Letter};
+use super::worker::ChannelWorker;
+use netchannel_service::cells::{Cells, Key, News};
+use netchannel_service::jobs::Opened;
+use netchannel_service::leading::Leads;
+use netchannel_service::mailbox::Mailbox;
+use netchannel_service::timers::{NEVER, Timers};
+use netchannel_service::worker::Worker;
 use netchannel_wire::GoAwayReason;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A channel on which nothing moved for this long, in nanoseconds, is not worth spinning for.
 const WARM: u64 = 1_000_000;
@@ -23,35 +26,184 @@ const TURN: u64 = 200_000;
 /// How busy it is, and how its channels are, is looked at this often, in nanoseconds.
 const WINDOW: u64 = 20_000_000;
 
-impl Worker {
-    /// Works until it is told to stop.
-    pub fn run(mut self) {
-        let mut news = Vec::new();
-        self.take_place();
-        self.began = self.clock();
-        while !self.stop {
-            self.now = self.clock();
-            if self.now - self.began > ACCOUNT {
-                self.account(self.now);
-            }
-            // What the last pass has left to do.
-            let due = std::mem::take(&mut self.busy);
-            self.cells.look(&mut news);
-            if news.is_empty() && !due && !self.has_letters() {
-                self.account(self.now);
-                self.sleep(&mut news);
-                self.now = self.clock();
-                self.began = self.now;
-            }
-            self.work(&mut news);
-            self.give_way();
-        }
-        self.end();
+impl Worker for ChannelWorker {
+    type Letter = Letter;
+
+    fn cells_and_inbox(&mut self) -> (&mut Cells, &Mailbox<Letter>) {
+        (&mut self.cells, &self.inbox)
     }
 
+    fn letters(&mut self) -> &mut Vec<Letter> {
+        &mut self.letters
+    }
+
+    fn timers(&mut self) -> &mut Timers {
+        &mut self.owned.timers
+    }
+
+    fn now(&self) -> u64 {
+        self.now
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let next = self.next_time();
+        next.map(|at| self.shared.epoch + Duration::from_nanos(at))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.stop
+    }
+
+    fn on_letter(&mut self, letter: Letter) {
+        match letter {
+            Letter::Command(command) => self.obey(command),
+            Letter::Touch(connection) => {
+                connection.lock().look(self.now);
+                self.touch(&connection);
+            }
+            Letter::Adopt(connection, class) => self.adopt(&connection, class),
+            Letter::Segment {
+                connection,
+                sequence,
+                length,
+                hold,
+                key,
+            } => self.send_for_other(&connection, (sequence, length), hold, key),
+            Letter::Control {
+                connection,
+                frame,
+                key,
+            } => self.say_for_other(&connection, &frame, key),
+            Letter::Asked(peer, syn) => self.asked.push((peer, syn)),
+            Letter::Routes(peer) => self.refresh(&peer),
+            Letter::Doubt(peer, path) => self.doubt(&peer, path),
+            Letter::Look(number) => {
+                if let Some(key) = self.keys.get(&number).copied() {
+                    self.cells.touch(key);
+                    self.busy = true;
+                }
+            }
+            Letter::LinkEnded(number) | Letter::LetGo(number) => {
+                if let Some(key) = self.keys.get(&number).copied() {
+                    self.let_go(key);
+                }
+            }
+        }
+    }
+
+    fn on_ready(&mut self, key: Key, slot: u32) {
+        if let Some(connection) = self.owned.of_slot(key, slot).map(Arc::clone) {
+            connection.lock().look(self.now);
+            self.touch(&connection);
+        }
+    }
+
+    fn on_lane_token(&mut self, key: Key, slot: u32, end: bool) -> bool {
+        let Some(connection) = self.owned.of_slot(key, slot).map(Arc::clone) else {
+            return false;
+        };
+        let mut state = connection.lock();
+        let has_lane = state.lane.is_some();
+        if let Some(lane) = &mut state.lane {
+            lane.on_token(end);
+        }
+        state.look(self.now);
+        drop(state);
+        self.touch(&connection);
+        has_lane
+    }
+
+    fn on_opened(&mut self, key: Key, opened: Opened) {
+        self.dial(key, opened);
+    }
+
+    fn on_timer(&mut self, number: u32) {
+        let Some(connection) = self.owned.get(number).map(Arc::clone) else {
+            return;
+        };
+        let mut state = connection.lock();
+        state.armed = NEVER;
+        state.look(self.now);
+        state.socket.on_timeout(self.now);
+        drop(state);
+        self.touch(&connection);
+    }
+
+    fn work(&mut self) {
+        self.tidy();
+        self.route_asked();
+        self.settle_all();
+        self.send_all();
+        self.flush_lines();
+        // What sockets came to owe meanwhile goes with the next pass.
+        self.busy |= !self.asked.is_empty() || !self.touched.is_empty();
+        self.wake_programs();
+    }
+
+    fn takes_rest(&mut self) -> bool {
+        std::mem::take(&mut self.busy)
+    }
+
+    fn begin(&mut self) {
+        self.take_place();
+        self.began = self.clock();
+    }
+
+    fn on_pass(&mut self) {
+        self.now = self.clock();
+        if self.now - self.began > ACCOUNT {
+            self.account(self.now);
+        }
+    }
+
+    fn on_news_known(&mut self, any: bool) {
+        self.moved = any;
+    }
+
+    fn on_own(&mut self, name: u32) {
+        let index = usize::try_from(name - 1).unwrap_or(usize::MAX);
+        if let Some(Some(line)) = self.lines.get_mut(index) {
+            line.readable = true;
+            line.blocked = false;
+        }
+    }
+
+    fn take_in(&mut self) {
+        self.read_lines();
+    }
+
+    fn on_pass_end(&mut self) {
+        self.give_way();
+    }
+
+    fn on_token_of_others(&mut self, key: Key) {
+        if self.cells.owes_others(key)
+            && let Some(link) = self.cells.link(key).map(|link| link.number())
+        {
+            self.tell_others(|| Letter::Look(link));
+        }
+    }
+
+    fn sleep(&mut self, news: &mut Vec<News>) {
+        self.account(self.now);
+        self.wait(news);
+        self.now = self.clock();
+        self.began = self.now;
+    }
+
+    fn end(&mut self) {
+        for line in self.lines.iter_mut().flatten() {
+            line.say_goodbye(GoAwayReason::Ending);
+            // A transport that takes it no more has lost it.
+            let _ = line.flush(&mut Vec::new(), self.now);
+        }
+    }
+}
+
+impl ChannelWorker {
     /// Where processors are few, a worker for throughput does not keep one for long while somebody is in a hurry.
     fn give_way(&mut self) {
-        if self.front.is_some() || self.shared.cores.len() >= LEAST_CORES {
+        if self.index == FIRST_WORKER || self.shared.cores.len() >= LEAST_CORES {
             return;
         }
         let now = self.clock();
@@ -62,11 +214,6 @@ impl Worker {
             std::thread::yield_now();
             self.turn = self.clock();
         }
-    }
-
-    fn has_letters(&self) -> bool {
-        let inbox = self.shared.inboxes.get(self.index);
-        inbox.is_some_and(|inbox| inbox.has_any())
     }
 
     /// It has worked until now. Whoever decides how many channels there are is woken by a worker that has much to do.
@@ -103,28 +250,6 @@ impl Worker {
         }
     }
 
-    /// One pass over all there is.
-    fn work(&mut self, news: &mut Vec<News>) {
-        self.moved = !news.is_empty();
-        self.read_letters();
-        for one in news.drain(..) {
-            self.on_news(one);
-        }
-        self.read_lines();
-        while let Some(number) = self.owned.timers.take(self.now) {
-            self.on_timer(number);
-        }
-        self.retry();
-        self.tidy();
-        self.route_asked();
-        self.settle_all();
-        self.send_all();
-        self.flush_lines();
-        // What sockets came to owe meanwhile goes with the next pass.
-        self.busy |= !self.asked.is_empty() || !self.touched.is_empty();
-        self.wake_programs();
-    }
-
     /// Wakes the programs that have news. All at the end: whoever is woken may take the processor.
     fn wake_programs(&mut self) {
         for (key, claimed) in self.posted.drain(..) {
@@ -135,8 +260,8 @@ impl Worker {
         self.wake_ups.ring(self.busy, self.now);
     }
 
-    fn sleep(&mut self, news: &mut Vec<News>) {
-        let until = self.deadline();
+    fn wait(&mut self, news: &mut Vec<News>) {
+        let until = self.next_time();
         if until.is_some_and(|at| at <= self.now) {
             return;
         }
@@ -145,13 +270,11 @@ impl Worker {
             cells,
             lines,
             shared,
+            inbox,
             index,
             now,
             ..
         } = self;
-        let Some(inbox) = shared.inboxes.get(*index) else {
-            return;
-        };
         if let Some(gauges) = shared.gauges.get(*index) {
             gauges.sleeps.fetch_add(1, Ordering::Relaxed);
         }
@@ -187,73 +310,30 @@ impl Worker {
     }
 
     /// When there is something to do by itself.
-    fn deadline(&self) -> Option<u64> {
+    fn next_time(&self) -> Option<u64> {
         let lines = self.lines.iter().flatten().map(|line| line.deadline());
         let per_peers = self
             .per_peers
             .iter()
             .flatten()
             .filter_map(|per_peer| per_peer.until);
-        let retry = self.front.as_ref().and_then(Front::next_retry);
+        let retry = self.targets.next_retry().map(|at| {
+            let after = at.duration_since(self.shared.epoch).as_nanos();
+            u64::try_from(after).unwrap_or(u64::MAX)
+        });
         let untidy = self.untidy.iter().map(|(at, ..)| *at);
         let timers = self.owned.timers.next().into_iter().chain(retry);
         let timers = timers.chain(untidy);
         lines.chain(per_peers).chain(timers).min()
     }
 
-    fn read_letters(&mut self) {
-        let mut letters = std::mem::take(&mut self.letters);
-        if let Some(inbox) = self.shared.inboxes.get(self.index) {
-            inbox.take(&mut letters);
-        }
-        for letter in letters.drain(..) {
-            self.on_letter(letter);
-        }
-        self.letters = letters;
-    }
-
-    fn on_letter(&mut self, letter: Letter) {
-        match letter {
-            Letter::Command(command) => self.on_command(command),
-            Letter::Touch(connection) => {
-                connection.lock().look(self.now);
-                self.touch(&connection);
-            }
-            Letter::Adopt(connection, class) => self.adopt(&connection, class),
-            Letter::Segment {
-                connection,
-                sequence,
-                length,
-                hold,
-                key,
-            } => self.send_for_other(&connection, (sequence, length), hold, key),
-            Letter::Control {
-                connection,
-                frame,
-                key,
-            } => self.say_for_other(&connection, &frame, key),
-            Letter::Asked(peer, syn) => self.asked.push((peer, syn)),
-            Letter::Routes(peer) => self.refresh(&peer),
-            Letter::Doubt(peer, path) => self.doubt(&peer, path),
-            Letter::Look(number) => {
-                if let Some(key) = self.keys.get(&number).copied() {
-                    self.cells.touch(key);
-                    self.busy = true;
-                }
-            }
-            Letter::LinkEnded(number) | Letter::LetGo(number) => {
-                if let Some(key) = self.keys.get(&number).copied() {
-                    self.let_go(key);
-                }
-            }
-        }
-    }
-
-    fn on_command(&mut self, command: Command) {
+    fn obey(&mut self, command: Command) {
         match command {
-            Command::Relay(command) => self.on_relay(command),
-            Command::Listener { number, listed } => self.add_listener(number, listed),
-            Command::Unlisten(number) => self.remove_listener(number),
+            Command::Links(command) => {
+                self.on_command(command);
+            }
+            Command::Listener { number, listed } => self.dialer.add(number, listed),
+            Command::Unlisten(number) => self.dialer.remove(number, self.now),
             Command::Channel {
                 peer,
                 line,
@@ -296,70 +376,6 @@ impl Worker {
         }
     }
 
-    pub(super) fn on_news(&mut self, news: News) {
-        match news {
-            News::Own(INBOX) => {
-                if let Some(inbox) = self.shared.inboxes.get(self.index) {
-                    inbox.hear();
-                }
-                self.read_letters();
-            }
-            News::Own(name) => {
-                let index = usize::try_from(name - 1).unwrap_or(usize::MAX);
-                if let Some(Some(line)) = self.lines.get_mut(index) {
-                    line.readable = true;
-                    line.blocked = false;
-                }
-            }
-            News::Ready(key, slot) => {
-                if let Some(connection) = self.owned.of_slot(key, slot).map(Arc::clone) {
-                    connection.lock().look(self.now);
-                    self.touch(&connection);
-                }
-            }
-            News::Token(key, slot, end) => self.on_token(key, slot, end),
-            News::Opened(key, opened) => self.on_opened(key, opened),
-            News::Ended(key) => self.on_link_ended(key),
-        }
-    }
-
-    fn on_token(&mut self, key: Key, slot: u32, end: bool) {
-        if self.cells.owes_others(key)
-            && let Some(link) = self.cells.link(key).map(|link| link.number())
-        {
-            self.tell_others(|| Letter::Look(link));
-        }
-        // The anchor of a lane that another worker has just closed lies in the pool again.
-        let drop_pooled = |worker: &Self| {
-            if let (true, Some(link)) = (end, worker.cells.link(key)) {
-                link.drop_anchor(slot);
-            }
-        };
-        let Some(connection) = self.owned.of_slot(key, slot).map(Arc::clone) else {
-            return drop_pooled(self);
-        };
-        let mut state = connection.lock();
-        match &mut state.lane {
-            Some(lane) => lane.on_token(end),
-            None => drop_pooled(self),
-        }
-        state.look(self.now);
-        drop(state);
-        self.touch(&connection);
-    }
-
-    fn on_timer(&mut self, number: u32) {
-        let Some(connection) = self.owned.get(number).map(Arc::clone) else {
-            return;
-        };
-        let mut state = connection.lock();
-        state.armed = NEVER;
-        state.look(self.now);
-        state.socket.on_timeout(self.now);
-        drop(state);
-        self.touch(&connection);
-    }
-
     pub(super) fn settle_all(&mut self) {
         while !self.touched.is_empty() {
             let spare = std::mem::take(&mut self.spare);
@@ -369,14 +385,6 @@ impl Worker {
                 self.settle(&connection);
             }
             self.spare = touched;
-        }
-    }
-
-    fn end(&mut self) {
-        for line in self.lines.iter_mut().flatten() {
-            line.say_goodbye(GoAwayReason::Ending);
-            // A transport that takes it no more has lost it.
-            let _ = line.flush(&mut Vec::new(), self.now);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! On which processor a worker runs, as the placement policy says.
 
 use super::shared::{LEAST_CORES, worker_name};
-use super::worker::Worker;
+use super::worker::ChannelWorker;
 use netchannel_scheduler::placement::{Core, Occupant, PlacementView};
 use netchannel_scheduler::registry::Kind;
 use netchannel_scheduler::{Class, CoreId, Placed, Registry, Settings, WorkerId};
@@ -70,7 +70,7 @@ fn plan(policies: &Settings, cores: &[Core], workers: usize) -> Vec<Placed> {
     places
 }
 
-impl Worker {
+impl ChannelWorker {
     /// Goes where the policy wants it. What the system does not permit is left as it is.
     pub(super) fn take_place(&self) {
         let shared = &self.shared;

@@ -7,7 +7,7 @@ use super::loss::Lost;
 use super::route::Route;
 use super::sockets::Found;
 use super::traffic::Traffic;
-use super::worker::Worker;
+use super::worker::ChannelWorker;
 use netchannel_service::spans::Spans;
 use netchannel_shm::Run;
 use netchannel_shm::run::transfer;
@@ -20,7 +20,7 @@ const HELD: usize = 512;
 /// Bytes of one channel that are read before others have their turn.
 const BUDGET: usize = 512 << 10;
 
-impl Worker {
+impl ChannelWorker {
     /// Reads what has come on a channel.
     pub(super) fn receive(&mut self, line: &mut Line) -> Result<(), Lost> {
         if std::mem::take(&mut line.fresh) {

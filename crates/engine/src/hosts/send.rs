@@ -5,7 +5,7 @@ use super::outbox::{COPIED, Outbox};
 use super::route::Route;
 use super::shared::{Letter, Shared};
 use super::traffic::Traffic;
-use super::worker::Worker;
+use super::worker::ChannelWorker;
 use netchannel_scheduler::SocketId;
 use netchannel_scheduler::netscheduler::{Segment, Step};
 use netchannel_service::lane::Lane;
@@ -22,7 +22,7 @@ const BATCH: u64 = 256 << 10;
 /// And in how many pieces.
 const MOST_PIECES: usize = 96;
 
-impl Worker {
+impl ChannelWorker {
     /// Says what a socket owes its peer, tells its program what is new, and plans what is to come.
     pub(super) fn settle(&mut self, connection: &Arc<Connection>) {
         let now = self.now;

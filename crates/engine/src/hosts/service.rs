@@ -1,18 +1,17 @@
 //! The threads, from the daemon's side.
 
 use super::commands::{Command, Failing, Report};
-use super::front::Front;
-use super::mailbox::Mailbox;
 use super::placement;
 use super::shared::{FIRST_WORKER, Gauges, Letter, Shared, worker_name};
-use super::worker::Worker;
+use super::worker::ChannelWorker;
 use crate::line_id::LineId;
 use netchannel_scheduler::Settings;
 use netchannel_service::anchor::Count;
 use netchannel_service::core_engine;
 use netchannel_service::link::Parts;
+use netchannel_service::mailbox::Mailbox;
 use netchannel_service::published_ports::PublishedPorts;
-use netchannel_service::signal_stack::AlternateStack;
+use netchannel_service::worker;
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -31,7 +30,6 @@ const MOST_WORKERS: usize = 9;
 #[derive(Debug)]
 pub struct Hosts {
     shared: Arc<Shared>,
-    count: Arc<Count>,
     /// Which worker has a channel.
     lines: RefCell<HashMap<LineId, usize>>,
     threads: Vec<JoinHandle<()>>,
@@ -47,12 +45,11 @@ impl Hosts {
         workers: Option<usize>,
         owners: PublishedPorts,
     ) -> Result<Self, Errno> {
-        use rustix::process::{Resource, getrlimit};
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let cores = placement::cores();
         let workers = workers.unwrap_or(cores.len()).clamp(2, MOST_WORKERS);
-        let inboxes = (0..workers).map(|_| Mailbox::new());
+        let inboxes = (0..workers).map(|_| Mailbox::new().map(Arc::new));
         let shared = Arc::new(Shared {
+            count: Arc::new(Count::of_half()),
             inboxes: inboxes.collect::<Result<_, _>>()?,
             reports: Mailbox::new()?,
             epoch: Instant::now(),
@@ -64,25 +61,16 @@ impl Hosts {
         });
         let mut hosts = Self {
             shared: Arc::clone(&shared),
-            // The other half is for programs to attach.
-            count: Arc::new(Count::new(usize::try_from(limit / 2).unwrap_or(usize::MAX))),
             lines: RefCell::default(),
             threads: Vec::new(),
         };
         let policies = Arc::new(policies.clone());
         for index in 0..workers {
-            let front = (index == FIRST_WORKER)
-                .then(|| Front::new(Arc::clone(&hosts.count), shared.epoch, owners.clone()));
             let (shared, policies) = (Arc::clone(&shared), Arc::clone(&policies));
-            let worker = Worker::new(index, shared, policies, front)?;
-            let thread = std::thread::Builder::new()
-                .name(worker_name(index))
-                .spawn(move || {
-                    let _stack = AlternateStack::new();
-                    worker.run()
-                })
-                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
-            hosts.threads.push(thread);
+            let worker = ChannelWorker::new(index, shared, policies, owners.clone())?;
+            hosts
+                .threads
+                .push(worker::spawn(worker_name(index), worker)?);
         }
         Ok(hosts)
     }
@@ -109,7 +97,7 @@ impl Hosts {
                     send(*worker, command);
                 }
             }
-            Command::Relay(_) | Command::Listener { .. } | Command::Unlisten(_) => {
+            Command::Links(_) | Command::Listener { .. } | Command::Unlisten(_) => {
                 send(FIRST_WORKER, command);
             }
             Command::Fail { peer, reason, what } => {
@@ -154,7 +142,7 @@ impl Hosts {
     /// Descriptors they hold besides a few for each link and channel.
     #[must_use]
     pub fn descriptors(&self) -> usize {
-        self.count.held()
+        self.shared.count.held()
     }
 
     /// Rings when there are reports.
@@ -174,9 +162,9 @@ impl Hosts {
         taken
     }
 
-    /// Hands over a link, for tests and the front.
+    /// Hands over a link, for tests.
     pub fn serve(&self, parts: Parts) {
-        self.tell(Command::Relay(core_engine::Command::Serve(parts)));
+        self.tell(Command::Links(core_engine::Command::Serve(parts)));
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::commands::{Command, Report};
 use super::connection::{Connection, Peer};
-use super::mailbox::Mailbox;
 use netchannel_scheduler::Class;
 use netchannel_scheduler::placement::Core;
+use netchannel_service::anchor::Count;
+use netchannel_service::mailbox::Mailbox;
 use netchannel_vns::{ChannelId, Hold};
 use netchannel_wire::{Frame, NcSyn};
 use std::net::IpAddr;
@@ -50,7 +51,7 @@ pub enum Letter {
         /// On which.
         key: ChannelId,
     },
-    /// (front) A peer asks for a connection.
+    /// (first worker) A peer asks for a connection.
     Asked(Arc<Peer>, NcSyn),
     /// The channels of a peer have changed.
     Routes(Arc<Peer>),
@@ -58,7 +59,7 @@ pub enum Letter {
     Doubt(Arc<Peer>, Option<(IpAddr, IpAddr)>),
     /// A link brings no new connection any more.
     LinkEnded(u64),
-    /// (front) The last connection of a link may have ended.
+    /// (first worker) The last connection of a link may have ended.
     LetGo(u64),
     /// A token that was to wake this worker for a link went to another one.
     Look(u64),
@@ -66,8 +67,10 @@ pub enum Letter {
 
 /// What all workers share.
 pub struct Shared {
+    /// Anchors that all links hold.
+    pub count: Arc<Count>,
     /// A mailbox for each worker.
-    pub inboxes: Vec<Mailbox<Letter>>,
+    pub inboxes: Vec<Arc<Mailbox<Letter>>>,
     /// What they tell.
     pub reports: Mailbox<Report>,
     /// Time zero of all times.

@@ -1,32 +1,41 @@
 //! A worker: what a thread with channels and sockets of its own knows.
 
+use super::acceptor::Acceptor;
 use super::commands::Report;
 use super::connection::{Connection, Peer};
-use super::front::Front;
+use super::dialer::Dialer;
 use super::line::Line;
 use super::owner_table::OwnerTable;
 use super::per_peer::PerPeer;
-use super::shared::{Letter, Shared};
+use super::shared::{FIRST_WORKER, Letter, Shared};
 use super::wake_ups::WakeUps;
 use netchannel_scheduler::Settings;
 use netchannel_service::cells::{Cells, Key};
+use netchannel_service::mailbox::Mailbox;
+use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::targets::Targets;
+use netchannel_service::worker::INBOX;
 use netchannel_wire::NcSyn;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Name of the inbox among the worker's own descriptors; lines come behind it.
-pub const INBOX: u32 = 0;
 /// Who wanted latency is expected to want it again within this time, in nanoseconds.
 const HURRY: u64 = 100_000_000;
 
 /// The thread.
-pub struct Worker {
+pub struct ChannelWorker {
     pub(super) index: usize,
     pub(super) shared: Arc<Shared>,
     pub(super) cells: Cells,
-    pub(super) front: Option<Front>,
+    pub(super) inbox: Arc<Mailbox<Letter>>,
+    /// Listeners of this host to which connections of peers were led; the first worker's.
+    pub(super) targets: Targets,
+    /// (first worker) Connects to peers.
+    pub(super) dialer: Dialer,
+    /// (first worker) Connections of peers on their way to listeners.
+    pub(super) acceptor: Acceptor,
     pub(super) owned: OwnerTable,
     /// Links by the daemon's number.
     pub(super) keys: HashMap<u64, Key>,
@@ -38,7 +47,7 @@ pub struct Worker {
     pub(super) touched: Vec<Arc<Connection>>,
     pub(super) spare: Vec<Arc<Connection>>,
     pub(super) letters: Vec<Letter>,
-    /// (front) Connections that peers have asked for in this pass.
+    /// (first worker) Connections that peers have asked for in this pass.
     pub(super) asked: Vec<(Arc<Peer>, NcSyn)>,
     /// Links with new connections for programs that may sleep, and whether those were claimed.
     pub(super) posted: Vec<(Key, bool)>,
@@ -60,7 +69,7 @@ pub struct Worker {
     pub(super) window: (u64, u64),
 }
 
-impl Worker {
+impl ChannelWorker {
     /// A worker without channels.
     ///
     /// # Errors
@@ -69,16 +78,19 @@ impl Worker {
         index: usize,
         shared: Arc<Shared>,
         policies: Arc<Settings>,
-        front: Option<Front>,
+        owners: PublishedPorts,
     ) -> Result<Self, Errno> {
         let cells = Cells::new()?;
-        let inbox = shared.inboxes.get(index).ok_or(Errno::INVAL)?;
-        cells.watch_own(inbox, INBOX)?;
+        let inbox = Arc::clone(shared.inboxes.get(index).ok_or(Errno::INVAL)?);
+        cells.watch_own(&*inbox, INBOX)?;
         Ok(Self {
             index,
             shared,
             cells,
-            front,
+            inbox,
+            targets: Targets::default(),
+            dialer: Dialer::new(owners),
+            acceptor: Acceptor::default(),
             owned: OwnerTable::default(),
             keys: HashMap::new(),
             lines: Vec::new(),
@@ -105,7 +117,7 @@ impl Worker {
     pub(super) fn note_hurry(&self) {
         let hurried = &self.shared.hurried;
         // Seldom, since others read the word with every pass.
-        if self.front.is_some() && self.now + HURRY / 2 > hurried.load(Ordering::Relaxed) {
+        if self.index == FIRST_WORKER && self.now + HURRY / 2 > hurried.load(Ordering::Relaxed) {
             hurried.store(self.now + HURRY, Ordering::Relaxed);
         }
     }

@@ -1,7 +1,7 @@
 //! What a program says of itself to the relay.
 
 use super::*;
-use crate::Relay;
+use crate::LocalStack;
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::SIZE;
 use netchannel_abi::link::side_flags;
@@ -45,7 +45,7 @@ fn a_program_has_the_ports_of_its_user() {
         HERE.port + 1,
         u64::from(netchannel_abi::directory::owner_word(0)),
     );
-    let relay = Relay::start(owners).unwrap();
+    let relay = LocalStack::start(owners).unwrap();
     let (client, server) = parts(Some(USER), LAYOUT);
     let client = LinkEnd::new(client, &Arc::new(Count::new(1000))).unwrap();
     let client = Arc::new(client);

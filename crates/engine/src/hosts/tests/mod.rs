@@ -226,11 +226,11 @@ impl World {
                         let (client, server) = link(2 + self.servers.len() as u64);
                         self.servers.push(program(server));
                         let link = relay::Command::Link(LISTENER, Ok((client, MANNER)));
-                        self.hosts[which].tell(Command::Relay(link));
+                        self.hosts[which].tell(Command::Links(link));
                     }
                     Report::Ask(Ask::Link(listener, _)) => {
                         let refused = relay::Command::Link(listener, Err(Errno::CONNREFUSED));
-                        self.hosts[which].tell(Command::Relay(refused));
+                        self.hosts[which].tell(Command::Links(refused));
                     }
                     Report::ChannelLost { .. } => self.lost += 1,
                     _ => {}

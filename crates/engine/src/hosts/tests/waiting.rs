@@ -89,7 +89,7 @@ impl Played {
                 Err(relay::ASTRAY)
             };
             let told = relay::Command::Link(LISTENER, answer);
-            self.host.tell(Command::Relay(told));
+            self.host.tell(Command::Links(told));
         }
     }
 
