@@ -33,7 +33,6 @@ mod namespace;
 mod netlink;
 mod options;
 mod outside;
-mod part;
 pub mod peers;
 mod port_owners;
 mod ports;
@@ -54,7 +53,6 @@ mod watch;
 
 pub use crate::limits::Limits;
 pub use crate::options::{Options, ServeError};
-pub use crate::part::Part;
 pub use crate::server::{Daemon, Stopper};
 pub use netchannel_service::signal_stack::AlternateStack;
 pub use netchannel_service::slice;

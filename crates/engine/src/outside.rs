@@ -12,7 +12,6 @@ mod settings;
 mod shown;
 
 use self::settings::{agreed, prefixes, settings};
-use crate::core::{Asker, CoreEngine, ListenerNews};
 use crate::hosts::{Command, Failing, Hosts, Listed, Lost, Peer, Report, Rules};
 use crate::peers::{Listings, Loss, Output, PeerView, Peers, PeersError, StartId};
 use crate::prefix::Prefix;
@@ -21,6 +20,8 @@ use netchannel_abi::address::Address;
 use netchannel_configuration::{Configuration, SharedKey};
 use netchannel_driver::Tcp;
 use netchannel_scheduler::{ChannelId, ChannelView, Class, Phase, WorkerId};
+use netchannel_service::core_engine::{Engine, ListenerNews};
+use netchannel_service::stack::{Cursor, Elsewhere, Stack, StackHandle};
 use netchannel_vns::Reason;
 use netchannel_wire::Key;
 use std::collections::HashMap;
@@ -68,8 +69,8 @@ struct Past {
     refused: u64,
 }
 
-/// Everything that has to do with other hosts.
-pub struct Outside {
+/// The module.
+pub struct ChannelsStack {
     peers: Peers,
     hosts: Rc<Hosts>,
     starts: HashMap<StartId, Known>,
@@ -84,16 +85,18 @@ pub struct Outside {
     touched: bool,
 }
 
-impl std::fmt::Debug for Outside {
+impl std::fmt::Debug for ChannelsStack {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Outside").finish_non_exhaustive()
+        formatter
+            .debug_struct("ChannelsStack")
+            .finish_non_exhaustive()
     }
 }
 
 /// Keys by peer: the same contents stay the same key.
 type Keys = HashMap<String, (SharedKey, Arc<Key>)>;
 
-impl Outside {
+impl ChannelsStack {
     /// Listens.
     ///
     /// # Errors
@@ -116,41 +119,12 @@ impl Outside {
         })
     }
 
-    /// Readable when peers have something to do.
-    pub fn peers_descriptor(&self) -> BorrowedFd<'_> {
-        self.peers.descriptor()
-    }
-
-    /// Readable when the data plane tells something.
-    pub fn hosts_descriptor(&self) -> BorrowedFd<'_> {
-        self.hosts.doorbell()
-    }
-
-    /// When there is something to do at the latest.
-    pub fn deadline(&self, now: Instant) -> Option<Instant> {
-        let peers = self.peers.deadline(now);
-        peers.into_iter().chain(self.scaling.deadline()).min()
-    }
-
-    /// A channel comes in or can go on.
-    pub const fn on_peers(&mut self) {
-        self.touched = true;
-    }
-
-    /// The addresses of this host besides loopback.
-    pub fn on_addresses(&mut self, addresses: &[Address]) {
-        self.own = addresses.to_vec();
-        self.peers.on_addresses(addresses);
-        self.refresh_rules();
-        self.touched = true;
-    }
-
     /// What the data plane has told.
-    pub fn on_hosts(&mut self, core: &mut CoreEngine, now: Instant) {
+    fn on_reports(&mut self, engine: &mut dyn Engine, now: Instant) {
         for report in self.hosts.take_reports() {
             match report {
                 Report::Ask(ask) => {
-                    core.answer(ask, Asker::Hosts);
+                    engine.ask(ask);
                     continue;
                 }
                 Report::ChannelLost { line, reason } => {
@@ -170,14 +144,7 @@ impl Outside {
     }
 
     /// Does what is due, and tells everybody what came of it. Costs nothing where nothing happened.
-    pub fn tend(&mut self, core: &mut CoreEngine, now: Instant) {
-        for news in core.take_news() {
-            match news {
-                ListenerNews::Listens(number, listener) => self.peers.on_listener(number, listener),
-                ListenerNews::Gone(number) => self.peers.on_listener_gone(number),
-            }
-            self.touched = true;
-        }
+    fn work(&mut self, engine: &mut dyn Engine, now: Instant) {
         self.scale(now);
         let due = self.peers.deadline(now).is_some_and(|due| due <= now);
         if !std::mem::take(&mut self.touched) && !due {
@@ -188,12 +155,12 @@ impl Outside {
             self.obey(output);
         }
         let mut directory = Shown {
-            core,
+            engine,
             hosts: &self.hosts,
             starts: &self.starts,
         };
         self.peers.publish(&mut directory, now);
-        core.directory_mut().set_networks(self.peers.networks());
+        engine.set_networks(self.peers.networks());
     }
 
     /// Looks how busy workers are, for a while.
@@ -360,9 +327,73 @@ impl Outside {
     }
 }
 
+impl Stack for ChannelsStack {
+    fn name(&self) -> &'static str {
+        "channels"
+    }
+
+    fn handle(&self) -> Rc<dyn StackHandle> {
+        Rc::clone(&self.hosts) as Rc<dyn StackHandle>
+    }
+
+    /// Readable when peers have something to do, and when the data plane tells something.
+    fn doorbells(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.peers.descriptor(), self.hosts.doorbell()]
+    }
+
+    fn on_doorbell(&mut self, which: usize, engine: &mut dyn Engine, now: Instant) {
+        match which {
+            // A channel comes in or can go on.
+            0 => self.touched = true,
+            _ => self.on_reports(engine, now),
+        }
+    }
+
+    fn tend(&mut self, engine: &mut dyn Engine, now: Instant) {
+        self.work(engine, now);
+    }
+
+    fn deadline(&self, now: Instant) -> Option<Instant> {
+        let peers = self.peers.deadline(now);
+        peers.into_iter().chain(self.scaling.deadline()).min()
+    }
+
+    fn on_listener(&mut self, news: ListenerNews) {
+        match news {
+            ListenerNews::Listens(number, listener) => self.peers.on_listener(number, listener),
+            ListenerNews::Gone(number) => self.peers.on_listener_gone(number),
+        }
+        self.touched = true;
+    }
+
+    fn on_addresses(&mut self, addresses: &[Address]) {
+        self.own = addresses.to_vec();
+        self.peers.on_addresses(addresses);
+        self.refresh_rules();
+        self.touched = true;
+    }
+
+    fn show(&self, hosts: &mut netchannel_control::hosts::Hosts) {
+        self.show_hosts(hosts);
+    }
+
+    fn elsewhere(&self, from: Cursor, most: usize) -> (Vec<Elsewhere>, Option<Cursor>) {
+        self.some_elsewhere(from, most)
+    }
+
+    fn connections(&self) -> u64 {
+        let starts = self.starts.values();
+        starts.map(|known| known.peer.connections() as u64).sum()
+    }
+
+    fn configure(&mut self, configuration: &Arc<Configuration>) -> Vec<String> {
+        self.apply(configuration)
+    }
+}
+
 /// The directory, for peers.
 struct Shown<'a> {
-    core: &'a mut CoreEngine,
+    engine: &'a mut dyn Engine,
     hosts: &'a Hosts,
     starts: &'a HashMap<StartId, Known>,
 }
@@ -370,7 +401,7 @@ struct Shown<'a> {
 impl Listings for Shown<'_> {
     fn insert(&mut self, start: StartId, theirs: u32, address: &Address) -> Option<u32> {
         let known = self.starts.get(&start)?;
-        let number = self.core.next_remote();
+        let number = self.engine.next_remote();
         // First: a program can connect as soon as it sees the entry.
         let listed = Listed {
             peer: Arc::clone(&known.peer),
@@ -378,7 +409,7 @@ impl Listings for Shown<'_> {
             address: *address,
         };
         self.hosts.tell(Command::Listener { number, listed });
-        if self.core.add_remote(number, address).is_err() {
+        if self.engine.add_remote(number, address).is_err() {
             self.hosts.tell(Command::Unlisten(number));
             return None;
         }
@@ -386,7 +417,7 @@ impl Listings for Shown<'_> {
     }
 
     fn remove(&mut self, number: u32) {
-        self.core.remove_remote(number);
+        self.engine.remove_remote(number);
         self.hosts.tell(Command::Unlisten(number));
     }
 }

@@ -3,18 +3,19 @@
 use crate::admin::Commands;
 use crate::bind::Bound;
 use crate::configured::Configured;
-use crate::core::CoreEngine;
+use crate::core::{CoreEngine, StackId};
 use crate::directory::Directory;
 use crate::hosts::Hosts;
 use crate::locals;
 use crate::metrics::Metrics;
 use crate::options::{Options, ServeError};
-use crate::outside::Outside;
+use crate::outside::ChannelsStack;
 use crate::peers::chance;
 use crate::region::Copies;
 use crate::watch::{Happening, Subject, Watch};
 use netchannel_service::faults::Faults;
 use netchannel_service::packet;
+use netchannel_service::stack::Stack;
 use netchannel_stack_local::LocalStack;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -57,7 +58,9 @@ pub struct Daemon {
     stop: (UnixStream, UnixStream),
     reload: (UnixStream, UnixStream),
     configured: Option<Configured>,
-    outside: Option<Outside>,
+    /// The stack modules, as CoreEngine numbers them.
+    stacks: Vec<Box<dyn Stack>>,
+    ids: Vec<StackId>,
     metrics: Option<Metrics>,
     /// How often the configuration was read again, and how often it had mistakes.
     reloads: [u64; 2],
@@ -99,11 +102,11 @@ impl Daemon {
         }
         let directory = Directory::create().map_err(ServeError::Memory)?;
         let owners = directory.published_ports();
-        let relay = options
-            .relay_local
-            .then(|| LocalStack::start(owners.clone()));
-        let relay = relay.transpose();
-        let relay = relay.map_err(ServeError::Events)?;
+        let mut stacks: Vec<Box<dyn Stack>> = Vec::new();
+        if options.relay_local {
+            let local = LocalStack::start(owners.clone()).map_err(ServeError::Events)?;
+            stacks.push(Box::new(local));
+        }
         let hosts = configured
             .as_ref()
             .map(|one| {
@@ -112,14 +115,15 @@ impl Daemon {
             })
             .transpose();
         let hosts = hosts.map_err(ServeError::Events)?.map(Rc::new);
-        let mut core = CoreEngine::new(options.limits, directory, relay, hosts.clone());
+        let mut core = CoreEngine::new(options.limits, directory);
         core.number_from(chance());
         let watch = Watch::new().map_err(ServeError::Events)?;
         let bound = Bound::new(&options.socket)?;
         let pair = || UnixStream::pair().map_err(|error| ServeError::Events(packet::errno(&error)));
-        let outside = configured.as_ref().zip(hosts);
-        let outside = outside.map(|(one, hosts)| Outside::new(one.current(), hosts));
-        let outside = outside.transpose()?;
+        if let Some((one, hosts)) = configured.as_ref().zip(hosts) {
+            stacks.push(Box::new(ChannelsStack::new(one.current(), hosts)?));
+        }
+        let ids: Vec<StackId> = stacks.iter().map(|one| core.add_stack(&**one)).collect();
         let (stop, reload) = (pair()?, pair()?);
         // Read by nobody who would wait for it.
         let plain = reload.0.set_nonblocking(true);
@@ -134,12 +138,10 @@ impl Daemon {
             watch.add(&bound.control, Subject::Control)?;
             watch.add(&stop.0, Subject::Stop)?;
             watch.add(&reload.0, Subject::Reload)?;
-            if let Some(relay) = core.relay() {
-                watch.add(relay.doorbell(), Subject::Relay)?;
-            }
-            if let Some(outside) = &outside {
-                watch.add(outside.peers_descriptor(), Subject::Peers)?;
-                watch.add(outside.hosts_descriptor(), Subject::Hosts)?;
+            for (number, stack) in stacks.iter().enumerate() {
+                for (which, doorbell) in stack.doorbells().into_iter().enumerate() {
+                    watch.add(doorbell, Subject::Stack(number, which))?;
+                }
             }
             addresses
                 .as_ref()
@@ -162,7 +164,8 @@ impl Daemon {
             stop,
             reload,
             configured,
-            outside,
+            stacks,
+            ids,
             metrics: None,
             reloads: [0; 2],
             spare: Spare {
@@ -255,18 +258,27 @@ impl Daemon {
         let commands = self.commands.expire(now);
         let deposits = self.core.expire_deposits(now);
         let in_flight = self.core.in_flight_mut().expire(now);
-        let outside = self.outside.as_mut().and_then(|outside| {
-            outside.tend(&mut self.core, now);
-            outside.deadline(now)
-        });
+        let stacks = self.tend_stacks(now);
         let fetches = self.metrics.as_mut().and_then(|one| one.expire(now));
         [
-            idle, attaching, proofs, commands, deposits, in_flight, outside, fetches,
+            idle, attaching, proofs, commands, deposits, in_flight, stacks, fetches,
         ]
         .into_iter()
         .flatten()
         .min()
         .map(|deadline| deadline.saturating_duration_since(now) + Duration::from_millis(1))
+    }
+
+    /// Gives each stack module its turn; gives when one wants the next.
+    fn tend_stacks(&mut self, now: Instant) -> Option<Instant> {
+        let news = self.core.take_news();
+        let mut next = None;
+        for (stack, id) in self.stacks.iter_mut().zip(&self.ids) {
+            news.iter().for_each(|one| stack.on_listener(*one));
+            stack.tend(&mut self.core.for_stack(*id), now);
+            next = next.into_iter().chain(stack.deadline(now)).min();
+        }
+        next
     }
 
     fn handle(&mut self, happening: Happening, turns: &mut Turns) {
@@ -286,11 +298,10 @@ impl Daemon {
             }
             Subject::Metrics => self.accept_fetches(),
             Subject::Fetch(number) => self.on_fetch(number, happening),
-            Subject::Relay => self.core.on_relay(),
-            Subject::Peers => self.outside.iter_mut().for_each(Outside::on_peers),
-            Subject::Hosts => {
-                if let Some(outside) = &mut self.outside {
-                    outside.on_hosts(&mut self.core, Instant::now());
+            Subject::Stack(number, which) => {
+                if let (Some(stack), Some(id)) = (self.stacks.get_mut(number), self.ids.get(number))
+                {
+                    stack.on_doorbell(which, &mut self.core.for_stack(*id), Instant::now());
                 }
             }
             Subject::Program(number) => self.on_program(number, turns),
@@ -302,8 +313,8 @@ impl Daemon {
         match locals::list() {
             Ok(locals) => {
                 netchannel_service::addresses::remember(&locals);
-                if let Some(outside) = &mut self.outside {
-                    outside.on_addresses(&locals);
+                for stack in &mut self.stacks {
+                    stack.on_addresses(&locals);
                 }
                 self.core.directory_mut().set_locals(locals);
             }

@@ -23,12 +23,8 @@ pub enum Subject {
     Reload,
     /// The host's addresses change.
     Addresses,
-    /// The relay asks something.
-    Relay,
-    /// Other hosts: a channel comes in or can go on.
-    Peers,
-    /// The data plane between hosts tells something.
-    Hosts,
+    /// One of the doorbells of a stack module.
+    Stack(usize, usize),
     /// Somebody connects to fetch metrics.
     Metrics,
     /// A program says something or hangs up.
@@ -46,11 +42,9 @@ impl Subject {
             Self::Control => 1,
             Self::Stop => 2,
             Self::Addresses => 3,
-            Self::Relay => 4,
             Self::Reload => 5,
-            Self::Peers => 6,
-            Self::Hosts => 7,
             Self::Metrics => 8,
+            Self::Stack(stack, which) => 5 << 32 | (stack as u64 & 0xff) << 8 | which as u64 & 0xff,
             Self::Program(number) => 6 << 32 | number as u64,
             Self::Command(number) => 7 << 32 | number as u64,
             Self::Fetch(number) => 8 << 32 | number as u64,
@@ -64,11 +58,9 @@ impl Subject {
             (0, 1) => Self::Control,
             (0, 2) => Self::Stop,
             (0, 3) => Self::Addresses,
-            (0, 4) => Self::Relay,
             (0, 5) => Self::Reload,
-            (0, 6) => Self::Peers,
-            (0, 7) => Self::Hosts,
             (0, 8) => Self::Metrics,
+            (5, number) => Self::Stack((number >> 8) as usize & 0xff, number as usize & 0xff),
             (6, number) => Self::Program(number),
             (7, number) => Self::Command(number),
             (8, number) => Self::Fetch(number),

@@ -1,4 +1,4 @@
-//! What CoreEngine and who leads connections to listeners of this host tell each other.
+//! What CoreEngine and stack modules tell each other.
 
 use super::link::Parts;
 use netchannel_abi::address::Address;
@@ -77,4 +77,43 @@ pub enum Ask {
     },
     /// A link that the relay asked for is not used any more.
     Forget(u64),
+}
+
+/// A listener of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnListener {
+    /// Where it listens.
+    pub address: Address,
+    /// An IPv6 listener that takes no IPv4.
+    pub v6_only: bool,
+}
+
+/// What other hosts are to be told of the listeners of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenerNews {
+    /// There is one.
+    Listens(u32, OwnListener),
+    /// It is gone.
+    Gone(u32),
+}
+
+/// CoreEngine, as a stack module sees it when it has its turn.
+pub trait Engine {
+    /// Asks something. The answer comes as a [`Command`].
+    fn ask(&mut self, ask: Ask);
+
+    /// A number for a listener of another host.
+    fn next_remote(&mut self) -> u32;
+
+    /// Shows a listener of another host to programs: who connects to it gets a link to the module.
+    ///
+    /// # Errors
+    /// `NOBUFS` when there are too many.
+    fn add_remote(&mut self, number: u32, address: &Address) -> Result<(), Errno>;
+
+    /// Takes it out again. Connections to it live on.
+    fn remove_remote(&mut self, number: u32);
+
+    /// The networks of other hosts: an address, how many of its bits count, and whether that host is up.
+    fn set_networks(&mut self, networks: Vec<(Address, u32, bool)>);
 }

@@ -44,6 +44,7 @@ mod reading;
 pub mod signal_stack;
 pub mod slice;
 pub mod spans;
+pub mod stack;
 pub mod targets;
 pub mod timers;
 pub mod urgent;

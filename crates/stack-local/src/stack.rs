@@ -2,23 +2,42 @@
 
 use super::worker::{Local, Mail};
 use netchannel_service::anchor::Count;
-use netchannel_service::core_engine::{Ask, Command};
+use netchannel_service::core_engine::{Ask, Command, Engine};
 use netchannel_service::mailbox::Mailbox;
 use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::stack::{Stack, StackHandle};
 use netchannel_service::worker;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Questions that CoreEngine answers before others have their turn.
 const MOST_ASKS: usize = 64;
 
-/// The module. Dropped, it ends with all its connections.
+/// Where CoreEngine tells the module things.
 #[derive(Debug)]
-pub struct LocalStack {
+struct Handle {
     mail: Arc<Mail>,
     count: Arc<Count>,
+}
+
+impl StackHandle for Handle {
+    fn tell(&self, command: Command) {
+        self.mail.commands.send(command);
+    }
+
+    fn descriptors(&self) -> usize {
+        self.count.held()
+    }
+}
+
+/// The module.
+#[derive(Debug)]
+pub struct LocalStack {
+    handle: Rc<Handle>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -35,39 +54,45 @@ impl LocalStack {
         });
         let local = Local::new(Arc::clone(&mail), Arc::clone(&count), owners)?;
         Ok(Self {
-            mail,
-            count,
+            handle: Rc::new(Handle { mail, count }),
             thread: Some(worker::spawn("relay".to_owned(), local)?),
         })
-    }
-
-    /// Tells it something.
-    pub fn tell(&self, command: Command) {
-        self.mail.commands.send(command);
-    }
-
-    /// Descriptors it holds besides a few for each link.
-    #[must_use]
-    pub fn descriptors(&self) -> usize {
-        self.count.held()
-    }
-
-    /// Rings when it asks something.
-    #[must_use]
-    pub fn doorbell(&self) -> BorrowedFd<'_> {
-        self.mail.asks.as_fd()
     }
 
     /// What it has asked: the first of it where it is much, the doorbell rings for the rest.
     #[must_use]
     pub fn take_asks(&self) -> Vec<Ask> {
-        self.mail.asks.take_some(MOST_ASKS)
+        self.handle.mail.asks.take_some(MOST_ASKS)
+    }
+}
+
+impl Stack for LocalStack {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    fn handle(&self) -> Rc<dyn StackHandle> {
+        Rc::clone(&self.handle) as Rc<dyn StackHandle>
+    }
+
+    fn leads_all(&self) -> bool {
+        true
+    }
+
+    fn doorbells(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.handle.mail.asks.as_fd()]
+    }
+
+    fn on_doorbell(&mut self, _: usize, engine: &mut dyn Engine, _: Instant) {
+        for ask in self.take_asks() {
+            engine.ask(ask);
+        }
     }
 }
 
 impl Drop for LocalStack {
     fn drop(&mut self) {
-        self.tell(Command::Stop);
+        self.handle.tell(Command::Stop);
         if let Some(thread) = self.thread.take() {
             // A thread that ended otherwise has said why.
             let _ = thread.join();

@@ -26,7 +26,7 @@ impl CoreEngine {
         let remote = u32::try_from(words[0]).ok();
         let remote = remote.and_then(|remote| self.remotes.get(&remote).copied());
         if let Some(listens) = remote {
-            return self.connect_remote(number, words, &listens);
+            return self.connect_remote(number, words, listens);
         }
         let meant = Address::from_words([words[1], words[2], words[3]]).unmapped();
         let user = self.program(number)?.user;
@@ -51,10 +51,10 @@ impl CoreEngine {
             ..
         } = made;
         answer.words[4] = one.map_or(u64::MAX, u64::from);
-        answer.descriptors = match &self.relay {
+        answer.descriptors = match self.local.and_then(|local| self.stack(local)) {
             _ if is_queued => vec![Rc::clone(&memory)],
-            Some(relay) => {
-                relay.tell(Command::Serve(server.parts(Some(user))?));
+            Some(stack) => {
+                stack.tell(Command::Serve(server.parts(Some(user))?));
                 client.all()
             }
             None => {
@@ -62,8 +62,8 @@ impl CoreEngine {
                 client.all()
             }
         };
-        // A link to the relay leads to more than one listener.
-        let listener = if self.relay.is_some() { 0 } else { listener };
+        // A link to a stack module leads to more than one listener.
+        let listener = if self.local.is_some() { 0 } else { listener };
         let link_of_client = Link {
             client: number,
             user,
@@ -260,7 +260,7 @@ impl CoreEngine {
         }
         let user = self.program(number)?.user;
         self.admit_memory(user)?;
-        let kept = 1 + usize::from(self.relay.is_some() || self.hosts.is_some());
+        let kept = 1 + usize::from(!self.stacks.is_empty());
         self.admit_descriptors(kept)?;
         let amounts = Amounts::of(Kind::Links, 1).and(Kind::Descriptors, kept);
         Ok(self.quotas.charge(user, amounts)?)

@@ -1,6 +1,5 @@
 //! A listener, as the daemon knows it: who holds it, and the queue that its holders have together.
 
-use crate::peers::OwnListener;
 use crate::quota::Ticket;
 use netchannel_abi::address::Address;
 use netchannel_service::addresses;
@@ -74,13 +73,4 @@ impl Listener {
     pub fn is_at(&self, destination: &Address) -> bool {
         addresses::covers(&self.address, destination)
     }
-}
-
-/// What other hosts are to be told of the listeners of this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListenerNews {
-    /// There is one.
-    Listens(u32, OwnListener),
-    /// It is gone.
-    Gone(u32),
 }

@@ -1,17 +1,15 @@
 //! Listeners: who holds them, and the channel on which their connections are offered.
 
-use super::listener::{Listener, ListenerNews, Queue};
+use super::listener::{Listener, Queue};
 use super::state::{Answer, CoreEngine, Refusal};
 use crate::directory::Row;
-use crate::hosts;
-use crate::peers::OwnListener;
 use crate::quota::{Amounts, Kind};
 use crate::shown::shown_address;
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_abi::directory::{LEFT, entry_flags};
 use netchannel_abi::message::{listen_flags, queue_flags};
 use netchannel_abi::program::RELAY;
-use netchannel_service::core_engine::Command;
+use netchannel_service::core_engine::{Command, ListenerNews, OwnListener};
 use netchannel_service::packet;
 use rustix::io::Errno;
 use rustix::net::SocketType;
@@ -62,7 +60,7 @@ impl CoreEngine {
             listener,
             flags: if v6_only { entry_flags::V6_ONLY } else { 0 }
                 | defers << entry_flags::DEFERS_SHIFT
-                | self.relay.as_ref().map_or(0, |_| entry_flags::REMOTE),
+                | self.local.map_or(0, |_| entry_flags::REMOTE),
             address,
             program: number,
             queue: 0,
@@ -299,20 +297,13 @@ impl CoreEngine {
         self.directory.hold(listener, holders.len());
         self.directory
             .set_queue(listener, name, acceptors.unwrap_or(u32::MAX));
-        self.tell_leaders(|| Command::Manner(listener, manner));
-    }
-
-    pub(super) fn tell_relay(&self, command: Command) {
-        if let Some(relay) = &self.relay {
-            relay.tell(command);
-        }
+        self.tell_stacks(|| Command::Manner(listener, manner));
     }
 
     /// Tells whoever leads connections to listeners of this host.
-    fn tell_leaders(&self, command: impl Fn() -> Command) {
-        self.tell_relay(command());
-        if let Some(hosts) = &self.hosts {
-            hosts.tell(hosts::Command::Links(command()));
+    fn tell_stacks(&self, command: impl Fn() -> Command) {
+        for stack in &self.stacks {
+            stack.tell(command());
         }
     }
 
@@ -349,7 +340,7 @@ impl CoreEngine {
         // The daemon's own are known until it lets go of them: what waits in them may be passed on.
         self.forget_links(|link| link.listener == listener && link.client != RELAY);
         self.note_news(ListenerNews::Gone(listener));
-        self.tell_leaders(|| Command::Gone(listener));
+        self.tell_stacks(|| Command::Gone(listener));
     }
 
     /// Nobody holds `listener` any more.

@@ -19,7 +19,5 @@ mod state;
 mod usage;
 
 pub use link::Link;
-pub use listener::ListenerNews;
-pub use stack_requests::Asker;
-pub use state::{Answer, CoreEngine, Refusal};
+pub use state::{Answer, CoreEngine, Refusal, StackId};
 pub use usage::UserUse;

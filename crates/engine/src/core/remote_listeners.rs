@@ -1,17 +1,14 @@
-//! Listeners of other hosts: shown in the directory, reached over a link whose other end the data plane has.
+//! Listeners of other hosts: shown in the directory, reached over a link whose other end a stack module has.
 
 use super::link::{Link, Made};
-use super::listener::ListenerNews;
-use super::state::{Answer, CoreEngine, Refusal};
+use super::state::{Answer, CoreEngine, Refusal, StackId};
 use crate::directory::Row;
-use crate::hosts;
 use crate::limits::FIRST_ANCHORS;
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::entry_flags;
 use netchannel_abi::program::RELAY;
-use netchannel_service::core_engine::Command;
+use netchannel_service::core_engine::{Command, ListenerNews};
 use rustix::io::Errno;
-use std::rc::Rc;
 
 impl CoreEngine {
     /// A number for a listener of another host.
@@ -23,7 +20,12 @@ impl CoreEngine {
     ///
     /// # Errors
     /// `NOBUFS` when the directory is full.
-    pub fn add_remote(&mut self, number: u32, address: &Address) -> Result<(), Errno> {
+    pub fn add_remote(
+        &mut self,
+        number: u32,
+        address: &Address,
+        stack: StackId,
+    ) -> Result<(), Errno> {
         self.directory.insert(Row {
             listener: number,
             flags: entry_flags::REMOTE,
@@ -32,7 +34,7 @@ impl CoreEngine {
             queue: 0,
             queue_user: 0,
         })?;
-        self.remotes.insert(number, *address);
+        self.remotes.insert(number, (*address, stack));
         Ok(())
     }
 
@@ -43,19 +45,18 @@ impl CoreEngine {
         }
     }
 
-    /// The link of a program to the data plane, for all listeners of other hosts.
+    /// The link of a program to a stack module, for all listeners that the module has on other hosts.
     pub(super) fn connect_remote(
         &mut self,
         number: u32,
         words: &[u64; 14],
-        listens: &Address,
+        (listens, stack): (Address, StackId),
     ) -> Result<Answer, Refusal> {
         let meant = Address::from_words([words[1], words[2], words[3]]).unmapped();
         let there = (listens.bytes, listens.port) == (meant.bytes, meant.port);
         if meant.family != 0 && !there {
             return Err(Refusal::Errno(Errno::CONNREFUSED));
         }
-        let hosts = Rc::clone(self.hosts.as_ref().ok_or(Errno::CONNREFUSED)?);
         let ticket = self.admit_link(number, 0)?;
         let user = self.program(number)?.user;
         let Made {
@@ -69,9 +70,8 @@ impl CoreEngine {
         // It is the daemon that listens.
         answer.words[4] = u64::MAX;
         answer.descriptors = client.all();
-        hosts.tell(hosts::Command::Links(Command::Serve(
-            server.parts(Some(user))?,
-        )));
+        let stack = self.stack(stack).ok_or(Errno::CONNREFUSED)?;
+        stack.tell(Command::Serve(server.parts(Some(user))?));
         let made = Link {
             client: number,
             user,
@@ -93,7 +93,7 @@ impl CoreEngine {
     }
 
     pub(super) fn note_news(&mut self, news: ListenerNews) {
-        if self.hosts.is_some() {
+        if !self.stacks.is_empty() {
             self.news.push(news);
         }
     }

@@ -1,32 +1,21 @@
-//! What the relay asks: links to listeners of this host, and single connections to be offered.
+//! What stack modules ask: links to listeners of this host, and single connections to be offered.
 
 use super::link::Link;
 use super::listener::Listener;
-use super::state::{CoreEngine, Refusal};
-use crate::hosts;
+use super::state::{CoreEngine, Refusal, StackId};
 use crate::limits::FIRST_ANCHORS;
 use crate::quota::{Amounts, DAEMON, Kind, Ticket};
 use netchannel_abi::address::Address;
 use netchannel_abi::program::RELAY;
-use netchannel_service::core_engine::{ASTRAY, Ask, Command};
+use netchannel_service::core_engine::{ASTRAY, Ask, Command, Engine};
 use netchannel_service::link::Parts;
-use netchannel_stack_local::LocalStack;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// Who leads connections to listeners of this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker {
-    /// The relay, those of programs of this host.
-    Relay,
-    /// The data plane, those of other hosts.
-    Hosts,
-}
-
 impl CoreEngine {
-    /// The relay wants to lead connections to a listener.
-    fn connect_relay(&mut self, listener: u32, destination: &Address) -> Result<Parts, Refusal> {
+    /// A stack module wants to lead connections to a listener.
+    fn connect_stack(&mut self, listener: u32, destination: &Address) -> Result<Parts, Refusal> {
         let known = self.listeners.get(&listener).ok_or(Errno::CONNREFUSED)?;
         if !known.is_at(destination) {
             return Err(Refusal::Errno(ASTRAY));
@@ -40,23 +29,15 @@ impl CoreEngine {
         Ok(made.client.parts(None)?)
     }
 
-    /// Answers what the relay asks.
-    pub fn on_relay(&mut self) {
-        let asks = self.relay.as_ref().map(LocalStack::take_asks);
-        for ask in asks.into_iter().flatten() {
-            self.answer(ask, Asker::Relay);
-        }
-    }
-
     /// Answers one question.
-    pub fn answer(&mut self, ask: Ask, asker: Asker) {
+    pub fn answer(&mut self, ask: Ask, asker: StackId) {
         let answer = match ask {
             Ask::Forget(link) => {
                 self.links.remove(&link);
                 return;
             }
             Ask::Link(listener, destination) => {
-                let made = self.connect_relay(listener, &destination);
+                let made = self.connect_stack(listener, &destination);
                 let manner = self.listeners.get(&listener).map(Listener::manner);
                 let answer = made.map(|parts| (parts, manner.unwrap_or_default()));
                 let answer = answer.map_err(errno);
@@ -79,11 +60,14 @@ impl CoreEngine {
                 Command::Offered(ticket, answer.map_err(errno))
             }
         };
-        match (asker, &self.hosts) {
-            (Asker::Relay, _) => self.tell_relay(answer),
-            (Asker::Hosts, Some(hosts)) => hosts.tell(hosts::Command::Links(answer)),
-            (Asker::Hosts, None) => {}
+        if let Some(stack) = self.stack(asker) {
+            stack.tell(answer);
         }
+    }
+
+    /// CoreEngine for a stack module that has its turn.
+    pub const fn for_stack(&mut self, stack: StackId) -> ForStack<'_> {
+        ForStack { core: self, stack }
     }
 
     fn admit_own_link(&self) -> Result<Ticket, Refusal> {
@@ -105,7 +89,7 @@ impl CoreEngine {
         self.note_link(number, link);
     }
 
-    /// A link for connections of the relay that are offered one by one, and the end of its channel
+    /// A link for connections of a module that are offered one by one, and the end of its channel
     /// that no program gets.
     fn float(&mut self, listener: u32) -> Result<(Parts, OwnedFd), Refusal> {
         self.reachable(DAEMON, u64::from(listener), &Address::default())?;
@@ -115,7 +99,7 @@ impl CoreEngine {
         Ok((made.client.parts(None)?, made.server.channel))
     }
 
-    /// Offers one connection of the relay to whoever accepts.
+    /// Offers one connection of a module to whoever accepts.
     fn offer_one(
         &mut self,
         listener: u32,
@@ -150,5 +134,34 @@ fn errno(refusal: Refusal) -> Errno {
     match refusal {
         Refusal::Errno(errno) => errno,
         Refusal::Fault(_) => Errno::CONNREFUSED,
+    }
+}
+
+/// CoreEngine, as one stack module sees it.
+#[derive(Debug)]
+pub struct ForStack<'a> {
+    core: &'a mut CoreEngine,
+    stack: StackId,
+}
+
+impl Engine for ForStack<'_> {
+    fn ask(&mut self, ask: Ask) {
+        self.core.answer(ask, self.stack);
+    }
+
+    fn next_remote(&mut self) -> u32 {
+        self.core.next_remote()
+    }
+
+    fn add_remote(&mut self, number: u32, address: &Address) -> Result<(), Errno> {
+        self.core.add_remote(number, address, self.stack)
+    }
+
+    fn remove_remote(&mut self, number: u32) {
+        self.core.remove_remote(number);
+    }
+
+    fn set_networks(&mut self, networks: Vec<(Address, u32, bool)>) {
+        self.core.directory_mut().set_networks(networks);
     }
 }

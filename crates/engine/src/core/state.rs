@@ -2,10 +2,9 @@
 
 use super::exposed::Exposed;
 use super::link::Link;
-use super::listener::{Listener, ListenerNews};
+use super::listener::Listener;
 use crate::deposits::Deposits;
 use crate::directory::Directory;
-use crate::hosts::Hosts;
 use crate::in_flight::InFlight;
 use crate::limits::{DESCRIPTOR_RESERVE, Limits};
 use crate::port_owners::PortOwners;
@@ -14,8 +13,9 @@ use crate::program::Program;
 use crate::quota::{Bounds, Kind, Quotas};
 use crate::totals::Users;
 use netchannel_abi::address::Address;
+use netchannel_service::core_engine::ListenerNews;
 use netchannel_service::memory;
-use netchannel_stack_local::LocalStack;
+use netchannel_service::stack::{Stack, StackHandle};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -49,6 +49,10 @@ impl From<Errno> for Refusal {
     }
 }
 
+/// A stack module of a CoreEngine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackId(usize);
+
 /// The state of the daemon.
 #[derive(Debug)]
 pub struct CoreEngine {
@@ -75,12 +79,12 @@ pub struct CoreEngine {
     pub(super) mismatches: HashSet<(u64, u64)>,
     /// What programs counted that are gone.
     pub(super) departed: Users,
-    /// Leads connections to listeners of this host, where that is asked for.
-    pub(super) relay: Option<LocalStack>,
-    /// Leads connections to listeners of other hosts, and from there to those of this one.
-    pub(super) hosts: Option<Rc<Hosts>>,
+    /// The stack modules.
+    pub(super) stacks: Vec<Rc<dyn StackHandle>>,
+    /// The one through which connections between programs of this host go; otherwise their lanes are direct.
+    pub(super) local: Option<StackId>,
     /// Listeners of other hosts in the directory.
-    pub(super) remotes: HashMap<u32, Address>,
+    pub(super) remotes: HashMap<u32, (Address, StackId)>,
     /// What happened to listeners of this host.
     pub(super) news: Vec<ListenerNews>,
 }
@@ -88,12 +92,7 @@ pub struct CoreEngine {
 impl CoreEngine {
     /// A daemon without programs.
     #[must_use]
-    pub fn new(
-        limits: Limits,
-        directory: Directory,
-        relay: Option<LocalStack>,
-        hosts: Option<Rc<Hosts>>,
-    ) -> Self {
+    pub fn new(limits: Limits, directory: Directory) -> Self {
         let ports = Ports::outside(&Ports::kernel_range());
         let quotas = Quotas::new(Bounds::of(&limits, ports.count(), descriptor_limit()));
         Self {
@@ -120,11 +119,26 @@ impl CoreEngine {
             last_link: 0,
             mismatches: HashSet::new(),
             departed: Users::default(),
-            relay,
-            hosts,
+            stacks: Vec::new(),
+            local: None,
             remotes: HashMap::new(),
             news: Vec::new(),
         }
+    }
+
+    /// A stack module is there: before programs are.
+    pub fn add_stack(&mut self, stack: &dyn Stack) -> StackId {
+        let id = StackId(self.stacks.len());
+        if stack.leads_all() {
+            self.local = Some(id);
+        }
+        self.stacks.push(stack.handle());
+        id
+    }
+
+    /// A stack module.
+    pub(super) fn stack(&self, id: StackId) -> Option<&dyn StackHandle> {
+        self.stacks.get(id.0).map(|one| &**one)
     }
 
     /// Numbers of listeners, links and regions, and the ports that are given, go on from here: programs that knew another daemon shall
@@ -146,12 +160,6 @@ impl CoreEngine {
     #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.limits
-    }
-
-    /// The relay, if there is one.
-    #[must_use]
-    pub const fn relay(&self) -> Option<&LocalStack> {
-        self.relay.as_ref()
     }
 
     /// The directory.
@@ -198,8 +206,11 @@ impl CoreEngine {
     pub(super) fn admit_descriptors(&self, more: usize) -> Result<(), Refusal> {
         let limit = descriptor_limit();
         let kept = self.quotas.sum(Kind::Descriptors)
-            + self.relay.as_ref().map_or(0, LocalStack::descriptors)
-            + self.hosts.as_ref().map_or(0, |hosts| hosts.descriptors());
+            + self
+                .stacks
+                .iter()
+                .map(|one| one.descriptors())
+                .sum::<usize>();
         if kept + more + DESCRIPTOR_RESERVE > limit {
             return Err(Refusal::Errno(Errno::MFILE));
         }

@@ -11,6 +11,7 @@ use netchannel_service::core_engine;
 use netchannel_service::link::Parts;
 use netchannel_service::mailbox::Mailbox;
 use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::stack::StackHandle;
 use netchannel_service::worker;
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -139,12 +140,6 @@ impl Hosts {
         self.shared.watched.store(watches, Ordering::Relaxed);
     }
 
-    /// Descriptors they hold besides a few for each link and channel.
-    #[must_use]
-    pub fn descriptors(&self) -> usize {
-        self.shared.count.held()
-    }
-
     /// Rings when there are reports.
     #[must_use]
     pub fn doorbell(&self) -> BorrowedFd<'_> {
@@ -175,5 +170,15 @@ impl Drop for Hosts {
             // A thread that ended otherwise has said why.
             let _ = thread.join();
         }
+    }
+}
+
+impl StackHandle for Hosts {
+    fn tell(&self, command: core_engine::Command) {
+        self.tell(Command::Links(command));
+    }
+
+    fn descriptors(&self) -> usize {
+        self.shared.count.held()
     }
 }

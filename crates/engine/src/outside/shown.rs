@@ -1,20 +1,20 @@
 //! Other hosts as commands and metrics show them.
 
-use super::{Known, Outside, Past};
-
+use super::{ChannelsStack, Known, Past};
 use crate::hosts::{ConnectionSnapshot, Route, worker_name};
-use crate::part::{Cursor, Elsewhere, Part};
 use crate::peers::PeerView;
 use netchannel_configuration::Configuration;
 use netchannel_control::hosts as shown;
 use netchannel_driver::default_congestion_control;
 use netchannel_scheduler::Class;
+use netchannel_service::stack::{Cursor, Elsewhere};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-impl Part for Outside {
-    fn show(&self, hosts: &mut shown::Hosts) {
+impl ChannelsStack {
+    /// Adds what is known of other hosts.
+    pub(super) fn show_hosts(&self, hosts: &mut shown::Hosts) {
         let now = Instant::now();
         let view = self.peers.view(now);
         self.scaling.show(&mut hosts.scheduler, now);
@@ -47,7 +47,12 @@ impl Part for Outside {
         }
     }
 
-    fn elsewhere(&self, from: Cursor, most: usize) -> (Vec<Elsewhere>, Option<Cursor>) {
+    /// Some connections with programs of other hosts.
+    pub(super) fn some_elsewhere(
+        &self,
+        from: Cursor,
+        most: usize,
+    ) -> (Vec<Elsewhere>, Option<Cursor>) {
         let starts = self.starts.iter();
         let left = starts.filter(|(start, _)| start.0 >= from.start);
         let Some((start, known)) = left.min_by_key(|(start, _)| **start) else {
@@ -66,15 +71,6 @@ impl Part for Outside {
             (None, after) => after.map(|start| Cursor { start, place: 0 }),
         };
         (shown.collect(), next)
-    }
-
-    fn connections(&self) -> u64 {
-        let starts = self.starts.values();
-        starts.map(|known| known.peer.connections() as u64).sum()
-    }
-
-    fn configure(&mut self, configuration: &Arc<Configuration>) -> Vec<String> {
-        self.apply(configuration)
     }
 }
 

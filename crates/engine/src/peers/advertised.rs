@@ -2,25 +2,15 @@
 
 use super::output::LineId;
 use netchannel_abi::address::{Address, INET6};
+pub use netchannel_service::core_engine::OwnListener;
 use netchannel_wire::announce::Announcer;
 use netchannel_wire::{Frame, HEADER, Listen, MOST_CONTROL_PAYLOAD, Unlisten, encode_addresses};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A listener of this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnListener {
-    /// Where it listens.
-    pub address: Address,
-    /// An IPv6 listener that takes no IPv4.
-    pub v6_only: bool,
-}
-
-impl OwnListener {
-    /// Whether another host could reach it.
-    fn is_reachable(&self) -> bool {
-        let address = self.address.unmapped();
-        address.is_wildcard() || is_advertised(&address)
-    }
+/// Whether another host could reach a listener.
+fn is_reachable(listener: &OwnListener) -> bool {
+    let address = listener.address.unmapped();
+    address.is_wildcard() || is_advertised(&address)
 }
 
 /// Whether an address means something on another host.
@@ -61,7 +51,7 @@ impl Advertised {
         let mut bytes = Vec::new();
         self.announcer.begin_list();
         self.addresses(own, &mut bytes);
-        let reachable = own.listeners.iter().filter(|(_, one)| one.is_reachable());
+        let reachable = own.listeners.iter().filter(|(_, one)| is_reachable(one));
         let told: Vec<_> = reachable.take(own.most).collect();
         self.listeners = told.iter().map(|(number, _)| **number).collect();
         for (number, listener) in told {
@@ -75,7 +65,7 @@ impl Advertised {
     /// A listener has come.
     pub fn listen(&mut self, number: u32, listener: &OwnListener, own: &Own) -> Vec<u8> {
         let mut bytes = Vec::new();
-        if listener.is_reachable()
+        if is_reachable(listener)
             && self.listeners.len() < own.most
             && self.listeners.insert(number)
         {
@@ -99,7 +89,7 @@ impl Advertised {
         let mut untold = untold.filter(|(one, _)| !self.listeners.contains(one));
         // Nothing is untold but at the limit.
         let next = (self.listeners.len() + 1 == own.most)
-            .then(|| untold.find(|(_, listener)| listener.is_reachable()))
+            .then(|| untold.find(|(_, listener)| is_reachable(listener)))
             .flatten();
         if let Some((number, listener)) = next {
             self.listeners.insert(*number);

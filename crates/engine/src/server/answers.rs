@@ -2,7 +2,6 @@
 
 use super::Daemon;
 use crate::answering::{Answering, Progress};
-use crate::part::Part;
 use crate::region::Copies;
 use crate::shown::shown_address;
 use crate::turn::Turn;
@@ -77,10 +76,9 @@ impl Daemon {
 
     /// Looks at programs, links and other hosts.
     pub(super) fn look<T>(&mut self, at: impl FnOnce(&Host<'_>, &mut Copies) -> T) -> T {
-        let parts: Vec<&dyn Part> = self.outside.iter().map(|one| one as &dyn Part).collect();
         let host = Host {
             core: &self.core,
-            parts: &parts,
+            stacks: &self.stacks,
         };
         at(&host, &mut self.copies)
     }

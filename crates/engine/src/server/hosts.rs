@@ -3,7 +3,6 @@
 use super::Daemon;
 use crate::configured::{Configured, refusal, scheduler};
 use crate::copying;
-use crate::part::Part;
 use crate::threads;
 use netchannel_configuration::Change;
 use netchannel_control::configuration::{Problem, Reload};
@@ -12,12 +11,6 @@ use netchannel_control::types::Response;
 use netchannel_scheduler::Settings;
 
 impl Daemon {
-    /// The parts that have to do with other hosts.
-    pub(super) fn parts(&mut self) -> Vec<&mut dyn Part> {
-        let outside = self.outside.iter_mut();
-        outside.map(|outside| outside as &mut dyn Part).collect()
-    }
-
     /// Everything that is shown of other hosts; empty without a configuration.
     pub(super) fn show_hosts(&mut self) -> Hosts {
         let mut hosts = Hosts {
@@ -27,8 +20,8 @@ impl Daemon {
         if let Some(configured) = &self.configured {
             configured.show(&mut hosts);
         }
-        for part in self.parts() {
-            part.show(&mut hosts);
+        for stack in &self.stacks {
+            stack.show(&mut hosts);
         }
         threads::show(&mut hosts);
         hosts.sort();
@@ -124,8 +117,8 @@ impl Daemon {
         let mut warnings = Vec::new();
         if !changes.is_empty() {
             let current = configured.current();
-            for part in self.parts() {
-                warnings.extend(part.configure(current));
+            for stack in &mut self.stacks {
+                warnings.extend(stack.configure(current));
             }
         }
         self.configured = Some(configured);

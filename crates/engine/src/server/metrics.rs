@@ -157,7 +157,7 @@ impl Daemon {
 
     fn seen(&mut self, counted: Counted) -> Seen {
         let [reloads, refused_reloads] = self.reloads;
-        let remote: u64 = self.parts().iter().map(|part| part.connections()).sum();
+        let remote: u64 = self.stacks.iter().map(|one| one.connections()).sum();
         let mut sockets = counted.paths;
         // Programs see no difference: those are among the virtual ones.
         for (path, count) in &mut sockets {

@@ -2,7 +2,6 @@
 
 use super::links::{Announced, Slots, is_listener_of};
 use crate::core::CoreEngine;
-use crate::part::Elsewhere;
 use crate::program::{Estate, Program};
 use crate::shown::shown_address;
 use netchannel_abi::link::{self, MOST_RING_LOG2, Role, side_flags};
@@ -11,6 +10,7 @@ use netchannel_abi::program::{SocketEntry, State};
 use netchannel_abi::reason::Reason;
 use netchannel_control::types::{Path, Socket};
 use netchannel_service::class;
+use netchannel_service::stack::Elsewhere;
 use netchannel_shm::Snapshot;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

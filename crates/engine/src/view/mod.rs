@@ -22,13 +22,13 @@ pub use programs::Programs;
 pub use sockets::{FULL, Sockets};
 
 use crate::core::CoreEngine;
-use crate::part::Part;
+use netchannel_service::stack::Stack;
 
 /// What there is to look at on this host.
 #[derive(Clone, Copy)]
 pub struct Host<'a> {
     /// Programs, links, listeners.
     pub core: &'a CoreEngine,
-    /// What has to do with other hosts.
-    pub parts: &'a [&'a dyn Part],
+    /// The stack modules.
+    pub stacks: &'a [Box<dyn Stack>],
 }

@@ -5,9 +5,9 @@ use super::Host;
 use super::entry::{Beside, ByPlace, socket};
 use super::estates::{Estates, Found, Order, visible};
 use super::links::{Announced, Slots, is_of};
-use crate::part::Cursor;
 use crate::region::{Copies, Region};
 use crate::turn::Turn;
+use netchannel_service::stack::Cursor;
 use std::collections::HashMap;
 
 /// Sockets in one answer.
@@ -26,7 +26,7 @@ pub struct Sockets {
     estates: Estates,
     announced: Announced,
     /// The part that is asked next, and from where on.
-    part: usize,
+    stack: usize,
     cursor: Cursor,
     elsewhere: ByPlace,
     stage: Stage,
@@ -53,7 +53,7 @@ impl Sockets {
             only,
             estates: Estates::new(host.core, only, Order::Memory),
             announced: Announced::default(),
-            part: 0,
+            stack: 0,
             cursor: Cursor::default(),
             elsewhere: ByPlace::new(),
             stage: Stage::Estates,
@@ -96,8 +96,8 @@ impl Sockets {
     }
 
     fn look_elsewhere(&mut self, host: &Host<'_>, turn: &Turn) -> bool {
-        while let Some(part) = host.parts.get(self.part) {
-            let (some, next) = part.elsewhere(self.cursor, ELSEWHERE_AT_ONCE);
+        while let Some(stack) = host.stacks.get(self.stack) {
+            let (some, next) = stack.elsewhere(self.cursor, ELSEWHERE_AT_ONCE);
             for one in some {
                 let link = host.core.links().get(&one.link);
                 let mine = |user| link.is_some_and(|link| is_of(host.core, link, user));
@@ -106,7 +106,7 @@ impl Sockets {
                 }
             }
             self.cursor = next.unwrap_or_default();
-            self.part += usize::from(next.is_none());
+            self.stack += usize::from(next.is_none());
             if turn.is_over() {
                 return false;
             }

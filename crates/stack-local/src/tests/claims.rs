@@ -8,6 +8,7 @@ use netchannel_abi::link::side_flags;
 use netchannel_service::core_engine::{Ask, Command, Manner};
 use netchannel_service::memory::published;
 use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::stack::Stack;
 use netchannel_service::targets::{Choice, Targets};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -49,7 +50,7 @@ fn a_program_has_the_ports_of_its_user() {
     let (client, server) = parts(Some(USER), LAYOUT);
     let client = LinkEnd::new(client, &Arc::new(Count::new(1000))).unwrap();
     let client = Arc::new(client);
-    relay.tell(Command::Serve(server));
+    relay.handle().tell(Command::Serve(server));
     let dial = |port: u16, server: Address| {
         let lane = Lane::lent(&client, client.lend().unwrap()).unwrap();
         let here = Address { port, ..HERE };
@@ -76,7 +77,7 @@ fn a_program_has_the_ports_of_its_user() {
         })
     };
     assert_eq!(asked(), 81);
-    relay.tell(Command::Link(
+    relay.handle().tell(Command::Link(
         3,
         Err(netchannel_service::core_engine::ASTRAY),
     ));
@@ -86,7 +87,7 @@ fn a_program_has_the_ports_of_its_user() {
     );
     astray.close(false);
     assert_eq!(asked(), THERE.port);
-    relay.tell(Command::Link(3, Err(Errno::NOBUFS)));
+    relay.handle().tell(Command::Link(3, Err(Errno::NOBUFS)));
     assert_eq!(refused(&right), Errno::NOBUFS.raw_os_error().unsigned_abs());
     right.close(false);
 }
