@@ -3,6 +3,7 @@
 use crate::Limits;
 use netchannel_configuration::Configuration;
 use netchannel_control::path::PathError;
+use netchannel_stack_channels::{ChannelsError, PeersError};
 use rustix::io::Errno;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,11 +51,20 @@ pub enum ServeError {
     RelayAndHosts,
     /// What is needed for other hosts can not be had.
     #[error(transparent)]
-    Peers(#[from] crate::peers::PeersError),
+    Peers(#[from] PeersError),
     /// Metrics can not be served where the configuration says.
     #[error("{0}")]
     Metrics(String),
     /// Waiting for events failed.
     #[error("cannot wait for events ({0})")]
     Events(Errno),
+}
+
+impl From<ChannelsError> for ServeError {
+    fn from(error: ChannelsError) -> Self {
+        match error {
+            ChannelsError::Workers(errno) => Self::Events(errno),
+            ChannelsError::Peers(error) => Self::Peers(error),
+        }
+    }
 }

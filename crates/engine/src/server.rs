@@ -5,24 +5,21 @@ use crate::bind::Bound;
 use crate::configured::Configured;
 use crate::core::{CoreEngine, StackId};
 use crate::directory::Directory;
-use crate::hosts::Hosts;
 use crate::locals;
 use crate::metrics::Metrics;
 use crate::options::{Options, ServeError};
-use crate::outside::ChannelsStack;
-use crate::peers::chance;
 use crate::region::Copies;
 use crate::watch::{Happening, Subject, Watch};
 use netchannel_service::faults::Faults;
 use netchannel_service::packet;
 use netchannel_service::stack::Stack;
+use netchannel_stack_channels::{ChannelsStack, chance};
 use netchannel_stack_local::LocalStack;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use half_open::HalfOpen;
@@ -102,26 +99,18 @@ impl Daemon {
         }
         let directory = Directory::create().map_err(ServeError::Memory)?;
         let owners = directory.published_ports();
-        let mut stacks: Vec<Box<dyn Stack>> = Vec::new();
-        if options.relay_local {
-            let local = LocalStack::start(owners.clone()).map_err(ServeError::Events)?;
-            stacks.push(Box::new(local));
-        }
-        let hosts = configured
-            .as_ref()
-            .map(|one| {
-                let one = one.current();
-                Hosts::start(&one.scheduler, one.limits.workers(), owners)
-            })
-            .transpose();
-        let hosts = hosts.map_err(ServeError::Events)?.map(Rc::new);
         let mut core = CoreEngine::new(options.limits, directory);
         core.number_from(chance());
         let watch = Watch::new().map_err(ServeError::Events)?;
         let bound = Bound::new(&options.socket)?;
         let pair = || UnixStream::pair().map_err(|error| ServeError::Events(packet::errno(&error)));
-        if let Some((one, hosts)) = configured.as_ref().zip(hosts) {
-            stacks.push(Box::new(ChannelsStack::new(one.current(), hosts)?));
+        let mut stacks: Vec<Box<dyn Stack>> = Vec::new();
+        if options.relay_local {
+            let local = LocalStack::start(owners).map_err(ServeError::Events)?;
+            stacks.push(Box::new(local));
+        } else if let Some(configured) = &configured {
+            let channels = ChannelsStack::start(configured.current(), owners);
+            stacks.push(Box::new(channels?));
         }
         let ids: Vec<StackId> = stacks.iter().map(|one| core.add_stack(&**one)).collect();
         let (stop, reload) = (pair()?, pair()?);

@@ -1,6 +1,7 @@
-//! Which listener is the one for a destination, and where a program may say that it connects from.
+//! Addresses: which listener is the one for a destination, where a program may say that it connects from, and how they are shown.
 
 use netchannel_abi::address::{Address, INET, INET6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::sync::{PoisonError, RwLock};
 
 /// The addresses as they were last read: the process is on one host.
@@ -35,9 +36,33 @@ pub fn covers(local: &Address, destination: &Address) -> bool {
     local.port == meant.port && (any || local.bytes == meant.bytes)
 }
 
+/// An address as commands show it.
+#[must_use]
+pub fn shown(address: &Address) -> String {
+    match address.family {
+        INET => {
+            let [a, b, c, d, ..] = address.bytes;
+            SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), address.port).to_string()
+        }
+        INET6 => {
+            let plain = Ipv6Addr::from(address.bytes);
+            SocketAddrV6::new(plain, address.port, 0, address.scope).to_string()
+        }
+        _ => "-".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_read_as_usual() {
+        assert_eq!(shown(&Address::v4([127, 0, 0, 1], 80)), "127.0.0.1:80");
+        let loopback = Address::v6(1_u128.to_be_bytes(), 443, 0);
+        assert_eq!(shown(&loopback), "[::1]:443");
+        assert_eq!(shown(&Address::default()), "-");
+    }
 
     #[test]
     fn a_program_connects_from_an_address_of_this_host() {

@@ -283,6 +283,8 @@ fn address_sanitizer(workspace: &Workspace) -> Result<Step> {
             "--package",
             "netchannel-stack-local",
             "--package",
+            "netchannel-stack-channels",
+            "--package",
             "netchannel-engine",
         ])
         .arg("--lib")

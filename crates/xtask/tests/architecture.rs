@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What each crate may depend on among the crates of this workspace (normal and build dependencies).
-const ALLOWED: [(&str, &[&str]); 21] = [
+const ALLOWED: [(&str, &[&str]); 22] = [
     ("abi", &[]),
     ("ring", &["abi"]),
     ("shm", &["abi", "ring"]),
@@ -22,10 +22,13 @@ const ALLOWED: [(&str, &[&str]); 21] = [
     ("taxonomy", &[]),
     ("profile", &["taxonomy"]),
     ("configuration", &["abi", "control", "scheduler", "wire"]),
-    ("service", &["abi", "ring", "scheduler", "shm"]),
+    (
+        "service",
+        &["abi", "ring", "shm", "scheduler", "control", "configuration"],
+    ),
     ("stack-local", &["abi", "service", "shm"]),
     (
-        "engine",
+        "stack-channels",
         &[
             "abi",
             "ring",
@@ -37,6 +40,19 @@ const ALLOWED: [(&str, &[&str]); 21] = [
             "driver",
             "configuration",
             "service",
+        ],
+    ),
+    (
+        "engine",
+        &[
+            "abi",
+            "ring",
+            "shm",
+            "control",
+            "scheduler",
+            "configuration",
+            "service",
+            "stack-channels",
             "stack-local",
         ],
     ),

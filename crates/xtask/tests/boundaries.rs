@@ -18,6 +18,7 @@ struct Rule {
 const ALL: &[&str] = &[
     "engine",
     "service",
+    "stack-channels",
     "stack-local",
     "preload",
     "shm",
@@ -28,7 +29,7 @@ const ALL: &[&str] = &[
 ];
 
 /// The crates that are the daemon.
-const DAEMON: &[&str] = &["engine", "service", "stack-local"];
+const DAEMON: &[&str] = &["engine", "service", "stack-channels", "stack-local"];
 
 const RULES: &[Rule] = &[
     Rule {

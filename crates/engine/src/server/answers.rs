@@ -3,12 +3,12 @@
 use super::Daemon;
 use crate::answering::{Answering, Progress};
 use crate::region::Copies;
-use crate::shown::shown_address;
 use crate::turn::Turn;
 use crate::view::{Host, Memory};
 use netchannel_abi::LAYOUT_HASH;
 use netchannel_control::path::network_namespace;
 use netchannel_control::types::{Hello, Request, Response, Status};
+use netchannel_service::addresses::shown as shown_address;
 use rustix::process::{Resource, getrlimit};
 use std::time::Instant;
 

@@ -3,12 +3,12 @@
 use super::links::{Announced, Slots, is_listener_of};
 use crate::core::CoreEngine;
 use crate::program::{Estate, Program};
-use crate::shown::shown_address;
 use netchannel_abi::link::{self, MOST_RING_LOG2, Role, side_flags};
 use netchannel_abi::message::MESSAGE_BYTES;
 use netchannel_abi::program::{SocketEntry, State};
 use netchannel_abi::reason::Reason;
 use netchannel_control::types::{Path, Socket};
+use netchannel_service::addresses::shown as shown_address;
 use netchannel_service::class;
 use netchannel_service::stack::Elsewhere;
 use netchannel_shm::Snapshot;

@@ -51,7 +51,7 @@ pub use advertised::OwnListener;
 pub use learned::{Announcement, LeftOut, Listings};
 pub use output::{Line, LineId, Loss, Output, StartId, Terms};
 pub use peer::Counters;
-pub(crate) use service::chance;
+pub use service::chance;
 pub use service::{Peers, PeersError, StrangerCounters};
 pub use settings::{Bounds, PeerLimits, PeerSettings, PerClass, Settings, Times};
 pub use view::{LineView, PeerView, PeersView};

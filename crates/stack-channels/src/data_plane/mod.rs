@@ -67,6 +67,6 @@ pub use loss::Lost;
 pub use peer::Terms;
 pub use route::Route;
 pub use rules::Rules;
-pub use service::Hosts;
+pub use service::DataPlane;
 pub use shared::worker_name;
 pub use snapshot::ConnectionSnapshot;

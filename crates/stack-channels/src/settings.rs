@@ -1,14 +1,19 @@
 //! What the configuration says, as peers and the data plane take it.
 
-use super::Keys;
-use crate::hosts::Terms;
+use crate::data_plane::Terms;
 use crate::peers::{Bounds, PeerLimits, PeerSettings, PerClass, Settings, Times};
 use crate::prefix::Prefix;
-use netchannel_configuration::{ChannelOptions, Configuration};
+use netchannel_configuration::{ChannelOptions, Configuration, SharedKey};
 use netchannel_driver::Options;
+use netchannel_scheduler::Class;
+use netchannel_wire::Key;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Keys by peer: the same contents stay the same key.
+pub type Keys = HashMap<String, (SharedKey, Arc<Key>)>;
+
+/// What a worker is told of what both hosts take.
 pub const fn agreed(terms: &crate::peers::Terms) -> Terms {
     let crate::peers::Terms { ours, theirs } = terms;
     Terms {
@@ -21,6 +26,7 @@ pub const fn agreed(terms: &crate::peers::Terms) -> Terms {
     }
 }
 
+/// Where each peer's programs may be.
 pub fn prefixes(settings: &Settings) -> HashMap<String, Vec<Prefix>> {
     let peers = settings.peers.iter();
     peers
@@ -90,5 +96,21 @@ pub fn settings(configuration: &Configuration, keys: &mut Keys) -> Settings {
             listeners: count(limits.listeners_per_peer),
             half_open: count(limits.half_open),
         },
+    }
+}
+
+/// A class, as the scheduler names it.
+pub const fn class(class: netchannel_wire::Class) -> Class {
+    match class {
+        netchannel_wire::Class::Latency => Class::Latency,
+        netchannel_wire::Class::Throughput => Class::Throughput,
+    }
+}
+
+/// The same, as the wire does.
+pub const fn wire_class(class: Class) -> netchannel_wire::Class {
+    match class {
+        Class::Latency => netchannel_wire::Class::Latency,
+        Class::Throughput => netchannel_wire::Class::Throughput,
     }
 }

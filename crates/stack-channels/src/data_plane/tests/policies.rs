@@ -1,7 +1,7 @@
 //! Who serves a connection, and by which policy: what programs say, what traffic shows, what is configured.
 
 use super::*;
-use crate::hosts::ConnectionSnapshot;
+use crate::data_plane::ConnectionSnapshot;
 use netchannel_scheduler::Settings;
 use netchannel_service::played::pattern;
 

@@ -1,8 +1,8 @@
 //! Other hosts as commands and metrics show them.
 
-use super::{ChannelsStack, Known, Past};
-use crate::hosts::{ConnectionSnapshot, Route, worker_name};
+use crate::data_plane::{ConnectionSnapshot, Route, worker_name};
 use crate::peers::PeerView;
+use crate::state::{ChannelsStack, Known, Past};
 use netchannel_configuration::Configuration;
 use netchannel_control::hosts as shown;
 use netchannel_driver::default_congestion_control;
@@ -18,7 +18,7 @@ impl ChannelsStack {
         let now = Instant::now();
         let view = self.peers.view(now);
         self.scaling.show(&mut hosts.scheduler, now);
-        for (index, gauges) in self.hosts.gauges().iter().enumerate() {
+        for (index, gauges) in self.plane.gauges().iter().enumerate() {
             let worker = hosts.worker_mut(&worker_name(index));
             let read = |gauge: &AtomicU64| gauge.load(Ordering::Relaxed);
             worker.number = u32::try_from(index).ok();

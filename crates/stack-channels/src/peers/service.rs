@@ -237,6 +237,6 @@ fn random<const N: usize>() -> Result<[u8; N], Errno> {
 
 /// A number for pauses, and where others begin. Without one they are the same everywhere, which does
 /// no harm.
-pub(crate) fn chance() -> u32 {
+pub fn chance() -> u32 {
     random().map_or(0, u32::from_le_bytes)
 }

@@ -421,5 +421,5 @@ impl Host {
 }
 
 pub fn shown(address: &Address) -> String {
-    crate::shown::shown_address(address)
+    netchannel_service::addresses::shown(address)
 }

@@ -29,14 +29,14 @@ const MOST_WORKERS: usize = 9;
 
 /// The workers, from the daemon's side. Dropped, they end with all connections.
 #[derive(Debug)]
-pub struct Hosts {
+pub struct DataPlane {
     shared: Arc<Shared>,
     /// Which worker has a channel.
     lines: RefCell<HashMap<LineId, usize>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Hosts {
+impl DataPlane {
     /// Starts the workers: one for latency, and for throughput as many as are asked for, or one less than there are processors.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Hosts {
     }
 }
 
-impl Drop for Hosts {
+impl Drop for DataPlane {
     fn drop(&mut self) {
         self.tell(Command::Stop);
         for thread in self.threads.drain(..) {
@@ -173,7 +173,7 @@ impl Drop for Hosts {
     }
 }
 
-impl StackHandle for Hosts {
+impl StackHandle for DataPlane {
     fn tell(&self, command: core_engine::Command) {
         self.tell(Command::Links(command));
     }

@@ -15,7 +15,7 @@ mod speed;
 mod streams;
 mod waiting;
 
-use super::{Command, Failing, Hosts, Listed, Peer, Report, Rules, Terms};
+use super::{Command, DataPlane, Failing, Listed, Peer, Report, Rules, Terms};
 use crate::line_id::LineId;
 use crate::prefix::{Prefix, ip};
 use netchannel_abi::class;
@@ -65,7 +65,7 @@ const TERMS: Terms = Terms {
 
 /// Two hosts: the first has clients, the second a listener.
 struct World {
-    hosts: [Hosts; 2],
+    hosts: [DataPlane; 2],
     peers: [Arc<Peer>; 2],
     /// The connecting program's end of its link.
     client: Arc<LinkEnd>,
@@ -115,9 +115,9 @@ fn owners() -> PublishedPorts {
     owners
 }
 
-fn start(workers: Option<usize>) -> Hosts {
+fn start(workers: Option<usize>) -> DataPlane {
     let settings = netchannel_scheduler::Settings::default();
-    Hosts::start(&settings, workers, owners()).unwrap()
+    DataPlane::start(&settings, workers, owners()).unwrap()
 }
 
 /// Both ends of a new link.

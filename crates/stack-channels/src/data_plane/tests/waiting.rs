@@ -7,7 +7,7 @@ use netchannel_wire::{Frame, Handle, NcSyn, Parser, Refusal, Step};
 
 /// A host with the listener, and a peer that the test plays.
 struct Played {
-    host: Hosts,
+    host: DataPlane,
     peer: Arc<Peer>,
     channel: Box<dyn Channel>,
     parser: Parser,

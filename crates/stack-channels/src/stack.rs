@@ -8,22 +8,20 @@
 //!                  CoreEngine <----------+      entries of the directory <-- Peers
 //! ```
 
-mod settings;
-mod shown;
-
-use self::settings::{agreed, prefixes, settings};
-use crate::hosts::{Command, Failing, Hosts, Listed, Lost, Peer, Report, Rules};
-use crate::peers::{Listings, Loss, Output, PeerView, Peers, PeersError, StartId};
-use crate::prefix::Prefix;
+use crate::data_plane::{Command, DataPlane, Failing, Listed, Lost, Peer, Report, Rules};
+use crate::peers::{Listings, Loss, Output, Peers, PeersError, StartId};
 use crate::scaling::{Scaled, Scaling};
+use crate::settings::{Keys, agreed, class, prefixes, settings, wire_class};
+use crate::state::{ChannelsStack, Known, all_channels};
 use netchannel_abi::address::Address;
-use netchannel_configuration::{Configuration, SharedKey};
+use netchannel_configuration::Configuration;
 use netchannel_driver::Tcp;
-use netchannel_scheduler::{ChannelId, ChannelView, Class, Phase, WorkerId};
+use netchannel_scheduler::ChannelId;
 use netchannel_service::core_engine::{Engine, ListenerNews};
+use netchannel_service::published_ports::PublishedPorts;
 use netchannel_service::stack::{Cursor, Elsewhere, Stack, StackHandle};
 use netchannel_vns::Reason;
-use netchannel_wire::Key;
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -31,83 +29,34 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// One start of a peer's daemon, as the data plane has it.
-struct Known {
-    name: Arc<str>,
-    peer: Arc<Peer>,
+/// Why the module does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelsError {
+    /// Its threads can not be had.
+    #[error("cannot start the threads for other hosts ({0})")]
+    Workers(#[from] Errno),
+    /// What is needed to speak with peers can not be had.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
 }
-
-/// All channels to a peer, those too that are being made.
-fn all_channels(peer: &PeerView, known: &Known) -> Vec<ChannelView> {
-    let (up, leaving) = known.peer.lines();
-    let draining = leaving.iter().map(|route| ChannelView {
-        phase: Phase::Draining,
-        ..route.view()
-    });
-    let mut channels: Vec<ChannelView> = up.iter().map(|route| route.view()).collect();
-    for class in Class::ALL {
-        let wanted = u32::from(*peer.wanted.get(wire_class(class)));
-        for number in 0..wanted {
-            let id = ChannelId { class, number };
-            if !channels.iter().any(|channel| channel.id == id) {
-                channels.push(ChannelView {
-                    phase: Phase::Opening,
-                    ..ChannelView::idle(id, WorkerId(0))
-                });
-            }
-        }
-    }
-    channels.extend(draining);
-    channels
-}
-
-/// What moved with a peer in those starts of its daemon that are no more.
-#[derive(Clone, Copy, Debug, Default)]
-struct Past {
-    traffic: netchannel_control::hosts::Traffic,
-    opened: u64,
-    refused: u64,
-}
-
-/// The module.
-pub struct ChannelsStack {
-    peers: Peers,
-    hosts: Rc<Hosts>,
-    starts: HashMap<StartId, Known>,
-    /// By the peer's name.
-    past: HashMap<Arc<str>, Past>,
-    scaling: Scaling,
-    configuration: Arc<Configuration>,
-    keys: Keys,
-    prefixes: HashMap<String, Vec<Prefix>>,
-    own: Vec<Address>,
-    /// Something was told to the peers, and what comes of it was not looked at.
-    touched: bool,
-}
-
-impl std::fmt::Debug for ChannelsStack {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("ChannelsStack")
-            .finish_non_exhaustive()
-    }
-}
-
-/// Keys by peer: the same contents stay the same key.
-type Keys = HashMap<String, (SharedKey, Arc<Key>)>;
 
 impl ChannelsStack {
-    /// Listens.
+    /// Starts it: its threads, and where peers connect.
     ///
     /// # Errors
     /// What is in the way.
-    pub fn new(configuration: &Arc<Configuration>, hosts: Rc<Hosts>) -> Result<Self, PeersError> {
+    pub fn start(
+        configuration: &Arc<Configuration>,
+        owners: PublishedPorts,
+    ) -> Result<Self, ChannelsError> {
+        let workers = configuration.limits.workers();
+        let plane = DataPlane::start(&configuration.scheduler, workers, owners)?;
         let mut keys = Keys::new();
         let settings = settings(configuration, &mut keys);
         let prefixes = prefixes(&settings);
         Ok(Self {
             peers: Peers::new(settings, Box::new(Tcp))?,
-            hosts,
+            plane: Rc::new(plane),
             starts: HashMap::new(),
             past: HashMap::new(),
             scaling: Scaling::default(),
@@ -121,7 +70,7 @@ impl ChannelsStack {
 
     /// What the data plane has told.
     fn on_reports(&mut self, engine: &mut dyn Engine, now: Instant) {
-        for report in self.hosts.take_reports() {
+        for report in self.plane.take_reports() {
             match report {
                 Report::Ask(ask) => {
                     engine.ask(ask);
@@ -156,7 +105,7 @@ impl ChannelsStack {
         }
         let mut directory = Shown {
             engine,
-            hosts: &self.hosts,
+            plane: &self.plane,
             starts: &self.starts,
         };
         self.peers.publish(&mut directory, now);
@@ -165,12 +114,12 @@ impl ChannelsStack {
 
     /// Looks how busy workers are, for a while.
     fn watch(&mut self, now: Instant) {
-        self.hosts.watch(true);
-        self.scaling.begin(self.busy(), self.hosts.clock(), now);
+        self.plane.watch(true);
+        self.scaling.begin(self.busy(), self.plane.clock(), now);
     }
 
     fn busy(&self) -> Vec<u64> {
-        let gauges = self.hosts.gauges().iter();
+        let gauges = self.plane.gauges().iter();
         gauges.map(|one| one.busy.load(Ordering::Relaxed)).collect()
     }
 
@@ -196,10 +145,10 @@ impl ChannelsStack {
                 })
             })
             .collect();
-        let (busy, clock) = (self.busy(), self.hosts.clock());
+        let (busy, clock) = (self.busy(), self.plane.clock());
         let (wanted, goes_on) = self.scaling.look(busy, clock, &scaled, now);
         if !goes_on {
-            self.hosts.watch(false);
+            self.plane.watch(false);
         }
         for wanted in wanted {
             let peer = view.peers.iter().find(|peer| *peer.name == *wanted.peer);
@@ -212,7 +161,7 @@ impl ChannelsStack {
     }
 
     fn obey(&mut self, output: Output) {
-        let hosts = &self.hosts;
+        let plane = &self.plane;
         match output {
             Output::Began { start, peer, terms } => {
                 let rules = Rules {
@@ -233,7 +182,7 @@ impl ChannelsStack {
                 rest,
             } => {
                 if let Some(known) = self.starts.get(&line.start) {
-                    hosts.tell(Command::Channel {
+                    plane.tell(Command::Channel {
                         peer: Arc::clone(&known.peer),
                         line: line.id,
                         id: ChannelId {
@@ -245,18 +194,18 @@ impl ChannelsStack {
                     });
                 }
             }
-            Output::Retire(line, reason) => hosts.tell(Command::Retire {
+            Output::Retire(line, reason) => plane.tell(Command::Retire {
                 line: line.id,
                 reason,
             }),
-            Output::Cut(line) => hosts.tell(Command::Cut { line: line.id }),
-            Output::Frames(line, bytes) => hosts.tell(Command::Frames {
+            Output::Cut(line) => plane.tell(Command::Cut { line: line.id }),
+            Output::Frames(line, bytes) => plane.tell(Command::Frames {
                 line: line.id,
                 bytes,
             }),
             Output::Down(start) => {
                 if let Some(known) = self.starts.get(&start) {
-                    hosts.tell(Command::Fail {
+                    plane.tell(Command::Fail {
                         peer: Arc::clone(&known.peer),
                         reason: Reason::Ending,
                         what: Failing::Connects,
@@ -265,7 +214,7 @@ impl ChannelsStack {
             }
             Output::Unreachable(start) => {
                 if let Some(known) = self.starts.get(&start) {
-                    hosts.tell(Command::Fail {
+                    plane.tell(Command::Fail {
                         peer: Arc::clone(&known.peer),
                         reason: Reason::Unreachable,
                         what: Failing::Sockets,
@@ -279,7 +228,7 @@ impl ChannelsStack {
                     past.traffic = past.traffic.plus(known.peer.traffic());
                     past.opened += counters.opened.load(Ordering::Relaxed);
                     past.refused += counters.refused.load(Ordering::Relaxed);
-                    hosts.tell(Command::Fail {
+                    plane.tell(Command::Fail {
                         peer: known.peer,
                         reason: Reason::Restarted,
                         what: Failing::Start,
@@ -298,7 +247,7 @@ impl ChannelsStack {
         let settings = settings(configuration, &mut self.keys);
         self.prefixes = prefixes(&settings);
         let policies = Arc::new(configuration.scheduler.clone());
-        self.hosts.tell(Command::Policies(policies));
+        self.plane.tell(Command::Policies(policies));
         self.configuration = Arc::clone(configuration);
         // Another policy may want another number at once.
         self.watch(Instant::now());
@@ -333,12 +282,12 @@ impl Stack for ChannelsStack {
     }
 
     fn handle(&self) -> Rc<dyn StackHandle> {
-        Rc::clone(&self.hosts) as Rc<dyn StackHandle>
+        Rc::clone(&self.plane) as Rc<dyn StackHandle>
     }
 
     /// Readable when peers have something to do, and when the data plane tells something.
     fn doorbells(&self) -> Vec<BorrowedFd<'_>> {
-        vec![self.peers.descriptor(), self.hosts.doorbell()]
+        vec![self.peers.descriptor(), self.plane.doorbell()]
     }
 
     fn on_doorbell(&mut self, which: usize, engine: &mut dyn Engine, now: Instant) {
@@ -394,7 +343,7 @@ impl Stack for ChannelsStack {
 /// The directory, for peers.
 struct Shown<'a> {
     engine: &'a mut dyn Engine,
-    hosts: &'a Hosts,
+    plane: &'a DataPlane,
     starts: &'a HashMap<StartId, Known>,
 }
 
@@ -408,9 +357,9 @@ impl Listings for Shown<'_> {
             theirs,
             address: *address,
         };
-        self.hosts.tell(Command::Listener { number, listed });
+        self.plane.tell(Command::Listener { number, listed });
         if self.engine.add_remote(number, address).is_err() {
-            self.hosts.tell(Command::Unlisten(number));
+            self.plane.tell(Command::Unlisten(number));
             return None;
         }
         Some(number)
@@ -418,7 +367,7 @@ impl Listings for Shown<'_> {
 
     fn remove(&mut self, number: u32) {
         self.engine.remove_remote(number);
-        self.hosts.tell(Command::Unlisten(number));
+        self.plane.tell(Command::Unlisten(number));
     }
 }
 
@@ -431,19 +380,5 @@ fn loss(lost: Lost) -> Loss {
         Lost::Silent => Loss::Silent,
         Lost::Stalled => Loss::Stalled,
         Lost::Cut => Loss::Broken("this host ended it".to_owned()),
-    }
-}
-
-const fn class(class: netchannel_wire::Class) -> Class {
-    match class {
-        netchannel_wire::Class::Latency => Class::Latency,
-        netchannel_wire::Class::Throughput => Class::Throughput,
-    }
-}
-
-const fn wire_class(class: Class) -> netchannel_wire::Class {
-    match class {
-        Class::Latency => netchannel_wire::Class::Latency,
-        Class::Throughput => netchannel_wire::Class::Throughput,
     }
 }
