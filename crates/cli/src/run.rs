@@ -10,7 +10,7 @@ use netchannel_control::path::{
     PathError, SOCKET_VARIABLE, default_socket, network_namespace, prepare_directory,
 };
 use netchannel_control::types::{Request, Response};
-use netchannel_engine::slice;
+use netchannel_daemon::slice;
 use std::ffi::{CString, OsStr, OsString, c_int};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -16,6 +16,7 @@ struct Rule {
 }
 
 const ALL: &[&str] = &[
+    "daemon",
     "engine",
     "service",
     "stack-channels",
@@ -29,7 +30,13 @@ const ALL: &[&str] = &[
 ];
 
 /// The crates that are the daemon.
-const DAEMON: &[&str] = &["engine", "service", "stack-channels", "stack-local"];
+const DAEMON: &[&str] = &[
+    "daemon",
+    "engine",
+    "service",
+    "stack-channels",
+    "stack-local",
+];
 
 const RULES: &[Rule] = &[
     Rule {
@@ -61,7 +68,7 @@ const RULES: &[Rule] = &[
         words: &["socket_peercred", "SO_PEERCRED"],
         crates: ALL,
         files: &[
-            "engine/src/server.rs",
+            "daemon/src/server.rs",
             "preload/src/processes/receiver.rs",
             "preload/src/ground/sys/local.rs",
             "trust/src/calls.rs",
