@@ -12,6 +12,7 @@ use netchannel_engine::region::Copies;
 use netchannel_engine::{CoreEngine, StackId};
 use netchannel_service::faults::Faults;
 use netchannel_service::packet;
+use netchannel_service::published_ports::PublishedPorts;
 use netchannel_service::stack::Stack;
 use netchannel_stack_channels::{ChannelsStack, chance};
 use netchannel_stack_local::LocalStack;
@@ -91,7 +92,18 @@ impl Daemon {
     ///
     /// # Errors
     /// Why it can not serve.
-    pub fn bind(mut options: Options) -> Result<Self, ServeError> {
+    pub fn bind(options: Options) -> Result<Self, ServeError> {
+        Self::bind_with(options, |_| Vec::new())
+    }
+
+    /// The same, with other stack modules beside those of the options. They are told which ports programs may name.
+    ///
+    /// # Errors
+    /// Why it can not serve.
+    pub fn bind_with(
+        mut options: Options,
+        others: impl FnOnce(&PublishedPorts) -> Vec<Box<dyn Stack>>,
+    ) -> Result<Self, ServeError> {
         raise_descriptor_limit();
         let configured = options.configuration.take().map(Configured::new);
         if options.relay_local && configured.is_some() {
@@ -104,7 +116,7 @@ impl Daemon {
         let watch = Watch::new().map_err(ServeError::Events)?;
         let bound = Bound::new(&options.socket)?;
         let pair = || UnixStream::pair().map_err(|error| ServeError::Events(packet::errno(&error)));
-        let mut stacks: Vec<Box<dyn Stack>> = Vec::new();
+        let mut stacks = others(&owners);
         if options.relay_local {
             let local = LocalStack::start(owners).map_err(ServeError::Events)?;
             stacks.push(Box::new(local));

@@ -48,18 +48,27 @@ impl Served {
         idle_exit: Option<Duration>,
         configuration: Option<Configuration>,
     ) -> Self {
-        let place = tempfile::tempdir().unwrap();
-        let socket = place.path().join("d.sock");
-        let (sender, receiver) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let daemon = Daemon::bind(Options {
+        Self::bound(move |socket| {
+            Daemon::bind(Options {
                 socket,
                 idle_exit,
                 limits,
                 version: "test".to_owned(),
                 configuration,
                 relay_local: false,
-            })?;
+            })
+        })
+    }
+
+    /// A daemon that is bound to the path as `bind` says.
+    pub fn bound(
+        bind: impl FnOnce(PathBuf) -> Result<Daemon, ServeError> + Send + 'static,
+    ) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("d.sock");
+        let (sender, receiver) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let daemon = bind(socket)?;
             sender.send(daemon.stopper()?).unwrap();
             daemon.serve()
         });
