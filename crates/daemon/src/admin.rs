@@ -2,10 +2,11 @@
 //! faster than it is read.
 
 use crate::answering::Answering;
+use crate::outgoing::{Outgoing, Sent};
 use crate::sessions::{Session, Sessions};
 use netchannel_control::types::{LONGEST_REQUEST, Request, Response};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,7 @@ pub struct Command {
     /// User that asks.
     pub user: u32,
     request: Vec<u8>,
-    answer: Vec<u8>,
-    sent: usize,
+    answer: Outgoing,
     /// What comes behind, while it is being found.
     more: Option<Box<Answering>>,
     /// The daemon's loop has it on its list of answers to go on with.
@@ -75,8 +75,7 @@ impl Commands {
             socket,
             user,
             request: Vec::new(),
-            answer: Vec::new(),
-            sent: 0,
+            answer: Outgoing::default(),
             more: None,
             is_listed: false,
             deadline: now + PATIENCE,
@@ -121,7 +120,7 @@ impl Command {
         match serde_json::to_vec(response) {
             Ok(mut line) => {
                 line.push(b'\n');
-                self.answer = line;
+                self.answer.set(line);
                 self.on_writable(None)
             }
             Err(_) => Step::Close,
@@ -129,28 +128,25 @@ impl Command {
     }
 
     fn has_asked(&self) -> bool {
-        self.more.is_some() || !self.answer.is_empty()
+        self.more.is_some() || !self.answer.is_unused()
     }
 
     /// Starts an answer that is found bit by bit; `begun` is what it begins with.
     pub fn begin(&mut self, more: Box<Answering>, begun: Vec<u8>) {
-        self.answer = begun;
+        self.answer.set(begun);
         self.more = Some(more);
     }
 
     /// Takes what is to be gone on with, and the bytes that were not sent yet.
     pub fn take_more(&mut self) -> Option<(Box<Answering>, Vec<u8>)> {
         let more = self.more.take()?;
-        let mut bytes = std::mem::take(&mut self.answer);
-        bytes.drain(..self.sent.min(bytes.len()));
-        self.sent = 0;
-        Some((more, bytes))
+        Some((more, self.answer.take()))
     }
 
     /// Goes on sending, where there is no more behind it to the end.
     pub fn put_back(&mut self, more: Option<Box<Answering>>, bytes: Vec<u8>, now: Instant) -> Step {
         self.more = more;
-        self.answer = bytes;
+        self.answer.set(bytes);
         // It was the daemon that took so long.
         self.deadline = now + PATIENCE;
         self.on_writable(None)
@@ -158,26 +154,14 @@ impl Command {
 
     /// Sends what fits.
     pub fn on_writable(&mut self, now: Option<Instant>) -> Step {
-        loop {
-            let rest = self.answer.get(self.sent..).unwrap_or_default();
-            if rest.is_empty() {
-                return match self.more {
-                    Some(_) => Step::GoOn,
-                    None => Step::Close,
-                };
-            }
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match rustix::net::send(&self.socket, rest, flags) {
-                Ok(length) => {
-                    self.sent += length;
-                    if let Some(now) = now {
-                        self.deadline = now + PATIENCE;
-                    }
-                }
-                Err(Errno::AGAIN) => return Step::AwaitRoom,
-                Err(Errno::INTR) => {}
-                Err(_) => return Step::Close,
-            }
+        let (sent, moved) = self.answer.send(&self.socket);
+        if let (Some(now), true) = (now, moved) {
+            self.deadline = now + PATIENCE;
+        }
+        match sent {
+            Sent::All if self.more.is_some() => Step::GoOn,
+            Sent::All | Sent::Lost => Step::Close,
+            Sent::Part => Step::AwaitRoom,
         }
     }
 }

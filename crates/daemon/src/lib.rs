@@ -17,6 +17,7 @@ mod configured;
 mod copying;
 mod metrics;
 mod options;
+mod outgoing;
 mod server;
 mod sessions;
 mod threads;

@@ -1,8 +1,9 @@
 //! As much of HTTP as fetching metrics takes: one request on a connection, one answer, the end.
 
+use crate::outgoing::{Outgoing, Sent};
 use crate::sessions::{Session, Sessions};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::{RecvFlags, Shutdown};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,7 @@ pub struct Fetch {
     /// The connection.
     pub socket: OwnedFd,
     head: Vec<u8>,
-    answer: Vec<u8>,
-    sent: usize,
+    answer: Outgoing,
     /// It has asked for metrics, which are being counted; or only for the head.
     waits: Option<bool>,
     deadline: Instant,
@@ -66,8 +66,7 @@ impl Fetches {
         self.add(Fetch {
             socket,
             head: Vec::new(),
-            answer: Vec::new(),
-            sent: 0,
+            answer: Outgoing::default(),
             waits: None,
             deadline: now + PATIENCE,
         })
@@ -160,37 +159,29 @@ impl Fetch {
              Content-Length: {}\r\nConnection: close\r\n\r\n",
             body.len()
         );
-        self.answer = head.into_bytes();
+        let mut bytes = head.into_bytes();
         if with_body {
-            self.answer.extend_from_slice(body.as_bytes());
+            bytes.extend_from_slice(body.as_bytes());
         }
+        self.answer.set(bytes);
         self.on_writable(None)
     }
 
     /// Sends what fits.
     pub fn on_writable(&mut self, now: Option<Instant>) -> Step {
-        loop {
-            let rest = self.answer.get(self.sent..).unwrap_or_default();
-            if rest.is_empty() && self.waits.is_some() {
-                return Step::Await;
-            }
-            if rest.is_empty() {
+        let (sent, moved) = self.answer.send(&self.socket);
+        if let (Some(now), true) = (now, moved) {
+            self.deadline = now + PATIENCE;
+        }
+        match sent {
+            Sent::All if self.waits.is_some() => Step::Await,
+            Sent::All => {
                 // The end is told even to who goes on sending: its reset would take the answer away.
                 let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
-                return Step::Close;
+                Step::Close
             }
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match rustix::net::send(&self.socket, rest, flags) {
-                Ok(length) => {
-                    self.sent += length;
-                    if let Some(now) = now {
-                        self.deadline = now + PATIENCE;
-                    }
-                }
-                Err(Errno::AGAIN) => return Step::AwaitRoom,
-                Err(Errno::INTR) => {}
-                Err(_) => return Step::Close,
-            }
+            Sent::Part => Step::AwaitRoom,
+            Sent::Lost => Step::Close,
         }
     }
 }
