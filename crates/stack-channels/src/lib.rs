@@ -14,6 +14,7 @@
 //! Who is told what: `stack` joins the two, `state` is what it knows, `scaling` decides how many channels there are.
 
 pub mod announcement;
+mod class;
 pub mod data_plane;
 pub mod line_id;
 pub mod peers;

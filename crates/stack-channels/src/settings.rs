@@ -1,11 +1,10 @@
 //! What the configuration says, as peers and the data plane take it.
 
 use crate::data_plane::Terms;
-use crate::peers::{Bounds, PeerLimits, PeerSettings, PerClass, Settings, Times};
+use crate::peers::{PeerLimits, PeerSettings, Settings, Times};
 use crate::prefix::Prefix;
-use netchannel_configuration::{ChannelOptions, Configuration, SharedKey};
+use netchannel_configuration::{ChannelOptions, Configuration, PerClass, SharedKey};
 use netchannel_driver::Options;
-use netchannel_scheduler::Class;
 use netchannel_wire::Key;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,19 +49,12 @@ pub fn settings(configuration: &Configuration, keys: &mut Keys) -> Settings {
             address: prefix.address(),
             length: prefix.length(),
         });
-        let bounds = |bounds: netchannel_configuration::Bounds| Bounds {
-            least: bounds.least,
-            most: bounds.most,
-        };
         PeerSettings {
             name: peer.name.clone(),
             addresses: peer.addresses.clone(),
             prefixes: prefixes.collect(),
             key,
-            channels: PerClass {
-                latency: bounds(peer.channels.latency),
-                throughput: bounds(peer.channels.throughput),
-            },
+            channels: peer.channels,
         }
     });
     let options = |said: &ChannelOptions| Options {
@@ -96,21 +88,5 @@ pub fn settings(configuration: &Configuration, keys: &mut Keys) -> Settings {
             listeners: count(limits.listeners_per_peer),
             half_open: count(limits.half_open),
         },
-    }
-}
-
-/// A class, as the scheduler names it.
-pub const fn class(class: netchannel_wire::Class) -> Class {
-    match class {
-        netchannel_wire::Class::Latency => Class::Latency,
-        netchannel_wire::Class::Throughput => Class::Throughput,
-    }
-}
-
-/// The same, as the wire does.
-pub const fn wire_class(class: Class) -> netchannel_wire::Class {
-    match class {
-        Class::Latency => netchannel_wire::Class::Latency,
-        Class::Throughput => netchannel_wire::Class::Throughput,
     }
 }

@@ -8,10 +8,11 @@
 //!                  CoreEngine <----------+      entries of the directory <-- Peers
 //! ```
 
+use crate::class::{from_wire, to_wire};
 use crate::data_plane::{Command, DataPlane, Failing, Listed, Lost, Peer, Report, Rules};
 use crate::peers::{Listings, Loss, Output, Peers, PeersError, StartId};
 use crate::scaling::{Scaled, Scaling};
-use crate::settings::{Keys, agreed, class, prefixes, settings, wire_class};
+use crate::settings::{Keys, agreed, prefixes, settings};
 use crate::state::{ChannelsStack, Known, all_channels};
 use netchannel_abi::address::Address;
 use netchannel_configuration::Configuration;
@@ -153,7 +154,7 @@ impl ChannelsStack {
         for wanted in wanted {
             let peer = view.peers.iter().find(|peer| *peer.name == *wanted.peer);
             if let Some((start, _)) = peer.and_then(|peer| peer.start) {
-                let class = wire_class(wanted.class);
+                let class = to_wire(wanted.class);
                 self.peers.keep_up(start, class, wanted.count, now);
                 self.touched = true;
             }
@@ -186,7 +187,7 @@ impl ChannelsStack {
                         peer: Arc::clone(&known.peer),
                         line: line.id,
                         id: ChannelId {
-                            class: class(line.class),
+                            class: from_wire(line.class),
                             number: line.number.into(),
                         },
                         channel,

@@ -4,7 +4,7 @@ use crate::data_plane::{DataPlane, Peer};
 use crate::peers::{PeerView, Peers, StartId};
 use crate::prefix::Prefix;
 use crate::scaling::Scaling;
-use crate::settings::{Keys, wire_class};
+use crate::settings::Keys;
 use netchannel_abi::address::Address;
 use netchannel_configuration::Configuration;
 use netchannel_scheduler::{ChannelId, ChannelView, Class, Phase, WorkerId};
@@ -29,7 +29,7 @@ pub fn all_channels(peer: &PeerView, known: &Known) -> Vec<ChannelView> {
     });
     let mut channels: Vec<ChannelView> = up.iter().map(|route| route.view()).collect();
     for class in Class::ALL {
-        let wanted = u32::from(*peer.wanted.get(wire_class(class)));
+        let wanted = u32::from(*peer.wanted.get(class));
         for number in 0..wanted {
             let id = ChannelId { class, number };
             if !channels.iter().any(|channel| channel.id == id) {

@@ -4,6 +4,7 @@ use super::half_open::{Admission, Failure, HalfOpen, Progress};
 use super::service::{Peers, chance};
 use super::settings::PerClass;
 use super::table::Origin;
+use crate::class::from_wire;
 use netchannel_driver::{Channel, Options};
 use netchannel_wire::{Class, GoAwayReason, Initiator, Refused};
 use std::net::{IpAddr, SocketAddr};
@@ -167,7 +168,7 @@ impl Peers {
         Options {
             unanswered: Some(self.times().silence),
             from: to.and_then(|to| self.settings.source(to)),
-            ..self.settings.options.get(class).clone()
+            ..self.settings.options.get(from_wire(class)).clone()
         }
     }
 

@@ -8,6 +8,7 @@
 //! ```
 
 use super::settings::PerClass;
+use crate::class::from_wire;
 use netchannel_driver::{Channel, Dequeued, Room, Run};
 use netchannel_wire::{
     Established, Frame, GoAwayReason, HEADER, Identity, Initiator, Key, LEAST_PAYLOAD,
@@ -308,7 +309,7 @@ fn handle(
         State::Accepted(identity) => {
             let responder = Responder::new(identity, frame)?;
             let hello = responder.peer();
-            if hello.number >= u32::from(*admission.most.get(hello.class)) {
+            if hello.number >= u32::from(*admission.most.get(from_wire(hello.class))) {
                 return Err(Failure::Denied(GoAwayReason::TooMany));
             }
             let answer = responder.answer(key);

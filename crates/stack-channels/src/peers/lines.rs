@@ -6,6 +6,7 @@ use super::output::{Line, LineId, Loss, Output, StartId, Terms};
 use super::peer::{Peer, Start, Up, Verdict, judge};
 use super::service::{Peers, chance};
 use super::table::Origin;
+use crate::class::from_wire;
 use netchannel_abi::address::Address;
 use netchannel_driver::Channel;
 use netchannel_wire::{Class, Established, GoAwayReason};
@@ -310,8 +311,8 @@ impl Peers {
             && let Some(peer) = self.peers.get_mut(&number)
         {
             // It has as many as it needs: to dial again would only have it retired again.
-            let least = peer.settings.channels.get(line.class).least;
-            let wanted = peer.wanted.get_mut(line.class);
+            let least = peer.settings.channels.get(from_wire(line.class)).least;
+            let wanted = peer.wanted.get_mut(from_wire(line.class));
             *wanted = (*wanted).min(line.number.max(least));
         }
         if reason.code() != GoAwayReason::Ending.code() {
@@ -416,8 +417,8 @@ impl Peers {
         let found = self.peers.iter().find(|(_, peer)| is_it(peer));
         if let Some(number) = found.map(|(number, _)| *number) {
             if let Some(peer) = self.peers.get_mut(&number) {
-                let bounds = *peer.settings.channels.get(class);
-                *peer.wanted.get_mut(class) = count.max(bounds.least).min(bounds.most);
+                let bounds = *peer.settings.channels.get(from_wire(class));
+                *peer.wanted.get_mut(from_wire(class)) = count.max(bounds.least).min(bounds.most);
             }
             self.retire_beyond(number, GoAwayReason::Retired, now);
         }
@@ -428,7 +429,7 @@ impl Peers {
         let Some(peer) = self.peers.get(&number) else {
             return;
         };
-        let beyond = |up: &Up| up.line.number >= *peer.wanted.get(up.line.class);
+        let beyond = |up: &Up| up.line.number >= *peer.wanted.get(from_wire(up.line.class));
         let beyond: Vec<Line> = peer.up().filter(beyond).map(|up| up.line).collect();
         for line in beyond {
             self.outputs.push(Output::Retire(line, reason));

@@ -5,6 +5,7 @@ use super::backoff::Backoff;
 use super::learned::Learned;
 use super::output::{Line, LineId, StartId, Terms};
 use super::settings::{PeerSettings, PerClass, Times};
+use crate::class::from_wire;
 use netchannel_service::faults::Faults;
 use netchannel_wire::{Class, HostId};
 use std::net::{IpAddr, SocketAddr};
@@ -177,9 +178,9 @@ impl Peer {
             sayings: Sayings::default(),
         };
         for class in CLASSES {
-            let bounds = *peer.settings.channels.get(class);
-            *peer.wanted.get_mut(class) = bounds.least.min(bounds.most);
-            let slots = peer.slots.get_mut(class);
+            let bounds = *peer.settings.channels.get(from_wire(class));
+            *peer.wanted.get_mut(from_wire(class)) = bounds.least.min(bounds.most);
+            let slots = peer.slots.get_mut(from_wire(class));
             slots.resize_with(usize::from(bounds.most), ChannelSlot::default);
         }
         peer
@@ -187,7 +188,9 @@ impl Peer {
 
     /// A slot, if there may be one.
     pub fn slot(&mut self, class: Class, number: u16) -> Option<&mut ChannelSlot> {
-        self.slots.get_mut(class).get_mut(usize::from(number))
+        self.slots
+            .get_mut(from_wire(class))
+            .get_mut(usize::from(number))
     }
 
     /// The slot of a channel that is up.
@@ -199,7 +202,9 @@ impl Peer {
 
     /// All slots.
     pub fn all_slots(&self) -> impl Iterator<Item = &ChannelSlot> {
-        CLASSES.into_iter().flat_map(|class| self.slots.get(class))
+        CLASSES
+            .into_iter()
+            .flat_map(|class| self.slots.get(from_wire(class)))
     }
 
     /// Channels that are up.
@@ -264,7 +269,11 @@ impl Peer {
     /// Slots that are to have a channel, and for which there is not even an attempt.
     fn vacant(&self) -> impl Iterator<Item = (&ChannelSlot, Class, u16)> {
         CLASSES.into_iter().flat_map(move |class| {
-            let slots = self.slots.get(class).iter().zip(0..*self.wanted.get(class));
+            let slots = self
+                .slots
+                .get(from_wire(class))
+                .iter()
+                .zip(0..*self.wanted.get(from_wire(class)));
             let vacant = slots.filter(|(slot, _)| slot.up.is_none() && slot.dial.is_none());
             vacant.map(move |(slot, number)| (slot, class, number))
         })
@@ -286,7 +295,7 @@ impl Peer {
         // Its other addresses are tried at once.
         self.backoff.succeed();
         for class in CLASSES {
-            let slots = self.slots.get_mut(class);
+            let slots = self.slots.get_mut(from_wire(class));
             slots.iter_mut().for_each(|slot| slot.backoff.succeed());
         }
     }

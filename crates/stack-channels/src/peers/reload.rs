@@ -5,6 +5,7 @@ use super::output::Output;
 use super::peer::{CLASSES, ChannelSlot, Peer};
 use super::service::Peers;
 use super::settings::{PeerSettings, Settings};
+use crate::class::from_wire;
 use netchannel_wire::{Class, GoAwayReason};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,7 +80,7 @@ impl Peers {
             }
             if let Some(peer) = self.peers.get_mut(&number) {
                 for class in CLASSES {
-                    for slot in peer.slots.get_mut(class) {
+                    for slot in peer.slots.get_mut(from_wire(class)) {
                         *slot = ChannelSlot {
                             up: slot.up,
                             ..ChannelSlot::default()
@@ -97,8 +98,8 @@ impl Peers {
     fn change_channels(&mut self, number: u32, now: Instant) {
         if let Some(peer) = self.peers.get_mut(&number) {
             for class in CLASSES {
-                let bounds = *peer.settings.channels.get(class);
-                let wanted = peer.wanted.get_mut(class);
+                let bounds = *peer.settings.channels.get(from_wire(class));
+                let wanted = peer.wanted.get_mut(from_wire(class));
                 *wanted = (*wanted).max(bounds.least).min(bounds.most);
             }
         }
@@ -107,8 +108,8 @@ impl Peers {
             return;
         };
         for class in CLASSES {
-            let most = usize::from(peer.settings.channels.get(class).most);
-            let slots = peer.slots.get_mut(class);
+            let most = usize::from(peer.settings.channels.get(from_wire(class)).most);
+            let slots = peer.slots.get_mut(from_wire(class));
             for slot in slots.iter().skip(most) {
                 if let Some(dial) = slot.dial {
                     self.table.remove(dial);

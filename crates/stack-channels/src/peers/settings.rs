@@ -1,8 +1,9 @@
 //! What the daemon is told about its peers. Plain values: who fills them has checked them.
 
 use crate::prefix::Prefix;
+pub use netchannel_configuration::{Bounds, PerClass};
 use netchannel_driver as driver;
-use netchannel_wire::{Class, Key};
+use netchannel_wire::Key;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,48 +39,6 @@ pub struct PeerSettings {
     pub key: Arc<Key>,
     /// How many channels there are to be.
     pub channels: PerClass<Bounds>,
-}
-
-/// A value for each class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PerClass<T> {
-    /// Of latency (L).
-    pub latency: T,
-    /// Of throughput (T).
-    pub throughput: T,
-}
-
-impl<T> PerClass<T> {
-    /// That of a class.
-    pub const fn get(&self, class: Class) -> &T {
-        match class {
-            Class::Latency => &self.latency,
-            Class::Throughput => &self.throughput,
-        }
-    }
-
-    /// The same, to change it.
-    pub const fn get_mut(&mut self, class: Class) -> &mut T {
-        match class {
-            Class::Latency => &mut self.latency,
-            Class::Throughput => &mut self.throughput,
-        }
-    }
-}
-
-/// How many channels of a class, least at most most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// So many are kept up.
-    pub least: u16,
-    /// No more are made or taken.
-    pub most: u16,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self { least: 1, most: 4 }
-    }
 }
 
 /// How long things may take.

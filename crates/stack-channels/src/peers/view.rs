@@ -5,6 +5,7 @@ use super::peer::{CLASSES, Counters};
 use super::service::{Peers, StrangerCounters};
 use super::settings::PerClass;
 use super::{LineId, StartId};
+use crate::class::from_wire;
 use netchannel_abi::address::Address;
 use netchannel_wire::{Class, HostId};
 use std::net::{IpAddr, SocketAddr};
@@ -103,7 +104,9 @@ impl Peers {
     #[must_use]
     pub fn view(&self, now: Instant) -> PeersView {
         let peers = self.peers.values().map(|peer| {
-            let lines = CLASSES.into_iter().flat_map(|class| peer.slots.get(class));
+            let lines = CLASSES
+                .into_iter()
+                .flat_map(|class| peer.slots.get(from_wire(class)));
             let lines = lines.filter_map(|slot| slot.up).map(|up| LineView {
                 id: up.line.id,
                 class: up.line.class,
