@@ -40,6 +40,7 @@ impl Count {
 
     /// How many there are.
     #[must_use]
+    #[inline]
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
@@ -123,6 +124,7 @@ impl Anchor {
 
     /// A token came, or the `end`. Tokens wake without being taken: true when they should be, before
     /// they fill the socket, or to see whether it is the end.
+    #[inline]
     pub(super) const fn note_token(&mut self, end: bool) -> bool {
         self.tokens += 1;
         let due = end || self.tokens >= MOST_TOKENS;

@@ -75,10 +75,12 @@ struct Watched {
 }
 
 impl Watched {
+    #[inline]
     fn takes_jobs(&self) -> bool {
         self.front && self.end.role() == Role::Server && self.end.is_alive()
     }
 
+    #[inline]
     fn has_news(&self) -> bool {
         let cell = self.end.cell(self.end.role(), self.cell);
         cell.is_some_and(|shared| cell::any(&shared.summary))
@@ -193,18 +195,21 @@ impl Cells {
 
     /// Whether any link brought news since the last sleep.
     #[must_use]
+    #[inline]
     pub const fn is_awake(&self) -> bool {
         !self.awake.is_empty()
     }
 
     /// A link.
     #[must_use]
+    #[inline]
     pub fn link(&self, key: Key) -> Option<&Arc<LinkEnd>> {
         Some(&self.links.get(index(key))?.as_ref()?.end)
     }
 
     /// The cell to which connections of a link are attached.
     #[must_use]
+    #[inline]
     pub fn cell(&self, key: Key) -> Option<usize> {
         Some(self.links.get(index(key))?.as_ref()?.cell)
     }
@@ -226,6 +231,7 @@ impl Cells {
     }
 
     /// Collects what there is to look at, without waiting.
+    #[inline]
     pub fn look(&mut self, news: &mut Vec<News>) {
         self.unused.append(&mut self.retired);
         self.collect(news);
@@ -284,6 +290,7 @@ impl Cells {
     /// Whether a token that came over this link may have been for another worker: a program looks up whose cell it is to
     /// mark, and the socket moves, or its slot is used again, before the token arrives on the anchor.
     #[must_use]
+    #[inline]
     pub fn owes_others(&self, key: Key) -> bool {
         let watched = self.links.get(index(key)).and_then(Option::as_ref);
         watched.is_some_and(|watched| watched.end.has_marks_beside(Some(watched.cell)))
@@ -291,6 +298,7 @@ impl Cells {
 
     /// A token that was to wake this worker went to another one, or was lost with an anchor that was let go: the link is looked
     /// at before the next sleep.
+    #[inline]
     pub fn touch(&mut self, key: Key) {
         self.wake(key);
     }
@@ -425,6 +433,7 @@ fn arm(links: &mut [Option<Watched>], key: Key) {
     }
 }
 
+#[inline]
 fn has_news(links: &[Option<Watched>], key: Key) -> bool {
     let watched = links.get(index(key)).and_then(Option::as_ref);
     watched.is_some_and(Watched::has_news)

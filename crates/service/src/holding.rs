@@ -17,6 +17,7 @@ fn milliseconds() -> u64 {
 
 impl Lane {
     /// How much of what the program has written up to `tail`, which was loaded before, is there, where it was `shown` some of it already.
+    #[inline]
     pub(super) fn there_of(&self, peer: &Side, shown: u64, tail: u64) -> u64 {
         match held::look(&peer.held) {
             0 => tail,
@@ -48,11 +49,13 @@ impl Lane {
     }
 
     /// Bytes that fill a packet to the other end go at once, whatever is to come.
+    #[inline]
     pub const fn set_piece(&mut self, bytes: u64) {
         self.reader.piece = bytes;
     }
 
     /// How much of the other end the program has, the end included.
+    #[inline]
     fn has_said(&self) -> u64 {
         let flags = self
             .sides()
@@ -63,6 +66,7 @@ impl Lane {
 
     /// For how long bytes may be held back still, those among them that the program writes meanwhile; `None` where none are.
     #[must_use]
+    #[inline]
     pub fn held_for(&self) -> Option<Duration> {
         let (_, peer) = self.sides()?;
         match held::look(&peer.held) {

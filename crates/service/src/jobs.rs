@@ -56,6 +56,7 @@ fn is_taken(indices: &QueueIndices, position: u64) -> bool {
 const MOST_LOOKS: u32 = 100;
 
 impl LinkEnd {
+    #[inline]
     pub(super) fn queue(&self, producer: Role) -> Option<(&QueueIndices, &[Element])> {
         let start = self.layout.queue(producer);
         let indices = self.region.at(start)?;
@@ -65,6 +66,7 @@ impl LinkEnd {
 
     /// (client) Whether somebody at the other end will take a connection soon: he loops and has just looked, or sleeps
     /// and is hereby claimed, which the caller then must wake with [`Self::announce`].
+    #[inline]
     pub fn claim(&self) -> bool {
         let Some((indices, _)) = self.queue(Role::Client) else {
             return false;
@@ -145,6 +147,7 @@ impl LinkEnd {
     }
 
     /// (client) Wakes the program if it sleeps and has not taken all that was posted, or if it was `claimed`.
+    #[inline]
     pub fn rouse(&self, claimed: bool) {
         let Some((indices, _)) = self.queue(Role::Client) else {
             return;
@@ -160,6 +163,7 @@ impl LinkEnd {
     }
 
     /// (client) Wakes a claimed program for nothing: the connection did not come about.
+    #[inline]
     pub fn ring(&self) {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let sent = rustix::net::send(&self.channel, &[0], flags);
@@ -170,11 +174,13 @@ impl LinkEnd {
 
     /// (server) Whether connections wait to be taken.
     #[must_use]
+    #[inline]
     pub fn has_jobs(&self) -> bool {
         self.jobs() > 0
     }
 
     /// (server) How many connections wait to be taken, by the program's word: no more than the queue holds.
+    #[inline]
     pub(super) fn jobs(&self) -> usize {
         let Some((indices, _)) = self.queue(Role::Client) else {
             return 0;
@@ -324,6 +330,7 @@ impl LinkEnd {
 }
 
 /// Takes the sleep away. True for who must ring.
+#[inline]
 fn rouse(indices: &QueueIndices) -> bool {
     let (order, otherwise) = (Ordering::AcqRel, Ordering::Relaxed);
     let word = indices.asleep.load(Ordering::Acquire);

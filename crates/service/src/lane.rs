@@ -68,6 +68,7 @@ impl Lane {
 
     /// Should the daemon end without a word, the connection counts as reset: that is no end of what the other program says.
     #[must_use]
+    #[inline]
     pub fn of_daemon(self) -> Self {
         if let Some((own, _)) = self.sides() {
             own.flags.fetch_or(side_flags::ABORTS, Ordering::AcqRel);
@@ -87,28 +88,33 @@ impl Lane {
 
     /// Slot and generation.
     #[must_use]
+    #[inline]
     pub const fn handle(&self) -> Handle {
         self.handle
     }
 
     /// The anchor, to be watched for tokens and its end.
+    #[inline]
     pub const fn anchor_mut(&mut self) -> &mut Anchor {
         &mut self.anchor
     }
 
     /// The slot, which was checked when the lane was made.
+    #[inline]
     fn slot(&self) -> Option<&Slot> {
         self.link.slot(self.handle.index)
     }
 
     /// This end's words of the slot, and the program's.
     #[must_use]
+    #[inline]
     pub fn sides(&self) -> Option<(&Side, &Side)> {
         self.slot().map(|slot| self.link.sides(slot))
     }
 
     /// The program's flags; none while it has not taken up this connection yet.
     #[must_use]
+    #[inline]
     pub fn peer_flags(&self) -> u32 {
         let Some((_, peer)) = self.sides() else {
             return side_flags::RESET;
@@ -123,12 +129,14 @@ impl Lane {
 
     /// What the program says about the class of the connection.
     #[must_use]
+    #[inline]
     pub fn hints(&self) -> Hints {
         class::hints(self.hints_word())
     }
 
     /// The same as one word, to see whether it is another one.
     #[must_use]
+    #[inline]
     pub fn hints_word(&self) -> u32 {
         self.sides().map_or(0, |(_, peer)| {
             // As with the flags: without its generation the word is of an earlier connection.
@@ -142,11 +150,13 @@ impl Lane {
 
     /// Whether the program is gone without having closed: its bytes can still be read.
     #[must_use]
+    #[inline]
     pub const fn has_hung_up(&self) -> bool {
         self.hung_up
     }
 
     /// A token came, or the `end`.
+    #[inline]
     pub fn on_token(&mut self, end: bool) {
         // A program that shuts its own end down leaves ours open: an end is that nobody holds it.
         self.hung_up |= self.anchor.note_token(end) && !self.anchor.drain();
@@ -172,6 +182,7 @@ impl Lane {
     /// Whether the reset of a program comes behind the end of what it says, as it tells itself, or as is seen where it ended without a word:
     /// to the other program that is a broken pipe.
     #[must_use]
+    #[inline]
     pub fn resets_behind_its_end(&self) -> bool {
         let flags = self.peer_flags();
         if flags & side_flags::RESET == 0 {
@@ -186,18 +197,21 @@ impl Lane {
 
     /// (client) Whether no program has accepted it, and one may. What was closed was accepted before, or never will be.
     #[must_use]
+    #[inline]
     pub fn waits_for_accept(&self) -> bool {
         self.peer_flags() & (side_flags::ACCEPTED | side_flags::CLOSED) == 0
     }
 
     /// Runs for spans of what the program wrote.
     #[must_use]
+    #[inline]
     pub fn runs(&self, spans: Spans) -> [Run<'_>; 2] {
         spans.map(|span| self.link.region().run(span).unwrap_or(Run::empty()))
     }
 
     /// Rooms for spans of this end's transmit ring.
     #[must_use]
+    #[inline]
     pub fn rooms(&self, spans: Spans) -> [Room<'_>; 2] {
         spans.map(|span| self.link.region().room(span).unwrap_or(Room::empty()))
     }
@@ -212,6 +226,7 @@ impl Lane {
     }
 
     /// Hands the socket to a worker's cell. The caller looks at the lane once more.
+    #[inline]
     pub fn attach_cell(&self, index: usize) {
         if let Some((own, _)) = self.sides() {
             waiter::attach_cell(&own.waiter, Some(index));
@@ -219,6 +234,7 @@ impl Lane {
     }
 
     /// Wants the program's ring to have `1 << log2` bytes.
+    #[inline]
     pub fn want_ring(&self, log2: u32) {
         let Some((own, _)) = self.sides() else { return };
         // Relaxed, both: the word guards nothing. The program reads the line that it lies on.
@@ -228,12 +244,14 @@ impl Lane {
     }
 
     /// Wants the worker to hear of room. The caller looks once more.
+    #[inline]
     pub fn want_space(&self) {
         if let Some((own, _)) = self.sides() {
             waiter::arm(&own.waiter, bits::CELL_SPACE);
         }
     }
 
+    #[inline]
     pub(super) fn announce_data(&self) {
         let wake = self
             .sides()
@@ -241,6 +259,7 @@ impl Lane {
         wake.into_iter().for_each(|wake| self.deliver(wake));
     }
 
+    #[inline]
     pub(super) fn announce_space(&self) {
         let wake = self
             .sides()
@@ -305,11 +324,13 @@ impl Lane {
     }
 
     /// From now on the program is not woken before [`Self::ring_owed`].
+    #[inline]
     pub const fn hold_wake_up(&mut self) {
         self.held = true;
     }
 
     /// Whether the program is to be woken. If not, its wake-up is not held any more.
+    #[inline]
     pub const fn owes(&mut self) -> bool {
         let owes = self.owed.get().is_some();
         self.held = owes;
@@ -318,6 +339,7 @@ impl Lane {
 
     /// Whether much waits for the program: half of a ring to be read, or else to be filled.
     #[must_use]
+    #[inline]
     pub fn presses(&self) -> bool {
         match self.unread_by_peer() {
             0 => {
@@ -375,6 +397,7 @@ impl Lane {
     }
 
     /// The errno that the RESET to come stands for, if it is no usual one.
+    #[inline]
     pub fn blame(&self, errno: u32) {
         if let Some((own, _)) = self.sides() {
             // The release of RESET shows it.

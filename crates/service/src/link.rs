@@ -146,42 +146,49 @@ impl LinkEnd {
 
     /// The daemon's number for it.
     #[must_use]
+    #[inline]
     pub const fn number(&self) -> u64 {
         self.number
     }
 
     /// Which end this is.
     #[must_use]
+    #[inline]
     pub const fn role(&self) -> Role {
         self.role
     }
 
     /// User of the program that makes connections over it.
     #[must_use]
+    #[inline]
     pub const fn user(&self) -> Option<u32> {
         self.user
     }
 
     /// The shared memory, to turn spans into runs.
     #[must_use]
+    #[inline]
     pub const fn region(&self) -> &Region {
         &self.region
     }
 
     /// The link channel: doorbells, anchors, the end of the other process.
     #[must_use]
+    #[inline]
     pub const fn channel(&self) -> &OwnedFd {
         &self.channel
     }
 
     /// Connections that use it.
     #[must_use]
+    #[inline]
     pub fn connections(&self) -> usize {
         self.live.load(Ordering::Acquire)
     }
 
     /// Whether new connections may still come over it.
     #[must_use]
+    #[inline]
     pub fn is_alive(&self) -> bool {
         !self.dead.load(Ordering::Relaxed)
     }
@@ -222,11 +229,13 @@ impl LinkEnd {
         self.is_alive()
     }
 
+    #[inline]
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Slot `index`; `None` for one that the link does not have.
+    #[inline]
     pub(super) fn slot(&self, index: u32) -> Option<&Slot> {
         let index = usize::try_from(index).ok()?;
         if index >= self.layout.slots {
@@ -236,6 +245,7 @@ impl LinkEnd {
     }
 
     /// This end's words of a slot, and the program's.
+    #[inline]
     pub(super) const fn sides<'a>(&self, slot: &'a Slot) -> (&'a Side, &'a Side) {
         match self.role {
             Role::Client => (&slot.client, &slot.server),
@@ -245,6 +255,7 @@ impl LinkEnd {
 
     /// Cell `index` of `owner`.
     #[must_use]
+    #[inline]
     pub fn cell(&self, owner: Role, index: usize) -> Option<&Cell> {
         (index < CELLS).then(|| self.region.at(self.layout.cell(owner, index)))?
     }

@@ -52,11 +52,13 @@ impl<T> Mailbox<T> {
     }
 
     /// Whether there are letters. Cheap.
+    #[inline]
     pub fn has_any(&self) -> bool {
         self.count.load(Ordering::Relaxed) != 0
     }
 
     /// The reader is about to sleep: letters ring from now on. It looks at [`Self::has_any`] once more.
+    #[inline]
     pub fn sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         // Pairs with the fence in `send`.
@@ -64,6 +66,7 @@ impl<T> Mailbox<T> {
     }
 
     /// The reader is awake.
+    #[inline]
     pub fn wake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
@@ -75,6 +78,7 @@ impl<T> Mailbox<T> {
     }
 
     /// Takes all letters, into an empty list.
+    #[inline]
     pub fn take(&self, into: &mut Vec<T>) {
         if self.has_any() {
             let mut letters = self.letters();

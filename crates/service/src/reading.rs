@@ -12,17 +12,20 @@ use std::sync::atomic::Ordering;
 impl Lane {
     /// Sequence up to which this end has consumed.
     #[must_use]
+    #[inline]
     pub const fn consumed(&self) -> u64 {
         self.reader.head
     }
 
     /// Sequence up to which it was seen what the program has written.
+    #[inline]
     pub(super) const fn shown(&self) -> u64 {
         self.reader.shown.get()
     }
 
     /// Bytes that the ring holds in which reading has come to.
     #[must_use]
+    #[inline]
     pub const fn program_capacity(&self) -> u64 {
         self.reader.ring.size()
     }
@@ -31,6 +34,7 @@ impl Lane {
     ///
     /// # Errors
     /// A fault in the program's words.
+    #[inline]
     pub fn frontier(&self) -> Checked<u64> {
         let seen = self.look()?;
         let moved = seen.moved.map_or(0, |moved| moved.length);
@@ -42,6 +46,7 @@ impl Lane {
     ///
     /// # Errors
     /// A fault in the program's words.
+    #[inline]
     pub fn readable(&self, from: u64, most: u64) -> Checked<Spans> {
         let seen = self.look()?;
         let ahead = from.wrapping_sub(self.reader.head);

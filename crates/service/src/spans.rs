@@ -11,6 +11,7 @@ pub type Spans = [Span; 2];
 pub type Checked<T> = Result<T, Fault>;
 
 /// Where `length` bytes from sequence `at` on lie in a ring that was accepted.
+#[inline]
 pub(super) fn spans(ring: Geometry, at: u64, length: u64) -> Checked<Spans> {
     let runs = bytes::runs(at, length, ring.size());
     let narrow = |word: u64| usize::try_from(word).map_err(|_| Fault);

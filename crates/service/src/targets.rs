@@ -125,6 +125,7 @@ impl Targets {
     }
 
     /// When a listener is to be tried again.
+    #[inline]
     pub fn next_retry(&self) -> Option<Instant> {
         self.retries.front().map(|(at, _)| *at)
     }

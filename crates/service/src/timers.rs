@@ -36,6 +36,7 @@ impl Timers {
     }
 
     /// When the next one wants to be.
+    #[inline]
     pub fn next(&self) -> Option<u64> {
         self.queue.first().map(|(at, _)| *at)
     }

@@ -19,6 +19,7 @@ pub struct Row {
 impl Row {
     /// Those that lie before `tail`, if the last of what lies there is among them or behind them.
     #[must_use]
+    #[inline]
     pub const fn before(self, tail: u64) -> Option<Self> {
         let end = if self.end < tail { self.end } else { tail };
         if end > self.first {
@@ -34,6 +35,7 @@ impl Lane {
     /// The last bytes that the program has sent as urgent. Asked after its bytes were looked at, it knows of all
     /// that are among them.
     #[must_use]
+    #[inline]
     pub fn urgent(&self) -> Row {
         let Some((_, peer)) = self.sides() else {
             return Row::default();
@@ -77,6 +79,7 @@ impl Lane {
         }
     }
 
+    #[inline]
     const fn is_new(&self, urgent: Row) -> bool {
         urgent.end > self.told.urgent && urgent.end > self.published()
     }
@@ -91,6 +94,7 @@ impl Lane {
         }
     }
 
+    #[inline]
     fn signal_urgent(&self) {
         if self.peer_flags() & side_flags::URGENT_SIGNALS != 0 {
             self.anchor.ring_urgently();

@@ -36,16 +36,19 @@ impl Writer {
         }
     }
 
+    #[inline]
     pub const fn ring(&self) -> Geometry {
         self.ring
     }
 
     /// The rings that the program may still read.
+    #[inline]
     pub const fn rings(&self) -> [Option<Geometry>; 2] {
         [Some(self.ring), self.former]
     }
 
     /// Until the program has come to the present ring, all that fits is what that ring holds.
+    #[inline]
     pub fn limit(&self) -> u64 {
         self.head.max(self.switched) + self.ring.size()
     }

@@ -15,6 +15,7 @@ const CALM_RING_LOG2: u32 = 18;
 impl Lane {
     /// Sequence up to which this end has published.
     #[must_use]
+    #[inline]
     pub const fn published(&self) -> u64 {
         self.writer.tail
     }
@@ -23,6 +24,7 @@ impl Lane {
     ///
     /// # Errors
     /// A fault in the program's words.
+    #[inline]
     pub fn limit(&mut self) -> Checked<u64> {
         self.refresh()?;
         Ok(self.writer.limit())
@@ -30,18 +32,21 @@ impl Lane {
 
     /// Sequence up to which the program has read, as of the last [`Self::limit`].
     #[must_use]
+    #[inline]
     pub const fn read_by_program(&self) -> u64 {
         self.writer.head
     }
 
     /// Bytes that the present ring holds.
     #[must_use]
+    #[inline]
     pub const fn capacity(&self) -> u64 {
         self.writer.ring.size()
     }
 
     /// Bytes published that the program has not read yet, by its own word.
     #[must_use]
+    #[inline]
     pub fn unread_by_peer(&self) -> u64 {
         let read = self.peer_head().unwrap_or(0);
         self.writer
@@ -55,6 +60,7 @@ impl Lane {
     ///
     /// # Errors
     /// Never for a ring that was allocated.
+    #[inline]
     pub fn room(&self, at: u64, most: u64) -> Checked<Spans> {
         let writer = &self.writer;
         let free = writer.limit().saturating_sub(at);
@@ -65,6 +71,7 @@ impl Lane {
     }
 
     /// Bytes up to `to` were placed, perhaps with gaps before them.
+    #[inline]
     pub fn note_placed(&mut self, to: u64) {
         self.writer.placed = self.writer.placed.max(to);
     }
@@ -81,6 +88,7 @@ impl Lane {
     ///
     /// # Errors
     /// Where `tail` lies behind, or beyond the limit.
+    #[inline]
     pub(super) fn show(&mut self, tail: u64) -> Checked<()> {
         if tail < self.writer.tail || tail > self.writer.limit() {
             return Err(Fault);
@@ -125,10 +133,12 @@ impl Lane {
     ///
     /// # Errors
     /// A fault in the program's words.
+    #[inline]
     pub fn grow_to(&mut self, log2: u32) -> Checked<bool> {
         Ok(self.writer.ring.log2 < log2 && self.may_grow()? && self.move_to(log2)?)
     }
 
+    #[inline]
     fn may_grow(&mut self) -> Checked<bool> {
         self.refresh()?;
         let writer = &self.writer;
@@ -174,6 +184,7 @@ impl Lane {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn peer_head(&self) -> Option<u64> {
         let (_, peer) = self.sides()?;
         // The generation first: what is read after it is of this connection, never of the last.
