@@ -3,7 +3,7 @@
 use crate::quota::Ticket;
 use netchannel_abi::address::Address;
 use netchannel_service::addresses;
-use netchannel_service::core_engine::Manner;
+use netchannel_service::core_engine::AcceptMode;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -60,8 +60,8 @@ impl Queue {
 impl Listener {
     /// How it takes connections.
     #[must_use]
-    pub fn manner(&self) -> Manner {
-        Manner {
+    pub fn mode(&self) -> AcceptMode {
+        AcceptMode {
             shared: self.holders.len() > 1,
             backlog: self.backlog,
             address: Some(self.address),

@@ -277,7 +277,7 @@ impl CoreEngine {
         let Some(known) = self.listeners.get(&listener) else {
             return;
         };
-        let manner = known.manner();
+        let mode = known.mode();
         let (queue, holders) = (&known.queue, &known.holders);
         let acceptors = self.acceptors(listener);
         let is_member = |holder: &u32| {
@@ -297,7 +297,7 @@ impl CoreEngine {
         self.directory.hold(listener, holders.len());
         self.directory
             .set_queue(listener, name, acceptors.unwrap_or(u32::MAX));
-        self.tell_stacks(|| Command::Manner(listener, manner));
+        self.tell_stacks(|| Command::AcceptMode(listener, mode));
     }
 
     /// Tells whoever leads connections to listeners of this host.

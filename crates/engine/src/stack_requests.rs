@@ -7,7 +7,7 @@ use crate::limits::FIRST_ANCHORS;
 use crate::quota::{Amounts, DAEMON, Kind, Ticket};
 use netchannel_abi::address::Address;
 use netchannel_abi::program::RELAY;
-use netchannel_service::core_engine::{ASTRAY, Ask, Command, Engine};
+use netchannel_service::core_engine::{Ask, Command, Engine, WRONG_ADDRESS};
 use netchannel_service::link::Parts;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ impl CoreEngine {
     fn connect_stack(&mut self, listener: u32, destination: &Address) -> Result<Parts, Refusal> {
         let known = self.listeners.get(&listener).ok_or(Errno::CONNREFUSED)?;
         if !known.is_at(destination) {
-            return Err(Refusal::Errno(ASTRAY));
+            return Err(Refusal::Errno(WRONG_ADDRESS));
         }
         let reached = self.reachable(DAEMON, u64::from(listener), destination)?;
         let ticket = self.admit_own_link()?;
@@ -38,8 +38,8 @@ impl CoreEngine {
             }
             Ask::Link(listener, destination) => {
                 let made = self.connect_stack(listener, &destination);
-                let manner = self.listeners.get(&listener).map(Listener::manner);
-                let answer = made.map(|parts| (parts, manner.unwrap_or_default()));
+                let mode = self.listeners.get(&listener).map(Listener::mode);
+                let answer = made.map(|parts| (parts, mode.unwrap_or_default()));
                 let answer = answer.map_err(errno);
                 let gone = matches!(answer, Err(Errno::CONNREFUSED));
                 let other = gone.then(|| self.other_listener(listener, &destination));
@@ -48,7 +48,9 @@ impl CoreEngine {
                     None => Command::Link(listener, answer),
                 }
             }
-            Ask::Float(listener) => Command::Float(listener, self.float(listener).map_err(errno)),
+            Ask::OfferLink(listener) => {
+                Command::OfferLink(listener, self.make_offer_link(listener).map_err(errno))
+            }
             Ask::Offer {
                 ticket,
                 listener,
@@ -91,7 +93,7 @@ impl CoreEngine {
 
     /// A link for connections of a module that are offered one by one, and the end of its channel
     /// that no program gets.
-    fn float(&mut self, listener: u32) -> Result<(Parts, OwnedFd), Refusal> {
+    fn make_offer_link(&mut self, listener: u32) -> Result<(Parts, OwnedFd), Refusal> {
         self.reachable(DAEMON, u64::from(listener), &Address::default())?;
         let ticket = self.admit_own_link()?;
         let made = self.make_link(0)?;

@@ -67,7 +67,7 @@ struct Watched {
     cell: usize,
     awake: bool,
     /// This worker takes the link's new connections, and reads its channel.
-    front: bool,
+    takes_new: bool,
     /// Sleeps since it had news.
     calm: Cell<u32>,
     /// Most doorbells that lie in the channel: each asked-for one, since it was last read.
@@ -77,7 +77,7 @@ struct Watched {
 impl Watched {
     #[inline]
     fn takes_jobs(&self) -> bool {
-        self.front && self.end.role() == Role::Server && self.end.is_alive()
+        self.takes_new && self.end.role() == Role::Server && self.end.is_alive()
     }
 
     #[inline]
@@ -155,7 +155,7 @@ impl Cells {
         self.add(end, false)
     }
 
-    fn add(&mut self, end: Arc<LinkEnd>, front: bool) -> Option<Key> {
+    fn add(&mut self, end: Arc<LinkEnd>, takes_new: bool) -> Option<Key> {
         let cell = end.reserve_cell()?;
         let key = match self.unused.pop() {
             Some(key) => key,
@@ -164,7 +164,7 @@ impl Cells {
                 u32::try_from(self.links.len() - 1).ok()?
             }
         };
-        if front {
+        if takes_new {
             let data = EventData::new_u64(word(key, CHANNEL));
             // Edges: a doorbell wakes without being read.
             let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
@@ -174,7 +174,7 @@ impl Cells {
             end,
             cell,
             awake: true,
-            front,
+            takes_new,
             calm: Cell::new(0),
             unread: 0,
         };

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 /// The answer to [`Ask::Link`] where the listener is at another address than the connection means: no fault of the listener's, nor
 /// of others that wait for it.
-pub const ASTRAY: Errno = Errno::ADDRNOTAVAIL;
+pub const WRONG_ADDRESS: Errno = Errno::ADDRNOTAVAIL;
 
 /// What CoreEngine tells the relay.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub enum Command {
     /// A program connects over a link: the server's end.
     Serve(Parts),
     /// The answer to [`Ask::Link`]: the client's end, and what is to be known of the listener.
-    Link(u32, Result<(Parts, Manner), Errno>),
+    Link(u32, Result<(Parts, AcceptMode), Errno>),
     /// Another answer: the listener is gone, but another one is at the destination.
     Moved {
         /// The one asked for.
@@ -23,12 +23,12 @@ pub enum Command {
         /// The one to go to.
         to: u32,
     },
-    /// The answer to [`Ask::Float`]: the client's end, and the channel that keeps it alive.
-    Float(u32, Result<(Parts, OwnedFd), Errno>),
+    /// The answer to [`Ask::OfferLink`]: the client's end, and the channel that keeps it alive.
+    OfferLink(u32, Result<(Parts, OwnedFd), Errno>),
     /// The answer to [`Ask::Offer`].
     Offered(Ticket, Result<(), Errno>),
     /// What is to be known of a listener has changed.
-    Manner(u32, Manner),
+    AcceptMode(u32, AcceptMode),
     /// A listener is gone.
     Gone(u32),
     /// The daemon ends.
@@ -37,7 +37,7 @@ pub enum Command {
 
 /// How a listener takes connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Manner {
+pub struct AcceptMode {
     /// Several processes hold it.
     pub shared: bool,
     /// Connections that may wait to be accepted, besides one.
@@ -61,7 +61,7 @@ pub enum Ask {
     /// A link to a listener of this host, for a connection to this destination.
     Link(u32, Address),
     /// A link for connections to a listener that are offered one by one.
-    Float(u32),
+    OfferLink(u32),
     /// Offer one connection to whoever accepts at a listener.
     Offer {
         /// Which connection.

@@ -10,7 +10,7 @@
 
 use crate::anchor::Count;
 use crate::cells::{Cells, Key};
-use crate::core_engine::{ASTRAY, Ask, Command, Manner, Ticket};
+use crate::core_engine::{AcceptMode, Ask, Command, Ticket, WRONG_ADDRESS};
 use crate::lane::Lane;
 use crate::link::{LinkEnd, Loan, Parts};
 use crate::targets::{Choice, Targets};
@@ -134,10 +134,10 @@ pub trait Leads {
                 self.add_link(parts);
             }
             Command::Link(listener, answer) => self.on_link(listener, answer),
-            Command::Float(listener, answer) => self.on_float(listener, answer),
+            Command::OfferLink(listener, answer) => self.on_offer_link(listener, answer),
             Command::Offered(ticket, answer) => self.on_offered(ticket, answer),
             Command::Moved { from, to } => self.on_moved(from, to),
-            Command::Manner(listener, manner) => self.targets().set_manner(listener, manner),
+            Command::AcceptMode(listener, mode) => self.targets().set_mode(listener, mode),
             Command::Gone(listener) => self.on_gone(listener),
             Command::Stop => return false,
         }
@@ -188,18 +188,18 @@ pub trait Leads {
             Way::Chosen(Choice::Link(key, claimed)) => return self.connect(ticket, key, claimed),
             Way::Chosen(Choice::Offer(key)) => return self.offer(ticket, key),
             Way::Chosen(Choice::Ask) => self.ask(Ask::Link(listener, wanted.server)),
-            Way::Chosen(Choice::AskFloat) => self.ask(Ask::Float(listener)),
+            Way::Chosen(Choice::AskOfferLink) => self.ask(Ask::OfferLink(listener)),
             Way::Chosen(Choice::Wait) => {}
         }
         self.targets().wait(listener, ticket);
     }
 
     /// CoreEngine has answered with a link.
-    fn on_link(&mut self, listener: u32, answer: Result<(Parts, Manner), Errno>) {
+    fn on_link(&mut self, listener: u32, answer: Result<(Parts, AcceptMode), Errno>) {
         let mut waiting = self.targets().answered(listener).into_iter();
-        let taken = answer.and_then(|(parts, manner)| {
+        let taken = answer.and_then(|(parts, mode)| {
             let key = self.take_link(parts)?;
-            self.targets().add(listener, key, manner);
+            self.targets().add(listener, key, mode);
             // Its program does not know of the link yet, and can not be claimed.
             if let Some(ticket) = waiting.next() {
                 self.connect(ticket, key, false);
@@ -210,11 +210,11 @@ pub trait Leads {
     }
 
     /// CoreEngine has answered with a link for what is offered.
-    fn on_float(&mut self, listener: u32, answer: Result<(Parts, OwnedFd), Errno>) {
+    fn on_offer_link(&mut self, listener: u32, answer: Result<(Parts, OwnedFd), Errno>) {
         let waiting = self.targets().answered(listener).into_iter();
         let taken = answer.and_then(|(parts, channel)| {
             let key = self.take_link(parts)?;
-            self.targets().add_float(listener, key, channel);
+            self.targets().add_offer_link(listener, key, channel);
             Ok(())
         });
         self.go_on(listener, waiting, taken);
@@ -240,7 +240,7 @@ pub trait Leads {
         mut waiting: std::vec::IntoIter<Ticket>,
         mut answer: Result<(), Errno>,
     ) {
-        if answer == Err(ASTRAY) {
+        if answer == Err(WRONG_ADDRESS) {
             if let Some(asker) = waiting.next() {
                 self.refuse(asker, Refused::NoListener);
             }

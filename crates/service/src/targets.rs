@@ -2,7 +2,7 @@
 //! for one.
 
 use super::cells::Key;
-use super::core_engine::{Manner, Ticket};
+use super::core_engine::{AcceptMode, Ticket};
 use super::link::LinkEnd;
 use crate::addresses;
 use netchannel_abi::address::Address;
@@ -32,9 +32,9 @@ struct Known {
 struct Target {
     links: Vec<Known>,
     /// The link whose connections are offered one by one, and its channel's other end.
-    float: Option<(Key, OwnedFd)>,
+    offer_link: Option<(Key, OwnedFd)>,
     /// Over a link that several processes may have, only one that will accept soon is taken.
-    manner: Manner,
+    mode: AcceptMode,
     /// Connections that, when last looked at, waited to be accepted.
     unaccepted: VecDeque<Ticket>,
     /// When they were last looked at.
@@ -48,10 +48,10 @@ struct Target {
 }
 
 impl Target {
-    fn set_manner(&mut self, manner: Manner) {
-        self.manner = manner;
+    fn set_mode(&mut self, mode: AcceptMode) {
+        self.mode = mode;
         for link in &mut self.links {
-            link.shared |= manner.shared;
+            link.shared |= mode.shared;
         }
     }
 }
@@ -74,7 +74,7 @@ pub enum Choice {
     /// CoreEngine is to be asked for a link.
     Ask,
     /// CoreEngine is to be asked for a link whose connections are offered one by one.
-    AskFloat,
+    AskOfferLink,
     /// It was asked.
     Wait,
 }
@@ -95,13 +95,13 @@ impl Targets {
             Some(link) => Choice::Link(link.key, link.shared),
             None if target.links.len() >= MOST_LINKS => {
                 // All who are known are busy: who accepts first shall have it.
-                if let Some((key, _)) = &target.float {
+                if let Some((key, _)) = &target.offer_link {
                     return Choice::Offer(*key);
                 }
                 if std::mem::replace(&mut target.asked, true) {
                     return Choice::Wait;
                 }
-                Choice::AskFloat
+                Choice::AskOfferLink
             }
             None if std::mem::replace(&mut target.asked, true) => Choice::Wait,
             None => Choice::Ask,
@@ -164,29 +164,29 @@ impl Targets {
     }
 
     /// A link to a listener.
-    pub fn add(&mut self, listener: u32, key: Key, manner: Manner) {
+    pub fn add(&mut self, listener: u32, key: Key, mode: AcceptMode) {
         let target = self.all.entry(listener).or_default();
-        let shared = manner.shared;
+        let shared = mode.shared;
         target.links.push(Known { key, shared });
-        target.set_manner(manner);
+        target.set_mode(mode);
     }
 
     /// The link to a listener whose connections are offered one by one.
-    pub fn add_float(&mut self, listener: u32, key: Key, channel: OwnedFd) {
+    pub fn add_offer_link(&mut self, listener: u32, key: Key, channel: OwnedFd) {
         let target = self.all.entry(listener).or_default();
-        target.float = Some((key, channel));
+        target.offer_link = Some((key, channel));
     }
 
     /// Whether a listener, as far as it is known, is at a destination.
     pub fn is_at(&self, listener: u32, destination: &Address) -> bool {
-        let known = self.all.get(&listener).and_then(|one| one.manner.address);
+        let known = self.all.get(&listener).and_then(|one| one.mode.address);
         known.is_none_or(|address| addresses::covers(&address, destination))
     }
 
     /// How a listener takes connections.
-    pub fn set_manner(&mut self, listener: u32, manner: Manner) {
+    pub fn set_mode(&mut self, listener: u32, mode: AcceptMode) {
         if let Some(target) = self.all.get_mut(&listener) {
-            target.set_manner(manner);
+            target.set_mode(mode);
         }
     }
 
@@ -208,7 +208,7 @@ impl Targets {
             return false;
         };
         // As Linux counts: one more than the backlog says.
-        let most = target.manner.backlog;
+        let most = target.mode.backlog;
         let fresh = target
             .looked
             .is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY);
@@ -226,15 +226,15 @@ impl Targets {
         };
         self.retries.retain(|(_, one)| *one != listener);
         let links = target.links.into_iter().map(|link| link.key);
-        let float = target.float.map(|(key, _)| key);
-        (links.chain(float).collect(), target.crowd)
+        let offer_link = target.offer_link.map(|(key, _)| key);
+        (links.chain(offer_link).collect(), target.crowd)
     }
 
     /// A link brings nobody any connection any more.
     pub fn forget_link(&mut self, key: Key) {
         for target in self.all.values_mut() {
             target.links.retain(|one| one.key != key);
-            target.float.take_if(|(one, _)| *one == key);
+            target.offer_link.take_if(|(one, _)| *one == key);
         }
     }
 }

@@ -85,7 +85,7 @@ impl ChannelsStack {
                     self.watch(now);
                     continue;
                 }
-                Report::Heard { line, announcement } => {
+                Report::Announced { line, announcement } => {
                     self.peers.on_announcement(line, announcement, now);
                 }
             }

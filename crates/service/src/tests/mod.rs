@@ -1,4 +1,4 @@
-//! The daemon's end of a link, and one that plays the program, with good and with bad manners.
+//! The daemon's end of a link, and one that plays the program, with good manners and with bad ones.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

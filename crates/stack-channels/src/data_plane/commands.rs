@@ -114,7 +114,7 @@ pub enum Report {
         reason: GoAwayReason,
     },
     /// The peer announced something, on this channel.
-    Heard {
+    Announced {
         /// On which.
         line: LineId,
         /// What.

@@ -156,7 +156,7 @@ impl ChannelWorker {
     }
 
     fn heard(&self, line: &Line, announcement: Announcement) {
-        self.report(Report::Heard {
+        self.report(Report::Announced {
             line: line.route.line,
             announcement,
         });

@@ -5,7 +5,7 @@ use crate::LocalStack;
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::SIZE;
 use netchannel_abi::link::side_flags;
-use netchannel_service::core_engine::{Ask, Command, Manner};
+use netchannel_service::core_engine::{AcceptMode, Ask, Command};
 use netchannel_service::memory::published;
 use netchannel_service::published_ports::PublishedPorts;
 use netchannel_service::stack::Stack;
@@ -79,7 +79,7 @@ fn a_program_has_the_ports_of_its_user() {
     assert_eq!(asked(), 81);
     relay.handle().tell(Command::Link(
         3,
-        Err(netchannel_service::core_engine::ASTRAY),
+        Err(netchannel_service::core_engine::WRONG_ADDRESS),
     ));
     assert_eq!(
         refused(&astray),
@@ -100,15 +100,15 @@ fn a_link_of_one_of_several_processes_is_claimed_also_when_one_is_left() {
         2 => Some(&later.0),
         _ => None,
     };
-    let of = |shared| Manner {
+    let of = |shared| AcceptMode {
         shared,
-        ..Manner::default()
+        ..AcceptMode::default()
     };
     let mut targets = Targets::default();
     targets.add(3, 1, of(false));
     assert_eq!(targets.choose(3, find), Choice::Link(1, false));
-    targets.set_manner(3, of(true));
-    targets.set_manner(3, of(false));
+    targets.set_mode(3, of(true));
+    targets.set_mode(3, of(false));
     // It may be of the process that is gone.
     assert_eq!(targets.choose(3, find), Choice::Ask);
     former.1.listen_for_jobs();

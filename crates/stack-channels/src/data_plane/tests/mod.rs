@@ -48,7 +48,7 @@ const LISTENER: u32 = 3;
 const THERE: u32 = 9;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const MANNER: relay::Manner = relay::Manner {
+const MODE: relay::AcceptMode = relay::AcceptMode {
     shared: false,
     backlog: 4096,
     address: Some(SERVER),
@@ -225,7 +225,7 @@ impl World {
                     Report::Ask(Ask::Link(LISTENER, _)) if self.listens => {
                         let (client, server) = link(2 + self.servers.len() as u64);
                         self.servers.push(program(server));
-                        let link = relay::Command::Link(LISTENER, Ok((client, MANNER)));
+                        let link = relay::Command::Link(LISTENER, Ok((client, MODE)));
                         self.hosts[which].tell(Command::Links(link));
                     }
                     Report::Ask(Ask::Link(listener, _)) => {

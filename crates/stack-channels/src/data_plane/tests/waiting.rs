@@ -80,13 +80,13 @@ impl Played {
             let answer = if meant == SERVER {
                 let (client, server) = link(2);
                 self.server = Some(program(server));
-                let manner = relay::Manner {
+                let mode = relay::AcceptMode {
                     backlog: self.backlog,
-                    ..MANNER
+                    ..MODE
                 };
-                Ok((client, manner))
+                Ok((client, mode))
             } else {
-                Err(relay::ASTRAY)
+                Err(relay::WRONG_ADDRESS)
             };
             let told = relay::Command::Link(LISTENER, answer);
             self.host.tell(Command::Links(told));
