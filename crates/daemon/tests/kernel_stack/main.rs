@@ -2,6 +2,7 @@
 //!
 //! Programs are played over the attach protocol and the links that they get.
 
+mod connection;
 mod module;
 #[path = "../support/mod.rs"]
 mod support;
