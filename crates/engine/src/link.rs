@@ -61,7 +61,7 @@ impl End {
         all
     }
 
-    /// The end as the relay takes it, and the user whose program connects over it, if one does.
+    /// The end as a stack module takes it, and the user whose program connects over it, if one does.
     pub fn parts(self, user: Option<u32>) -> Result<Parts, Errno> {
         let memory = self
             .memory

@@ -14,7 +14,7 @@ const TOKENS: usize = 256;
 /// More than fit are not waited for.
 const MOST_READS: u32 = 16;
 
-/// How many anchors the relay holds, and may hold.
+/// How many anchors a stack module holds, and may hold.
 #[derive(Debug)]
 pub struct Count {
     held: AtomicUsize,

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 /// of others that wait for it.
 pub const WRONG_ADDRESS: Errno = Errno::ADDRNOTAVAIL;
 
-/// What CoreEngine tells the relay.
+/// What CoreEngine tells a stack module.
 #[derive(Debug)]
 pub enum Command {
     /// A program connects over a link: the server's end.
@@ -46,7 +46,7 @@ pub struct AcceptMode {
     pub address: Option<Address>,
 }
 
-/// A connection of the relay, by its number and what tells it from others of that number.
+/// A connection of a stack module, by its number and what tells it from others of that number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     /// Its number.
@@ -55,7 +55,7 @@ pub struct Ticket {
     pub stamp: u64,
 }
 
-/// What the relay asks of CoreEngine.
+/// What a stack module asks of CoreEngine.
 #[derive(Debug)]
 pub enum Ask {
     /// A link to a listener of this host, for a connection to this destination.
@@ -75,7 +75,7 @@ pub enum Ask {
         /// The program's end of its anchor.
         anchor: OwnedFd,
     },
-    /// A link that the relay asked for is not used any more.
+    /// A link that the module asked for is not used any more.
     Forget(u64),
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!            consumed        frontier                     published    limit
-//!  program:  ####|##############|        relay:  #############|.....=====...|
+//!  program:  ####|##############|        daemon: #############|.....=====...|
 //!            its ring, retained until            its own ring: bytes may be placed ahead of the
 //!            consume()                           published tail, where the sequence says
 //! ```

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Parts {
     /// The daemon's number for the link.
     pub number: u64,
-    /// Which end the relay gets.
+    /// Which end the daemon gets.
     pub role: Role,
     /// Sizes of the link.
     pub layout: Layout,

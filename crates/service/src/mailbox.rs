@@ -87,7 +87,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// For a reader that has other things to do, and always sleeps on the doorbell: takes the first letters, up to `most`. The bell rings
+    /// For a reader that has other things to do, and always sleeps on the doorbell: takes the first letters, up to `most`. The doorbell rings
     /// for the others.
     pub fn take_some(&self, most: usize) -> Vec<T> {
         self.hear();

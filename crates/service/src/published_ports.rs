@@ -1,5 +1,5 @@
 //! Which user's programs may give a port to virtual sockets: a word for each port in the directory, which the daemon alone writes.
-//! CoreEngine sets the words; the threads of the data plane and of the relay read them, as programs do.
+//! CoreEngine sets the words; the threads of stack modules read them, as programs do.
 
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::{PORTS, PORTS_OFFSET, is_owned, owner_word};

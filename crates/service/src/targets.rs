@@ -1,4 +1,4 @@
-//! The listeners of this host that the relay leads to: the links to their programs, and who waits
+//! The listeners of this host that a worker has led to: the links to their programs, and who waits
 //! for one.
 
 use super::cells::Key;

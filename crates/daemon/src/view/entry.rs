@@ -116,7 +116,7 @@ fn show(elsewhere: &Elsewhere, to: &mut Socket) {
     }
 }
 
-/// Queues and counters of a virtual socket from its own words and its slot. True where it connects, and no relay has taken it up.
+/// Queues and counters of a virtual socket from its own words and its slot. True where it connects, and no stack module has taken it up.
 fn fill(
     estate: &Estate,
     slots: &mut Slots<'_>,
