@@ -8,7 +8,7 @@ use crate::arguments::Daemon as Arguments;
 use crate::log;
 use netchannel_configuration::{Configuration, Problems};
 use netchannel_control::path;
-use netchannel_engine::{AlternateStack, Daemon, Limits, Options, ServeError};
+use netchannel_daemon::{AlternateStack, Daemon, Limits, Options, ServeError};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{OsString, c_int};
 use std::io::{self, BufRead, BufReader, Write};

@@ -10,7 +10,7 @@ use crate::socket::socket_path;
 use netchannel_control::client::ClientError;
 use netchannel_control::path::{PathError, SOCKET_VARIABLE, network_namespace, prepare_directory};
 use netchannel_control::types::{Request, Response};
-use netchannel_engine::slice;
+use netchannel_daemon::slice;
 use std::ffi::{CString, OsStr, OsString, c_int};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

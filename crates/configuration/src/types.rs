@@ -93,7 +93,7 @@ impl<T> PerClass<T> {
     }
 
     /// The same, to change it.
-    pub(crate) const fn get_mut(&mut self, class: Class) -> &mut T {
+    pub const fn get_mut(&mut self, class: Class) -> &mut T {
         match class {
             Class::Latency => &mut self.latency,
             Class::Throughput => &mut self.throughput,

@@ -286,7 +286,15 @@ fn address_sanitizer(workspace: &Workspace) -> Result<Step> {
             "--package",
             "netchannel-shm",
             "--package",
+            "netchannel-service",
+            "--package",
+            "netchannel-stack-local",
+            "--package",
+            "netchannel-stack-channels",
+            "--package",
             "netchannel-engine",
+            "--package",
+            "netchannel-daemon",
         ])
         .arg("--lib")
         .current_dir(&workspace.root)
@@ -301,7 +309,7 @@ fn address_sanitizer(workspace: &Workspace) -> Result<Step> {
             "handle_segv=0:handle_sigbus=0:detect_leaks=0",
         )
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
-    for package in ["shm", "engine"] {
+    for package in ["shm", "daemon"] {
         let folder = workspace.root.join("crates").join(package).join("tests");
         for name in files(&folder, "rs")?
             .iter()
