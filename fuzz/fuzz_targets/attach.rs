@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-#[path = "../../crates/engine/tests/life/mod.rs"]
+#[path = "../../crates/daemon/tests/life/mod.rs"]
 mod life;
 
 use life::support::{Served, small};

@@ -85,7 +85,7 @@ same_again() {
         rm -rf "$TMP/again"
         SUITE_LIMIT=$seconds run_suite kernel "$TMP/again/kernel" "$1"
         SUITE_LIMIT=$seconds run_suite library "$TMP/again/library" "$1"
-        # A test that can not be run by its name has no line of its own.
+        # A test that cannot be run by its name has no line of its own.
         if grep -q "^$1 " "$TMP/again/kernel/$1" && cmp -s "$TMP/again/kernel/$1" "$TMP/again/library/$1"; then
             return 0
         fi

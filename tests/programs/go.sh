@@ -1,5 +1,5 @@
 #!/bin/bash
-# Go programs, static: the library can not be loaded into them. `netchannel run` says so and runs them over kernel TCP,
+# Go programs, static: the library cannot be loaded into them. `netchannel run` says so and runs them over kernel TCP,
 # against servers and clients with the library.
 . "$(dirname "$0")/common.sh"
 need go "$PYTHON"

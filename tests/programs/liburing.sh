@@ -19,7 +19,7 @@ if [ ! -e "$BUILT/complete" ]; then
     {
         cd "$BUILT" && ./configure --cc=cc && make -C src -j "$(nproc)" &&
             make -k -C test -j "$(nproc)" CFLAGS="-O1 -g0" $(printf '%s.t ' $TESTS) && touch complete
-    } >"$TMP/build.log" 2>&1 || skip "liburing's tests can not be built: $(tail -n 1 "$TMP/build.log")"
+    } >"$TMP/build.log" 2>&1 || skip "liburing's tests cannot be built: $(tail -n 1 "$TMP/build.log")"
 fi
 cd "$TMP"
 code=0

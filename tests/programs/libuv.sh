@@ -19,7 +19,7 @@ if [ ! -x "$RUNNER" ]; then
     {
         cmake -S "$BUILT/source" -B "$BUILT" -DCMAKE_BUILD_TYPE= -DCMAKE_C_FLAGS=-O1 &&
             cmake --build "$BUILT" --target uv_run_tests_a --parallel "$(nproc)"
-    } >"$TMP/build.log" 2>&1 || skip "libuv's tests can not be built: $(tail -n 1 "$TMP/build.log")"
+    } >"$TMP/build.log" 2>&1 || skip "libuv's tests cannot be built: $(tail -n 1 "$TMP/build.log")"
 fi
 export UV_RUN_AS_ROOT=1
 

@@ -10,7 +10,7 @@ build() {
 
 if ! build -DWITH_LIBURING -luring; then
     left_out "programs linked with liburing: $(tail -n 1 "$TMP/cc.log")"
-    build || skip "programs with rings can not be compiled: $(tail -n 1 "$TMP/cc.log")"
+    build || skip "programs with rings cannot be compiled: $(tail -n 1 "$TMP/cc.log")"
 fi
 code=0
 "$TMP/rings" before 1 >"$TMP/first.log" 2>&1 || code=$?

@@ -25,7 +25,7 @@ under_unit() {
     fi
     "$PYTHON" "$HERE/helpers/under_unit.py" "$UNIT" true || {
         local code=$?
-        [ "$code" = 77 ] || fail "the restrictions of the unit can not be had"
+        [ "$code" = 77 ] || fail "the restrictions of the unit cannot be had"
         left_out "the daemon under the unit's restrictions: libseccomp.so.2 is not installed"
         exit 0
     }

@@ -155,7 +155,7 @@ pub const fn bucket(port: u16) -> usize {
 
 /// Any address of the host: of ports that the daemon gave, or bound to any address of both families.
 pub const ANYWHERE: u32 = 0;
-/// Any IPv4 address of the host. As an address it can not be bound.
+/// Any IPv4 address of the host. As an address it cannot be bound.
 const ANYWHERE_V4: u32 = 1;
 /// Any IPv6 address.
 const ANYWHERE_V6: u32 = 2;

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let worker = match WorkerCommand::this_program() {
         Ok(worker) => worker,
         Err(error) => {
-            eprintln!("can not find this program's own path: {error}");
+            eprintln!("cannot find this program's own path: {error}");
             return ExitCode::FAILURE;
         }
     };

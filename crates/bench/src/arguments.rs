@@ -1,7 +1,8 @@
 //! The command line of `netchannel bench`, shared by whoever offers it.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, PlotError};
 use crate::hosts::HostsArguments;
+use crate::load;
 use crate::often::{OnOneHost, Repeated};
 use crate::options::{Experiment, Launcher, Options, Transport, WorkerCommand};
 use crate::output::Output;
@@ -12,6 +13,8 @@ use netchannel_namespaces::Error as Refused;
 
 /// Everything that went wrong ends with this status.
 const FAILED: u8 = 1;
+/// The command line is wrong.
+const WRONG_LINE: u8 = 2;
 /// After Ctrl-C, as shells have it.
 const INTERRUPTED: u8 = 130;
 /// There can be no two hosts on this one.
@@ -105,6 +108,9 @@ impl Arguments {
     ///
     /// True when every run that could be made gave figures.
     pub fn execute(&self, launcher: Launcher, worker: WorkerCommand) -> Result<bool, BenchError> {
+        if let Some(sentence) = load::sentence() {
+            eprintln!("netchannel bench: {sentence}");
+        }
         match &self.between {
             Some(Between::Hosts(hosts)) => hosts.execute(launcher.netchannel, worker),
             Some(Between::Patterns(patterns)) => {
@@ -148,6 +154,7 @@ pub fn exit_status(result: &Result<bool, BenchError>) -> u8 {
             eprintln!("netchannel bench: {error}");
             match error {
                 BenchError::Interrupted => INTERRUPTED,
+                BenchError::Options(_) | BenchError::Plot(PlotError::Format(_)) => WRONG_LINE,
                 BenchError::Hosts(Refused::NotAllowed(_) | Refused::NoIproute) => NOT_HERE,
                 _ => FAILED,
             }

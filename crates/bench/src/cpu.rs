@@ -28,7 +28,7 @@ pub fn tree(process: libc::pid_t) -> Vec<libc::pid_t> {
     found
 }
 
-/// CPU time of the kernel's threads that move packets when no process does, of the whole machine; zero where they can not be
+/// CPU time of the kernel's threads that move packets when no process does, of the whole machine; zero where they cannot be
 /// seen.
 pub fn of_packet_threads() -> Duration {
     static THREADS: OnceLock<Vec<libc::pid_t>> = OnceLock::new();

@@ -70,7 +70,7 @@ impl<'a> Ends<'a> {
         self.fallbacks.is_some()
     }
 
-    /// A port that nobody uses now, for servers that can not choose one themselves.
+    /// A port that nobody uses now, for servers that cannot choose one themselves.
     pub fn free_port(&self) -> Result<u16, RunError> {
         let address = self.address;
         let bind = || TcpListener::bind((address, 0));

@@ -22,7 +22,7 @@ pub enum RunError {
     #[error("{0}")]
     NotApplicable(String),
     /// A program could not be started.
-    #[error("can not start {program}: {source}")]
+    #[error("cannot start {program}: {source}")]
     Start {
         /// Which one.
         program: String,
@@ -49,8 +49,8 @@ pub enum RunError {
         /// Its last line.
         complaint: String,
     },
-    /// A program printed something that can not be understood.
-    #[error("can not read what {program} printed: {text:?}")]
+    /// A program printed something that cannot be understood.
+    #[error("cannot read what {program} printed: {text:?}")]
     Output {
         /// Which one.
         program: String,
@@ -101,16 +101,16 @@ pub enum BenchError {
     #[error("{0}")]
     Options(String),
     /// No directory for sockets and outputs.
-    #[error("can not make a temporary directory: {0}; set TMPDIR to one that is writable")]
+    #[error("cannot make a temporary directory: {0}; set TMPDIR to one that is writable")]
     Directory(#[source] io::Error),
-    /// The two hosts can not be made.
+    /// The two hosts cannot be made.
     #[error(transparent)]
     Hosts(#[from] netchannel_namespaces::Error),
     /// Somebody pressed Ctrl-C; all programs have been ended.
     #[error("interrupted; all programs were ended")]
     Interrupted,
     /// A file that was asked for could not be written.
-    #[error("can not write {path}: {source}", path = path.display())]
+    #[error("cannot write {path}: {source}", path = path.display())]
     File {
         /// Which one.
         path: PathBuf,
@@ -118,7 +118,7 @@ pub enum BenchError {
         source: io::Error,
     },
     /// The report could not be printed.
-    #[error("can not print the report: {0}")]
+    #[error("cannot print the report: {0}")]
     Print(#[source] io::Error),
     /// The picture could not be written.
     #[error(transparent)]
@@ -134,10 +134,10 @@ pub enum PlotError {
     /// Nothing was measured.
     #[error("no picture: nothing was measured")]
     Empty,
-    /// The file can not be written.
-    #[error("can not write {0}: {1}")]
+    /// The file cannot be written.
+    #[error("cannot write {0}: {1}")]
     File(PathBuf, #[source] io::Error),
     /// The drawing library refused.
-    #[error("can not draw: {0}")]
+    #[error("cannot draw: {0}")]
     Drawing(String),
 }

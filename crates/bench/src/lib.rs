@@ -31,6 +31,7 @@ mod host;
 mod hosts;
 mod interrupt;
 mod kernel_tcp;
+mod load;
 mod measurement;
 mod often;
 mod options;
@@ -90,7 +91,7 @@ pub fn run(options: &Options) -> Result<Report, BenchError> {
     Ok(collector.report(&plan, Place::OneHost))
 }
 
-/// Withdraws NetChannel if programs can not be run under it. Anything else that goes wrong is for
+/// Withdraws NetChannel if programs cannot be run under it. Anything else that goes wrong is for
 /// the experiments to report.
 fn check_netchannel(session: &mut Session<'_>) -> Result<(), BenchError> {
     if session.netchannel_problem().is_some() {

@@ -236,7 +236,7 @@ impl Process {
         }
     }
 
-    /// An error about output that can not be understood.
+    /// An error about output that cannot be understood.
     pub fn unreadable(&self, what: &str) -> RunError {
         RunError::Output {
             program: self.name.clone(),

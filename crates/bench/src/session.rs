@@ -63,7 +63,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Why NetChannel can not be measured, if so.
+    /// Why NetChannel cannot be measured, if so.
     pub fn netchannel_problem(&self) -> Option<&str> {
         self.netchannel.as_ref().err().map(String::as_str)
     }
@@ -256,7 +256,7 @@ impl NetChannel {
         })
     }
 
-    /// `--require`: what can not go over NetChannel must fail, not be measured as TCP.
+    /// `--require`: what cannot go over NetChannel must fail, not be measured as TCP.
     fn command(&self, class: Option<Class>, program: &OsStr, arguments: &[OsString]) -> Command {
         let mut command = plain_command(self.program.as_os_str(), &[]);
         command

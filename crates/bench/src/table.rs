@@ -17,7 +17,7 @@ impl Report {
 
 fn render(report: &Report) -> String {
     let mut text = String::new();
-    // Writing to a String can not fail.
+    // Writing to a String cannot fail.
     let _ = writeln!(text, "{}", report.host.line());
     if let Some(line) = report.place.line() {
         let _ = writeln!(text, "{line}");

@@ -107,7 +107,7 @@ fn rows(report: &Report) -> impl Iterator<Item = (Case, &Row)> {
 fn every_experiment_gives_figures() {
     // SAFETY: no other thread exists.
     unsafe { std::env::set_var(AF_UNIX, "yes") };
-    // Redis can not be given another address by the stand-in, and connections need more than one.
+    // Redis cannot be given another address by the stand-in, and connections need more than one.
     let built_in = [
         HostsExperiment::Stream,
         HostsExperiment::Messages,

@@ -1,8 +1,10 @@
 //! What can be said on the command line.
 
 use crate::help;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::ffi::OsString;
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use netchannel_scheduler::registry::Kind;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 /// The command line.
@@ -10,7 +12,7 @@ use std::path::PathBuf;
 #[command(
     name = "netchannel",
     version,
-    about = "Unmodified programs on one host talk to each other memory to memory",
+    about = "TCP between unmodified programs: memory to memory on one host, over shared channels between hosts",
     after_help = help::PROGRAM,
     max_term_width = 100
 )]
@@ -23,15 +25,18 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a program with its TCP connections on this host taken over by shared memory
+    /// Run a program with its TCP connections over NetChannel: shared memory on this host, channels to peers
     #[command(after_help = help::RUN)]
     Run(Run),
-    /// Serve the programs of this host, in the foreground
+    /// Serve the programs of this host and keep channels to its peers, in the foreground
     #[command(after_help = help::DAEMON)]
     Daemon(Daemon),
-    /// Tell how the daemon and the programs attached to it fare
+    /// Show the status of the daemon and of the programs attached to it
     #[command(after_help = help::STATUS)]
     Status(Status),
+    /// Ask the daemon to end; connections between programs of this host go on
+    #[command(after_help = help::STOP)]
+    Stop(Asking),
     /// List every socket of every program, the path it takes and why
     #[command(after_help = help::SS)]
     Ss(Ss),
@@ -50,7 +55,7 @@ pub enum Command {
     /// Check or reload netchannel.toml, which names the peers of this host
     #[command(after_help = help::CONFIG)]
     Config(Config),
-    /// Look for what this host lacks, and say how to mend it
+    /// Look for what this host lacks, and say how to fix it
     #[command(after_help = help::DOCTOR)]
     Doctor(Asking),
     /// Measure kernel TCP, AF_UNIX and NetChannel in one run
@@ -62,6 +67,9 @@ pub enum Command {
     /// The workloads of `bench`
     #[command(name = netchannel_bench::WORKER_SUBCOMMAND, hide = true)]
     BenchWorker(Worker),
+    /// Print completions for a shell: bash, zsh or fish
+    #[command(after_help = help::COMPLETIONS)]
+    Completions(Completions),
     /// Write man pages or completions
     #[command(hide = true)]
     Generate(Generate),
@@ -74,14 +82,14 @@ pub struct Run {
     /// namespace]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Fail rather than run over kernel TCP where NetChannel can not be used
+    /// Fail rather than run over kernel TCP where NetChannel cannot be used
     #[arg(long)]
     pub require: bool,
     /// Do not start a daemon where none serves
     #[arg(long)]
     pub no_daemon: bool,
-    /// What the program's connections to other hosts are for: few bytes soon, or many bytes. What it
-    /// says of a socket itself goes before that
+    /// The class of the program's connections to other hosts. What the program says of a socket itself
+    /// goes before that
     #[arg(long, value_enum, value_name = "CLASS")]
     pub class: Option<ClassChoice>,
     /// Threads of the program that help to copy its large sends and receives, whatever the daemon's policy says; 0 for
@@ -93,16 +101,16 @@ pub struct Run {
     #[arg(long)]
     pub refuse_rings: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
 }
 
 /// Classes to choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ClassChoice {
-    /// Few bytes, soon
+    /// Short messages, which must not wait
     Latency,
-    /// Many bytes
+    /// Bulk data
     Throughput,
 }
 
@@ -131,8 +139,8 @@ pub struct Daemon {
     /// Say on standard output when it serves, and leave the session
     #[arg(long, hide = true)]
     pub announce: bool,
-    /// Lead connections between programs of this host through the daemon
-    #[arg(long, hide = true)]
+    /// Lead connections between programs of this host through the daemon, as those with other hosts: for tests
+    #[arg(long)]
     pub relay: bool,
     /// Sizes and quotas.
     #[command(flatten)]
@@ -235,7 +243,7 @@ pub struct Config {
 /// What to do with a configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Tell everything that is wrong with a file, or what it says with all defaults
+    /// Tell everything that is wrong with a file, or print the effective configuration
     Check(Check),
     /// Let the daemon read its file again; if anything is wrong with it, nothing changes
     Reload(Asking),
@@ -305,7 +313,7 @@ pub enum SetCommand {
 #[derive(Debug, Args)]
 pub struct Scheduler {
     /// A policy and its parameters, such as: shortest-queue congested-last=off
-    #[arg(value_name = "POLICY")]
+    #[arg(value_name = "POLICY", value_parser = PolicyWords)]
     pub setting: Vec<String>,
     /// List all policies with their parameters
     #[arg(long)]
@@ -313,6 +321,42 @@ pub struct Scheduler {
     /// Whom to ask.
     #[command(flatten)]
     pub asking: Asking,
+}
+
+/// Words of a policy: a name, then its parameters. Any word is taken here; completions are offered the names.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyWords;
+
+impl TypedValueParser for PolicyWords {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        clap::builder::StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let registry = netchannel_scheduler::Registry::builtin();
+        let names = Kind::ALL.into_iter().flat_map(|kind| {
+            let policies = registry.of_kind(kind);
+            policies
+                .map(|one| PossibleValue::new(one.name).help(one.summary))
+                .collect::<Vec<_>>()
+        });
+        Some(Box::new(names.collect::<Vec<_>>().into_iter()))
+    }
+}
+
+/// `netchannel completions`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
 }
 
 /// `netchannel bench`.

@@ -1,9 +1,8 @@
 //! `netchannel status` and `netchannel ss`: ask the daemon and show the answer.
 
 use crate::arguments::{Asking, PathChoice, Ss, Status};
-use crate::hosts::or_hyphen;
-use crate::run::socket_path;
-use crate::show::{bytes, duration, print, table};
+use crate::show::{bytes, counted, duration, or_hyphen, print, table};
+use crate::socket::socket_path;
 use netchannel_control::types::{self, Path, Request, Response, Socket};
 use std::ffi::c_int;
 use std::time::Duration;
@@ -23,12 +22,9 @@ pub fn ask(asking: &Asking, request: Request) -> Result<Response, String> {
 /// Prints a text, or complains. Returns the exit code.
 pub fn finish(result: Result<String, String>) -> c_int {
     match result {
-        Ok(text) => {
-            print(&text);
-            0
-        }
+        Ok(text) => print(&text),
         Err(sentence) => {
-            crate::run::complain(&sentence);
+            crate::show::complain(&sentence);
             1
         }
     }
@@ -37,14 +33,14 @@ pub fn finish(result: Result<String, String>) -> c_int {
 /// A value for scripts.
 ///
 /// # Errors
-/// When it can not be written as JSON.
+/// When it cannot be written as JSON.
 pub fn json<T: serde::Serialize>(value: &T) -> Result<String, String> {
     serde_json::to_string_pretty(value)
         .map(|text| text + "\n")
         .map_err(|error| error.to_string())
 }
 
-/// What is said of an answer that makes no sense.
+/// What is said of an answer to another question.
 pub fn unexpected() -> String {
     "the daemon answered something else; it may be of another version".to_owned()
 }
@@ -53,11 +49,7 @@ pub fn unexpected() -> String {
 pub fn status(arguments: &Status) -> c_int {
     let asking = &arguments.asking;
     if arguments.shutdown {
-        return finish(match ask(asking, Request::Shutdown) {
-            Ok(Response::Ended) => Ok("the daemon ends\n".to_owned()),
-            Ok(_) => Err(unexpected()),
-            Err(error) => Err(error),
-        });
+        return stop(asking);
     }
     finish(
         ask(asking, Request::Status).and_then(|answer| match answer {
@@ -66,6 +58,32 @@ pub fn status(arguments: &Status) -> c_int {
             _ => Err(unexpected()),
         }),
     )
+}
+
+/// `netchannel stop`: says how many connections end with the daemon.
+pub fn stop(asking: &Asking) -> c_int {
+    // Between programs of this host connections go on without a daemon; those with other hosts are its own.
+    let ending = match ask(asking, Request::Hosts) {
+        Ok(Response::Hosts(hosts)) => hosts.peers.iter().map(|peer| peer.sockets).sum(),
+        _ => 0,
+    };
+    finish(match ask(asking, Request::Shutdown) {
+        Ok(Response::Ended) if asking.json => json(&serde_json::json!({
+            "stopping": true,
+            "ending_connections": ending,
+        })),
+        Ok(Response::Ended) => Ok(stopping(ending)),
+        Ok(_) => Err(unexpected()),
+        Err(error) => Err(error),
+    })
+}
+
+fn stopping(ending: u64) -> String {
+    match ending {
+        0 => "stopping; no connection ends with it\n".to_owned(),
+        1 => "stopping; 1 connection with another host ends with it\n".to_owned(),
+        count => format!("stopping; {count} connections with other hosts end with it\n"),
+    }
 }
 
 fn shown_status(status: &types::Status) -> String {
@@ -81,7 +99,7 @@ fn shown_status(status: &types::Status) -> String {
         ("programs", status.programs.len().to_string()),
         ("listeners", status.listeners.to_string()),
         ("links", status.links.to_string()),
-        ("deposits", status.deposits.to_string()),
+        ("parked", status.deposits.to_string()),
         ("faults", status.faults.to_string()),
         ("memory", bytes(status.memory_bytes)),
         (
@@ -111,7 +129,7 @@ fn shown_users(users: &[types::User]) -> Option<String> {
         "PROGRAMS",
         "LISTENERS",
         "LINKS",
-        "DEPOSITS",
+        "PARKED",
         "PORTS",
         "DESCRIPTORS",
         "IN-FLIGHT",
@@ -196,18 +214,18 @@ pub fn reload(asking: &Asking) -> c_int {
         return finish(json(&told)).max(code);
     }
     for problem in &told.problems {
-        crate::run::complain(&problem.shown(&told.file));
+        crate::show::complain(&problem.shown(&told.file));
     }
     if code != 0 {
         let count = told.problems.len();
         return finish(Err(format!(
-            "{} has {count} {}, and nothing has changed",
+            "{} has {}, and nothing has changed",
             told.file,
-            if count == 1 { "problem" } else { "problems" }
+            counted(count, "problem")
         )));
     }
     for warning in &told.warnings {
-        crate::run::complain(warning);
+        crate::show::complain(warning);
     }
     let mut text = format!("{} was read again", told.file);
     if told.changes.is_empty() {
@@ -227,7 +245,7 @@ pub fn sockets(arguments: &Ss) -> c_int {
         ask(asking, Request::Sockets).and_then(|answer| match answer {
             Response::Sockets(found) => {
                 if found.cut {
-                    crate::run::complain(
+                    crate::show::complain(
                         "there are too many sockets: some of the user who has most of them are left out",
                     );
                 }
@@ -235,7 +253,7 @@ pub fn sockets(arguments: &Ss) -> c_int {
                 sockets.retain(|socket| is_wanted(arguments, socket));
                 sockets.sort_by_key(|socket| (socket.program, socket.descriptor));
                 if asking.json {
-                    json(&sockets)
+                    json(&sockets.iter().map(for_scripts).collect::<Vec<_>>())
                 } else {
                     Ok(shown_sockets(&sockets))
                 }
@@ -243,6 +261,29 @@ pub fn sockets(arguments: &Ss) -> c_int {
             _ => Err(unexpected()),
         }),
     )
+}
+
+/// A socket as scripts have it: null where there is nothing, and addresses also in their two parts.
+fn for_scripts(socket: &Socket) -> serde_json::Value {
+    let mut value = serde_json::to_value(socket).unwrap_or_default();
+    let Some(fields) = value.as_object_mut() else {
+        return value;
+    };
+    for (key, text) in [("local", &socket.local), ("peer", &socket.peer)] {
+        let address: Option<std::net::SocketAddr> = text.parse().ok();
+        let (ip, port) = (
+            address.map(|address| address.ip().to_string()),
+            address.map(|address| address.port()),
+        );
+        fields.insert(format!("{key}_address"), ip.into());
+        fields.insert(format!("{key}_port"), port.into());
+    }
+    for field in fields.values_mut() {
+        if field == "-" || field == "" {
+            *field = serde_json::Value::Null;
+        }
+    }
+    value
 }
 
 fn is_wanted(arguments: &Ss, socket: &Socket) -> bool {
@@ -297,4 +338,39 @@ fn shown_sockets(sockets: &[Socket]) -> String {
         ]
     });
     table(&head, rows.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_are_told_of_nothing_by_null() {
+        let socket: Socket = serde_json::from_value(serde_json::json!({
+            "program": 1, "process": 2, "name": "redis", "descriptor": 3, "path": "listener", "state": "LISTEN",
+            "local": "[::1]:80", "peer": "-", "host": "", "channels": "-", "reason": "-", "send_queue": 0, "receive_queue": 0,
+            "sent": 0, "received": 0, "pending": 0, "class": "-", "class_source": "-", "link": 0, "slot": 0
+        }))
+        .unwrap();
+        let value = for_scripts(&socket);
+        assert_eq!(value["local"], "[::1]:80");
+        assert_eq!(value["local_address"], "::1");
+        assert_eq!(value["local_port"], 80);
+        for key in [
+            "peer",
+            "peer_address",
+            "peer_port",
+            "host",
+            "reason",
+            "class",
+        ] {
+            assert!(value[key].is_null(), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_ends_with_the_daemon_is_said() {
+        assert!(stopping(0).contains("no connection ends"));
+        assert!(stopping(3).contains("3 connections with other hosts end"));
+    }
 }

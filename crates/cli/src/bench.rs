@@ -21,7 +21,7 @@ pub fn bench(arguments: &Bench) -> c_int {
         Err(error) => {
             let sentence =
                 format!("cannot tell where this program lies ({error}); is /proc mounted?");
-            crate::run::complain(&sentence);
+            crate::show::complain(&sentence);
             1
         }
     }

@@ -12,7 +12,7 @@ use std::ffi::c_int;
 #[derive(Serialize)]
 struct Checked {
     file: String,
-    in_order: bool,
+    valid: bool,
     problems: Vec<Problem>,
 }
 
@@ -21,10 +21,7 @@ pub fn config(arguments: &Config) -> c_int {
     match &arguments.command {
         ConfigCommand::Check(check) => checked(check),
         ConfigCommand::Reload(asking) => ask::reload(asking),
-        ConfigCommand::Example => {
-            print(EXAMPLE);
-            0
-        }
+        ConfigCommand::Example => print(EXAMPLE),
     }
 }
 
@@ -35,16 +32,20 @@ fn checked(arguments: &Check) -> c_int {
     if arguments.json {
         let answer = Checked {
             file: file.to_string(),
-            in_order: result.is_ok(),
+            valid: result.is_ok(),
             problems: result.err().map_or_else(Vec::new, |error| error.problems),
         };
-        print(&(serde_json::to_string_pretty(&answer).unwrap_or_default() + "\n"));
-        return code;
+        let text = serde_json::to_string_pretty(&answer).unwrap_or_default() + "\n";
+        return print(&text).max(code);
     }
     match result {
         Ok(configuration) => {
-            print(&format!(
-                "{file} is in order. With all defaults it says:\n\n{configuration}"
+            let peers = match configuration.peers.len() {
+                0 => ", and names no peer: connections with other hosts go over kernel TCP",
+                _ => "",
+            };
+            return print(&format!(
+                "{file} is valid{peers}. Effective configuration:\n\n{configuration}"
             ));
         }
         Err(problems) => told(&problems),

@@ -1,13 +1,14 @@
 //! `netchannel daemon`, in the foreground, and in the background for `netchannel run`.
 
 mod death;
+mod notify;
 mod privileges;
 
 use crate::arguments::Daemon as Arguments;
 use crate::log;
 use netchannel_configuration::{Configuration, Problems};
 use netchannel_control::path;
-use netchannel_engine::{AlternateStack, Daemon, Limits, Options, ServeError};
+use netchannel_daemon::{AlternateStack, Daemon, Limits, Options, ServeError};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{OsString, c_int};
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,12 +16,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// It ended in good order.
+/// It ended cleanly.
 pub const ENDED: c_int = 0;
 /// It could not serve.
 pub const FAILED: c_int = 1;
 /// Another daemon serves at the path.
 pub const ALREADY_SERVED: c_int = 3;
+/// How the reason begins that a daemon gives.
+const REFUSED: &str = "the daemon does not serve: ";
 /// What the daemon says once it serves.
 const READY: &str = "ready";
 
@@ -31,7 +34,7 @@ pub enum StartError {
     #[error("cannot start the daemon ({0})")]
     Spawn(#[from] io::Error),
     /// It said why it does not serve.
-    #[error("the daemon does not serve: {0}")]
+    #[error("{REFUSED}{0}")]
     Refused(String),
 }
 
@@ -40,7 +43,7 @@ pub fn daemon(arguments: &Arguments) -> c_int {
     if arguments.announce {
         close_inherited();
     }
-    let socket = match crate::run::socket_path(arguments.socket.as_deref()) {
+    let socket = match crate::socket::socket_path(arguments.socket.as_deref()) {
         Ok(socket) => socket,
         Err(error) => return complain(&error.to_string(), arguments.announce),
     };
@@ -110,10 +113,13 @@ fn serve(
         announce();
     }
     tracing::info!(process = std::process::id(), "serves at {shown}");
-    daemon.serve()
+    notify::tell(&format!("READY=1\nSTATUS=serves at {shown}"));
+    let served = daemon.serve();
+    notify::tell("STOPPING=1");
+    served
 }
 
-/// SIGTERM and SIGINT end the daemon in good order; SIGHUP too, where there is no configuration for it to read again. A closed
+/// SIGTERM and SIGINT end the daemon cleanly; SIGHUP too, where there is no configuration for it to read again. A closed
 /// log does not end it.
 fn heed_signals(daemon: &Daemon, has_configuration: bool) -> Result<(), ServeError> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
@@ -156,9 +162,9 @@ fn announce() {
 /// Says why the command failed, on standard output where a waiting parent reads it there.
 fn complain(sentence: &str, announce: bool) -> c_int {
     if announce {
-        let _ = writeln!(io::stdout(), "{sentence}");
+        let _ = writeln!(io::stdout(), "{}", netchannel_control::plain(sentence));
     } else {
-        let _ = writeln!(io::stderr(), "netchannel: {sentence}");
+        crate::show::complain(sentence);
     }
     FAILED
 }
@@ -230,7 +236,9 @@ pub fn start_detached(socket: &Path, idle_exit: u64) -> Result<(), StartError> {
         Some(ENDED | ALREADY_SERVED) => Ok(()),
         _ => {
             let said = String::from_utf8_lossy(&output.stderr);
-            let said = said.trim().trim_start_matches("netchannel: ").to_owned();
+            // The other process says the same of the one that it has started.
+            let said = said.trim().trim_start_matches("netchannel: ");
+            let said = said.trim_start_matches(REFUSED).to_owned();
             Err(StartError::Refused(said))
         }
     }

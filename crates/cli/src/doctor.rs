@@ -1,12 +1,14 @@
-//! `netchannel doctor`: what this host lacks, and how to mend it.
+//! `netchannel doctor`: what this host lacks, and how to fix it.
 
 mod checks;
+mod hosts;
 
 use crate::arguments::Asking;
-use crate::run::socket_path;
 use crate::show::print;
+use crate::socket::socket_path;
 use serde::Serialize;
 use std::ffi::c_int;
+use std::io::IsTerminal;
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -16,7 +18,7 @@ pub enum Verdict {
     Ok,
     /// It works, but could work better.
     Warn,
-    /// It can not work.
+    /// It cannot work.
     Fail,
 }
 
@@ -29,46 +31,61 @@ pub struct Finding {
     pub verdict: Verdict,
     /// What was found.
     pub found: String,
-    /// The command that mends it, or what to do.
+    /// The command that fixes it, or what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mend: Option<String>,
+    pub fix: Option<String>,
 }
 
 /// Runs the command.
 pub fn doctor(arguments: &Asking) -> c_int {
     let mut findings = checks::host();
     match socket_path(arguments.socket.as_deref()) {
-        Ok(socket) => findings.extend(checks::installation(&socket)),
+        Ok(socket) => {
+            findings.extend(checks::installation(&socket));
+            findings.extend(hosts::hosts(&socket));
+        }
         Err(error) => findings.push(Finding {
             check: "socket path",
             verdict: Verdict::Fail,
             found: error.to_string(),
-            mend: Some("name one with --socket PATH".to_owned()),
+            fix: Some("name one with --socket PATH".to_owned()),
         }),
     }
     let text = if arguments.json {
         serde_json::to_string_pretty(&findings).unwrap_or_default() + "\n"
     } else {
-        shown(&findings)
+        shown(&findings, is_coloured())
     };
-    print(&text);
-    c_int::from(findings.iter().any(|one| one.verdict == Verdict::Fail))
+    let code = c_int::from(findings.iter().any(|one| one.verdict == Verdict::Fail));
+    print(&text).max(code)
 }
 
-fn shown(findings: &[Finding]) -> String {
+/// Whether the output is a terminal that shows colours, and whoever reads it wants them.
+fn is_coloured() -> bool {
+    let said = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_none_or(|name| name == "dumb");
+    std::io::stdout().is_terminal() && !dumb && !said("NO_COLOR")
+}
+
+fn shown(findings: &[Finding], coloured: bool) -> String {
     let mut text = String::new();
     for finding in findings {
-        let verdict = match finding.verdict {
-            Verdict::Ok => "ok  ",
-            Verdict::Warn => "warn",
-            Verdict::Fail => "FAIL",
+        let (verdict, colour) = match finding.verdict {
+            Verdict::Ok => ("ok  ", 32),
+            Verdict::Warn => ("warn", 33),
+            Verdict::Fail => ("FAIL", 31),
+        };
+        let verdict = if coloured {
+            format!("\x1b[{colour}m{verdict}\x1b[0m")
+        } else {
+            verdict.to_owned()
         };
         text.push_str(&format!(
             "{verdict}  {:<18} {}\n",
             finding.check, finding.found
         ));
-        if let Some(mend) = &finding.mend {
-            text.push_str(&format!("{:>24} {mend}\n", "->"));
+        if let Some(fix) = &finding.fix {
+            text.push_str(&format!("{:>24} {fix}\n", "->"));
         }
     }
     text
@@ -90,11 +107,12 @@ mod tests {
         for finding in &findings {
             assert_eq!(
                 finding.verdict == Verdict::Ok,
-                finding.mend.is_none(),
+                finding.fix.is_none(),
                 "{finding:?}"
             );
         }
-        let text = shown(&findings);
+        let text = shown(&findings, false);
         assert!(text.contains("memfd") && text.lines().count() >= findings.len());
+        assert!(!text.contains('\x1b') && shown(&findings, true).contains("\x1b[3"));
     }
 }

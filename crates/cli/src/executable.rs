@@ -16,7 +16,7 @@ const SETGID: u32 = 0o2000;
 const INTERPRETER: u32 = 3;
 const NOTES: u32 = 4;
 
-/// Why the library can not be loaded.
+/// Why the library cannot be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// No dynamic linker takes part.

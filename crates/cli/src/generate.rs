@@ -1,4 +1,6 @@
-//! `netchannel generate`: man pages and completions, for whoever packages this.
+//! `netchannel completions`, and `netchannel generate`: man pages and completions, for whoever packages this.
+
+mod manual;
 
 use crate::arguments::{Arguments, Generate, Generated};
 use clap::{CommandFactory, ValueEnum};
@@ -13,11 +15,7 @@ pub fn generate(arguments: &Generate) -> c_int {
     let written = match arguments.what {
         Generated::Man => man(target),
         Generated::Completions => match shell(target) {
-            Some(shell) => {
-                let command = &mut Arguments::command();
-                clap_complete::generate(shell, command, "netchannel", &mut io::stdout());
-                Ok(())
-            }
+            Some(shell) => return completions_of(shell),
             None => completions(target),
         },
     };
@@ -25,10 +23,17 @@ pub fn generate(arguments: &Generate) -> c_int {
         Ok(()) => 0,
         Err(error) => {
             let sentence = format!("cannot write into {} ({error})", target.display());
-            crate::run::complain(&sentence);
+            crate::show::complain(&sentence);
             1
         }
     }
+}
+
+/// `netchannel completions`.
+pub fn completions_of(shell: Shell) -> c_int {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "netchannel", &mut text);
+    crate::show::print(&String::from_utf8_lossy(&text))
 }
 
 fn shell(target: &Path) -> Option<Shell> {
@@ -37,7 +42,37 @@ fn shell(target: &Path) -> Option<Shell> {
 
 fn man(directory: &Path) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
-    clap_mangen::generate_to(Arguments::command(), directory)
+    let mut program = Arguments::command();
+    program.build();
+    std::fs::write(
+        directory.join("netchannel.1"),
+        manual::page(&program, "netchannel")?,
+    )?;
+    for command in program
+        .get_subcommands()
+        .filter(|one| !one.is_hide_set() && one.get_name() != "help")
+    {
+        pages(
+            command,
+            &format!("netchannel-{}", command.get_name()),
+            directory,
+        )?;
+    }
+    std::fs::write(directory.join("netchannel.toml.5"), manual::configuration())
+}
+
+/// The page of a command, and those of what is below it.
+fn pages(command: &clap::Command, name: &str, directory: &Path) -> io::Result<()> {
+    std::fs::write(
+        directory.join(format!("{name}.1")),
+        manual::page(command, name)?,
+    )?;
+    for inner in command.get_subcommands() {
+        if !inner.is_hide_set() && inner.get_name() != "help" {
+            pages(inner, &format!("{name}-{}", inner.get_name()), directory)?;
+        }
+    }
+    Ok(())
 }
 
 fn completions(directory: &Path) -> io::Result<()> {
@@ -58,12 +93,22 @@ mod tests {
         man(place.path()).unwrap();
         for page in ["netchannel.1", "netchannel-run.1", "netchannel-ss.1"] {
             let text = std::fs::read_to_string(place.path().join(page)).unwrap();
-            assert!(text.contains("Examples"), "{page}");
+            assert!(text.contains(".SH EXAMPLES"), "{page}");
+            assert!(text.contains(".SH \"EXIT STATUS\""), "{page}");
+            assert!(!text.contains("EXTRA"), "{page}");
+        }
+        let run = std::fs::read_to_string(place.path().join("netchannel-run.1")).unwrap();
+        assert!(run.contains("\\fB\\-\\-socket\\fR \\fIPATH\\fR"), "{run}");
+        let file = std::fs::read_to_string(place.path().join("netchannel.toml.5")).unwrap();
+        for key in ["congestion\\-control", "key\\-file", "sockets\\-per\\-peer"] {
+            assert!(file.contains(key), "{key}");
         }
         completions(place.path()).unwrap();
         for file in ["netchannel.bash", "_netchannel", "netchannel.fish"] {
             assert!(place.path().join(file).is_file(), "{file}");
         }
+        let bash = std::fs::read_to_string(place.path().join("netchannel.bash")).unwrap();
+        assert!(bash.contains("shortest-queue"), "policies are offered");
         assert_eq!(shell(Path::new("zsh")), Some(Shell::Zsh));
         assert_eq!(shell(place.path()), None);
     }

@@ -5,6 +5,7 @@ pub const PROGRAM: &str = "\
 Examples:
   netchannel run -- redis-server        run a server with NetChannel under it
   netchannel run -- redis-benchmark     and a client: they talk memory to memory
+  netchannel daemon --config FILE       keep channels to other hosts, which FILE names
   netchannel ss                         see which path every socket takes
   netchannel top                        see what moves
   netchannel doctor                     see what this host lacks
@@ -25,13 +26,13 @@ Examples:
   netchannel run --socket /tmp/mine.sock -- python3 server.py
 
 A daemon is started where none serves; it ends by itself after 30 seconds without a program. Where
-NetChannel can not be used, one sentence says why and the program runs over kernel TCP.
+NetChannel cannot be used, one sentence says why and the program runs over kernel TCP.
 
 Exit codes:
   the program's own, and
   125  the command line is wrong, NetChannel itself failed, or it could not be used and --require
        was given
-  126  the program can not be executed
+  126  the program cannot be executed
   127  the program does not exist";
 
 /// Of `daemon`.
@@ -42,11 +43,12 @@ Examples:
   netchannel daemon --config /etc/netchannel/netchannel.toml
   netchannel daemon --socket /run/netchannel/test.sock --log /var/log/netchannel.log
 
-SIGTERM and SIGINT end it in good order; SIGHUP makes it read its configuration again. Programs that are attached go on: their connections live
-in memory of their own, and new ones go over kernel TCP.
+SIGTERM and SIGINT end it cleanly; SIGHUP makes it read its configuration again, or ends it where it was started without --config.
+Connections between programs of this host go on without it, and new ones go over kernel TCP; connections with other hosts end with it.
+A service manager that asks for it (sd_notify) is told when the daemon serves and when it stops.
 
 Exit codes:
-  0  ended in good order    1  could not serve    2  the command line is wrong
+  0  ended cleanly    1  could not serve    2  the command line is wrong
   3  another daemon serves at the path";
 
 /// Of `status`.
@@ -54,10 +56,31 @@ pub const STATUS: &str = "\
 Examples:
   netchannel status
   netchannel status --json
-  netchannel status --shutdown
+  netchannel status --socket /run/netchannel/test.sock
 
 Exit codes:
   0  a daemon answered    1  none did, or it refused    2  the command line is wrong";
+
+/// Of `stop`.
+pub const STOP: &str = "\
+Examples:
+  netchannel stop
+  netchannel stop --socket /run/netchannel/test.sock
+
+Says how many connections with other hosts end with the daemon. Programs go on; new connections go over kernel TCP.
+
+Exit codes:
+  0  the daemon is stopping    1  none answered, or it refused    2  the command line is wrong";
+
+/// Of `completions`.
+pub const COMPLETIONS: &str = "\
+Examples:
+  source <(netchannel completions bash)
+  netchannel completions zsh > ~/.zfunc/_netchannel
+  netchannel completions fish > ~/.config/fish/completions/netchannel.fish
+
+Exit codes:
+  0  done    1  standard output cannot be written    2  the command line is wrong";
 
 /// Of `ss`.
 pub const SS: &str = "\
@@ -93,7 +116,7 @@ Examples:
   netchannel peers
   netchannel peers --peer beta --json
 
-L and T are channels for few bytes soon (latency) and for many (throughput): those that are up, and
+L and T are channels of the latency class and of the throughput class: those that are up, and
 in brackets how many there may be. docs/operating.md explains every column.
 
 Exit codes:
@@ -137,7 +160,7 @@ Examples:
   netchannel config reload
 
 Exit codes:
-  0  the file is in order, or was read again    1  it is not, or no daemon answered
+  0  the file is valid, or was read again    1  it is not, or no daemon answered
   2  the command line is wrong";
 
 /// Of `doctor`.

@@ -2,12 +2,15 @@
 
 use crate::arguments::{Hosts as Arguments, Scheduler, Set, SetCommand};
 use crate::ask::{ask, finish, json, unexpected};
-use crate::show::{bytes, duration, table};
+use crate::show::{bytes, complain, duration, or_hyphen, table};
 use netchannel_control::hosts::{ChannelCount, ChannelView, Hosts, NO_PEERS, Peer, SchedulerView};
 use netchannel_control::types::{Request, Response};
 use netchannel_scheduler::Registry;
 use netchannel_scheduler::registry::Kind;
 use std::ffi::c_int;
+
+/// The exit code for a command line that is wrong.
+const WRONG_LINE: c_int = 2;
 
 /// Asks for everything about other hosts.
 ///
@@ -74,11 +77,6 @@ pub fn microseconds(count: u64) -> String {
     }
 }
 
-/// A text, or a hyphen.
-pub fn or_hyphen(text: &str) -> String {
-    if text.is_empty() { "-" } else { text }.to_owned()
-}
-
 /// How many channels there are, and may be.
 pub fn counted(count: ChannelCount) -> String {
     let ChannelCount { up, least, most } = count;
@@ -121,10 +119,19 @@ fn shown_peers(peers: &[Peer]) -> String {
             bytes(peer.traffic.repeated_bytes),
             peer.lost_channels.to_string(),
             or_hyphen(&peer.addresses.join(",")),
-            or_hyphen(&peer.reason),
+            or_hyphen(&reason(peer)),
         ]
     });
     table(&head, rows.collect())
+}
+
+/// Why a peer is not up, and when it is tried again.
+fn reason(peer: &Peer) -> String {
+    match peer.next_try_seconds {
+        Some(0) => format!("{}; next try now", peer.reason),
+        Some(seconds) => format!("{}; next try in {}", peer.reason, duration(seconds)),
+        None => peer.reason.clone(),
+    }
 }
 
 /// The name of a channel: `T0`.
@@ -134,8 +141,8 @@ pub fn name(channel: &ChannelView) -> String {
 
 fn shown_channels(channels: &[ChannelView]) -> String {
     let head = [
-        "PEER", "CHANNEL", "STATE", "SINCE", "LOCAL", "REMOTE", "BY", "WORKER", "RTT", "QUEUED",
-        "UNSENT", "SENT", "RECEIVED", "RETRANS", "CONTROL",
+        "PEER", "CHANNEL", "STATE", "SINCE", "OVER", "LOCAL", "REMOTE", "BY", "WORKER", "RTT",
+        "QUEUED", "UNSENT", "SENT", "RECEIVED", "RETRANS", "CONTROL",
     ];
     let rows = channels.iter().map(|channel| {
         let limited = if channel.congestion_limited {
@@ -148,6 +155,7 @@ fn shown_channels(channels: &[ChannelView]) -> String {
             name(channel),
             channel.state.to_string(),
             duration(channel.since_seconds),
+            or_hyphen(&channel.transport),
             or_hyphen(&channel.local),
             or_hyphen(&channel.remote),
             if channel.dialled { "this" } else { "peer" }.to_owned(),
@@ -169,6 +177,12 @@ pub fn set(arguments: &Set) -> c_int {
     let SetCommand::Scheduler(scheduler) = &arguments.command;
     if scheduler.list {
         return finish(Ok(policies()));
+    }
+    // A name that there is not is a mistake of the command line, not the daemon's.
+    let text = scheduler.setting.join(" ");
+    if let Some(Err(error)) = (!text.is_empty()).then(|| Registry::builtin().parse(&text)) {
+        complain(&error.to_string());
+        return WRONG_LINE;
     }
     finish(set_scheduler(scheduler))
 }

@@ -26,6 +26,7 @@ mod profile;
 mod refusal;
 mod run;
 mod show;
+mod socket;
 mod top;
 
 use arguments::{Arguments, Command};
@@ -53,6 +54,7 @@ pub fn execute() -> c_int {
         Command::Run(options) => run::run(&options),
         Command::Daemon(options) => daemon::daemon(&options),
         Command::Status(options) => ask::status(&options),
+        Command::Stop(options) => ask::stop(&options),
         Command::Ss(options) => ask::sockets(&options),
         Command::Top(options) => top::top(&options),
         Command::Peers(options) => hosts::peers(&options),
@@ -63,6 +65,7 @@ pub fn execute() -> c_int {
         Command::Bench(options) => bench::bench(&options),
         Command::Profile(options) => profile::profile(&options),
         Command::BenchWorker(options) => bench::bench_worker(options),
+        Command::Completions(options) => generate::completions_of(options.shell),
         Command::Generate(options) => generate::generate(&options),
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// Its file name.
 pub const NAME: &str = "libnetchannel.so";
 
-/// Why it can not be used.
+/// Why it cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
     /// It is nowhere.
@@ -17,7 +17,7 @@ pub enum LibraryError {
     /// The dynamic linker splits `LD_PRELOAD` at these.
     #[error("the path {0} has a blank or a colon, which LD_PRELOAD cannot hold; move it")]
     Unusable(PathBuf),
-    /// This program itself can not be found.
+    /// This program itself cannot be found.
     #[error("cannot tell where this program lies ({0}); is /proc mounted?")]
     Unknown(std::io::Error),
 }
@@ -25,7 +25,7 @@ pub enum LibraryError {
 /// Finds the library of this installation.
 ///
 /// # Errors
-/// When it is not there, or at a path that can not be preloaded.
+/// When it is not there, or at a path that cannot be preloaded.
 pub fn find() -> Result<PathBuf, LibraryError> {
     let program = std::env::current_exe().map_err(LibraryError::Unknown)?;
     let directory = program.parent().unwrap_or(Path::new("/"));

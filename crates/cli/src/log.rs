@@ -1,4 +1,4 @@
-//! Where the daemon's log goes. A log that can not be written is said once and never ends it.
+//! Where the daemon's log goes. A log that cannot be written is said once and never ends it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -61,7 +61,7 @@ impl Write for Sink {
                     "netchannel: the log {} cannot be written ({error}); going on without it\n",
                     path.display()
                 );
-                // Where even this can not be said, there is nobody to say it to.
+                // Where even this cannot be said, there is nobody to say it to.
                 let _ = io::stderr().write_all(sentence.as_bytes());
             }
             Err(_) => {}

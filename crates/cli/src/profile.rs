@@ -8,7 +8,7 @@ pub fn profile(arguments: &Arguments) -> c_int {
     match arguments.execute() {
         Ok(()) => 0,
         Err(error) => {
-            crate::run::complain(&error.to_string());
+            crate::show::complain(&error.to_string());
             match error {
                 Error::Options(_) => 2,
                 _ => 1,

@@ -5,21 +5,21 @@ use crate::daemon::start_detached;
 use crate::executable::{self, Obstacle};
 use crate::library;
 use crate::refusal;
+use crate::show::complain;
+use crate::socket::socket_path;
 use netchannel_control::client::ClientError;
-use netchannel_control::path::{
-    PathError, SOCKET_VARIABLE, default_socket, network_namespace, prepare_directory,
-};
+use netchannel_control::path::{PathError, SOCKET_VARIABLE, network_namespace, prepare_directory};
 use netchannel_control::types::{Request, Response};
-use netchannel_engine::slice;
+use netchannel_daemon::slice;
 use std::ffi::{CString, OsStr, OsString, c_int};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// NetChannel's own failure, or `--require` could not be met.
 pub const FAILED: c_int = 125;
-/// The program can not be executed.
+/// The program cannot be executed.
 pub const NOT_EXECUTABLE: c_int = 126;
 /// The program does not exist.
 pub const NOT_FOUND: c_int = 127;
@@ -28,19 +28,7 @@ const IDLE_EXIT: u64 = 30;
 /// How long a daemon may take to say who it is.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The attach socket, absolute: the program may change its folder.
-///
-/// # Errors
-/// When the default can not be told.
-pub fn socket_path(given: Option<&Path>) -> Result<PathBuf, PathError> {
-    let path = match given {
-        Some(path) => path.to_owned(),
-        None => default_socket()?,
-    };
-    Ok(std::path::absolute(&path).unwrap_or(path))
-}
-
-/// Runs the command. Returns only where the program can not be executed.
+/// Runs the command. Returns only where the program cannot be executed.
 pub fn run(arguments: &Run) -> c_int {
     let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     match prepare(arguments, &mut environment) {
@@ -59,14 +47,14 @@ pub fn run(arguments: &Run) -> c_int {
         && let Err(error) = refusal::refuse_rings()
     {
         complain(&format!(
-            "rings of io_uring can not be refused ({error}); not run"
+            "rings of io_uring cannot be refused ({error}); not run"
         ));
         return FAILED;
     }
     execute(&arguments.program, &environment)
 }
 
-/// Makes the program use NetChannel, or says in a sentence why it can not.
+/// Makes the program use NetChannel, or says in a sentence why it cannot.
 fn prepare(arguments: &Run, environment: &mut Vec<(OsString, OsString)>) -> Result<(), String> {
     let library = library::find().map_err(|error| error.to_string())?;
     let socket = socket_path(arguments.socket.as_deref()).map_err(|error| error.to_string())?;
@@ -76,7 +64,7 @@ fn prepare(arguments: &Run, environment: &mut Vec<(OsString, OsString)>) -> Resu
     // Where a stranger serves the program has no use for the library, which would only say so again.
     let is_strange = matches!(served, Err(Unserved::Distrusted(_)));
     if obstacle != Some(Obstacle::OtherLinker) && !is_strange {
-        // Set even where the program itself can not load it: its children may.
+        // Set even where the program itself cannot load it: its children may.
         preload(environment, &library);
         set(environment, SOCKET_VARIABLE, socket.into_os_string());
         if let Some(class) = arguments.class {
@@ -97,6 +85,7 @@ fn prepare(arguments: &Run, environment: &mut Vec<(OsString, OsString)>) -> Resu
         if arguments.require {
             set(environment, "NETCHANNEL_REQUIRE", OsString::from("1"));
         }
+        allow_sanitizers(environment);
     }
     served.map_err(|why| why.to_string())?;
     match (obstacle, program) {
@@ -190,6 +179,26 @@ fn preload(environment: &mut Vec<(OsString, OsString)>, library: &Path) {
     set(environment, "LD_PRELOAD", OsString::from_vec(value));
 }
 
+/// The dynamic address sanitizer ends a program, or a child of one, that has another library before its own. It works there all the same.
+fn allow_sanitizers(environment: &mut Vec<(OsString, OsString)>) {
+    const NAME: &str = "ASAN_OPTIONS";
+    const OPTION: &str = "verify_asan_link_order";
+    let known = environment.iter().find(|(name, _)| name == NAME);
+    let mut value = known.map_or_else(Vec::new, |(_, value)| value.clone().into_vec());
+    if value
+        .windows(OPTION.len())
+        .any(|part| part == OPTION.as_bytes())
+    {
+        return;
+    }
+    if !value.is_empty() {
+        value.push(b':');
+    }
+    value.extend_from_slice(OPTION.as_bytes());
+    value.extend_from_slice(b"=0");
+    set(environment, NAME, OsString::from_vec(value));
+}
+
 fn execute(program: &[OsString], environment: &[(OsString, OsString)]) -> c_int {
     let Some(name) = program.first() else {
         return FAILED;
@@ -221,12 +230,6 @@ fn execute(program: &[OsString], environment: &[(OsString, OsString)]) -> c_int 
     }
 }
 
-/// Says a sentence on standard error.
-pub fn complain(sentence: &str) {
-    // Where standard error is closed there is nobody to tell.
-    let _ = writeln!(io::stderr(), "netchannel: {sentence}");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,6 +242,24 @@ mod tests {
         preload(&mut environment, Path::new("/x/libnetchannel.so"));
         assert_eq!(environment.len(), 1);
         environment.remove(0).1
+    }
+
+    #[test]
+    fn options_of_the_sanitizer_stay() {
+        let asked = |before: &str| {
+            let mut environment = vec![("ASAN_OPTIONS".into(), before.into())];
+            allow_sanitizers(&mut environment);
+            environment.remove(0).1.into_string().unwrap()
+        };
+        assert_eq!(asked(""), "verify_asan_link_order=0");
+        assert_eq!(
+            asked("detect_leaks=0"),
+            "detect_leaks=0:verify_asan_link_order=0"
+        );
+        assert_eq!(
+            asked("verify_asan_link_order=1"),
+            "verify_asan_link_order=1"
+        );
     }
 
     #[test]

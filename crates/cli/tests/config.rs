@@ -66,7 +66,7 @@ fn json_says_the_same() {
     let output = config(place.path(), &["check", "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(answer["in_order"], false);
+    assert_eq!(answer["valid"], false);
     let problems = answer["problems"].as_array().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.is_empty(), "{text}");
@@ -93,4 +93,63 @@ fn no_file_is_told_with_what_to_do() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text.contains("`netchannel config example` shows"), "{text}");
+}
+
+#[test]
+fn what_this_host_cannot_do_is_a_mistake() {
+    let place = place("order.toml");
+    let file = place.path().join("netchannel.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let said = |text: String| {
+        std::fs::write(&file, text).unwrap();
+        let output = config(place.path(), &["check"]);
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let unknown = said(text.replace("reno", "no-such"));
+    assert!(
+        unknown.contains("this kernel has no congestion control \"no-such\""),
+        "{unknown}"
+    );
+    let same = said(text.replace("127.0.0.1:9117", "0.0.0.0:7117"));
+    assert!(
+        same.contains("metrics.listen: 0.0.0.0:7117 is where other hosts dial"),
+        "{same}"
+    );
+    let transport = said(text.replace("[transport]", "[transport]\nname = \"pigeon\""));
+    assert!(
+        transport.contains("there is no transport \"pigeon\": write one of tcp"),
+        "{transport}"
+    );
+}
+
+#[test]
+fn a_file_without_peers_and_the_port_of_metrics_are_told_of() {
+    let place = place("order.toml");
+    let file = place.path().join("netchannel.toml");
+    std::fs::write(&file, "[metrics]\nlisten = \"127.0.0.1\"\n").unwrap();
+    let output = config(place.path(), &["check"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("is valid, and names no peer"), "{text}");
+    assert!(text.contains("listen = \"127.0.0.1:9117\""), "{text}");
+}
+
+#[test]
+fn a_full_disk_is_told_of() {
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let mut command = Command::new(PROGRAM);
+    let output = command
+        .args(["config", "example"])
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        text.contains("standard output cannot be written (No space left on device)"),
+        "{text}"
+    );
 }

@@ -1,117 +1,16 @@
 //! A daemon with a configuration: started, told to read it again, asked about its peers.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+mod place;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_netchannel");
+use place::{Place, eventually, said};
 
 /// One peer that nobody answers for, so that nothing depends on the network.
 const ORDER: &str = "[host]\nname = \"alpha\"\n\n[[peers]]\nname = \"beta\"\naddresses = [\"127.0.0.9:1\"]\n\
                      prefixes = [\"10.0.0.0/24\"]\nkey-file = \"beta.key\"\n";
 
-struct Place {
-    folder: tempfile::TempDir,
-}
-
-impl Place {
-    fn new(text: &str) -> Self {
-        let place = Self {
-            folder: tempfile::tempdir().unwrap(),
-        };
-        let key = place.folder.path().join("beta.key");
-        std::fs::write(&key, "0123456789abcdef".repeat(4)).unwrap();
-        std::fs::set_permissions(key, PermissionsExt::from_mode(0o600)).unwrap();
-        place.write(text);
-        place
-    }
-
-    fn write(&self, text: &str) {
-        std::fs::write(self.file(), text).unwrap();
-    }
-
-    fn file(&self) -> PathBuf {
-        self.folder.path().join("netchannel.toml")
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(PROGRAM);
-        command
-            .args(words)
-            .arg("--socket")
-            .arg(self.folder.path().join("s.sock"))
-            .current_dir(self.folder.path())
-            .env_remove("LD_PRELOAD")
-            .env_remove("NETCHANNEL_SOCKET")
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn ask(&self, words: &[&str]) -> Output {
-        self.command(words).output().unwrap()
-    }
-
-    fn text(&self, words: &[&str]) -> String {
-        let output = self.ask(words);
-        assert!(output.status.success(), "{}", said(&output));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn json(&self, words: &[&str]) -> serde_json::Value {
-        serde_json::from_str(&self.text(words)).unwrap()
-    }
-
-    fn daemon(&self, words: &[&str]) -> Daemon {
-        let all: Vec<&str> = ["daemon"].iter().chain(words).copied().collect();
-        let log = self.folder.path().join("log");
-        let mut command = self.command(&all);
-        command.arg("--log").arg(log);
-        let child = command.stderr(Stdio::null()).spawn().unwrap();
-        let daemon = Daemon { child };
-        eventually(|| self.ask(&["status"]).status.success());
-        daemon
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
-    }
-}
-
-struct Daemon {
-    child: Child,
-}
-
-impl Daemon {
-    fn signal(&self, signal: &str) {
-        let process = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &process]).status();
-        assert!(sent.unwrap().success());
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn eventually(condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !condition() {
-        assert!(Instant::now() < deadline, "it never came");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 #[test]
 fn a_daemon_does_not_start_with_mistakes() {
-    let place = Place::new("[hosts]\n[times]\ndial = 1\n");
+    let place = Place::configured("[hosts]\n[times]\ndial = 1\n");
     for words in [
         &["daemon", "--config", "netchannel.toml"][..],
         &["daemon", "--background", "--config", "netchannel.toml"],
@@ -127,8 +26,8 @@ fn a_daemon_does_not_start_with_mistakes() {
 
 #[test]
 fn a_configuration_is_read_again_when_asked() {
-    let place = Place::new(ORDER);
-    let _daemon = place.daemon(&["--config", "netchannel.toml"]);
+    let place = Place::configured(ORDER);
+    let _daemon = place.logging(&["--config", "netchannel.toml"]);
     let told = place.text(&["config", "reload"]);
     assert!(told.contains("it says what it said before"), "{told}");
     place.write(&ORDER.replace("10.0.0.0/24", "10.0.1.0/24"));
@@ -151,8 +50,8 @@ fn a_configuration_is_read_again_when_asked() {
 
 #[test]
 fn a_configuration_is_read_again_on_sighup() {
-    let place = Place::new(ORDER);
-    let daemon = place.daemon(&["--config", "netchannel.toml"]);
+    let place = Place::configured(ORDER);
+    let daemon = place.logging(&["--config", "netchannel.toml"]);
     place.write(&ORDER.replace("alpha", "omega"));
     daemon.signal("-HUP");
     eventually(|| place.log().contains("host.name has changed"));
@@ -168,8 +67,8 @@ fn a_configuration_is_read_again_on_sighup() {
 
 #[test]
 fn without_a_configuration_sighup_ends_and_nothing_is_read_again() {
-    let place = Place::new(ORDER);
-    let mut daemon = place.daemon(&[]);
+    let place = Place::configured(ORDER);
+    let mut daemon = place.logging(&[]);
     let output = place.ask(&["config", "reload"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("no peers are configured: see netchannel config --help"));
@@ -179,7 +78,7 @@ fn without_a_configuration_sighup_ends_and_nothing_is_read_again() {
 
 #[test]
 fn a_daemon_in_the_background_keeps_its_configuration() {
-    let place = Place::new(ORDER);
+    let place = Place::configured(ORDER);
     let output = place.ask(&["daemon", "--background", "--config", "netchannel.toml"]);
     assert!(output.status.success(), "{}", said(&output));
     let told = place.text(&["config", "reload"]);
@@ -191,8 +90,8 @@ const NO_PEERS: &str = "no peers are configured: see netchannel config --help";
 
 #[test]
 fn without_peers_every_command_says_so() {
-    let place = Place::new(ORDER);
-    let _daemon = place.daemon(&[]);
+    let place = Place::configured(ORDER);
+    let _daemon = place.logging(&[]);
     for words in [["peers"], ["channels"]] {
         assert_eq!(place.text(&words).trim_end(), NO_PEERS);
     }
@@ -200,8 +99,7 @@ fn without_peers_every_command_says_so() {
         assert_eq!(place.json(&words), serde_json::json!([]));
     }
     for words in [
-        &["set", "scheduler"][..],
-        &["set", "scheduler", "sticky"],
+        &["set", "scheduler", "sticky"][..],
         &["peers", "--peer", "beta"],
     ] {
         let output = place.ask(words);
@@ -211,9 +109,34 @@ fn without_peers_every_command_says_so() {
 }
 
 #[test]
+fn who_copies_is_set_without_peers_too() {
+    let place = Place::configured(ORDER);
+    let _daemon = place.logging(&[]);
+    let text = place.text(&["set", "scheduler"]);
+    assert!(
+        text.contains("copy     configuration  copy-least-loaded"),
+        "{text}"
+    );
+    let text = place.text(&["set", "scheduler", "copy-local"]);
+    assert!(text.contains("copy     set   copy-local"), "{text}");
+}
+
+#[test]
+fn a_name_that_there_is_not_is_no_fault_of_the_daemon() {
+    let place = Place::configured(ORDER);
+    let output = place.ask(&["set", "scheduler", "nosuch"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = said(&output);
+    assert!(
+        text.contains("there is no policy \"nosuch\"") && !text.contains("daemon"),
+        "{text}"
+    );
+}
+
+#[test]
 fn peers_are_listed_as_configured() {
-    let place = Place::new(ORDER);
-    let _daemon = place.daemon(&["--config", "netchannel.toml"]);
+    let place = Place::configured(ORDER);
+    let _daemon = place.logging(&["--config", "netchannel.toml"]);
     let text = place.text(&["peers"]);
     let line = text.lines().nth(1).unwrap();
     assert!(
@@ -233,8 +156,8 @@ fn peers_are_listed_as_configured() {
 
 #[test]
 fn a_policy_is_set_until_the_file_is_read_again() {
-    let place = Place::new(ORDER);
-    let _daemon = place.daemon(&["--config", "netchannel.toml"]);
+    let place = Place::configured(ORDER);
+    let _daemon = place.logging(&["--config", "netchannel.toml"]);
     let text = place.text(&["set", "scheduler"]);
     assert!(
         text.contains("channel    configuration  round-robin"),
@@ -246,7 +169,7 @@ fn a_policy_is_set_until_the_file_is_read_again() {
         "{text}"
     );
     let output = place.ask(&["set", "scheduler", "shortest-queue", "threshold=1"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(
         said(&output).contains("threshold=1 is not 4KiB to 1GiB"),
         "{}",
@@ -280,8 +203,8 @@ const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 #[test]
 fn metrics_are_served_where_the_file_says_and_nowhere_else() {
     let (first, second) = (free_address(), free_address());
-    let place = Place::new(&format!("{ORDER}[metrics]\nlisten = \"{first}\"\n"));
-    let _daemon = place.daemon(&["--config", "netchannel.toml"]);
+    let place = Place::configured(&format!("{ORDER}[metrics]\nlisten = \"{first}\"\n"));
+    let _daemon = place.logging(&["--config", "netchannel.toml"]);
     let text = fetch(&first, METRICS).unwrap();
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
     for line in [
@@ -326,7 +249,7 @@ fn metrics_are_served_where_the_file_says_and_nowhere_else() {
 fn a_daemon_does_not_start_where_metrics_can_not_be_served() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let place = Place::new(&format!("{ORDER}[metrics]\nlisten = \"{address}\"\n"));
+    let place = Place::configured(&format!("{ORDER}[metrics]\nlisten = \"{address}\"\n"));
     let output = place.ask(&["daemon", "--config", "netchannel.toml"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(

@@ -1,112 +1,12 @@
 //! The program itself: exit codes, sentences, daemons that start, end and are killed.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_netchannel");
+mod place;
 
-/// A folder of its own with the program, a socket path, and (where wanted) a library beside it
-/// that the linker can load into anything.
-struct Place {
-    folder: tempfile::TempDir,
-}
-
-impl Place {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::hard_link(PROGRAM, folder.path().join("netchannel"))
-            .or_else(|_| std::fs::copy(PROGRAM, folder.path().join("netchannel")).map(|_| ()))
-            .unwrap();
-        Self { folder }
-    }
-
-    fn with_library() -> Self {
-        let place = Self::new();
-        let library = place.folder.path().join("libnetchannel.so");
-        let source = place.folder.path().join("empty.c");
-        std::fs::write(&source, "int netchannel_empty;\n").unwrap();
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-o"])
-            .args([&library, &source])
-            .status();
-        assert!(built.unwrap().success());
-        place
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("s.sock")
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(self.folder.path().join("netchannel"));
-        command
-            .arg(words[0])
-            .arg("--socket")
-            .arg(self.socket())
-            .args(&words[1..])
-            .env_remove("LD_PRELOAD")
-            .env_remove("NETCHANNEL_SOCKET")
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn ask(&self, words: &[&str]) -> Output {
-        self.command(words).output().unwrap()
-    }
-
-    fn daemon(&self, words: &[&str]) -> Daemon {
-        let all: Vec<&str> = ["daemon"].iter().chain(words).copied().collect();
-        let child = self
-            .command(&all)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let daemon = Daemon { child };
-        eventually(|| self.ask(&["status"]).status.success());
-        daemon
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // A daemon that `run` left behind need not wait for its time.
-        let _ = self.command(&["status", "--shutdown"]).output();
-    }
-}
-
-struct Daemon {
-    child: Child,
-}
-
-impl Daemon {
-    fn signal(&self, signal: &str) {
-        let process = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &process]).status();
-        assert!(sent.unwrap().success());
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn eventually(condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !condition() {
-        assert!(Instant::now() < deadline, "it never came");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use place::{Place, eventually, said};
 
 #[test]
 fn run_has_the_programs_exit_code_and_its_own() {
@@ -407,7 +307,7 @@ fn a_daemon_that_does_not_answer_is_told_from_one_that_is_not_there() {
     let output = place.ask(&["doctor"]);
     daemon.signal("-CONT");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("did not answer within 2s"), "{text}");
+    assert!(text.contains("timed out after 2s"), "{text}");
     drop(daemon);
     let said = said(&place.ask(&["status"]));
     assert!(said.contains("no daemon serves at"), "{said}");

@@ -2,35 +2,29 @@
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_netchannel");
+mod place;
+
+use place::{Daemon, PROGRAM, Place};
 
 /// A daemon and a terminal.
-struct Place {
-    folder: tempfile::TempDir,
-    daemon: Child,
+struct Desk {
+    // First: it ends before its folder.
+    daemon: Daemon,
+    place: Place,
     keyboard: std::fs::File,
     terminal: OwnedFd,
 }
 
-impl Place {
+impl Desk {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("s.sock");
-        let mut daemon = Command::new(PROGRAM);
-        daemon.args(["daemon", "--socket"]).arg(&socket);
-        let daemon = daemon.stderr(Stdio::null()).spawn().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !Path::new(&format!("{}.control", socket.display())).exists() {
-            assert!(Instant::now() < deadline, "the daemon never came");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let place = Place::new();
+        let daemon = place.daemon(&[]);
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let keyboard = openpt(flags).unwrap();
         grantpt(&keyboard).unwrap();
@@ -50,8 +44,8 @@ impl Place {
         };
         tcsetwinsize(&terminal, size).unwrap();
         Self {
-            folder,
             daemon,
+            place,
             keyboard: keyboard.into(),
             terminal,
         }
@@ -64,7 +58,7 @@ impl Place {
             .args(["top", "--interval", "0.1"])
             .args(words)
             .arg("--socket")
-            .arg(self.folder.path().join("s.sock"))
+            .arg(self.place.socket())
             .env("TERM", "xterm")
             .stdin(end())
             .stdout(end())
@@ -92,13 +86,6 @@ impl Place {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
-    }
-}
-
 fn ended(mut child: Child) -> ExitStatus {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -118,64 +105,64 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 #[test]
 fn a_key_ends_it_and_the_terminal_is_as_before() {
-    let mut place = Place::new();
-    let before = place.modes().local_modes;
+    let mut desk = Desk::new();
+    let before = desk.modes().local_modes;
     assert!(before.contains(LocalModes::ICANON | LocalModes::ECHO));
-    let top = place.top(&[]);
-    let text = place.read_until("threads");
+    let top = desk.top(&[]);
+    let text = desk.read_until("threads");
     assert!(text.contains(ENTER), "{text:?}");
-    assert!(!place.modes().local_modes.contains(LocalModes::ECHO));
-    place.read_until("no peers are configured: see netchannel config --help");
-    place.keyboard.write_all(b"xq").unwrap();
+    assert!(!desk.modes().local_modes.contains(LocalModes::ECHO));
+    desk.read_until("no peers are configured: see netchannel config --help");
+    desk.keyboard.write_all(b"xq").unwrap();
     assert_eq!(ended(top).code(), Some(0));
-    place.read_until(LEAVE);
-    assert_eq!(place.modes().local_modes, before);
+    desk.read_until(LEAVE);
+    assert_eq!(desk.modes().local_modes, before);
 }
 
 #[test]
 fn a_signal_ends_it_and_the_terminal_is_as_before() {
-    let mut place = Place::new();
-    let before = place.modes().local_modes;
+    let mut desk = Desk::new();
+    let before = desk.modes().local_modes;
     for signal in ["-INT", "-TERM", "-HUP"] {
-        let top = place.top(&[]);
-        place.read_until("threads");
+        let top = desk.top(&[]);
+        desk.read_until("threads");
         let process = top.id().to_string();
         let sent = Command::new("kill").args([signal, &process]).status();
         assert!(sent.unwrap().success());
         assert_eq!(ended(top).code(), Some(0), "{signal}");
-        place.read_until(LEAVE);
-        assert_eq!(place.modes().local_modes, before, "{signal}");
+        desk.read_until(LEAVE);
+        assert_eq!(desk.modes().local_modes, before, "{signal}");
     }
 }
 
 #[test]
 fn a_daemon_that_ends_is_told_and_waited_for() {
-    let mut place = Place::new();
-    let top = place.top(&[]);
-    place.read_until("threads");
-    place.daemon.kill().unwrap();
-    place.read_until("no daemon serves at");
-    place.keyboard.write_all(b"q").unwrap();
+    let mut desk = Desk::new();
+    let top = desk.top(&[]);
+    desk.read_until("threads");
+    desk.daemon.child.kill().unwrap();
+    desk.read_until("no daemon serves at");
+    desk.keyboard.write_all(b"q").unwrap();
     assert_eq!(ended(top).code(), Some(0));
 }
 
 #[test]
 fn once_prints_a_page_without_escapes_also_on_a_terminal() {
-    let mut place = Place::new();
-    let top = place.top(&["--once"]);
-    let text = place.read_until("no virtual socket moves anything");
+    let mut desk = Desk::new();
+    let top = desk.top(&["--once"]);
+    let text = desk.read_until("no virtual socket moves anything");
     assert!(!text.contains('\x1b'), "{text:?}");
     assert_eq!(ended(top).code(), Some(0));
 }
 
 #[test]
 fn an_output_that_is_no_terminal_gets_one_page() {
-    let place = Place::new();
+    let desk = Desk::new();
     let ask = |words: &[&str]| {
         let mut command = Command::new(PROGRAM);
         command
             .args(["top", "--interval", "0.1", "--socket"])
-            .arg(place.folder.path().join("s.sock"))
+            .arg(desk.place.socket())
             .args(words);
         command.output().unwrap()
     };

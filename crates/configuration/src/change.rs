@@ -21,6 +21,8 @@ pub enum Change {
     PeerChanged(String, Vec<&'static str>),
     /// The policy of a kind.
     Scheduler(Kind),
+    /// What channels run over; for the next start of the daemon.
+    Carrier,
     /// `[transport]`; for channels that are made from now on.
     Transport,
     /// `[times]`.
@@ -42,6 +44,9 @@ impl fmt::Display for Change {
                 write!(formatter, "peer {name} has changed: {}", keys.join(", "))
             }
             Self::Scheduler(kind) => write!(formatter, "scheduler.{kind} has changed"),
+            Self::Carrier => {
+                formatter.write_str("transport.name has changed, for the next start of the daemon")
+            }
             Self::Transport => {
                 formatter.write_str("transport has changed, for channels made from now on")
             }
@@ -82,6 +87,7 @@ impl Configuration {
             let changed = self.scheduler.get(kind) != new.scheduler.get(kind);
             note(changed, Change::Scheduler(kind));
         }
+        note(self.carrier != new.carrier, Change::Carrier);
         note(self.transport != new.transport, Change::Transport);
         note(self.times != new.times, Change::Times);
         note(self.limits != new.limits, Change::Limits);

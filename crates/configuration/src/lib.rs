@@ -2,8 +2,8 @@
 //! so that every mistake is told at once, each with its line and what to do; shown with all defaults; compared when it is
 //! read again.
 //!
-//! Never: opens a socket, looks a name up, or takes half of a file. Besides `netchannel.toml` it reads the key files that
-//! this names.
+//! Never: opens a socket of its own, looks a name up, or takes half of a file. Besides `netchannel.toml` it reads the key files that
+//! this names, and the driver asks the kernel whether it has the congestion controls.
 //!
 //! ```text
 //!  netchannel.toml --> read (lines, unknown keys) --> one section after the other --> Configuration --> engine
@@ -26,8 +26,8 @@ pub use change::Change;
 pub use prefix::{Prefix, PrefixError};
 pub use problems::Problems;
 pub use types::{
-    Bounds, ChannelOptions, Configuration, DEFAULT_PORT, Host, Limits, MOST_CHANNELS, Peer,
-    PerClass, SharedKey, Times,
+    Bounds, ChannelOptions, Configuration, DEFAULT_PORT, Host, Limits, METRICS_PORT, MOST_CHANNELS,
+    Peer, PerClass, SharedKey, Times,
 };
 
 /// An annotated `netchannel.toml`, to begin with.

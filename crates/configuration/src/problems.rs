@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use netchannel_control::configuration::Problem;
+use netchannel_control::plain;
 
 /// Everything that is wrong with a file, in the order of its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl<'a> Collector<'a> {
             line,
             column,
             key: key.to_owned(),
-            sentence: sentence.into(),
+            sentence: plain(&sentence.into()),
         });
     }
 
@@ -66,7 +67,7 @@ impl<'a> Collector<'a> {
         (line as u64 + 1, column as u64 + 1)
     }
 
-    /// The file is in order, or not.
+    /// The file is valid, or not.
     pub fn finish(&self, file: &Path) -> Result<(), Problems> {
         let mut problems = self.found.take();
         if problems.is_empty() {

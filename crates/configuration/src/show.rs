@@ -3,6 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
+use netchannel_scheduler::Class;
 use netchannel_scheduler::registry::Unit;
 
 use crate::types::{Bounds, ChannelOptions, Configuration, Limits, Peer, PerClass, Times};
@@ -67,8 +68,17 @@ impl fmt::Display for Peer {
 }
 
 impl fmt::Display for PerClass<ChannelOptions> {
+    /// The lines of `[transport]` but for its name.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(formatter, "[transport]")?;
+        for class in Class::ALL {
+            if self.get(class).congestion_control.is_none() {
+                let name = netchannel_driver::default_congestion_control();
+                writeln!(
+                    formatter,
+                    "# congestion-control of {class}: {name}, by this kernel"
+                )?;
+            }
+        }
         let mut line = |key: &str, show: &dyn Fn(&ChannelOptions) -> Option<String>| {
             let both = [
                 ("latency", show(&self.latency)),
@@ -130,7 +140,10 @@ impl fmt::Display for Limits {
         writeln!(formatter, "segment = {}", bytes(self.segment))?;
         match self.workers {
             // By the number of processors, which no number says.
-            0 => Ok(()),
+            0 => writeln!(
+                formatter,
+                "# workers: one for each processor that the daemon may use, 2 to 9"
+            ),
             workers => writeln!(formatter, "workers = {workers}"),
         }
     }
@@ -146,7 +159,12 @@ impl fmt::Display for Configuration {
             write!(formatter, "\n{peer}")?;
         }
         write!(formatter, "\n[scheduler]\n{}", self.scheduler)?;
-        write!(formatter, "\n{}", self.transport)?;
+        let name = quoted(&self.carrier);
+        write!(
+            formatter,
+            "\n[transport]\nname = {name}\n{}",
+            self.transport
+        )?;
         write!(formatter, "\n{}", self.times)?;
         write!(formatter, "\n{}", self.limits)?;
         if let Some(metrics) = &self.metrics {

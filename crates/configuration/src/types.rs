@@ -15,6 +15,8 @@ use crate::prefix::Prefix;
 
 /// Port of an address that names none.
 pub const DEFAULT_PORT: u16 = 7117;
+/// Port of `metrics.listen` where it names none.
+pub const METRICS_PORT: u16 = 9117;
 /// Most channels of a class to one peer.
 pub const MOST_CHANNELS: u16 = 32;
 
@@ -29,6 +31,8 @@ pub struct Configuration {
     pub peers: Vec<Peer>,
     /// Policies of NetScheduler. For the number of channels see [`Peer::scale`].
     pub scheduler: Settings,
+    /// What channels run over, by its name in [`netchannel_driver::TRANSPORTS`].
+    pub carrier: String,
     /// How channels of each class use the transport.
     pub transport: PerClass<ChannelOptions>,
     /// Times.
@@ -89,7 +93,7 @@ impl<T> PerClass<T> {
     }
 
     /// The same, to change it.
-    pub(crate) const fn get_mut(&mut self, class: Class) -> &mut T {
+    pub const fn get_mut(&mut self, class: Class) -> &mut T {
         match class {
             Class::Latency => &mut self.latency,
             Class::Throughput => &mut self.throughput,

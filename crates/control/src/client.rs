@@ -1,6 +1,7 @@
 //! The client: one connection, one request, one answer.
 
 use crate::path;
+use crate::plain::plain;
 use crate::types::{Request, Response};
 use netchannel_trust::{Distrust, peer, place};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -11,6 +12,9 @@ use std::time::Duration;
 
 /// Most bytes of an answer that are read.
 const LONGEST_ANSWER: u64 = 1 << 30;
+
+/// Longest path of a socket, without the zero at its end.
+const LONGEST_PATH: usize = 107;
 
 /// Why a daemon did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -26,16 +30,21 @@ pub enum ClientError {
         "the daemon at {0} is not used: {1}; name one of your own or of root's with --socket PATH"
     )]
     Distrusted(PathBuf, Distrust),
-    /// The place can not be reached.
+    /// The place cannot be reached.
     #[error(
         "not allowed to reach the daemon at {0}; ask as the user who started it, or name another with --socket PATH"
     )]
     Denied(PathBuf),
-    /// It took too long.
-    #[error("the daemon at {0} did not answer within {1:?}; it may be stopped or overloaded")]
+    /// No socket can have such a path.
+    #[error(
+        "the path {0} is too long for a socket: name one of at most 99 bytes with --socket PATH"
+    )]
+    TooLong(PathBuf),
+    /// It timed out.
+    #[error("the daemon at {0} timed out after {1:?}; it may be stopped or overloaded")]
     Late(PathBuf, Duration),
     /// The connection failed.
-    #[error("the daemon at {0} did not answer ({1})")]
+    #[error("the daemon at {0} did not answer ({error})", error = plain(&.1.to_string()))]
     Failed(PathBuf, std::io::Error),
     /// The answer made no sense.
     #[error("the daemon at {0} answered something else ({1}); it may be of another version")]
@@ -83,6 +92,9 @@ pub fn request(
 /// Connects where nobody but this user and root can have put a socket, and to nobody else.
 fn connect(attach: &Path) -> Result<UnixStream, ClientError> {
     let socket = path::control_socket(attach);
+    if socket.as_os_str().len() > LONGEST_PATH {
+        return Err(ClientError::TooLong(attach.to_owned()));
+    }
     let failed = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             ClientError::NoDaemon(attach.to_owned())
@@ -110,5 +122,8 @@ mod tests {
         let attach = place.path().join("none.sock");
         let error = request(&attach, Request::Hello, Duration::from_secs(1)).unwrap_err();
         assert!(matches!(error, ClientError::NoDaemon(_)), "{error}");
+        let long = place.path().join("s".repeat(100));
+        let error = request(&long, Request::Hello, Duration::from_secs(1)).unwrap_err();
+        assert!(error.to_string().contains("at most 99 bytes"), "{error}");
     }
 }

@@ -42,9 +42,9 @@ pub struct Hosts {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// Few bytes, soon (L).
+    /// Short messages (L).
     Latency,
-    /// Many bytes (T).
+    /// Bulk data (T).
     #[default]
     Throughput,
 }
@@ -175,17 +175,19 @@ pub struct Peer {
     pub state: State,
     /// Why it is not up; empty where it is.
     pub reason: String,
-    /// Seconds in this state.
+    /// Seconds since it came up, or since it has not been up.
     pub since_seconds: u64,
+    /// Seconds until it is dialled again, where it is not up and not being dialled.
+    pub next_try_seconds: Option<u64>,
     /// Its identity, in hexadecimal digits; empty as long as it has told none.
     pub host_id: String,
     /// Where it is dialled.
     pub addresses: Vec<String>,
     /// Addresses whose listeners it may announce.
     pub prefixes: Vec<String>,
-    /// Channels for few bytes soon.
+    /// Channels of the latency class.
     pub latency: ChannelCount,
-    /// Channels for many bytes.
+    /// Channels of the throughput class.
     pub throughput: ChannelCount,
     /// Round trip of its fastest channel in microseconds; 0 while not known.
     pub round_trip_microseconds: u64,

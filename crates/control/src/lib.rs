@@ -13,8 +13,10 @@ pub mod client;
 pub mod configuration;
 pub mod hosts;
 pub mod path;
+mod plain;
 pub mod rates;
 pub mod types;
 
 pub use client::{ClientError, request};
+pub use plain::plain;
 pub use types::{Request, Response};

@@ -41,7 +41,7 @@ pub fn network_namespace() -> Result<u64, PathError> {
 /// one per user and network namespace.
 ///
 /// # Errors
-/// When the network namespace can not be told.
+/// When the network namespace cannot be told.
 pub fn default_socket() -> Result<PathBuf, PathError> {
     if let Some(path) = variable(SOCKET_VARIABLE) {
         return Ok(path);
@@ -103,7 +103,7 @@ fn suffixed(path: &Path, suffix: &str) -> PathBuf {
 /// so that programs of every user can attach, closed to others otherwise.
 ///
 /// # Errors
-/// When it can not be made, or somebody else can change what lies there.
+/// When it cannot be made, or somebody else can change what lies there.
 pub fn prepare_directory(attach: &Path) -> Result<(), PathError> {
     let directory = match attach.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -13,7 +13,7 @@ pub const LONGEST_REQUEST: usize = 4096;
 pub enum Request {
     /// Who serves there, with which layout.
     Hello,
-    /// How the daemon fares.
+    /// The status of the daemon.
     Status,
     /// Every socket of every program.
     Sockets,
@@ -23,7 +23,7 @@ pub enum Request {
     Reload,
     /// Use this policy in the place of the one of its kind; none to be told which there are.
     SetScheduler(Option<String>),
-    /// End in good order.
+    /// End cleanly.
     Shutdown,
 }
 
@@ -56,13 +56,13 @@ pub struct Hello {
     pub version: String,
     /// Process of the daemon.
     pub process: u32,
-    /// Hash of the layouts it serves; a library with another hash can not attach.
+    /// Hash of the layouts it serves; a library with another hash cannot attach.
     pub layout: u64,
-    /// Inode of its network namespace; a program of another can not attach.
+    /// Inode of its network namespace; a program of another cannot attach.
     pub network_namespace: u64,
 }
 
-/// How a daemon fares.
+/// The status of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Version of the program `netchannel`.
@@ -85,7 +85,8 @@ pub struct Status {
     pub links: u64,
     /// Addresses of this host besides loopback.
     pub local_addresses: Vec<String>,
-    /// States of connections left for another process.
+    /// Connections parked for another process.
+    #[serde(rename = "parked_connections", alias = "deposits")]
     pub deposits: u64,
     /// What programs did wrong since the start.
     pub faults: u64,
@@ -118,7 +119,8 @@ pub struct User {
     pub listeners: Share,
     /// Links that they made.
     pub links: Share,
-    /// States of connections left for another process.
+    /// Connections parked for another process.
+    #[serde(rename = "parked_connections", alias = "deposits")]
     pub deposits: Share,
     /// Ephemeral ports.
     pub ports: Share,

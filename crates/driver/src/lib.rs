@@ -13,10 +13,6 @@
 //!     sleeps on the descriptor
 //! ```
 
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/transports.md")]
-struct Guide;
-
 pub mod contract;
 mod options;
 mod tcp;
@@ -30,7 +26,7 @@ pub use netchannel_shm::run::{gather_write, scatter_read};
 pub use netchannel_shm::{Room, Run};
 
 pub use crate::options::Options;
-pub use crate::tcp::{Tcp, default_congestion_control};
+pub use crate::tcp::{Tcp, congestion_control_refusal, default_congestion_control};
 
 /// A way to reach other hosts, such as TCP.
 pub trait Transport: Send + Sync {
@@ -63,7 +59,7 @@ pub trait Acceptor: Send {
     /// the peer, and so the key.
     ///
     /// # Errors
-    /// When one waits and can not be taken: descriptors or memory are used up. It waits on, so the
+    /// When one waits and cannot be taken: descriptors or memory are used up. It waits on, so the
     /// descriptor stays readable.
     fn accept(&mut self) -> io::Result<Option<(Box<dyn Channel>, SocketAddr)>>;
 }
@@ -159,14 +155,16 @@ pub struct Status {
     pub delivery_rate: u64,
 }
 
-/// Names of the transports of this crate, for the configuration.
-pub const NAMES: [&str; 1] = ["tcp"];
+/// How a transport is made that needs nothing to be told.
+pub type Make = fn() -> Box<dyn Transport>;
 
-/// A transport of this crate by its name.
+/// The transports of this crate: what `name` of `[transport]` in the configuration may say. The first is the default.
+pub static TRANSPORTS: &[(&str, Make)] = &[("tcp", || Box::new(Tcp))];
+
+/// A transport by its name in the configuration.
 #[must_use]
 pub fn transport(name: &str) -> Option<Box<dyn Transport>> {
-    match name {
-        "tcp" => Some(Box::new(Tcp)),
-        _ => None,
-    }
+    let mut known = TRANSPORTS.iter();
+    let (_, make) = known.find(|(known, _)| *known == name)?;
+    Some(make())
 }

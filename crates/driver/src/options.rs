@@ -13,7 +13,7 @@ pub struct Options {
     /// Bytes that it keeps before they are dequeued.
     pub receive_buffer: Option<u32>,
     /// So many bytes may wait unsent before the descriptor is not writable any more: what waits in the
-    /// transport, the scheduler can not order.
+    /// transport, the scheduler cannot order.
     pub unsent_low_water: Option<u32>,
     /// Queue of the network device, 0 to 6.
     pub priority: Option<u8>,

@@ -34,10 +34,29 @@ fn the_contract_is_kept() {
     }
 }
 
+/// Whatever the configuration offers keeps the contract, and its page says so.
+#[test]
+fn every_transport_that_is_offered_keeps_the_contract() {
+    let page = include_str!("../../../docs/transports.md");
+    for (name, make) in netchannel_driver::TRANSPORTS {
+        let (_held, nobody) = nobody(V4);
+        contract::check(&*make(), V4.parse().unwrap(), nobody);
+        assert!(
+            page.lines()
+                .any(|line| line.starts_with(&format!("| `{name}` |"))),
+            "docs/transports.md: the table of transports has no row for `{name}`"
+        );
+    }
+}
+
 #[test]
 fn a_transport_is_found_by_its_name() {
-    for name in netchannel_driver::NAMES {
-        assert_eq!(transport(name).unwrap().name(), name);
+    for (name, _) in netchannel_driver::TRANSPORTS {
+        assert_eq!(
+            transport(name).unwrap().name(),
+            *name,
+            "TRANSPORTS in crates/driver/src/lib.rs and Transport::name say different names"
+        );
     }
     assert!(transport("pigeon").is_none());
 }

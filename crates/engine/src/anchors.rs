@@ -39,7 +39,7 @@ pub fn drop_known(cookies: &mut BTreeSet<u64>) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet;
+    use netchannel_service::packet;
     use rustix::net::sockopt;
 
     #[test]

@@ -1,14 +1,14 @@
 //! The writer of the directory that every program reads.
 
 use crate::limits::MOST_LISTENERS;
-use crate::memory;
-use crate::published_ports::PublishedPorts;
 use netchannel_abi::address::Address;
 use netchannel_abi::copying::Rules;
 use netchannel_abi::directory::{
     ENTRIES, ENTRIES_OFFSET, Entry, Header, LEFT, LOCAL_ADDRESSES, MAGIC, NETWORKS, SIZE, bucket,
     entry_flags,
 };
+use netchannel_service::memory;
+use netchannel_service::published_ports::PublishedPorts;
 use netchannel_shm::Region;
 use rustix::io::Errno;
 use std::collections::HashMap;

@@ -4,9 +4,9 @@
 //! daemon's. Who does not read his answers would use them up for everybody, so what is unread is charged to whose it is to read.
 
 use crate::limits::FIRST_ANCHORS;
-use crate::packet;
 use crate::quota::{Amounts, Kind, Quotas, Ticket};
 use netchannel_abi::message::Message;
+use netchannel_service::packet;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;

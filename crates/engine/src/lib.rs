@@ -1,63 +1,50 @@
-//! The daemon: CoreEngine with its listeners, links and quotas, the liveness of programs, the
-//! control server, and the relay, which is the other end of links whose bytes go through the daemon.
+//! CoreEngine: who is who, who listens, who may. Programs, listeners, links, ports and deposits, and what each request does to them.
 //!
-//! Never: policy of a scheduler, looking at a byte of a connection, blocking on anybody's socket,
-//! trusting a word that a program wrote, or waking up without an event.
+//! Never: looks at a byte of a connection, knows a stack module but by its trait, makes a thread, waits for anybody, or
+//! believes what a program says: each word is checked against what that program was given.
 //!
 //! ```text
-//!  program --request--> packet --> core --answer, region, link--> program
-//!                                   |--offer on the accept channel--> other program
-//!                                   |--directory (read-only memory)--> every program
-//!  netchannel ss --JSON--> admin --> answering, in turns --> view --copies, clamps--> regions and links
-//!  program ==link== relay ==link== other program    (only where the daemon is to be between them)
+//!  program --request--> CoreEngine --answer, region, link--> program
+//!                        |      |--offer on the accept channel--> other program
+//!                        |      |--directory (read-only memory)--> every program
+//!                        v      ^
+//!              stack modules (service::stack)
 //! ```
 
-mod admin;
-mod alternate;
 mod anchors;
-mod answering;
-mod bind;
-mod class;
-mod configured;
-mod copying;
-mod core;
+mod checked;
+mod connections;
 mod deposits;
 mod diagnosis;
-mod directory;
-mod faults;
-mod holders;
-pub mod hosts;
+pub mod directory;
+mod exposed;
 mod in_flight;
-mod limits;
-mod locals;
-mod memory;
-mod metrics;
+pub mod limits;
+mod link;
+mod listener;
+mod listeners;
+pub mod locals;
 mod namespace;
 mod netlink;
-mod options;
-mod outside;
-mod packet;
-mod part;
-pub mod peers;
 mod port_owners;
 mod ports;
-mod program;
-mod published_ports;
-mod quota;
-mod relay;
-mod scaling;
-mod server;
-pub mod slice;
-mod threads;
-mod timers;
-mod totals;
-mod turn;
-mod view;
-mod visitors;
-mod watch;
+mod process_registry;
+pub mod program;
+mod programs;
+mod proofs;
+pub mod quota;
+pub mod region;
+mod remote_listeners;
+mod requests;
+mod reservations;
+mod stack_requests;
+mod state;
+pub mod totals;
+pub mod turn;
+mod usage;
 
-pub use crate::alternate::AlternateStack;
-pub use crate::limits::Limits;
-pub use crate::options::{Options, ServeError};
-pub use crate::part::Part;
-pub use crate::server::{Daemon, Stopper};
+pub use crate::link::Link;
+pub use crate::listener::Listener;
+pub use crate::stack_requests::ForStack;
+pub use crate::state::{Answer, CoreEngine, Refusal, StackId};
+pub use crate::usage::UserUse;

@@ -91,3 +91,5 @@ pub const MOST_OFFERS: u64 = 128;
 pub const DESCRIPTOR_RESERVE: usize = 128;
 /// Anchors sent along with a new link.
 pub const FIRST_ANCHORS: usize = 16;
+/// So many links are asked for between two looks at a region for those that are used no more.
+pub const ASKED_A_LOOK: usize = 8;

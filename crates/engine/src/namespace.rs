@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn sockets_and_processes_of_here_are_told() {
-        let (one, _other) = crate::packet::owned_pair(SocketType::STREAM).unwrap();
+        let (one, _other) = netchannel_service::packet::owned_pair(SocketType::STREAM).unwrap();
         let file = std::fs::File::open("/dev/null").unwrap();
         // An older kernel does not tell.
         assert_ne!(is_own(&one), Some(false));

@@ -132,7 +132,7 @@ impl Bounds {
     }
 }
 
-/// The user in whose name the daemon itself takes something: for other hosts and for the relay. Without a bound of its own.
+/// The user in whose name the daemon itself takes something: for stack modules. Without a bound of its own.
 pub const DAEMON: u32 = u32::MAX;
 /// How often the log says of one user and kind that the bound is reached.
 const SILENCE: Duration = Duration::from_secs(60);

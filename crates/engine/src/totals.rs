@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_a_program_counted_stays_and_lies_are_bounded() {
-        let (region, size) = crate::memory::program_region(16).unwrap();
+        let (region, size) = netchannel_service::memory::program_region(16).unwrap();
         let mapped = Region::map(region.as_raw_fd(), size, Access::ReadWrite).unwrap();
         let header: &Header = mapped.at(0).unwrap();
         header.accepts.store(5, Relaxed);

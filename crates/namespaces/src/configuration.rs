@@ -78,7 +78,7 @@ key-file = \"hosts.key\"
     /// Writes it into a folder.
     ///
     /// # Errors
-    /// If the file can not be written.
+    /// If the file cannot be written.
     pub fn write(&self, folder: &Path, own: &Host, other: &Host) -> io::Result<PathBuf> {
         let path = folder.join("netchannel.toml");
         fs::write(&path, self.text(own, other))?;
@@ -89,7 +89,7 @@ key-file = \"hosts.key\"
 /// Writes a new key into both folders, for nobody else to read.
 ///
 /// # Errors
-/// If there are no random numbers, or a file can not be written.
+/// If there are no random numbers, or a file cannot be written.
 pub fn write_key(folders: [&Path; 2]) -> io::Result<()> {
     let mut key = [0; KEY];
     fs::File::open("/dev/urandom")?.read_exact(&mut key)?;

@@ -95,7 +95,7 @@ fn has_ipv6(host: &Host) -> bool {
 fn addresses(host: &Host) -> String {
     let ipv6 = has_ipv6(host);
     let mut text = String::from("link set lo up\n");
-    // Writing to a String can not fail.
+    // Writing to a String cannot fail.
     for index in 0..ADDRESSES {
         let _ = writeln!(text, "addr add {}/16 dev {DEVICE}", host.v4(index));
         if ipv6 {
@@ -141,7 +141,7 @@ pub fn acknowledge_at_once(host: &Host) -> Result<(), Error> {
         "route replace {network}/16 dev {DEVICE} proto kernel scope link src {v4} quickack 1"
     );
     if has_ipv6(host) {
-        // Those of the kernel's own can not be changed.
+        // Those of the kernel's own cannot be changed.
         let own = (0..ADDRESSES).map(|index| (host.v6(index), DEVICE));
         for (address, device) in own.chain([(Ipv6Addr::LOCALHOST, "lo")]) {
             let own = format!("route del local {address} dev {device} table local\n");

@@ -8,7 +8,7 @@ use std::process;
 use std::thread;
 use std::time::Duration;
 
-/// Looks for inhabitants before it gives up on one that can not be killed.
+/// Looks for inhabitants before it gives up on one that cannot be killed.
 const LOOKS: u32 = 500;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);

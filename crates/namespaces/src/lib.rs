@@ -51,7 +51,7 @@ pub const ADDRESSES: u8 = 8;
 pub enum Error {
     /// The system does not let us make namespaces.
     #[error(
-        "network namespaces can not be made ({0}): this needs root with CAP_SYS_ADMIN, or user namespaces \
+        "network namespaces cannot be made ({0}): this needs root with CAP_SYS_ADMIN, or user namespaces \
          (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)"
     )]
     NotAllowed(#[source] io::Error),
@@ -59,13 +59,13 @@ pub enum Error {
     #[error("`ip` is not installed (Debian: apt-get install iproute2)")]
     NoIproute,
     /// The devices could not be set up.
-    #[error("the two hosts can not be joined: {0}")]
+    #[error("the two hosts cannot be joined: {0}")]
     Devices(String),
     /// The kernel does not tell which processors there are.
-    #[error("the processors of this machine can not be divided: {0}")]
+    #[error("the processors of this machine cannot be divided: {0}")]
     Processors(#[source] io::Error),
     /// The guard could not be started.
-    #[error("the guard of the two hosts can not be started: {0}")]
+    #[error("the guard of the two hosts cannot be started: {0}")]
     Guard(#[source] io::Error),
 }
 
@@ -315,7 +315,7 @@ impl Host {
     /// Does something in this host, on a thread of its own: what it opens belongs to this host for good.
     ///
     /// # Errors
-    /// If the thread can not enter.
+    /// If the thread cannot enter.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         self.namespace.within(work)
     }

@@ -69,7 +69,7 @@ impl Processors {
             let of_word = self.0.iter().filter(|&&number| number / 32 == word);
             let bits = of_word.fold(0_u32, |bits, number| bits | 1 << (number % 32));
             let comma = if text.is_empty() { "" } else { "," };
-            // Writing to a String can not fail.
+            // Writing to a String cannot fail.
             let _ = write!(text, "{comma}{bits:08x}");
         }
         text

@@ -22,7 +22,7 @@ pub fn gain_rights() -> Result<(), Error> {
         Ok(_) => return Ok(()),
         Err(error) => error,
     };
-    // SAFETY: no arguments, can not fail.
+    // SAFETY: no arguments, cannot fail.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
     become_root(user, group)
         .and_then(|()| Namespace::make())

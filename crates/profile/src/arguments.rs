@@ -142,7 +142,7 @@ impl Arguments {
         let taxonomy = self.taxonomy()?;
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // Where a signal can not be caught it ends the program, as it would anyway.
+            // Where a signal cannot be caught it ends the program, as it would anyway.
             let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
         }
         let mut folded = Folded::new();

@@ -84,7 +84,7 @@ pub struct Report {
     /// What was done meanwhile, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
-    /// The same by side. What can not be told is "shared".
+    /// The same by side. What cannot be told is "shared".
     pub sides: BTreeMap<Side, Counts>,
     /// Samples of idle processors.
     pub idle: u64,

@@ -91,7 +91,7 @@ pub fn run(
         recording.only(pid);
     }
     let is_over = |child: &mut Option<Child>| match child {
-        // A child that can not be waited for is not there any more.
+        // A child that cannot be waited for is not there any more.
         Some(child) => !matches!(child.try_wait(), Ok(None)),
         None => begun.elapsed() >= options.duration || is_gone(options.process),
     };

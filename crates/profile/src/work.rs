@@ -71,7 +71,7 @@ impl Work {
 pub struct Told(tempfile::NamedTempFile);
 
 impl Told {
-    /// An empty one. None where there is no room for it: then the command can not tell.
+    /// An empty one. None where there is no room for it: then the command cannot tell.
     pub fn new() -> Option<Self> {
         let made = tempfile::Builder::new()
             .prefix("netchannel-profile-")
@@ -107,7 +107,7 @@ impl Counters {
     /// Of the namespace of a process, or of ours.
     ///
     /// # Errors
-    /// When it can not be read.
+    /// When it cannot be read.
     pub fn of(process: Option<u32>) -> io::Result<Self> {
         let process = process.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
         let mut file = File::open(format!("/proc/{process}/net/netstat"))?;

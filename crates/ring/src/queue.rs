@@ -66,7 +66,7 @@ impl Producer {
     /// length; `tail` and `head` are the queue's two shared indices.
     ///
     /// # Errors
-    /// [`Fault`] when the consumer's index is one it can not have reached.
+    /// [`Fault`] when the consumer's index is one it cannot have reached.
     #[inline]
     pub fn push(
         &mut self,
@@ -120,7 +120,7 @@ impl Consumer {
     /// Pops up to `out.len()` elements and returns how many.
     ///
     /// # Errors
-    /// [`Fault`] when the producer's index is one it can not have reached.
+    /// [`Fault`] when the producer's index is one it cannot have reached.
     #[inline]
     pub fn pop(
         &mut self,

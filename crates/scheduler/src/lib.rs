@@ -28,6 +28,8 @@ pub mod placement;
 pub mod rate;
 pub mod registry;
 pub mod scale;
+pub mod time;
+mod unit;
 pub mod view;
 
 pub use channel::{ChannelPolicy, Choice};

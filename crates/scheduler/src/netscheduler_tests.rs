@@ -2,7 +2,8 @@ use super::*;
 use crate::channel::{RoundRobin, Sticky, THRESHOLD};
 use crate::order::{Fair, FairParameters, Shares};
 use crate::rate::Rate;
-use crate::view::{MILLISECOND, Phase, WorkerId};
+use crate::time::MILLISECOND;
+use crate::view::{Phase, WorkerId};
 
 const L: Class = Class::Latency;
 const T: Class = Class::Throughput;

@@ -4,7 +4,8 @@
 //! stretch of a run that goes on is points for T. A socket changes class only far from the middle, so that a few large
 //! answers do not make an L socket T, nor a few short ones the reverse.
 
-use crate::view::{Class, MILLISECOND};
+use crate::time::MILLISECOND;
+use crate::view::Class;
 
 /// A run up to this many bytes is a message.
 pub const MESSAGE: u32 = 16 << 10;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::view::SECOND;
+use crate::time::SECOND;
 
 const MICROSECOND: u64 = 1_000;
 

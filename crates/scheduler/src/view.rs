@@ -5,18 +5,12 @@ use core::str::FromStr;
 
 use crate::rate::Rate;
 
-/// Length of one second in the unit of every time of this crate.
-pub const SECOND: u64 = 1_000_000_000;
-
-/// Length of one millisecond in the unit of every time of this crate.
-pub const MILLISECOND: u64 = 1_000_000;
-
 /// What a socket, a channel or a worker is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Few bytes, soon (L).
+    /// Short messages, which must not wait (L).
     Latency,
-    /// Many bytes (T).
+    /// Bulk data (T).
     Throughput,
 }
 

@@ -7,7 +7,8 @@ use netchannel_scheduler::copy::{CopyRequest, CopyWorkerView, Direction};
 use netchannel_scheduler::placement::{Core, PlacementView};
 use netchannel_scheduler::rate::Rate;
 use netchannel_scheduler::scale::ScaleView;
-use netchannel_scheduler::view::{MILLISECOND, TenantView};
+use netchannel_scheduler::time::MILLISECOND;
+use netchannel_scheduler::view::TenantView;
 use netchannel_scheduler::*;
 
 /// Counts what the thread allocates.

@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 
 use netchannel_scheduler::channel::THRESHOLD;
-use netchannel_scheduler::view::{MILLISECOND, SECOND, TenantView};
+use netchannel_scheduler::time::{MILLISECOND, SECOND};
+use netchannel_scheduler::view::TenantView;
 use netchannel_scheduler::*;
 
 const SEGMENT: u32 = 64 << 10;

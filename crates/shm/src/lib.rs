@@ -10,6 +10,7 @@
 //! ```
 
 pub mod copy;
+pub mod error;
 pub mod outside;
 pub mod region;
 pub mod run;
@@ -18,8 +19,9 @@ pub mod snapshot;
 pub mod split;
 pub mod system;
 
+pub use error::ShmError;
 pub use outside::Outside;
-pub use region::{Access, Region, ShmError, Vacancy, mapped};
+pub use region::{Access, Region, Vacancy, mapped};
 pub use run::{Room, Run, Span};
 pub use shared::Shared;
 pub use snapshot::Snapshot;

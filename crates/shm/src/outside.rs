@@ -9,7 +9,7 @@
 //!
 //! The size of its blocks says nothing: ordinary memory shows huge ones where `shmem_enabled` asks for them.
 
-use crate::region::{Access, Region, ShmError, errno};
+use crate::error::{ShmError, errno};
 
 /// `f_type` of tmpfs, where ordinary memfds lie.
 const TMPFS: i64 = 0x0102_1994;
@@ -72,12 +72,9 @@ impl Outside {
         self.size
     }
 
-    /// Maps all of it.
-    ///
-    /// # Errors
-    /// The errno of the kernel.
-    pub fn map(&self, access: Access) -> Result<Region, ShmError> {
-        Region::map_at(core::ptr::null_mut(), 0, self.descriptor, self.size, access)
+    /// The descriptor that was looked at.
+    pub(crate) const fn descriptor(&self) -> i32 {
+        self.descriptor
     }
 
     /// Copies bytes from `offset` on into memory of one's own. A hole reads as zeros and stays a hole: unlike a mapping, which makes

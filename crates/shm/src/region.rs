@@ -1,36 +1,10 @@
 //! A mapped region.
 
+use crate::error::{ShmError, errno};
 use crate::{Outside, Shared, copy};
 use core::ffi::CStr;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
-
-/// Why a region could not be made or mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShmError {
-    /// A system call failed with this errno.
-    System(i32),
-    /// The file can still shrink or grow, or has not the size that was promised.
-    NotSealed,
-    /// It is no ordinary memory: huge pages, a file, a socket.
-    NotMemory,
-}
-
-impl core::fmt::Display for ShmError {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::System(errno) => write!(formatter, "shared memory: system error {errno}"),
-            Self::NotSealed => formatter.write_str(
-                "shared memory: the file is not sealed against a change of size, or has another size",
-            ),
-            Self::NotMemory => formatter
-                .write_str("shared memory: the file is not ordinary memory (an ordinary memfd)"),
-        }
-    }
-}
-
-// By hand: the library in other people's programs links nothing that is not needed.
-impl core::error::Error for ShmError {}
 
 /// What the mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +45,7 @@ unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
-pub(crate) fn errno() -> i32 {
-    // SAFETY: errno is a valid thread-local.
-    unsafe { *libc::__errno_location() }
-}
-
-/// An empty memfd that takes seals and, where the kernel knows the flag, can not be executed.
+/// An empty memfd that takes seals and, where the kernel knows the flag, cannot be executed.
 fn memfd(name: &CStr) -> Result<i32, ShmError> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     for flags in [flags | libc::MFD_NOEXEC_SEAL, flags] {
@@ -344,5 +313,16 @@ impl Drop for Region {
         // SAFETY: the mapping is ours and nothing borrows it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
         MAPPED.fetch_sub(self.size, Ordering::Relaxed);
+    }
+}
+
+impl Outside {
+    /// Maps all of it.
+    ///
+    /// # Errors
+    /// The errno of the kernel.
+    pub fn map(&self, access: Access) -> Result<Region, ShmError> {
+        let (descriptor, size) = (self.descriptor(), self.size());
+        Region::map_at(core::ptr::null_mut(), 0, descriptor, size, access)
     }
 }

@@ -178,5 +178,5 @@ fn header(vectors: *mut libc::iovec, count: usize) -> libc::msghdr {
 }
 
 fn told(result: isize) -> Result<usize, i32> {
-    usize::try_from(result).map_err(|_| crate::region::errno())
+    usize::try_from(result).map_err(|_| crate::error::errno())
 }

@@ -12,7 +12,7 @@ const LENGTHS: [usize; 35] = [
 ];
 const PAGE: usize = 4096;
 
-/// Two pages that can be used between two that can not.
+/// Two pages that can be used between two that cannot.
 struct Fenced(*mut u8);
 
 impl Fenced {

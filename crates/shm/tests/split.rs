@@ -188,7 +188,7 @@ fn many_threads_share_few_helpers() {
     POOL.dismiss();
 }
 
-/// So many bytes that can be used, then as many as a transfer has that can not.
+/// So many bytes that can be used, then as many as a transfer has that cannot.
 struct Fenced {
     base: *mut u8,
     usable: usize,
@@ -253,7 +253,7 @@ fn a_fault_in_any_part_keeps_what_came_before_it() {
                 ..transfer(region, sequence, &mut [], direction)
             };
             let mut last = 0;
-            // SAFETY: what can not be used faults.
+            // SAFETY: what cannot be used faults.
             let copied = unsafe { POOL.copy(&whole, &plan(3), |there| last = there) };
             assert_eq!((copied, last), (usable as u64, usable as u64));
             match direction {
@@ -289,7 +289,7 @@ fn nothing_behind_a_fault_is_written() {
             length: length as u64,
             ..transfer(region, 77, &mut [], Direction::Out)
         };
-        // SAFETY: what can not be used faults.
+        // SAFETY: what cannot be used faults.
         let copied = unsafe { POOL.copy(&whole, &plan(3), |_| {}) };
         assert_eq!(copied, hole as u64);
         // SAFETY: as above.
@@ -357,7 +357,7 @@ fn no_signal_of_the_program_is_handled_by_a_helper() {
         if status.contains("nc-copy") {
             let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
             let blocked = u64::from_str_radix(blocked.unwrap().trim(), 16).unwrap();
-            // SIGKILL and SIGSTOP can not be blocked; a fault must not be.
+            // SIGKILL and SIGSTOP cannot be blocked; a fault must not be.
             let open = [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS];
             let open = open.iter().fold(0, |bits, signal| bits | 1 << (signal - 1));
             assert_eq!(blocked, !open);

@@ -107,7 +107,7 @@ pub enum Side {
     Sender,
     /// Who receives it.
     Receiver,
-    /// It can not be told: never spread over the two.
+    /// It cannot be told: never spread over the two.
     Shared,
 }
 

@@ -13,8 +13,11 @@
 //!   case ── support (pairs, children, deadlines) ── sys (one function per libc call) ── libc
 //! ```
 
+mod answer;
+pub mod daemon;
 pub mod differences;
 pub mod far;
+pub mod far_process;
 pub mod left_out;
 pub mod runner;
 pub mod support;

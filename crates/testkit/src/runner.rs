@@ -1,7 +1,6 @@
 //! Runs cases as processes of their own, over kernel TCP or under `netchannel run`.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -9,13 +8,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use netchannel_control::types::{Request, Response, Status};
-use netchannel_namespaces::Host;
-
 use crate::far::{
     ADDRESSES_VARIABLE, BETWEEN_MARK, NOT_BETWEEN_MARK, SIDE_VARIABLE, SOCKET_VARIABLE, Side,
 };
-use crate::two_hosts::TwoHosts;
+use crate::two_hosts::{Over, TwoHosts};
 
 /// What carries the connections of a case.
 #[derive(Clone, Debug)]
@@ -29,19 +25,6 @@ pub enum Transport {
         /// Where its daemon serves.
         socket: PathBuf,
     },
-}
-
-/// What the daemon at a socket path says of itself.
-///
-/// # Errors
-///
-/// Says why it has not answered.
-pub fn daemon_status(socket: &Path) -> Result<Box<Status>, String> {
-    match netchannel_control::request(socket, Request::Status, Duration::from_secs(20)) {
-        Ok(Response::Status(status)) => Ok(status),
-        Ok(_) => Err("another answer than was asked for".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// How a case went.
@@ -94,7 +77,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Why it can not be run between hosts, if it can not.
+    /// Why it cannot be run between hosts, if it cannot.
     #[must_use]
     pub fn not_between(&self) -> Option<&str> {
         matches!(self.verdict, Verdict::NotBetween(_)).then(|| self.verdict.message())
@@ -113,7 +96,7 @@ pub fn run_command(command: Command, case: &str, limit: Duration) -> Report {
     let start = Instant::now();
     let verdict = match start_command(command, case) {
         Ok(child) => finish_case(child, limit).0,
-        Err(error) => Verdict::Failed(format!("can not be started: {error}")),
+        Err(error) => Verdict::Failed(format!("cannot be started: {error}")),
     };
     Report {
         case: case.to_owned(),
@@ -160,12 +143,12 @@ pub fn run_case_between(
     Report {
         case: case.to_owned(),
         verdict: run()
-            .unwrap_or_else(|error| Verdict::Failed(format!("can not be started: {error}"))),
+            .unwrap_or_else(|error| Verdict::Failed(format!("cannot be started: {error}"))),
         elapsed: start.elapsed(),
     }
 }
 
-/// What a case came to that was to run between hosts: it may have said that it can not, or never have left its host.
+/// What a case came to that was to run between hosts: it may have said that it cannot, or never have left its host.
 fn judge_between(verdict: Verdict, text: &str) -> Verdict {
     if let Some(line) = text.lines().find(|line| line.starts_with(NOT_BETWEEN_MARK)) {
         let reason = line
@@ -180,15 +163,6 @@ fn judge_between(verdict: Verdict, text: &str) -> Verdict {
         }
         verdict => verdict,
     }
-}
-
-/// What carries connections between hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
-    /// The kernel's TCP.
-    Kernel,
-    /// NetChannel, with a daemon on each host.
-    NetChannel,
 }
 
 /// A process with its group, all of which is killed with the value.
@@ -273,7 +247,7 @@ fn finish_case(
             Ok(None) if start.elapsed() > limit => break None,
             Ok(None) => std::thread::sleep(pause),
             Err(error) => {
-                let text = format!("can not be waited for: {error}");
+                let text = format!("cannot be waited for: {error}");
                 return (Verdict::Failed(text), String::new());
             }
         }
@@ -356,192 +330,4 @@ pub fn run_all(
         .into_inner()
         .map(|reports| reports.into_iter().flatten().collect())
         .unwrap_or_default()
-}
-
-/// A daemon at a socket path in a private folder, ended with the value.
-pub struct PrivateDaemon {
-    child: Option<Child>,
-    program: PathBuf,
-    host: Option<Host>,
-    words: Vec<OsString>,
-    folder: tempfile::TempDir,
-}
-
-impl PrivateDaemon {
-    /// Starts `netchannel daemon` and waits until it serves. Should it not come up, the cases'
-    /// own `netchannel run` will say why.
-    ///
-    /// # Errors
-    /// If the folder can not be made or the program can not be started.
-    pub fn start(program: &Path) -> std::io::Result<Self> {
-        Self::start_with(program, &[])
-    }
-
-    /// As [`Self::start`], with more arguments.
-    ///
-    /// # Errors
-    /// As [`Self::start`].
-    pub fn start_with(program: &Path, arguments: &[&str]) -> std::io::Result<Self> {
-        let words = arguments.iter().map(OsString::from).collect();
-        Self::start_on(program, None, |_| Ok(words))
-    }
-
-    /// Starts it on a host, with more words, which may name files in its folder.
-    ///
-    /// # Errors
-    /// If the folder can not be made or the program can not be started.
-    pub fn start_on(
-        program: &Path,
-        host: Option<&Host>,
-        words: impl FnOnce(&Path) -> std::io::Result<Vec<OsString>>,
-    ) -> std::io::Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("netchannel-conformance-")
-            .tempdir()?;
-        let mut daemon = Self {
-            child: None,
-            program: program.to_owned(),
-            host: host.cloned(),
-            words: words(folder.path())?,
-            folder,
-        };
-        daemon.start_again()?;
-        Ok(daemon)
-    }
-
-    /// Starts it once more, after it was killed.
-    ///
-    /// # Errors
-    /// If the program can not be started.
-    pub fn start_again(&mut self) -> std::io::Result<()> {
-        let socket = self.socket();
-        // What a killed one left would be taken for the new one's.
-        let _ = std::fs::remove_file(&socket);
-        let mut log = std::fs::OpenOptions::new();
-        let log = log
-            .create(true)
-            .append(true)
-            .open(self.folder.path().join("daemon.log"))?;
-        let mut command = Command::new(&self.program);
-        command
-            .arg("daemon")
-            .arg("--socket")
-            .arg(&socket)
-            .args(&self.words)
-            .stdin(Stdio::null());
-        command
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .process_group(0);
-        if let Some(host) = &self.host {
-            host.enter(&mut command);
-        }
-        // The socket is there before the daemon has all of its descriptors.
-        let starts = |log: &str| log.matches(" serves at ").count();
-        let before = starts(&self.log());
-        self.child = Some(command.spawn()?);
-        let start = Instant::now();
-        while starts(&self.log()) == before && start.elapsed() < Duration::from_secs(5) {
-            if !self.is_running() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
-    }
-
-    /// Kills it, as nothing that it could prepare for.
-    pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-
-    /// Lets it end in good order.
-    pub fn end(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let process = libc::pid_t::try_from(child.id()).unwrap_or(0);
-            // SAFETY: no pointers; a child that was not waited for.
-            unsafe { libc::kill(process, libc::SIGTERM) };
-            let _ = child.wait();
-        }
-    }
-
-    /// Leaves it so many descriptors more than it has.
-    ///
-    /// # Panics
-    /// If that is not allowed.
-    pub fn limit_descriptors(&mut self, more: usize) {
-        let most = u64::try_from(self.descriptors() + more).unwrap_or(0);
-        let process = self.child.as_ref().map_or(0, Child::id);
-        let limit = libc::rlimit64 {
-            rlim_cur: most,
-            rlim_max: most,
-        };
-        let process = libc::pid_t::try_from(process).unwrap_or(0);
-        // SAFETY: the limit is a local; nothing is written back.
-        let set =
-            unsafe { libc::prlimit64(process, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
-        assert_eq!(set, 0, "prlimit");
-    }
-
-    /// Where it serves.
-    #[must_use]
-    pub fn socket(&self) -> PathBuf {
-        self.folder.path().join("daemon.sock")
-    }
-
-    /// What it wrote so far.
-    #[must_use]
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("daemon.log")).unwrap_or_default()
-    }
-
-    /// How many descriptors it has.
-    #[must_use]
-    pub fn descriptors(&self) -> usize {
-        self.descriptor_names().len()
-    }
-
-    /// What its descriptors are, as `/proc` names them, in the order of their numbers.
-    #[must_use]
-    pub fn descriptor_names(&self) -> Vec<String> {
-        let process = self.child.as_ref().map_or(0, Child::id);
-        let folder = std::fs::read_dir(format!("/proc/{process}/fd"));
-        let mut names: Vec<_> = folder
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| {
-                let number: u32 = entry.file_name().to_str()?.parse().ok()?;
-                let name = std::fs::read_link(entry.path()).ok()?;
-                Some((number, format!("{number}: {}", name.display())))
-            })
-            .collect();
-        names.sort();
-        names.into_iter().map(|(_, name)| name).collect()
-    }
-
-    /// How many connections it holds for processes that have not fetched them.
-    ///
-    /// # Errors
-    ///
-    /// As [`daemon_status`].
-    pub fn deposits(&self) -> Result<u64, String> {
-        daemon_status(&self.socket()).map(|status| status.deposits)
-    }
-
-    /// Whether it still runs.
-    pub fn is_running(&mut self) -> bool {
-        self.child
-            .as_mut()
-            .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
-    }
-}
-
-impl Drop for PrivateDaemon {
-    fn drop(&mut self) {
-        self.kill();
-    }
 }

@@ -9,8 +9,17 @@ use netchannel_namespaces::{
     Configuration, Error, Host, Hosts, daemon_arguments, gain_rights, write_key,
 };
 
+use crate::daemon::PrivateDaemon;
 use crate::far::Addresses;
-use crate::runner::{Over, PrivateDaemon};
+
+/// What carries connections between hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The kernel's TCP.
+    Kernel,
+    /// NetChannel, with a daemon on each host.
+    NetChannel,
+}
 
 /// Two hosts that end with this value, and whoever lives on them.
 pub struct TwoHosts {
@@ -164,7 +173,7 @@ pub enum Which {
 /// A daemon on each of two hosts, which know of each other.
 ///
 /// # Errors
-/// If they can not be started.
+/// If they cannot be started.
 pub fn daemons(
     program: &Path,
     hosts: &Hosts,

@@ -5,7 +5,8 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
 
-use netchannel_testkit::runner::{PrivateDaemon, find_netchannel};
+use netchannel_testkit::daemon::PrivateDaemon;
+use netchannel_testkit::runner::find_netchannel;
 
 /// Tells the test program that it is the subject, and which program to ask.
 const SUBJECT: &str = "NETCHANNEL_TEST_PROGRAM";

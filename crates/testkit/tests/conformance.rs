@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use netchannel_testkit::daemon::PrivateDaemon;
 use netchannel_testkit::differences::{kept, kept_through_the_relay};
 use netchannel_testkit::runner::{
-    PrivateDaemon, Report, Transport, Verdict, find_netchannel, run_case, run_cases,
+    Report, Transport, Verdict, find_netchannel, run_case, run_cases,
 };
 use netchannel_testkit::unsteady;
 

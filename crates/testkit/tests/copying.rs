@@ -8,7 +8,8 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use netchannel_testkit::runner::{PrivateDaemon, find_netchannel};
+use netchannel_testkit::daemon::PrivateDaemon;
+use netchannel_testkit::runner::find_netchannel;
 use netchannel_testkit::support::{pattern, pattern_mismatch};
 
 /// Names the subject.
@@ -167,7 +168,7 @@ fn bytes() {
     expect_helpers(3);
 }
 
-/// So many bytes that can be used, then as many as are large that can not.
+/// So many bytes that can be used, then as many as are large that cannot.
 fn fenced(usable: usize) -> *mut u8 {
     let whole = usable.next_multiple_of(4096);
     let (none, flags) = (
@@ -197,7 +198,7 @@ fn faults() {
             let mut done = 0;
             loop {
                 let from = base.wrapping_add(done).cast();
-                // SAFETY: what can not be read faults, which the call tells.
+                // SAFETY: what cannot be read faults, which the call tells.
                 let now = unsafe { libc::send(client.as_raw_fd(), from, LARGE - done, 0) };
                 let Ok(now) = usize::try_from(now) else { break };
                 done += now;
@@ -218,7 +219,7 @@ fn faults() {
             let mut done = 0;
             while done < usable {
                 let to = base.wrapping_add(done).cast();
-                // SAFETY: what can not be written faults, which the call tells.
+                // SAFETY: what cannot be written faults, which the call tells.
                 let now = unsafe { libc::recv(server.as_raw_fd(), to, LARGE - done, 0) };
                 done += usize::try_from(now).expect("only beyond the fence it fails");
             }

@@ -10,8 +10,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use netchannel_namespaces::Configuration;
-use netchannel_testkit::runner::{Over, find_netchannel};
-use netchannel_testkit::two_hosts::{Absent, TwoHosts, Which};
+use netchannel_testkit::runner::find_netchannel;
+use netchannel_testkit::two_hosts::{Absent, Over, TwoHosts, Which};
 use serde_json::Value;
 
 /// Ports of the programs: one under NetChannel, and one that is not.

@@ -8,7 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
-use netchannel_testkit::runner::{PrivateDaemon, find_netchannel};
+use netchannel_testkit::daemon::PrivateDaemon;
+use netchannel_testkit::runner::find_netchannel;
 
 /// Tells the test program that it is the subject.
 const SUBJECT: &str = "NETCHANNEL_TEST_QUEUE";

@@ -5,7 +5,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use netchannel_testkit::runner::{PrivateDaemon, Transport, command, find_netchannel};
+use netchannel_testkit::daemon::PrivateDaemon;
+use netchannel_testkit::runner::{Transport, command, find_netchannel};
 
 const TORTURE: &str = env!("CARGO_BIN_EXE_torture");
 

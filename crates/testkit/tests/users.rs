@@ -84,7 +84,7 @@ fn worker_serves(how: &str) {
         assert_nothing_in_common(master, worker);
     }
     if how == "chroot" {
-        // It can not see its own mappings.
+        // It cannot see its own mappings.
         return;
     }
     // The worker writes a live thread's number everywhere it can, and lives on; the master serves.
@@ -109,7 +109,7 @@ fn a_worker_with_an_event_loop_of_its_master() {
     worker_serves("inherited");
 }
 
-/// Where it can not reach the daemon's socket any more.
+/// Where it cannot reach the daemon's socket any more.
 #[test]
 fn a_worker_behind_chroot() {
     worker_serves("chroot");

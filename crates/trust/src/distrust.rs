@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Distrust {
-    /// What is on the path can not be looked at; with the errno. `ENOENT` where nothing is there.
+    /// What is on the path cannot be looked at; with the errno. `ENOENT` where nothing is there.
     Unreachable(PathBuf, i32),
     /// A folder, symbolic link or socket of another user.
     Owner {

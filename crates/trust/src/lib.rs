@@ -8,7 +8,7 @@
 //!       --peer::judge: who listens at the other end is us or root--> the first message
 //! ```
 //!
-//! The first check holds what the second can not see: a stranger who may change the way leads to another daemon of ours. The second
+//! The first check holds what the second cannot see: a stranger who may change the way leads to another daemon of ours. The second
 //! needs no path: it holds whatever happened in between.
 
 mod calls;

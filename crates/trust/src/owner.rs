@@ -53,7 +53,7 @@ impl Owners {
     }
 }
 
-/// Whether there are users of the host that this process can not name. Not so where `/proc` does not tell.
+/// Whether there are users of the host that this process cannot name. Not so where `/proc` does not tell.
 #[must_use]
 pub fn in_user_namespace() -> bool {
     let mut text = [0; 256];

@@ -56,7 +56,7 @@ impl VirtualSocket {
     /// A connection that the peer asks for, with the `limit` of its Open. To be accepted or refused.
     ///
     /// # Errors
-    /// A window that can not be. No socket is made; the peer is to be told by a Reset.
+    /// A window that cannot be. No socket is made; the peer is to be told by a Reset.
     pub fn passive(
         settings: Settings,
         start: Start,

@@ -68,7 +68,7 @@ layout! {
 layout! {
     /// Payload of HELLO_ANSWER.
     hello_answer {
-        HELLO: super::hello::SIZE,
+        HELLO: crate::layout::hello::SIZE,
         CHALLENGE: 32,
         PROOF: 32,
     }
@@ -92,8 +92,8 @@ layout! {
 layout! {
     /// Payload of NCSYN.
     ncsyn {
-        CLIENT: super::address::SIZE,
-        SERVER: super::address::SIZE,
+        CLIENT: crate::layout::address::SIZE,
+        SERVER: crate::layout::address::SIZE,
         LIMIT: 8,
         LISTENER: 4,
         CLASS: 1,
@@ -141,7 +141,7 @@ layout! {
 layout! {
     /// Payload of LISTEN.
     listen {
-        ADDRESS: super::address::SIZE,
+        ADDRESS: crate::layout::address::SIZE,
         LISTENER: 4,
     }
 }

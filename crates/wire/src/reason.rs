@@ -106,7 +106,7 @@ codes! {
         /// The versions of the wire format differ.
         Version = 4 "the versions of the wire format differ",
         /// The proof was wrong.
-        Authentication = 5 "the keys differ, or the answer is an old one",
+        Authentication = 5 "the keys differ, or a handshake was replayed",
         /// No configuration names this peer.
         UnknownPeer = 6 "the configuration does not name this peer",
         /// A frame broke the contract.
@@ -115,7 +115,7 @@ codes! {
         Itself = 8 "a host dialled itself",
         /// More channels than the host takes.
         TooMany = 9 "the host takes no more channels",
-        /// The handshake took too long.
-        TimedOut = 10 "the handshake took too long",
+        /// The handshake timed out.
+        TimedOut = 10 "the handshake timed out",
     }
 }

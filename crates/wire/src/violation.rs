@@ -37,8 +37,8 @@ pub enum Violation {
         /// The frame.
         kind: Kind,
     },
-    /// A payload that the kind can not have.
-    #[error("{kind} can not have a payload of {length} bytes")]
+    /// A payload that the kind cannot have.
+    #[error("{kind} cannot have a payload of {length} bytes")]
     Length {
         /// The frame.
         kind: Kind,
@@ -62,7 +62,7 @@ pub enum Violation {
         length: u32,
     },
     /// A code that means nothing.
-    #[error("{kind}: {field} can not be {code}")]
+    #[error("{kind}: {field} cannot be {code}")]
     UnknownCode {
         /// The frame.
         kind: Kind,
@@ -119,7 +119,7 @@ pub enum Violation {
         theirs: u32,
     },
     /// A value out of its range.
-    #[error("{kind}: {field} can not be {value}")]
+    #[error("{kind}: {field} cannot be {value}")]
     OutOfRange {
         /// The frame.
         kind: Kind,

@@ -90,7 +90,7 @@ fn headers() {
     }
     assert_eq!(
         changed(&FIN, LENGTH, &[1]),
-        "FIN can not have a payload of 1 bytes"
+        "FIN cannot have a payload of 1 bytes"
     );
     assert_eq!(
         changed(&FIN, GENERATION, &[0; 4]),
@@ -105,7 +105,7 @@ fn headers() {
     );
     assert_eq!(
         changed(&ncsyn(), LENGTH, &[0xff; 4]),
-        "NCSYN can not have a payload of 4294967295 bytes"
+        "NCSYN cannot have a payload of 4294967295 bytes"
     );
 }
 
@@ -136,7 +136,7 @@ fn headers_of_frequent_frames() {
         let wanted = format!("{name} names a socket of generation 0");
         assert_eq!(refused(GENERATION, &[0; 4]), wanted);
         if name == "WINDOW" {
-            let wanted = "WINDOW can not have a payload of 9 bytes";
+            let wanted = "WINDOW cannot have a payload of 9 bytes";
             assert_eq!(refused(LENGTH, &[9]), wanted);
         }
     }
@@ -159,7 +159,7 @@ fn every_flag_that_a_kind_does_not_have() {
 fn streams() {
     assert_eq!(
         refused_by(open_parser(), &data(0, 0)),
-        "DATA can not have a payload of 0 bytes"
+        "DATA cannot have a payload of 0 bytes"
     );
     assert_eq!(
         refused_by(open_parser(), &data(0, LEAST_PAYLOAD + 1)),
@@ -192,7 +192,7 @@ fn sockets() {
         "NCSYN: server is not an address"
     );
     let at = HEADER + ncsyn::CLASS;
-    assert_eq!(changed(&ncsyn(), at, &[3]), "NCSYN: class can not be 3");
+    assert_eq!(changed(&ncsyn(), at, &[3]), "NCSYN: class cannot be 3");
     let at = HEADER + ncsyn::RESERVED + 2;
     assert_eq!(changed(&ncsyn(), at, &[3]), "NCSYN: reserved must be zero");
 
@@ -221,11 +221,11 @@ fn sockets() {
         handle: HANDLE,
         reason: netchannel_wire::ResetReason::Aborted,
     });
-    assert_eq!(changed(&reset, HEADER, &[0]), "RST: reason can not be 0");
+    assert_eq!(changed(&reset, HEADER, &[0]), "RST: reason cannot be 0");
     let gone = Frame::GoAway(GoAwayReason::Retired);
     assert_eq!(
         changed(&gone, HEADER + 3, &[1]),
-        "GOAWAY: reason can not be 16777217"
+        "GOAWAY: reason cannot be 16777217"
     );
 }
 
@@ -239,7 +239,7 @@ fn announcements() {
     });
     assert_eq!(
         changed(&announced, HEADER + listen::LISTENER, &[0]),
-        "LISTEN: listener can not be 0"
+        "LISTEN: listener cannot be 0"
     );
     assert_eq!(
         changed(&announced, HEADER + listen::ADDRESS, &[0]),
@@ -280,7 +280,7 @@ fn announcements() {
     ));
     assert_eq!(
         refused_by(open_parser(), &list(&vec![element(0); MOST_ADDRESSES + 1])),
-        "ADDRESSES can not have a payload of 5140 bytes"
+        "ADDRESSES cannot have a payload of 5140 bytes"
     );
     for wrong in [element(1), [0; address::SIZE]] {
         assert_eq!(
@@ -292,7 +292,7 @@ fn announcements() {
     odd[4] -= 1;
     assert_eq!(
         refused_by(open_parser(), &odd),
-        "ADDRESSES can not have a payload of 19 bytes"
+        "ADDRESSES cannot have a payload of 19 bytes"
     );
 }
 
@@ -311,27 +311,27 @@ fn handshakes() {
         Ok(Step::Frame { .. })
     ));
     for (at, bytes, wanted) in [
-        (hello::CLASS, &[0][..], "HELLO: class can not be 0"),
+        (hello::CLASS, &[0][..], "HELLO: class cannot be 0"),
         (hello::RESERVED, &[1], "HELLO: reserved must be zero"),
-        (hello::PAYLOAD, &[0; 4], "HELLO: payload can not be 0"),
+        (hello::PAYLOAD, &[0; 4], "HELLO: payload cannot be 0"),
         (
             hello::PAYLOAD,
             &[1, 0, 16, 0],
-            "HELLO: payload can not be 1048577",
+            "HELLO: payload cannot be 1048577",
         ),
-        (hello::SOCKETS, &[0; 4], "HELLO: sockets can not be 0"),
-        (hello::SILENCE, &[0; 4], "HELLO: silence can not be 0"),
-        (hello::HOST, &[0; 16], "HELLO: host can not be 0"),
+        (hello::SOCKETS, &[0; 4], "HELLO: sockets cannot be 0"),
+        (hello::SILENCE, &[0; 4], "HELLO: silence cannot be 0"),
+        (hello::HOST, &[0; 16], "HELLO: host cannot be 0"),
     ] {
         assert_eq!(changed(&said, HEADER + at, bytes), wanted);
     }
     for length in [0, 11] {
-        let wanted = format!("HELLO can not have a payload of {length} bytes");
+        let wanted = format!("HELLO cannot have a payload of {length} bytes");
         assert_eq!(changed(&said, 4, &[length]), wanted);
     }
     assert_eq!(
         changed(&said, 4, &[89]),
-        "HELLO can not have a payload of 89 bytes"
+        "HELLO cannot have a payload of 89 bytes"
     );
 }
 

@@ -23,7 +23,7 @@ pub fn run(workspace: &Workspace) -> Result<bool> {
         ])
         .arg("netchannel-preload")
         .status()
-        .context("can not run cargo")?;
+        .context("cannot run cargo")?;
     if !built.success() {
         return Ok(false);
     }
@@ -48,7 +48,7 @@ pub fn run(workspace: &Workspace) -> Result<bool> {
         .arg(&picture)
         .current_dir(&workspace.root)
         .status()
-        .context("can not run netchannel bench")?;
+        .context("cannot run netchannel bench")?;
     if !compared.success() {
         println!("The comparison failed. `netchannel doctor` says what this host lacks:\n");
         // Whatever it answers, the demo has failed.
@@ -122,7 +122,7 @@ fn between_hosts(workspace: &Workspace, with_redis: bool) -> Result<Between> {
         .arg(&picture)
         .current_dir(&workspace.root)
         .status()
-        .context("can not run netchannel bench hosts")?;
+        .context("cannot run netchannel bench hosts")?;
     Ok(match status.code() {
         Some(0) => Between::Shown(picture),
         Some(NOT_HERE) => {

@@ -27,7 +27,7 @@ pub fn run(workspace: &Workspace) -> Result<bool> {
             .args(["deny", "check"])
             .args(checks)
             .status();
-        all_well &= status.context("can not run cargo deny")?.success();
+        all_well &= status.context("cannot run cargo deny")?.success();
     }
     Ok(all_well)
 }
@@ -35,7 +35,7 @@ pub fn run(workspace: &Workspace) -> Result<bool> {
 /// The check that needs nothing but cargo. Prints what it finds; true when all is well.
 pub fn built_in(workspace: &Workspace) -> Result<bool> {
     let text =
-        fs::read_to_string(workspace.root.join("deny.toml")).context("can not read deny.toml")?;
+        fs::read_to_string(workspace.root.join("deny.toml")).context("cannot read deny.toml")?;
     let allowed = allowed_licences(&text)?;
     let output = workspace
         .cargo()
@@ -56,7 +56,7 @@ pub fn built_in(workspace: &Workspace) -> Result<bool> {
             "{p}|{l}",
         ])
         .output()
-        .context("can not run cargo tree")?;
+        .context("cannot run cargo tree")?;
     if !output.status.success() {
         bail!(
             "cargo tree failed: {}",

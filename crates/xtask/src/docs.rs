@@ -19,7 +19,7 @@ pub fn run(workspace: &Workspace, open: bool) -> Result<bool> {
     let status = command
         .env("RUSTDOCFLAGS", "-D warnings")
         .status()
-        .context("can not run cargo doc")?;
+        .context("cannot run cargo doc")?;
     if status.success() {
         println!("{}", workspace.target.join("doc").display());
     }

@@ -16,7 +16,7 @@ pub fn run(workspace: &Workspace, seconds: u32) -> Result<bool> {
     let mut targets = Vec::new();
     for folder in &folders {
         let manifest = fs::read_to_string(folder.join("Cargo.toml"))
-            .with_context(|| format!("can not read {}/Cargo.toml", folder.display()))?;
+            .with_context(|| format!("cannot read {}/Cargo.toml", folder.display()))?;
         targets.extend(binaries(&manifest).map(|target| (folder.clone(), target)));
     }
     let mut report = Report::new(targets.len());
@@ -49,7 +49,7 @@ fn fuzz(workspace: &Workspace, folder: &PathBuf, target: &str, seconds: u32) -> 
         .args([target, "--", &format!("-max_total_time={seconds}")])
         .current_dir(&workspace.root)
         .status()
-        .context("can not run rustup")?;
+        .context("cannot run rustup")?;
     Ok(match status.success() {
         true => Verdict::Passed,
         false => Verdict::Failed("it found an input; see above".to_owned()),

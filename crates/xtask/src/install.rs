@@ -3,7 +3,7 @@
 //! ```text
 //!   PREFIX/bin/netchannel
 //!   PREFIX/lib/netchannel/libnetchannel.so
-//!   PREFIX/share/man/man1/netchannel*.1
+//!   PREFIX/share/man/man1/netchannel*.1, man5/netchannel.toml.5
 //!   PREFIX/share/bash-completion/completions/netchannel, zsh/site-functions/_netchannel, fish/vendor_completions.d/...
 //!   PREFIX/lib/systemd/system/netchannel.service    as root
 //! ```
@@ -36,28 +36,10 @@ pub fn run(workspace: &Workspace, prefix: Option<&Path>) -> Result<bool> {
             .join(prefix),
         None => default_prefix()?,
     };
-    let built = workspace
-        .cargo()
-        .args([
-            "build",
-            "--release",
-            "--package",
-            "netchannel-cli",
-            "--package",
-        ])
-        .arg("netchannel-preload")
-        .status()
-        .context("can not run cargo")?;
-    if !built.success() {
+    if !build(workspace)? {
         return Ok(false);
     }
-    place(&workspace.program(), &prefix.join("bin/netchannel"), 0o755)?;
-    place(
-        &workspace.library(),
-        &prefix.join("lib/netchannel/libnetchannel.so"),
-        0o644,
-    )?;
-    install_manual(workspace, &prefix)?;
+    files(workspace, &prefix)?;
     for (shell, path) in COMPLETIONS {
         install_completion(workspace, shell, &prefix.join(path))?;
     }
@@ -73,25 +55,53 @@ pub fn run(workspace: &Workspace, prefix: Option<&Path>) -> Result<bool> {
     Ok(true)
 }
 
+/// Builds what is installed; false where that fails.
+pub fn build(workspace: &Workspace) -> Result<bool> {
+    let built = workspace
+        .cargo()
+        .args([
+            "build",
+            "--release",
+            "--package",
+            "netchannel-cli",
+            "--package",
+        ])
+        .arg("netchannel-preload")
+        .status()
+        .context("cannot run cargo")?;
+    Ok(built.success())
+}
+
+/// What lies at the same places below every prefix: the program, the library, man pages.
+pub fn files(workspace: &Workspace, prefix: &Path) -> Result<()> {
+    place(&workspace.program(), &prefix.join("bin/netchannel"), 0o755)?;
+    place(
+        &workspace.library(),
+        &prefix.join("lib/netchannel/libnetchannel.so"),
+        0o644,
+    )?;
+    install_manual(workspace, prefix)
+}
+
 /// The unit of root's daemon, which systemd finds below `/usr/local` and `/usr`. Nothing is started.
 fn install_unit(workspace: &Workspace, prefix: &Path) -> Result<()> {
     let source = workspace.root.join("dist/netchannel.service");
-    let unit = fs::read_to_string(&source)
-        .with_context(|| format!("can not read {}", source.display()))?;
+    let unit =
+        fs::read_to_string(&source).with_context(|| format!("cannot read {}", source.display()))?;
     let path = prefix.join("lib/systemd/system/netchannel.service");
     make_folder_of(&path)?;
     fs::write(&path, unit_for(&unit, prefix)?)
-        .with_context(|| format!("can not write {}", path.display()))?;
+        .with_context(|| format!("cannot write {}", path.display()))?;
     println!("installed {}", path.display());
     Ok(())
 }
 
 /// The unit with the program of this prefix.
-fn unit_for(unit: &str, prefix: &Path) -> Result<String> {
+pub fn unit_for(unit: &str, prefix: &Path) -> Result<String> {
     let program = prefix.join("bin/netchannel");
     let program = program.to_str().context("the prefix is no text")?;
     if program.contains(|letter: char| letter.is_whitespace() || "%$\"'\\".contains(letter)) {
-        bail!("a unit can not name {program}; take another prefix");
+        bail!("a unit cannot name {program}; take another prefix");
     }
     Ok(unit.replace(UNIT_PROGRAM, program))
 }
@@ -105,27 +115,28 @@ fn default_prefix() -> Result<PathBuf> {
 }
 
 /// Copies beside the destination and renames: a running program keeps the file it has, and nobody loads half a library.
-fn place(source: &Path, destination: &Path, mode: u32) -> Result<()> {
+pub fn place(source: &Path, destination: &Path, mode: u32) -> Result<()> {
     make_folder_of(destination)?;
     let beside = destination.with_extension("new");
     let copied = fs::copy(source, &beside)
         .and_then(|_| fs::set_permissions(&beside, fs::Permissions::from_mode(mode)))
         .and_then(|()| fs::rename(&beside, destination));
-    copied.with_context(|| format!("can not install {}", destination.display()))?;
+    copied.with_context(|| format!("cannot install {}", destination.display()))?;
     println!("installed {}", destination.display());
     Ok(())
 }
 
-fn make_folder_of(file: &Path) -> Result<()> {
+/// Makes the folder in which a file is to lie.
+pub fn make_folder_of(file: &Path) -> Result<()> {
     let folder = file.parent().context("a file without a folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("can not make {}", folder.display()))
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
 }
 
 fn install_manual(workspace: &Workspace, prefix: &Path) -> Result<()> {
     let scratch = workspace.target.join("manual");
     // Pages of commands that no longer exist must not be installed.
     let _ = fs::remove_dir_all(&scratch);
-    fs::create_dir_all(&scratch).with_context(|| format!("can not make {}", scratch.display()))?;
+    fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
     let made = Command::new(workspace.program())
         .args(["generate", "man"])
         .arg(&scratch)
@@ -134,25 +145,27 @@ fn install_manual(workspace: &Workspace, prefix: &Path) -> Result<()> {
         bail!("netchannel generate man failed");
     }
     for entry in fs::read_dir(&scratch).context("no manual pages")?.flatten() {
-        place(
-            &entry.path(),
-            &prefix.join("share/man/man1").join(entry.file_name()),
-            0o644,
-        )?;
+        let section = entry.path().extension().map_or_else(
+            || "1".to_owned(),
+            |extension| extension.to_string_lossy().into_owned(),
+        );
+        let folder = prefix.join(format!("share/man/man{section}"));
+        place(&entry.path(), &folder.join(entry.file_name()), 0o644)?;
     }
     Ok(())
 }
 
-fn install_completion(workspace: &Workspace, shell: &str, path: &Path) -> Result<()> {
+/// Completions for a shell, into a file.
+pub fn install_completion(workspace: &Workspace, shell: &str, path: &Path) -> Result<()> {
     let output = Command::new(workspace.program())
         .args(["generate", "completions", shell])
         .output()
-        .context("can not run netchannel")?;
+        .context("cannot run netchannel")?;
     if !output.status.success() {
         bail!("netchannel generate completions {shell} failed");
     }
     make_folder_of(path)?;
-    fs::write(path, output.stdout).with_context(|| format!("can not write {}", path.display()))?;
+    fs::write(path, output.stdout).with_context(|| format!("cannot write {}", path.display()))?;
     println!("installed {}", path.display());
     Ok(())
 }

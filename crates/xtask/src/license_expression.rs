@@ -4,7 +4,7 @@
 //!   "MIT OR (Apache-2.0 WITH LLVM-exception AND BSD-3-Clause)" ──> tokens ──> any of / all of ──> yes or no
 //! ```
 
-/// Whether the expression can be satisfied with allowed licences only. What can not be parsed is not allowed.
+/// Whether the expression can be satisfied with allowed licences only. What cannot be parsed is not allowed.
 pub fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     // A slash is how crates wrote OR before SPDX.
     let spaced = expression

@@ -15,8 +15,11 @@ mod demo;
 mod deny;
 mod docs;
 mod fuzz;
+mod guides;
 mod install;
 mod license_expression;
+mod package;
+mod picture;
 mod plan;
 mod plants;
 mod process;
@@ -46,6 +49,11 @@ Usage: cargo xtask COMMAND [OPTIONS]
   deny [--built-in]        licences and sources of all dependencies (cargo-deny too, where it is installed)
   install [--prefix DIR]   build and install the program, the library, man pages and completions
                            (default: /usr/local as root, ~/.local otherwise)
+  package [--test]         a Debian package of the release build; with --test: installed below a root of its own, upgraded under
+                           programs that run, removed and purged (as root)
+  picture                  docs/results.svg, the picture of README, from docs/measurements.csv
+  guides                   follow docs/transports.md and docs/scheduling.md to the letter, in a copy: a transport and a policy
+                           of one's own, in use between two daemons
   docs [--open]            build the documentation, warnings denied
 
 Examples:
@@ -54,7 +62,7 @@ Examples:
   cargo xtask test programs/redis
   cargo xtask install --prefix /opt/netchannel
 
-Exit codes: 0 all well, 1 something failed, 2 the command line makes no sense.";
+Exit codes: 0 all well, 1 something failed, 2 usage error.";
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_env();
@@ -88,6 +96,9 @@ enum Command {
     Deny { built_in: bool },
     Install { prefix: Option<std::path::PathBuf> },
     Docs { open: bool },
+    Guides,
+    Package { test: bool },
+    Picture,
 }
 
 fn parse(mut arguments: Arguments) -> Result<Command> {
@@ -119,13 +130,18 @@ fn parse(mut arguments: Arguments) -> Result<Command> {
         "install" => Command::Install {
             prefix: arguments.opt_value_from_str("--prefix")?,
         },
+        "guides" => Command::Guides,
+        "picture" => Command::Picture,
+        "package" => Command::Package {
+            test: arguments.contains("--test"),
+        },
         "docs" => Command::Docs {
             open: arguments.contains("--open"),
         },
         other => bail!("there is no command '{other}'"),
     };
     if let Some(rest) = arguments.finish().first() {
-        bail!("can not make sense of '{}'", rest.to_string_lossy());
+        bail!("unexpected argument '{}'", rest.to_string_lossy());
     }
     if let Command::Test(options) = &command
         && let Some(option) = options.names.iter().find(|name| name.starts_with('-'))
@@ -147,5 +163,9 @@ fn dispatch(command: Command) -> Result<bool> {
         Command::Deny { built_in: false } => deny::run(&workspace),
         Command::Install { prefix } => install::run(&workspace, prefix.as_deref()),
         Command::Docs { open } => docs::run(&workspace, open),
+        Command::Guides => guides::run(&workspace),
+        Command::Picture => picture::run(&workspace),
+        Command::Package { test: false } => package::run(&workspace),
+        Command::Package { test: true } => package::test(&workspace),
     }
 }

@@ -44,7 +44,11 @@ const MINUTE: u64 = 60;
 pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
     let mut steps = vec![
         quick("format", 1, cargo(workspace, &["fmt", "--all", "--check"])),
-        quick("licences", 2, deny(workspace)?),
+        quick(
+            "licences",
+            2,
+            this_program(workspace, &["deny", "--built-in"])?,
+        ),
         cargo_deny(workspace),
         quick("clippy", 10, {
             let arguments = [
@@ -97,6 +101,12 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
                 ],
             )
         }),
+        slow("guides", 15, this_program(workspace, &["guides"])?),
+        slow(
+            "package",
+            5,
+            this_program(workspace, &["package", "--test"])?,
+        ),
         slow("loom models", 15, loom(workspace)),
         address_sanitizer(workspace)?,
         two_hosts(
@@ -231,14 +241,11 @@ fn calls(workspace: &Workspace) -> Step {
     slow("calls", 5, command)
 }
 
-/// This program's own check, in a child so that its output is logged like any other.
-fn deny(workspace: &Workspace) -> Result<Command> {
-    let this = env::current_exe().context("can not find the path of this program")?;
+/// Another command of this program, in a child so that its output is logged like any other.
+fn this_program(workspace: &Workspace, words: &[&str]) -> Result<Command> {
+    let this = env::current_exe().context("cannot find the path of this program")?;
     let mut command = Command::new(this);
-    command
-        .arg("deny")
-        .arg("--built-in")
-        .current_dir(&workspace.root);
+    command.args(words).current_dir(&workspace.root);
     Ok(command)
 }
 
@@ -267,7 +274,7 @@ fn loom(workspace: &Workspace) -> Command {
 /// Where the sanitizer is known to work; it needs to be named.
 const SANITIZED: &str = "x86_64-unknown-linux-gnu";
 
-/// Tests that can not be run under it: they have threads of which the C library, and so the sanitizer, knows nothing.
+/// Tests that cannot be run under it: they have threads of which the C library, and so the sanitizer, knows nothing.
 const NOT_SANITIZED: [&str; 1] = ["split"];
 
 /// What maps memory of others, with every access watched. The sanitizer is nightly's.
@@ -279,7 +286,15 @@ fn address_sanitizer(workspace: &Workspace) -> Result<Step> {
             "--package",
             "netchannel-shm",
             "--package",
+            "netchannel-service",
+            "--package",
+            "netchannel-stack-local",
+            "--package",
+            "netchannel-stack-channels",
+            "--package",
             "netchannel-engine",
+            "--package",
+            "netchannel-daemon",
         ])
         .arg("--lib")
         .current_dir(&workspace.root)
@@ -294,7 +309,7 @@ fn address_sanitizer(workspace: &Workspace) -> Result<Step> {
             "handle_segv=0:handle_sigbus=0:detect_leaks=0",
         )
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
-    for package in ["shm", "engine"] {
+    for package in ["shm", "daemon"] {
         let folder = workspace.root.join("crates").join(package).join("tests");
         for name in files(&folder, "rs")?
             .iter()

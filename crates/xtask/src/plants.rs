@@ -88,7 +88,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
 
 fn patches(folder: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
     let entries =
-        fs::read_dir(folder).with_context(|| format!("can not read {}", folder.display()))?;
+        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut patches = Vec::new();
     for entry in entries {
         let path = entry?.path();
@@ -171,7 +171,7 @@ fn judge(
         .arg("--netchannel")
         .arg(program)
         .output()
-        .context("can not start torture")?;
+        .context("cannot start torture")?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     // Several are judged at a time, and a later one may be through first.
     let lines = said.lines().filter(|line| line.starts_with("case "));
@@ -192,7 +192,7 @@ fn git(folder: &Path) -> Command {
 fn done(command: &mut Command) -> Result<()> {
     let status = command
         .status()
-        .with_context(|| format!("can not start {:?}", command.get_program()))?;
+        .with_context(|| format!("cannot start {:?}", command.get_program()))?;
     if !status.success() {
         bail!("{command:?}: {status}");
     }

@@ -27,20 +27,20 @@ pub struct Ended {
 
 /// Runs a command to its end, at most `limit` long, with all it prints in the file `log`.
 pub fn run_logged(command: &mut Command, log: &Path, limit: Duration) -> Result<Ended> {
-    let output = File::create(log).with_context(|| format!("can not write {}", log.display()))?;
+    let output = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
     let errors = output
         .try_clone()
-        .context("can not duplicate a descriptor")?;
+        .context("cannot duplicate a descriptor")?;
     let started = Instant::now();
     let mut child = command
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(errors)
         .spawn()
-        .with_context(|| format!("can not start {}", command.get_program().to_string_lossy()))?;
+        .with_context(|| format!("cannot start {}", command.get_program().to_string_lossy()))?;
     let mut timed_out = false;
     let status = loop {
-        if let Some(status) = child.try_wait().context("can not wait for a child")? {
+        if let Some(status) = child.try_wait().context("cannot wait for a child")? {
             break status;
         }
         if started.elapsed() >= limit {
@@ -63,7 +63,7 @@ fn end_tree(child: &mut Child) -> Result<()> {
     while Instant::now() < deadline {
         if child
             .try_wait()
-            .context("can not wait for a child")?
+            .context("cannot wait for a child")?
             .is_some()
         {
             return Ok(());

@@ -59,7 +59,10 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
         install_missing(&workspace.programs().join("packages.txt"))?;
     }
     let logs = workspace.target.join("xtask-test");
-    fs::create_dir_all(&logs).with_context(|| format!("can not make {}", logs.display()))?;
+    fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+    if options.quick {
+        println!("{}", what_quick_builds(workspace));
+    }
     let mut report = Report::new(steps.len());
     for mut step in steps {
         let log = log_of(&logs, &step.name);
@@ -77,6 +80,23 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
         report.end(&step.name, verdict, begun.elapsed(), &log);
     }
     Ok(report.close())
+}
+
+/// What `--quick` builds first, and for how long; the tests themselves take a minute or two.
+fn what_quick_builds(workspace: &Workspace) -> String {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // Measured on two processors; link-time optimisation is done by one for each program.
+    let minutes = 6 + 10 / processors;
+    let what = "the workspace for clippy, its documentation, the release build with link-time optimisation, and all tests";
+    if workspace.program().is_file() {
+        format!(
+            "builds what has changed since the last time of {what}; the tests take a minute or two"
+        )
+    } else {
+        format!(
+            "builds {what}: about {minutes} minutes on {processors} processors, this first time; the tests take a minute or two"
+        )
+    }
 }
 
 fn log_of(folder: &Path, name: &str) -> PathBuf {
@@ -115,11 +135,11 @@ fn judge(ended: &Ended, limit: Duration, log: &Path) -> Verdict {
     }
 }
 
-/// As root, installs the Debian packages of the programs that are missing. That it can not is no error: the steps that
+/// As root, installs the Debian packages of the programs that are missing. That it cannot is no error: the steps that
 /// need them will say so by name.
 fn install_missing(list: &Path) -> Result<()> {
     let text =
-        fs::read_to_string(list).with_context(|| format!("can not read {}", list.display()))?;
+        fs::read_to_string(list).with_context(|| format!("cannot read {}", list.display()))?;
     let missing = missing_packages(&text);
     if missing.is_empty() {
         return Ok(());

@@ -23,7 +23,7 @@ impl Workspace {
             .ancestors()
             .nth(2)
             .context("crates/xtask is not two levels below the workspace")?;
-        let executable = env::current_exe().context("can not find the path of this program")?;
+        let executable = env::current_exe().context("cannot find the path of this program")?;
         let target = executable
             .ancestors()
             .nth(2)

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What each crate may depend on among the crates of this workspace (normal and build dependencies).
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 23] = [
     ("abi", &[]),
     ("ring", &["abi"]),
     ("shm", &["abi", "ring"]),
@@ -21,9 +21,24 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("namespaces", &[]),
     ("taxonomy", &[]),
     ("profile", &["taxonomy"]),
-    ("configuration", &["abi", "control", "scheduler", "wire"]),
     (
-        "engine",
+        "configuration",
+        &["abi", "control", "driver", "scheduler", "wire"],
+    ),
+    (
+        "service",
+        &[
+            "abi",
+            "ring",
+            "shm",
+            "scheduler",
+            "control",
+            "configuration",
+        ],
+    ),
+    ("stack-local", &["abi", "service", "shm"]),
+    (
+        "stack-channels",
         &[
             "abi",
             "ring",
@@ -34,6 +49,23 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "scheduler",
             "driver",
             "configuration",
+            "service",
+        ],
+    ),
+    ("engine", &["abi", "ring", "shm", "service"]),
+    (
+        "daemon",
+        &[
+            "abi",
+            "ring",
+            "shm",
+            "control",
+            "scheduler",
+            "configuration",
+            "service",
+            "engine",
+            "stack-channels",
+            "stack-local",
         ],
     ),
     ("preload", &["abi", "ring", "shm", "trust"]),
@@ -47,7 +79,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "control",
             "scheduler",
             "configuration",
-            "engine",
+            "daemon",
             "bench",
             "profile",
         ],
@@ -290,7 +322,18 @@ fn unsafe_stays_where_it_belongs() {
 fn nobody_connects_to_a_daemon_without_judging_it() {
     const QUEUES: &str = "preload/src/ground/sys/local.rs";
     let mut callers = BTreeSet::new();
-    for name in ["preload", "control", "cli", "configuration", "engine"] {
+    let connecting = [
+        "preload",
+        "control",
+        "cli",
+        "configuration",
+        "engine",
+        "daemon",
+        "service",
+        "stack-channels",
+        "stack-local",
+    ];
+    for name in connecting {
         for file in source_files(&root().join("crates").join(name).join("src")) {
             let source = fs::read_to_string(&file).unwrap();
             let connects = ["UnixStream::connect(", "SYS_connect,", "net::connect("];

@@ -16,7 +16,26 @@ struct Rule {
 }
 
 const ALL: &[&str] = &[
-    "engine", "preload", "shm", "control", "cli", "driver", "trust",
+    "daemon",
+    "engine",
+    "service",
+    "stack-channels",
+    "stack-local",
+    "preload",
+    "shm",
+    "control",
+    "cli",
+    "driver",
+    "trust",
+];
+
+/// The crates that are the daemon.
+const DAEMON: &[&str] = &[
+    "daemon",
+    "engine",
+    "service",
+    "stack-channels",
+    "stack-local",
 ];
 
 const RULES: &[Rule] = &[
@@ -35,21 +54,21 @@ const RULES: &[Rule] = &[
     Rule {
         what: "the daemon maps memory: what it made itself, and links of which it is an end",
         words: &["Region::map"],
-        crates: &["engine"],
-        files: &["engine/src/memory.rs", "engine/src/relay/link.rs"],
+        crates: DAEMON,
+        files: &["service/src/link.rs", "service/src/memory.rs"],
     },
     Rule {
         what: "the kernel is asked who sent a message",
         words: &["ScmCredentials", "set_socket_passcred", "SO_PASSCRED"],
         crates: ALL,
-        files: &["engine/src/packet.rs"],
+        files: &["service/src/packet.rs"],
     },
     Rule {
         what: "the kernel is asked whose a connection is: for bounds, for a pump, for the queue of a listener, for whose daemon it is",
         words: &["socket_peercred", "SO_PEERCRED"],
         crates: ALL,
         files: &[
-            "engine/src/server.rs",
+            "daemon/src/server.rs",
             "preload/src/processes/receiver.rs",
             "preload/src/ground/sys/local.rs",
             "trust/src/calls.rs",
@@ -58,7 +77,7 @@ const RULES: &[Rule] = &[
     Rule {
         what: "the daemon asks the kernel who listens, and which anchors there are",
         words: &["SOCK_DIAG"],
-        crates: &["engine"],
+        crates: DAEMON,
         files: &["engine/src/anchors.rs", "engine/src/diagnosis.rs"],
     },
 ];

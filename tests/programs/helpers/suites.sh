@@ -29,7 +29,7 @@ source_of() {
         # Not the signature beside it.
         archive=$(find . -maxdepth 1 -name "${package}_*.orig.tar.*" ! -name '*.asc')
         tar xf "$archive" -C "$apt/source" --strip-components 1
-    ) >"$TMP/source.log" 2>&1 || skip "the source of $package can not be had: $(tail -n 1 "$TMP/source.log")"
+    ) >"$TMP/source.log" 2>&1 || skip "the source of $package cannot be had: $(tail -n 1 "$TMP/source.log")"
     mv "$apt/source" "$SOURCE"
     rm -rf "$apt"
 }

@@ -1,7 +1,7 @@
 """Runs a program under the restrictions of a systemd unit that need no systemd: under_unit.py UNIT PROGRAM ARGUMENTS...
 
 System calls (by libseccomp), address families, the bounding set of capabilities, no_new_privs, the mask of new files.
-Exit code 77: it can not be done here.
+Exit code 77: it cannot be done here.
 """
 
 import ctypes
@@ -53,15 +53,15 @@ def restrict(calls, families):
         if number < 0 or name == "socket":
             continue
         if library.seccomp_rule_add(context, ctypes.c_uint32(ALLOW), number, 0) != 0:
-            sys.exit(f"{name} can not be allowed")
+            sys.exit(f"{name} cannot be allowed")
     socket = library.seccomp_syscall_resolve_name(b"socket")
     equal = 4
     for family in families:
         rule = Comparison(0, equal, family, 0)
         if library.seccomp_rule_add_array(context, ctypes.c_uint32(ALLOW), socket, 1, ctypes.byref(rule)) != 0:
-            sys.exit("a family can not be allowed")
+            sys.exit("a family cannot be allowed")
     if library.seccomp_load(context) != 0:
-        sys.exit("the filter can not be loaded")
+        sys.exit("the filter cannot be loaded")
 
 
 def main():

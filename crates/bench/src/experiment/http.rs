@@ -100,7 +100,7 @@ impl Site {
 }
 
 fn is_root() -> bool {
-    // SAFETY: no pointers, can not fail.
+    // SAFETY: no pointers, cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 

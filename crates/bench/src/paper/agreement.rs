@@ -85,7 +85,7 @@ impl Agreement {
             ]);
         }
         let mut text = aligned(&lines);
-        // Writing to a String can not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(text);
         for (letter, outcomes) in [("A", a), ("B", b)] {
             let (open, judged) = open(outcomes);

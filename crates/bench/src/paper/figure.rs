@@ -202,7 +202,7 @@ pub fn all() -> Result<Vec<Figure>, toml::de::Error> {
 }
 
 impl Figure {
-    /// Why it can not be measured on so many processors, if so.
+    /// Why it cannot be measured on so many processors, if so.
     pub fn hindrance(&self, processors: usize) -> Option<String> {
         let needs = self.needs.as_ref()?;
         match self.processors {

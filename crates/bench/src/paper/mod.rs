@@ -39,7 +39,7 @@ Examples:
   netchannel bench paper                                  every figure; goes on where it was interrupted
   netchannel bench paper --html papers.html               with pictures, in one file
   netchannel bench paper --figure netchannel-6d           one of them
-  netchannel bench paper --list                           what there is, and what can not be measured here
+  netchannel bench paper --list                           what there is, and what cannot be measured here
   netchannel bench paper --fresh --pairs 9 --json
   netchannel bench paper --compare first.json second.json whether two reports say the same
 

@@ -138,7 +138,7 @@ pub fn check(file: &Path) -> Result<(), BenchError> {
             .map(drop),
     };
     if tried.is_ok() && !was_there {
-        // What can not be removed is written over later.
+        // What cannot be removed is written over later.
         let _ = fs::remove_file(&name);
     }
     tried.map_err(|source| BenchError::File {

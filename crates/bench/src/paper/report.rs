@@ -58,7 +58,7 @@ impl PaperReport {
                     outcome.verdict.text().to_owned(),
                 ]);
             }
-            // Writing to a String can not fail.
+            // Writing to a String cannot fail.
             let _ = write!(text, "\n{}\n{}", paper.title(), aligned(&lines));
             for outcome in self.of(paper) {
                 if let Some(reason) = &outcome.reason {
@@ -73,7 +73,7 @@ impl PaperReport {
     pub fn html(&self) -> String {
         let mut text = String::from(HEAD);
         for line in self.heading() {
-            // Writing to a String can not fail.
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "<p>{}</p>", escaped(&line));
         }
         for paper in Paper::ALL {
@@ -154,7 +154,7 @@ fn bars(outcome: &Outcome) -> String {
         };
         let [low, middle, high] = [found.value.low, found.value.middle, found.value.high]
             .map(|value| value / highest * LONGEST);
-        // Writing to a String can not fail.
+        // Writing to a String cannot fail.
         let _ = write!(
             text,
             "<text x=\"0\" y=\"{}\" font-size=\"12\">{name}: {}</text>\

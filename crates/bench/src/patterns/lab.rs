@@ -279,7 +279,7 @@ impl<'a> Lab<'a> {
 
 fn no_loss(error: io::Error) -> RunError {
     RunError::NotApplicable(format!(
-        "packets can not be lost here: the kernel takes no XDP program ({error}); this needs root with CAP_BPF and CAP_NET_ADMIN"
+        "packets cannot be lost here: the kernel takes no XDP program ({error}); this needs root with CAP_BPF and CAP_NET_ADMIN"
     ))
 }
 
@@ -292,7 +292,7 @@ fn no_delay(error: io::Error) -> RunError {
         }
     };
     RunError::NotApplicable(format!(
-        "packets can not be delayed here: the kernel has no queue for them ({error}); {needed}"
+        "packets cannot be delayed here: the kernel has no queue for them ({error}); {needed}"
     ))
 }
 

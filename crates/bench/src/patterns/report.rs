@@ -29,7 +29,7 @@ pub struct PatternsReport {
     pub pairs: usize,
     /// The figures.
     pub rows: Vec<PatternRow>,
-    /// What can not be measured here, and why.
+    /// What cannot be measured here, and why.
     pub absent: Vec<Absence>,
     /// Whether somebody asked to stop before all was done.
     pub interrupted: bool,
@@ -83,7 +83,7 @@ impl PatternsReport {
     /// The report for a terminal.
     pub fn table(&self) -> String {
         let mut text = String::new();
-        // Writing to a String can not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "{}", self.host.line());
         if let Some(line) = self.place.line() {
             let _ = writeln!(text, "{line}");

@@ -40,7 +40,7 @@ pub enum WorkerError {
          calls KIND SECONDS"
     )]
     Usage,
-    /// An address can not be read.
+    /// An address cannot be read.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// A socket call failed.

@@ -1,7 +1,7 @@
 //! Each case ends a process of its own, which is this test again.
 
 use super::prepare;
-use netchannel_engine::AlternateStack;
+use netchannel_daemon::AlternateStack;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};

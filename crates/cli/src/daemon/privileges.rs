@@ -24,7 +24,7 @@ const ALLOWED_CONTROLS: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_contro
 /// More than there are capabilities.
 const MOST: u32 = 64;
 
-/// Gives up everything that this daemon does not use. What can not be given up is said, and ends nothing.
+/// Gives up everything that this daemon does not use. What cannot be given up is said, and ends nothing.
 pub fn reduce(configuration: Option<&Configuration>) {
     let control = configuration.and_then(restricted_control);
     let mut wanted = USED.to_vec();

@@ -16,26 +16,28 @@ const ENOUGH_DESCRIPTORS: u64 = 16384;
 /// Ports outside the kernel's range that suffice for all programs of a busy host.
 const ENOUGH_PORTS: u32 = 4096;
 
-fn ok(check: &'static str, found: impl Into<String>) -> Finding {
+/// A check that came out well.
+pub fn ok(check: &'static str, found: impl Into<String>) -> Finding {
     Finding {
         check,
         verdict: Verdict::Ok,
         found: found.into(),
-        mend: None,
+        fix: None,
     }
 }
 
-fn bad(
+/// A check that did not come out well, and the command that fixes it.
+pub fn bad(
     check: &'static str,
     verdict: Verdict,
     found: impl Into<String>,
-    mend: impl Into<String>,
+    fix: impl Into<String>,
 ) -> Finding {
     Finding {
         check,
         verdict,
         found: found.into(),
-        mend: Some(mend.into()),
+        fix: Some(fix.into()),
     }
 }
 
@@ -58,6 +60,13 @@ pub fn host() -> Vec<Finding> {
 /// What this installation has, and whether a daemon serves at `socket`.
 pub fn installation(socket: &Path) -> Vec<Finding> {
     vec![library_found(), daemon(socket)]
+}
+
+/// A command of root's that holds until the host is restarted, and how it stays.
+fn until_restart(command: &str, setting: &str) -> String {
+    format!(
+        "{command}   (as root; until the next restart of the host: as a line '{setting}' in /etc/sysctl.d/90-netchannel.conf it stays)"
+    )
 }
 
 fn read(path: &str) -> Option<String> {
@@ -108,7 +117,7 @@ fn memfd_noexec() -> Finding {
             "memfd_noexec",
             Verdict::Fail,
             "vm.memfd_noexec=2 refuses memory files made without MFD_NOEXEC_SEAL",
-            "sysctl -w vm.memfd_noexec=1",
+            until_restart("sysctl -w vm.memfd_noexec=1", "vm.memfd_noexec=1"),
         ),
         Some(value) => ok("memfd_noexec", format!("vm.memfd_noexec={value}")),
         None => ok("memfd_noexec", "the kernel does not know it"),
@@ -158,7 +167,10 @@ fn huge_pages() -> Finding {
             "huge pages",
             Verdict::Warn,
             format!("shmem_enabled is {chosen}; large rings use small pages"),
-            format!("echo advise > {SETTING}"),
+            format!(
+                "echo advise > {SETTING}   (as root; until the next restart of the host: as a line 'w {SETTING} - - - - advise' in \
+                 /etc/tmpfiles.d/netchannel.conf it stays)"
+            ),
         );
     }
     ok("huge pages", format!("shmem_enabled is {chosen}"))
@@ -221,8 +233,9 @@ fn ports() -> Finding {
     let left = (65535_u32 - 1024).saturating_sub(last.saturating_sub(first.max(1024)));
     let found = format!("{left} outside the kernel's range {first} to {last}");
     if left < ENOUGH_PORTS {
-        let mend = "sysctl -w net.ipv4.ip_local_port_range='32768 60999'";
-        return bad("ports", Verdict::Warn, found, mend);
+        let setting = "net.ipv4.ip_local_port_range=32768 60999";
+        let fix = until_restart(&format!("sysctl -w '{setting}'"), setting);
+        return bad("ports", Verdict::Warn, found, fix);
     }
     ok("ports", found)
 }
@@ -248,7 +261,10 @@ fn namespaces() -> Finding {
             "user namespaces",
             Verdict::Warn,
             "switched off; only tests that make networks of their own need them",
-            "sysctl -w user.max_user_namespaces=10000",
+            until_restart(
+                "sysctl -w user.max_user_namespaces=10000",
+                "user.max_user_namespaces=10000",
+            ),
         );
     }
     ok("user namespaces", "can be made")
@@ -284,7 +300,7 @@ fn daemon(socket: &Path) -> Finding {
                 "process {} at {shown} is of another version; nobody can attach",
                 hello.process
             ),
-            format!("netchannel status --shutdown --socket {shown}"),
+            format!("netchannel stop --socket {shown}"),
         ),
         Ok(_) => bad(
             "daemon",

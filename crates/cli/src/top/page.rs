@@ -3,7 +3,7 @@
 use super::Look;
 use super::rates::Moved;
 use crate::hosts::{counted, microseconds, name};
-use crate::show::{bytes, duration, table};
+use crate::show::{bytes, counted as number, duration, table};
 use netchannel_control::hosts::NO_PEERS;
 use netchannel_control::types::Path;
 
@@ -61,6 +61,10 @@ pub fn page(look: &Look, moved: &Moved) -> Vec<Line> {
     lines
 }
 
+fn whole(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
 fn head(look: &Look, moved: &Moved) -> Vec<Line> {
     let status = &look.status;
     let count = |path: Path| {
@@ -81,11 +85,11 @@ fn head(look: &Look, moved: &Moved) -> Vec<Line> {
         .collect();
     vec![
         plain(format!(
-            "{host}  up {}  {} programs  {} listeners  {} links  {}",
+            "{host}  up {}  {}  {}  {}  {}",
             duration(status.uptime_seconds),
-            status.programs.len(),
-            status.listeners,
-            status.links,
+            number(status.programs.len(), "program"),
+            number(whole(status.listeners), "listener"),
+            number(whole(status.links), "link"),
             bytes(status.memory_bytes),
         )),
         plain(format!(

@@ -64,7 +64,7 @@ fn without_peers_the_programs_of_this_host_are_shown() {
     );
     assert_eq!(
         lines[0],
-        "netchannel  up 1 min 3 s  1 programs  0 listeners  0 links  0 B"
+        "netchannel  up 1 min 3 s  1 program  0 listeners  0 links  0 B"
     );
     assert!(
         lines[1].contains("3 virtual") && lines[1].contains("1000 connects/s"),

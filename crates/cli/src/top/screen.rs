@@ -62,7 +62,7 @@ impl Screen {
     /// Takes the terminal.
     ///
     /// # Errors
-    /// When signals can not be heard.
+    /// When signals cannot be heard.
     pub fn enter() -> io::Result<Self> {
         let term = std::env::var("TERM").unwrap_or_default();
         let screen = Self {

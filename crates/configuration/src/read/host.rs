@@ -6,7 +6,7 @@ use netchannel_scheduler::registry::Unit;
 
 use super::addresses;
 use super::table::{Item, Section};
-use crate::types::{Host, Limits, SEGMENT};
+use crate::types::{DEFAULT_PORT, Host, Limits, METRICS_PORT, SEGMENT};
 
 /// Keys of `[host]`.
 const HOST: [&str; 2] = ["name", "listen"];
@@ -30,7 +30,7 @@ pub fn host(root: &Section<'_>) -> Host {
     });
     let listen = section
         .iter()
-        .flat_map(|section| addresses(section, "listen"));
+        .flat_map(|section| addresses(section, "listen", DEFAULT_PORT));
     Host {
         name: said.unwrap_or_else(own_name),
         listen: listen.map(|item| item.value).collect(),
@@ -100,7 +100,7 @@ pub fn limits(root: &Section<'_>) -> Limits {
     limits
 }
 
-pub fn metrics(root: &Section<'_>) -> Option<SocketAddr> {
+pub fn metrics(root: &Section<'_>, host: &Host) -> Option<SocketAddr> {
     let section = root.section("metrics")?;
     section.known(&METRICS);
     if !section.has("listen") {
@@ -110,10 +110,27 @@ pub fn metrics(root: &Section<'_>) -> Option<SocketAddr> {
             "no address is named: add listen = \"127.0.0.1:9117\", or remove the table",
         );
     }
-    let named = addresses(&section, "listen");
+    let named = addresses(&section, "listen", METRICS_PORT);
     if let Some(second) = named.get(1) {
         let sentence = "metrics are served at one address: remove the others";
         section.report(&second.span, "listen", sentence);
     }
-    named.first().map(|item| item.value)
+    let first = named.first()?;
+    let meets = |other: &&SocketAddr| {
+        let (one, other) = (first.value.ip(), other.ip());
+        first.value.is_ipv4() == other.is_ipv4()
+            && (one == other || one.is_unspecified() || other.is_unspecified())
+    };
+    let mut same_port = host
+        .listen
+        .iter()
+        .filter(|one| one.port() == first.value.port());
+    if let Some(other) = same_port.find(meets) {
+        let sentence = format!(
+            "{} is where other hosts dial (host.listen has {other}): write another port, usually {METRICS_PORT}",
+            first.value
+        );
+        section.report(&first.span, "listen", sentence);
+    }
+    Some(first.value)
 }

@@ -13,7 +13,7 @@ use netchannel_control::configuration::Problem;
 use toml::de::{DeTable, DeValue};
 
 use crate::problems::{Collector, Problems};
-use crate::types::{Configuration, DEFAULT_PORT};
+use crate::types::Configuration;
 use table::{Item, Section};
 
 /// Largest file that is taken for a configuration, in bytes.
@@ -36,14 +36,14 @@ impl Configuration {
     /// All that is wrong with it.
     pub fn load(file: &Path) -> Result<Self, Problems> {
         match read_whole(file) {
-            Ok(text) => Self::parse(&text, file),
+            Ok(text) => Self::parse_on(&text, file, &netchannel_driver::congestion_control_refusal),
             Err(sentence) => Err(Problems {
                 file: file.to_owned(),
                 problems: vec![Problem {
                     line: 0,
                     column: 0,
                     key: String::new(),
-                    sentence,
+                    sentence: netchannel_control::plain(&sentence),
                 }],
             }),
         }
@@ -54,6 +54,15 @@ impl Configuration {
     /// # Errors
     /// All that is wrong with it.
     pub fn parse(text: &str, file: &Path) -> Result<Self, Problems> {
+        Self::parse_on(text, file, &|_| None)
+    }
+
+    /// The same on a host whose kernel says by `refusal` which congestion controls it does not have.
+    fn parse_on(
+        text: &str,
+        file: &Path,
+        refusal: transport::Refusal<'_>,
+    ) -> Result<Self, Problems> {
         let collector = Collector::new(text);
         let (document, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
@@ -72,12 +81,13 @@ impl Configuration {
         let mut configuration = Self {
             file: absolute(file),
             peers: peers::peers(&root, &host, &scheduler, file),
+            metrics: host::metrics(&root, &host),
             host,
             scheduler,
-            transport: transport::transport(&root),
+            carrier: transport::carrier(&root),
+            transport: transport::transport(&root, refusal),
             times: transport::times(&root),
             limits: host::limits(&root),
-            metrics: host::metrics(&root),
         };
         collector.finish(file)?;
         for peer in &mut configuration.peers {
@@ -116,30 +126,35 @@ fn read_whole(file: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| format!("{shown} is not text in UTF-8"))
 }
 
-/// An address, with [`DEFAULT_PORT`] where it names none.
-fn address(section: &Section<'_>, key: &str, item: &Item<String>) -> Option<SocketAddr> {
+/// An address, with the port `default` where it names none.
+fn address(
+    section: &Section<'_>,
+    key: &str,
+    item: &Item<String>,
+    default: u16,
+) -> Option<SocketAddr> {
     let text = item.value.as_str();
     let bare = text
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'));
     let parsed = text.parse().ok().or_else(|| {
         let address: IpAddr = bare.unwrap_or(text).parse().ok()?;
-        Some(SocketAddr::new(address, DEFAULT_PORT))
+        Some(SocketAddr::new(address, default))
     });
     match parsed {
         None => section.report(
             &item.span,
             key,
             format!(
-                "{text:?} is not an address: write one like 10.0.0.2:{DEFAULT_PORT} or \
-                 [fd00::2]:{DEFAULT_PORT} (names are not looked up)"
+                "{text:?} is not an address: write one like 10.0.0.2:{default} or \
+                 [fd00::2]:{default} (names are not looked up)"
             ),
         ),
         Some(address) if address.port() == 0 => {
             section.report(
                 &item.span,
                 key,
-                format!("{text:?} has port 0: write the port, usually {DEFAULT_PORT}"),
+                format!("{text:?} has port 0: write the port, usually {default}"),
             );
             return None;
         }
@@ -157,10 +172,10 @@ fn address(section: &Section<'_>, key: &str, item: &Item<String>) -> Option<Sock
 }
 
 /// A list, with what is wrong told for each entry by itself; entries that are wrong are left out.
-fn addresses(section: &Section<'_>, key: &str) -> Vec<Item<SocketAddr>> {
+fn addresses(section: &Section<'_>, key: &str, default: u16) -> Vec<Item<SocketAddr>> {
     let mut found: Vec<Item<SocketAddr>> = Vec::new();
     for item in section.strings(key) {
-        let Some(value) = address(section, key, &item) else {
+        let Some(value) = address(section, key, &item, default) else {
             continue;
         };
         if found.iter().any(|other| other.value == value) {

@@ -13,7 +13,7 @@ use super::{addresses, path_from};
 use crate::key_file;
 use crate::prefix::Prefix;
 use crate::scale;
-use crate::types::{AskedBounds, Host, MOST_CHANNELS, Peer, PerClass, SharedKey};
+use crate::types::{AskedBounds, DEFAULT_PORT, Host, MOST_CHANNELS, Peer, PerClass, SharedKey};
 
 /// Keys of a peer.
 const PEER: [&str; 5] = ["name", "addresses", "prefixes", "key-file", "channels"];
@@ -40,7 +40,7 @@ pub fn peers(root: &Section<'_>, host: &Host, scheduler: &Settings, file: &Path)
         };
         section.known(&PEER);
         let (key_file, key) = key(&section, file);
-        let addresses = addresses(&section, "addresses");
+        let addresses = addresses(&section, "addresses", DEFAULT_PORT);
         let said = Said {
             name,
             prefixes: prefixes(&section, &addresses),

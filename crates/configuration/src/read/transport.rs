@@ -3,15 +3,17 @@
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
+use netchannel_driver::TRANSPORTS;
 use netchannel_scheduler::Class;
 use netchannel_scheduler::registry::Unit;
-use netchannel_scheduler::view::{MILLISECOND, SECOND};
+use netchannel_scheduler::time::{MILLISECOND, SECOND};
 
 use super::table::{Item, Section};
 use crate::types::{ChannelOptions, PerClass, Times};
 
 /// Keys of `[transport]`.
-const TRANSPORT: [&str; 5] = [
+const TRANSPORT: [&str; 6] = [
+    "name",
     "congestion-control",
     "send-buffer",
     "receive-buffer",
@@ -58,7 +60,29 @@ fn per_class<T>(
     }
 }
 
-pub fn transport(root: &Section<'_>) -> PerClass<ChannelOptions> {
+/// What channels run over.
+pub fn carrier(root: &Section<'_>) -> String {
+    let names = TRANSPORTS.iter().map(|(name, _)| *name);
+    let default = names.clone().next().unwrap_or_default().to_owned();
+    let Some(section) = root.section("transport") else {
+        return default;
+    };
+    let Some(said) = section.string("name") else {
+        return default;
+    };
+    if names.clone().any(|name| name == said.value) {
+        return said.value;
+    }
+    let (text, names) = (&said.value, names.collect::<Vec<_>>().join(", "));
+    let sentence = format!("there is no transport {text:?}: write one of {names}");
+    section.report(&said.span, "name", sentence);
+    default
+}
+
+/// Why this kernel does not have a congestion control, if it does not.
+pub type Refusal<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+pub fn transport(root: &Section<'_>, refusal: Refusal<'_>) -> PerClass<ChannelOptions> {
     let mut options = PerClass::<ChannelOptions>::default();
     // Only within the host: the queue of its network device.
     options.latency.priority = Some(6);
@@ -66,6 +90,7 @@ pub fn transport(root: &Section<'_>) -> PerClass<ChannelOptions> {
         return options;
     };
     section.known(&TRANSPORT);
+    let algorithm = |section: &Section<'_>, key: &str| algorithm(section, key, refusal);
     per_class(&section, "congestion-control", algorithm, |class, name| {
         options.get_mut(class).congestion_control = Some(name);
     });
@@ -90,12 +115,16 @@ pub fn transport(root: &Section<'_>) -> PerClass<ChannelOptions> {
     options
 }
 
-fn algorithm(section: &Section<'_>, key: &str) -> Option<String> {
+fn algorithm(section: &Section<'_>, key: &str, refusal: Refusal<'_>) -> Option<String> {
     let name = section.string(key)?;
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     // TCP_CA_NAME_MAX of the kernel, with the zero at the end.
     if (1..16).contains(&name.value.len()) && name.value.bytes().all(letter) {
-        return Some(name.value);
+        let Some(sentence) = refusal(&name.value) else {
+            return Some(name.value);
+        };
+        section.report(&name.span, key, sentence);
+        return None;
     }
     let text = name.value;
     section.report(

@@ -143,7 +143,7 @@ fn addresses_that_are_none() {
     one(
         &place,
         "[metrics]\nlisten = \"127.0.0.1:0\"\n",
-        "netchannel.toml:2:10: metrics.listen: \"127.0.0.1:0\" has port 0: write the port, usually 7117",
+        "netchannel.toml:2:10: metrics.listen: \"127.0.0.1:0\" has port 0: write the port, usually 9117",
     );
     one(
         &place,
@@ -272,7 +272,7 @@ fn key_files_that_are_no_secret_or_no_key() {
         &place,
         &with("none.key"),
         &format!(
-            "{at} the key file none.key cannot be read (No such file or directory (os error 2)); \
+            "{at} the key file none.key cannot be read (No such file or directory); \
              `(umask 077; openssl rand -hex 32 > none.key)` makes one, for both hosts"
         ),
     );

@@ -37,6 +37,25 @@ pub fn default_congestion_control() -> &'static str {
     })
 }
 
+/// Why channels cannot have the algorithm `name`: this kernel has none of that name, also not as a module that it could load. Nothing
+/// where it has, or where that cannot be told.
+#[must_use]
+pub fn congestion_control_refusal(name: &str) -> Option<String> {
+    let socket = super::socket::open(&([127, 0, 0, 1], 0).into()).ok()?;
+    match sockopt::set_tcp_congestion(&socket, name) {
+        Err(rustix::io::Errno::NOENT) => {
+            let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+            let known = std::fs::read_to_string(path).unwrap_or_default();
+            let known: Vec<&str> = known.split_whitespace().collect();
+            Some(format!(
+                "this kernel has no congestion control {name:?}: it has {}; `modprobe tcp_{name}` as root may bring it",
+                known.join(", ")
+            ))
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

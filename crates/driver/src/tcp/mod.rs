@@ -2,6 +2,7 @@
 
 mod congestion;
 mod info;
+mod prepare;
 mod socket;
 
 use std::io;
@@ -14,7 +15,7 @@ use rustix::net::{Shutdown, SocketFlags};
 
 use crate::{Acceptor, Channel, Dequeued, Options, Room, Run, Status, Transport};
 
-pub use congestion::default_congestion_control;
+pub use congestion::{congestion_control_refusal, default_congestion_control};
 
 /// Connections waiting to be accepted.
 const BACKLOG: i32 = 128;
@@ -30,9 +31,9 @@ impl Transport for Tcp {
 
     fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Box<dyn Channel>> {
         let socket = socket::open(&to)?;
-        socket::prepare(&socket, options);
+        prepare::prepare(&socket, options);
         if let Some(from) = options.from.filter(|from| from.is_ipv4() == to.is_ipv4()) {
-            socket::leave_port_open(&socket);
+            prepare::leave_port_open(&socket);
             rustix::net::bind(&socket, &SocketAddr::new(from, 0))?;
         }
         match rustix::net::connect(&socket, &to) {
@@ -50,7 +51,7 @@ impl Transport for Tcp {
         }
         // Accepted connections begin with these; the size of the buffers decides on the scale of the
         // window, which is told with the first packet.
-        socket::prepare(&socket, options);
+        prepare::prepare(&socket, options);
         rustix::net::bind(&socket, &at)?;
         rustix::net::listen(&socket, BACKLOG)?;
         let address = rustix::net::getsockname(&socket)?.try_into()?;
@@ -132,7 +133,7 @@ impl Channel for Connection {
     }
 
     fn tune(&mut self, options: &Options) {
-        socket::prepare(&self.0, options);
+        prepare::prepare(&self.0, options);
     }
 
     fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {

@@ -102,7 +102,7 @@ impl Words<'_> {
 /// What follows every record but samples: process and thread, time, processor.
 const TRAILER: usize = 24;
 
-/// Reads one record after the other; what is not of use, or can not be read, is left out.
+/// Reads one record after the other; what is not of use, or cannot be read, is left out.
 pub fn read_all(mut bytes: &[u8], mut each: impl FnMut(Record)) {
     while let Some((kind, misc, length)) = header(bytes) {
         let Some((body, rest)) = bytes.split_at_checked(length).filter(|_| length >= 8) else {

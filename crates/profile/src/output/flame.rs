@@ -12,7 +12,7 @@ const LINE: f64 = 17.0;
 const TOP: f64 = 66.0;
 /// A letter is about so wide.
 const LETTER: f64 = 6.6;
-/// What is narrower can not be seen.
+/// What is narrower cannot be seen.
 const NARROWEST: f64 = 0.4;
 
 /// A function called along one way, and what it calls.

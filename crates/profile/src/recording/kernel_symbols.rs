@@ -20,7 +20,7 @@ impl KernelSymbols {
     /// Those of this host. None where they are hidden from this user.
     ///
     /// # Errors
-    /// When the file can not be read.
+    /// When the file cannot be read.
     pub fn here() -> io::Result<Self> {
         Ok(Self::parse(&std::fs::read_to_string(Path::new(PATH))?))
     }

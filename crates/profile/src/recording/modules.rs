@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub struct Module {
     /// Its path as the process sees it.
     pub path: PathBuf,
-    /// The file, which may be another host path, or deleted by now. None where it can not be opened.
+    /// The file, which may be another host path, or deleted by now. None where it cannot be opened.
     pub file: Option<File>,
 }
 

@@ -25,7 +25,7 @@
 //! | `admission`: no generation in the word | `each_connection_of_a_slot_goes_one_way` |
 //! | `departure`: fence in `leave`; fence of the producer; release in `left` | `departure` |
 //!
-//! What loom can not see, since it runs each thread in program order and lets every
+//! What loom cannot see, since it runs each thread in program order and lets every
 //! read-modify-write read the last value: the pair on the *head* of a queue or a byte ring (a read
 //! of an element delayed behind the store that frees it), and the orderings on `summary` and the
 //! swap of `asleep`. They are argued for where they stand.

@@ -80,7 +80,7 @@ impl Queue {
         }
     }
 
-    /// A head that the consumer can not have: the producer, which fills the queue and so must look,
+    /// A head that the consumer cannot have: the producer, which fills the queue and so must look,
     /// faults, and goes on as before once the head is right again.
     fn consumer_lies(&mut self, lie: u64) {
         let truth = self.head.load(Ordering::Relaxed);
@@ -99,7 +99,7 @@ impl Queue {
         self.head.store(truth, Ordering::Relaxed);
     }
 
-    /// A tail that the producer can not have.
+    /// A tail that the producer cannot have.
     fn producer_lies(&mut self, lie: u64) {
         let truth = self.tail.load(Ordering::Relaxed);
         let head = self.head.load(Ordering::Relaxed);

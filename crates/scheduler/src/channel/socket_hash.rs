@@ -4,7 +4,7 @@ use super::{Candidates, ChannelPolicy, Choice};
 use crate::view::{ChannelView, SocketView};
 
 /// A socket always takes the same channel while the set of channels stays; it waits rather than take another. A
-/// baseline to compare with: one busy socket can not use two channels, and two may meet on one.
+/// baseline to compare with: one busy socket cannot use two channels, and two may meet on one.
 #[derive(Clone, Debug)]
 pub struct SocketHash {
     threshold: u64,

@@ -188,7 +188,7 @@ impl Fair {
         while let Some(group) = self.ready[class.index()].first() {
             let entry = &mut self.groups[group as usize];
             let Some(first) = entry.sockets.first() else {
-                // Can not be: a listed group has an active socket.
+                // Cannot be: a listed group has an active socket.
                 self.unlist_group(group);
                 continue;
             };

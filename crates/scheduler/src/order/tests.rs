@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::rate::Rate;
 use crate::registry::{Kind, Registry};
-use crate::view::MILLISECOND;
+use crate::time::MILLISECOND;
 
 const QUANTUM: u32 = 64 << 10;
 const L: Class = Class::Latency;

@@ -11,7 +11,8 @@ pub use other::{Anywhere, Spread};
 
 use core::fmt;
 
-use crate::view::{Class, CoreId, MILLISECOND, WorkerId};
+use crate::time::MILLISECOND;
+use crate::view::{Class, CoreId, WorkerId};
 
 /// One logical processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

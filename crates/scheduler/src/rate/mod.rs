@@ -4,7 +4,7 @@ mod text;
 
 pub use text::RateError;
 
-use crate::view::SECOND;
+use crate::time::SECOND;
 
 /// Largest burst and largest rate per second of a [`Rate`]; within it no product below overflows 64 bits.
 pub const MOST: u64 = 8_000_000_000;

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::{MOST, MOST_PER_SECOND, Rate};
-use crate::registry::Unit;
+use crate::unit::Unit;
 
 /// What is written is no rate.
 #[derive(Clone, Debug, PartialEq, Eq)]

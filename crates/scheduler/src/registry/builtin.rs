@@ -6,7 +6,7 @@ use crate::copy::{CopyParameters, LocalCopy, Pick, Split};
 use crate::order::{Fair, FairParameters, Shares};
 use crate::placement::{Anywhere, Near, Spread, Urgency};
 use crate::scale::{Fixed, Hysteresis, HysteresisParameters};
-use crate::view::{MILLISECOND, SECOND};
+use crate::time::{MILLISECOND, SECOND};
 
 pub(super) static ENTRIES: &[(&Description, Maker)] = &[
     (

@@ -13,7 +13,8 @@ mod setting;
 #[cfg(test)]
 mod tests;
 
-pub use description::{Description, Parameter, Unit, Values, independent};
+pub use crate::unit::Unit;
+pub use description::{Description, Parameter, Values, independent};
 pub use setting::{Setting, SettingError, Settings};
 
 use core::fmt;
@@ -266,7 +267,7 @@ impl Registry {
         }
     }
 
-    /// What a copy policy says to who can not ask it: the library in programs. `None` if nothing is to be split.
+    /// What a copy policy says to who cannot ask it: the library in programs. `None` if nothing is to be split.
     ///
     /// # Errors
     ///

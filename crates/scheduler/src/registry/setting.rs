@@ -26,7 +26,7 @@ pub enum SettingError {
         /// What there is.
         known: String,
     },
-    /// The value can not be read, or is out of bounds.
+    /// The value cannot be read, or is out of bounds.
     BadValue {
         /// The policy.
         policy: &'static str,

@@ -1,7 +1,7 @@
 //! Always as many.
 
 use super::{Action, Reason, ScaleDecision, ScalePolicy, ScaleView};
-use crate::view::SECOND;
+use crate::time::SECOND;
 
 /// A number of channels for each class, whatever the load: for experiments.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@
 
 use super::fixed::Bounds;
 use super::{Action, Reason, ScaleDecision, ScalePolicy, ScaleView};
-use crate::view::{MILLISECOND, SECOND};
+use crate::time::{MILLISECOND, SECOND};
 
 /// Parameters of [`Hysteresis`]. Times in nanoseconds, utilisations 0 to 1000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

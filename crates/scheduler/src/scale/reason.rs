@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::view::MILLISECOND;
+use crate::time::MILLISECOND;
 
 /// Times in nanoseconds, utilisations 0 to 1000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::view::{MILLISECOND, SECOND, WorkerId};
+use crate::time::{MILLISECOND, SECOND};
+use crate::view::WorkerId;
 
 const LOOK: u64 = 10 * MILLISECOND;
 

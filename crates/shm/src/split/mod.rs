@@ -263,7 +263,7 @@ impl Pool {
         }
     }
 
-    /// Makes those that are lacking. Where one can not be made, the callers copy alone.
+    /// Makes those that are lacking. Where one cannot be made, the callers copy alone.
     #[cold]
     fn recruit(&'static self, wanted: usize) {
         // SeqCst, all four: either this sees the dismissal, or the dismissal sees that somebody makes helpers and waits.

@@ -7,12 +7,12 @@ use std::time::Instant;
 use netchannel_testkit::differences::{kept, kept_through_the_relay};
 use netchannel_testkit::far::Side;
 use netchannel_testkit::left_out;
-use netchannel_testkit::runner::{Over, Report, Verdict, run_all, run_case_between, run_command};
+use netchannel_testkit::runner::{Report, Verdict, run_all, run_case_between, run_command};
 use netchannel_testkit::support::SKIPPED;
-use netchannel_testkit::two_hosts::{Absent, TwoHosts};
+use netchannel_testkit::two_hosts::{Absent, Over, TwoHosts};
 use netchannel_testkit::unsteady;
 
-use crate::compare::{Options, names, this_program};
+use crate::asked::{Options, names, this_program};
 
 /// The ends that are on the other host, once each.
 const SIDES: [Side; 2] = [Side::Server, Side::Client];

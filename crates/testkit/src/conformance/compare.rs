@@ -1,70 +1,13 @@
 //! `conformance compare` and `conformance repeat`: many cases, as processes of their own.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use netchannel_testkit::runner::{PrivateDaemon, Report, Transport, Verdict, run_cases};
+use netchannel_testkit::daemon::PrivateDaemon;
+use netchannel_testkit::runner::{Report, Transport, Verdict, run_cases};
 
-use crate::{between, registry};
-
-/// What the command line asks for.
-pub struct Options {
-    pub program: Option<PathBuf>,
-    pub jobs: usize,
-    pub limit: Duration,
-    pub only: bool,
-    /// Through the daemon's relay.
-    relay: bool,
-    hosts: bool,
-    pub within: bool,
-    pub words: Vec<String>,
-}
-
-fn parse(arguments: &[String]) -> Result<Options, String> {
-    let mut options = Options {
-        program: None,
-        jobs: 4,
-        limit: Duration::from_secs(25),
-        only: false,
-        relay: false,
-        hosts: false,
-        within: false,
-        words: Vec::new(),
-    };
-    let mut rest = arguments.iter();
-    while let Some(word) = rest.next() {
-        let mut value = || rest.next().ok_or_else(|| format!("{word} needs a value"));
-        let number = |text: &String| {
-            text.parse::<u32>()
-                .map_err(|_| format!("{word} needs a number, not {text}"))
-        };
-        match word.as_str() {
-            "--netchannel" => options.program = Some(PathBuf::from(value()?)),
-            "--jobs" => options.jobs = usize::try_from(number(value()?)?).unwrap_or(4),
-            "--limit" => options.limit = Duration::from_secs(u64::from(number(value()?)?)),
-            "--only" => options.only = true,
-            "--relay" => options.relay = true,
-            "--hosts" => options.hosts = true,
-            "--within" => options.within = true,
-            option if option.starts_with("--") => return Err(format!("unknown option {option}")),
-            name => options.words.push(name.to_owned()),
-        }
-    }
-    Ok(options)
-}
-
-/// The names of the cases that words select.
-pub fn names(words: &[String]) -> Vec<String> {
-    registry::select(words)
-        .iter()
-        .map(|case| case.name.to_owned())
-        .collect()
-}
-
-/// The path of this program.
-pub fn this_program() -> PathBuf {
-    std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"))
-}
+use crate::asked::{Options, names, parse, this_program};
+use crate::between;
 
 /// Runs cases both ways; exit status 0 if nothing differs.
 pub fn compare(arguments: &[String]) -> i32 {
@@ -88,7 +31,7 @@ pub fn compare(arguments: &[String]) -> i32 {
     let mut daemon = match PrivateDaemon::start_with(program, relay) {
         Ok(daemon) => daemon,
         Err(error) => {
-            eprintln!("{} daemon can not be started: {error}", program.display());
+            eprintln!("{} daemon cannot be started: {error}", program.display());
             return 2;
         }
     };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys;
 
-use crate::registry::cases;
+use crate::case::cases;
 
 cases! {
     families: [

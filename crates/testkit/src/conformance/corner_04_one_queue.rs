@@ -3,8 +3,8 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::case::cases;
 use crate::corner_05_exec::{ask_echo, exec_child};
-use crate::registry::cases;
 
 cases! {
     families: [

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN, ONESHOT, OUT};
 
-use crate::registry::cases;
+use crate::case::cases;
 
 cases! {
     families: [
@@ -324,7 +324,7 @@ fn corner_07_exclusive_in_two_sets(family: Family) {
     }
     assert_eq!(woken.load(Ordering::Acquire), 2);
     expect_alive(second, sys::accept(listening).unwrap());
-    // EXCLUSIVE can not be changed afterwards.
+    // EXCLUSIVE cannot be changed afterwards.
     let set = set_of(&[(listening, exclusive)]);
     let changed = sys::epoll_control(set, libc::EPOLL_CTL_MOD, listening, IN, 0);
     assert_eq!(changed, Err(Errno(libc::EINVAL)));

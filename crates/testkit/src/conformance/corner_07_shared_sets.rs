@@ -3,8 +3,8 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN};
 
+use crate::case::cases;
 use crate::corner_13_timeouts::set_timeout;
-use crate::registry::cases;
 
 cases! {
     families: [

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, ET, IN, ONESHOT, OUT, RDHUP, Told};
 
-use crate::registry::cases;
+use crate::case::cases;
 
 cases! {
     families: [

@@ -4,8 +4,8 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno, HUP, IN, OUT, RDHUP};
 
+use crate::case::cases;
 use crate::helpers::{send_and_wait, send_until_error};
-use crate::registry::cases;
 
 cases! {
     families: [

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::case::cases;
 use crate::helpers::{interrupt, interrupting, restarting};
-use crate::registry::cases;
 
 cases! {
     families: [

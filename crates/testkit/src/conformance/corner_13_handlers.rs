@@ -6,8 +6,8 @@ use std::time::Duration;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
+use crate::case::cases;
 use crate::helpers::{interrupting, nothing};
-use crate::registry::cases;
 
 cases! {
     families: [

@@ -5,8 +5,8 @@ use std::time::Duration;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::case::cases;
 use crate::helpers::{interrupt, interrupting, restarting, send_until_error};
-use crate::registry::cases;
 
 cases! {
     families: [

@@ -6,9 +6,9 @@ use libc::{c_int, c_void, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::case::cases;
 use crate::corner_14_faults::forbidden;
 use crate::helpers::send_and_wait;
-use crate::registry::cases;
 
 cases! {
     families: [

@@ -4,8 +4,8 @@ use libc::{c_int, c_ulong};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::case::cases;
 use crate::helpers::send_and_wait;
-use crate::registry::cases;
 
 cases! {
     families: [

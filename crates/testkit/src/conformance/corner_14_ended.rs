@@ -3,8 +3,8 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::case::cases;
 use crate::helpers::{file_of, send_and_wait};
-use crate::registry::cases;
 
 cases! {
     families: [

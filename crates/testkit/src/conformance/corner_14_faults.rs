@@ -3,8 +3,8 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
+use crate::case::cases;
 use crate::helpers::send_and_wait;
-use crate::registry::cases;
 
 cases! {
     families: [
@@ -19,7 +19,7 @@ cases! {
     ];
 }
 
-/// Memory that can not be touched.
+/// Memory that cannot be touched.
 pub fn forbidden() -> *mut u8 {
     // SAFETY: an anonymous mapping of one page.
     let page = unsafe {
@@ -68,7 +68,7 @@ fn corner_14_fault_in_recv_with_data_keeps_it(family: Family) {
     expect_alive(client, server);
 }
 
-/// The first bytes of a buffer can not be written, the others can.
+/// The first bytes of a buffer cannot be written, the others can.
 fn corner_14_fault_in_recv_leaves_what_is_behind(family: Family) {
     const PAGE: usize = 4096;
     let (client, server) = pair(family);
@@ -111,7 +111,7 @@ fn corner_14_fault_in_send(family: Family) {
     expect_alive(client, server);
 }
 
-/// The first bytes of a buffer can be read, the others can not: none is sent.
+/// The first bytes of a buffer can be read, the others cannot: none is sent.
 fn corner_14_fault_in_send_of_what_begins_well(family: Family) {
     const PAGE: usize = 4096;
     let (client, server) = pair(family);
@@ -121,7 +121,7 @@ fn corner_14_fault_in_send_of_what_begins_well(family: Family) {
     assert_eq!(opened, 0);
     for (before, length) in [(5, 10), (2000, 4000), (1, 3)] {
         let from = memory.wrapping_add(PAGE - before);
-        // SAFETY: what can not be read faults.
+        // SAFETY: what cannot be read faults.
         let answer = unsafe { sys::send_raw(client, from, length, libc::MSG_NOSIGNAL) };
         assert_eq!(answer, Err(Errno(libc::EFAULT)));
         // SAFETY: as above.

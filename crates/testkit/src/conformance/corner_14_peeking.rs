@@ -5,8 +5,8 @@ use std::time::Duration;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::case::cases;
 use crate::helpers::{nothing, send_and_wait};
-use crate::registry::cases;
 
 cases! {
     families: [

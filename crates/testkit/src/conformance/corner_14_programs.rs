@@ -7,8 +7,8 @@ use libc::{c_char, c_int};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
+use crate::case::cases;
 use crate::corner_14_faults::forbidden;
-use crate::registry::cases;
 
 cases! {
     plain: [

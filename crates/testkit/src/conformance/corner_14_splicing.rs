@@ -1,12 +1,12 @@
-//! Corner 14, `sendfile` and `splice` with what they can not move, or not now.
+//! Corner 14, `sendfile` and `splice` with what they cannot move, or not now.
 
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::case::cases;
 use crate::helpers::{file_of, send_and_wait, send_urgent};
-use crate::registry::cases;
 
 cases! {
     families: [
@@ -239,7 +239,7 @@ fn corner_14_splicing_leaves_what_can_not_go(family: Family) {
     let mut bytes = [0_u8; 5];
     assert_eq!(sys::read(reader, &mut bytes), Ok(5));
     assert_eq!(&bytes, b"piped");
-    // Nor does the socket lose what the pipe can not take.
+    // Nor does the socket lose what the pipe cannot take.
     send_and_wait(server, client, b"sent");
     sys::close(reader).unwrap();
     assert_eq!(sys::splice(client, writer, 4, 0), Err(broken));

@@ -3,7 +3,7 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
-use crate::registry::cases;
+use crate::case::cases;
 
 cases! {
     plain: [
@@ -56,7 +56,7 @@ fn corner_14_states_shutdown_says_that_it_is_connected(family: Family) {
     assert_eq!(sys::connect(client, address), Err(CONNECTED));
 }
 
-/// Shut before it was connected, it can not send afterwards.
+/// Shut before it was connected, it cannot send afterwards.
 fn expect_shut(family: Family, socket: Descriptor) {
     let (listening, address) = listener(family);
     for how in [libc::SHUT_RD, libc::SHUT_WR, libc::SHUT_RDWR] {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno, IN};
 
-use crate::registry::cases;
+use crate::case::cases;
 
 cases! {
     families: [

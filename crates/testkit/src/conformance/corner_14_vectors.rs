@@ -3,8 +3,8 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
+use crate::case::cases;
 use crate::helpers::send_and_wait;
-use crate::registry::cases;
 
 cases! {
     families: [

@@ -7,8 +7,8 @@ use libc::{c_long, fd_set, pollfd, timespec, timeval};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno, Outcome};
 
+use crate::case::cases;
 use crate::corner_14_faults::forbidden;
-use crate::registry::cases;
 
 cases! {
     families: [

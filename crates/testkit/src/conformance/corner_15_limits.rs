@@ -5,7 +5,7 @@ use std::ffi::CString;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
-use crate::registry::cases;
+use crate::case::cases;
 
 cases! {
     families: [

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
+use crate::case::cases;
 use crate::helpers::nothing;
-use crate::registry::cases;
 
 cases! {
     families: [

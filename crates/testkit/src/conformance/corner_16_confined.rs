@@ -4,7 +4,7 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor};
 
-use crate::registry::cases;
+use crate::case::cases;
 
 cases! {
     families: [

@@ -7,8 +7,8 @@ use netchannel_testkit::far::Side;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::case::cases;
 use crate::corner_13_timeouts::set_timeout;
-use crate::registry::cases;
 
 cases! {
     families: [

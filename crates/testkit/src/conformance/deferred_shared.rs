@@ -5,8 +5,8 @@ use std::time::Duration;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::case::cases;
 use crate::deferred::{LONG, accept_saying, deferring, expect_none, patient, set_with, told};
-use crate::registry::cases;
 
 cases! {
     families: [

@@ -3,7 +3,7 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
-use crate::registry::cases;
+use crate::case::cases;
 
 cases! {
     families: [

@@ -6,8 +6,8 @@ use netchannel_testkit::far;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::case::cases;
 use crate::helpers::file_of;
-use crate::registry::cases;
 
 cases! {
     families: [

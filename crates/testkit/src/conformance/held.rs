@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::case::cases;
 use crate::helpers::{expect_taken, file_of, send_urgent};
-use crate::registry::cases;
 
 cases! {
     families: [

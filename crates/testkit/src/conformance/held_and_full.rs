@@ -6,8 +6,8 @@ use netchannel_testkit::far;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor};
 
+use crate::case::cases;
 use crate::held::{Held, MORE, SOON, cork, expect_read, hold};
-use crate::registry::cases;
 
 cases! {
     families: [

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno, IN};
 
-use crate::registry::cases;
+use crate::case::cases;
 
 cases! {
     families: [

@@ -3,6 +3,7 @@
 //! An ordinary socket program: it knows nothing of NetChannel. Each case asserts what kernel TCP
 //! does; running it over something else shows where that differs.
 
+mod asked;
 mod between;
 mod compare;
 mod held;
@@ -12,6 +13,7 @@ mod helpers;
 mod registry;
 mod room;
 
+mod case;
 mod corner_01_dup2;
 mod corner_02_close;
 mod corner_03_fork;
@@ -56,6 +58,7 @@ mod deferred;
 mod deferred_shared;
 mod descriptors;
 mod dual_stack;
+mod executed;
 mod foreign_calls;
 mod fresh;
 mod listeners;
@@ -68,7 +71,7 @@ mod urgent_heard;
 
 use std::path::Path;
 
-use netchannel_testkit::{far, support};
+use netchannel_testkit::{far_process, support};
 
 const USAGE: &str = "usage:
   conformance list [WORD...]
@@ -79,7 +82,7 @@ const USAGE: &str = "usage:
                                           --only leaves out the run over kernel TCP,
                                           --relay leads through the daemon
   conformance compare --hosts [--netchannel PROGRAM] [--jobs N] [--limit SECONDS] [--within] [--only] [WORD...]
-                                          between two hosts, each end of a connection on either once; what can not be
+                                          between two hosts, each end of a connection on either once; what cannot be
                                           is listed, and with --within run on one of them;
                                           --only runs over kernel TCP only what does not pass over NetChannel
 A WORD selects the cases whose names contain it.";
@@ -95,12 +98,12 @@ fn main() {
         }
         Some("run") if !rest.is_empty() => run(rest),
         Some("far") if rest.len() == 1 => {
-            if let Err(error) = far::serve(Path::new(&rest[0])) {
+            if let Err(error) = far_process::serve(Path::new(&rest[0])) {
                 eprintln!("far: {error}");
                 std::process::exit(1);
             }
         }
-        Some("helper") if !rest.is_empty() => helpers::run(rest),
+        Some("helper") if !rest.is_empty() => executed::run(rest),
         Some("repeat") => std::process::exit(compare::repeat(rest)),
         Some("compare") => std::process::exit(compare::compare(rest)),
         _ => {

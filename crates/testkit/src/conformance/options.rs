@@ -1,9 +1,9 @@
-//! Socket options: what can be set comes back as TCP gives it back, what can not is refused so.
+//! Socket options: what can be set comes back as TCP gives it back, what cannot is refused so.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
-use crate::registry::cases;
+use crate::case::cases;
 
 cases! {
     families: [

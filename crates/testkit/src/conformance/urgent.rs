@@ -3,8 +3,8 @@
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::case::cases;
 use crate::helpers::{expect_no_urgent, expect_taken, send_urgent};
-use crate::registry::cases;
 
 cases! {
     families: [

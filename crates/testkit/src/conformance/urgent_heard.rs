@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN, PRI};
 
+use crate::case::cases;
 use crate::helpers::{expect_no_urgent, expect_taken, send_urgent};
-use crate::registry::cases;
 
 cases! {
     families: [

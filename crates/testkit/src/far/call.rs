@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::address::{to_bind, to_connect};
 use super::wire::{Answer, Call, Request};
-use super::{FAR, not_between, note_crossing, other};
-use crate::sys::{self, Descriptor, Errno, Outcome, RawAddress};
+use super::{FAR, not_between, note_crossing, other, own};
+use crate::answer::{Descriptor, Errno, Outcome, RawAddress};
 
 /// Far descriptors that there can be.
 const MOST: usize = 4096;
@@ -23,10 +23,10 @@ thread_local! {
 
 fn exchange(request: &Request) -> Outcome<Answer> {
     let answer = CHANNEL.with_borrow_mut(|channel| {
-        let own = sys::getpid();
-        if channel.as_ref().is_none_or(|(_, owner)| *owner != own) {
+        let process = own::process();
+        if channel.as_ref().is_none_or(|(_, owner)| *owner != process) {
             let socket = &other()?.socket;
-            *channel = Some((UnixStream::connect(socket).ok()?, own));
+            *channel = Some((UnixStream::connect(socket).ok()?, process));
         }
         let (stream, _) = channel.as_mut()?;
         request.write(stream).ok()?;
@@ -46,7 +46,7 @@ fn take(answer: &Answer) -> Descriptor {
     let Some(owner) = OWNERS.get(number) else {
         not_between("more descriptors than far ones can be");
     };
-    owner.store(sys::getpid(), Ordering::Relaxed);
+    owner.store(own::process(), Ordering::Relaxed);
     FAR + Descriptor::try_from(number).expect("a small number")
 }
 
@@ -82,7 +82,7 @@ impl There {
     }
 
     fn call(self, call: Call, numbers: [i64; 3], bytes: &[u8]) -> Outcome<Answer> {
-        if self.owner() != sys::getpid() {
+        if self.owner() != own::process() {
             not_between("a descriptor of the other host is shared over fork");
         }
         exchange(&Request {
@@ -106,13 +106,13 @@ impl There {
         let answer = self.call(call, [i64::from(flags), 0, 0], bytes);
         if answer == Err(Errno(libc::EPIPE)) && flags & libc::MSG_NOSIGNAL == 0 {
             // The far process does without.
-            sys::signal_self(libc::SIGPIPE);
+            own::signal(libc::SIGPIPE);
         }
         Ok(usize::try_from(answer?.result).expect("a size"))
     }
 
     pub(crate) fn close(self) -> Outcome<()> {
-        if self.owner() != sys::getpid() {
+        if self.owner() != own::process() {
             // A copy that came by fork; the far process has the original only.
             return Ok(());
         }

@@ -4,34 +4,35 @@
 //! a connection is there is for the runner to say: listeners and what they accept, or what connects to them. Loopback addresses of a
 //! case are translated on their way into the system and back, so that names look as they do on one host.
 //!
-//! Never: a call that can not be sent. A case that needs one (both ends in one epoll set, a descriptor passed on, a fork that shares
+//! Never: a call that cannot be sent. A case that needs one (both ends in one epoll set, a descriptor passed on, a fork that shares
 //! it) ends with [`NOT_BETWEEN`], and the runner runs it within one host.
 //!
 //! ```text
 //!   host a: case -- sys --+-- near descriptors: libc                     host b: `conformance far`
 //!                         +-- far descriptors: call --- AF_UNIX ---> a thread per thread of the case -- sys -- libc
 //! ```
+//!
+//! The process on host b is `far_process`.
 
 mod address;
 mod call;
-mod serve;
-mod wire;
+mod own;
+pub(crate) mod wire;
 
 pub use address::{Addresses, near_loopback};
 pub use call::There;
-pub use serve::serve;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
-use crate::sys::{self, Descriptor, Outcome, RawAddress};
+use crate::answer::{Descriptor, Outcome, RawAddress, last_errno, length_of};
 
 /// The first number of a far descriptor, beyond any that the kernel gives out.
 pub const FAR: Descriptor = 0x4000_0000;
 
-/// The exit status of a case that can not be run between hosts.
+/// The exit status of a case that cannot be run between hosts.
 pub const NOT_BETWEEN: libc::c_int = 78;
 
 /// What such a case says, in whichever of its processes.
@@ -95,12 +96,11 @@ fn read_environment() -> Option<Other> {
     })
 }
 
-/// A TCP socket for one end of a case's connections, on the host where that end is.
-pub fn socket_for(end: Side, domain: libc::c_int) -> Outcome<Descriptor> {
-    match other() {
-        Some(other) if other.side == end => call::socket(domain),
-        _ => sys::socket(domain, libc::SOCK_STREAM, 0),
-    }
+/// A far TCP socket, if that end of a case's connections is on the other host.
+#[must_use]
+pub fn socket_for(end: Side, domain: libc::c_int) -> Option<Outcome<Descriptor>> {
+    let is_far = other().is_some_and(|other| other.side == end);
+    is_far.then(|| call::socket(domain))
 }
 
 /// A descriptor that is far, to call something on it.
@@ -109,13 +109,10 @@ pub fn of(descriptor: Descriptor) -> Option<There> {
     (descriptor >= FAR).then(|| There::of(descriptor))
 }
 
-/// Ends a case that needs what can not be had between hosts.
+/// Ends a case that needs what cannot be had between hosts.
 pub fn not_between(what: &str) -> ! {
-    let line = format!("{NOT_BETWEEN_MARK}: {what}\n");
-    let _ = sys::write(1, line.as_bytes());
-    // Its other processes would wait for this one. The runner gave them a group of their own.
-    let _ = sys::kill(0, libc::SIGKILL);
-    sys::exit_now(NOT_BETWEEN)
+    own::say(&format!("{NOT_BETWEEN_MARK}: {what}\n"));
+    own::end(NOT_BETWEEN)
 }
 
 /// Ends the case if it is run between hosts: it looks at what is so within one host only.
@@ -141,7 +138,7 @@ pub(crate) fn route(raw: &RawAddress) -> (RawAddress, bool) {
     }
     let address = raw
         .decode()
-        .filter(|_| raw.length >= sys::length_of::<libc::sockaddr_in>());
+        .filter(|_| raw.length >= length_of::<libc::sockaddr_in>());
     match address {
         Some(address) => {
             let (there, crosses) = address::to_connect(address, false);
@@ -159,7 +156,7 @@ static CROSSED: AtomicBool = AtomicBool::new(false);
 /// Notes that a connection went from one host to the other.
 pub(crate) fn note_crossing() {
     if !CROSSED.swap(true, Ordering::Relaxed) {
-        let _ = sys::write(1, format!("{BETWEEN_MARK}\n").as_bytes());
+        own::say(&format!("{BETWEEN_MARK}\n"));
     }
 }
 
@@ -175,7 +172,7 @@ fn listening() -> &'static [AtomicI32] {
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         // SAFETY: a fresh anonymous mapping.
         let memory = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
-        assert_ne!(memory, libc::MAP_FAILED, "mmap: {:?}", sys::last_errno());
+        assert_ne!(memory, libc::MAP_FAILED, "mmap: {:?}", last_errno());
         // SAFETY: mapped for good, zeroed, aligned to a page, and only used as atomics.
         unsafe { std::slice::from_raw_parts(memory.cast(), MOST_LISTENERS) }
     })
@@ -196,16 +193,15 @@ pub(crate) fn await_announcement() {
     std::thread::sleep(ANNOUNCED);
 }
 
-/// Notes that a near socket listens.
-pub(crate) fn note_listener(descriptor: Descriptor) {
+/// Notes that a near socket listens; `port` asks for its port.
+pub(crate) fn note_listener(port: impl FnOnce() -> Option<u16>) {
     if other().is_none() {
         return;
     }
     await_announcement();
-    let Ok(address) = sys::getsockname(descriptor) else {
+    let Some(port) = port() else {
         return;
     };
-    let port = address.port();
     for place in listening() {
         let free = place.compare_exchange(0, i32::from(port), Ordering::Relaxed, Ordering::Relaxed);
         if free.is_ok() {

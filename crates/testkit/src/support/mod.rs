@@ -22,7 +22,7 @@ pub const PATIENCE_MILLISECONDS: libc::c_int = 10_000;
 /// How long a case looks at something that must not happen.
 pub const QUIET_MILLISECONDS: libc::c_int = 40;
 
-/// The exit status of a case that can not run here.
+/// The exit status of a case that cannot run here.
 pub const SKIPPED: libc::c_int = 77;
 
 /// Ends the process as skipped.

@@ -124,7 +124,7 @@ pub fn fork_child(body: impl FnOnce()) -> Child {
     IN_CHILD.store(true, Ordering::Relaxed);
     // SAFETY: takes integers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    // SAFETY: no argument, can not fail.
+    // SAFETY: no argument, cannot fail.
     if unsafe { libc::getppid() } != parent {
         sys::exit_now(1);
     }

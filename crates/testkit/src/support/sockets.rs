@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{await_events, pattern_mismatch};
-use crate::far::{self, Side};
+use crate::far::Side;
 use crate::sys::{self, Descriptor, Errno};
 
 /// The families every case runs with.
@@ -53,7 +53,7 @@ pub fn tcp(family: Family) -> Descriptor {
 /// A blocking TCP socket for one end of a connection, which between two hosts may be on the other.
 #[must_use]
 pub fn tcp_for(end: Side, family: Family) -> Descriptor {
-    far::socket_for(end, family.domain()).expect("socket")
+    sys::socket_for(end, family.domain()).expect("socket")
 }
 
 /// A non-blocking TCP socket.

@@ -21,14 +21,14 @@ pub fn waitpid(process: libc::pid_t, flags: libc::c_int) -> Outcome<(libc::pid_t
 /// `gettid`
 #[must_use]
 pub fn gettid() -> libc::pid_t {
-    // SAFETY: no argument, can not fail.
+    // SAFETY: no argument, cannot fail.
     unsafe { libc::gettid() }
 }
 
 /// `getpid`
 #[must_use]
 pub fn getpid() -> libc::pid_t {
-    // SAFETY: no argument, can not fail.
+    // SAFETY: no argument, cannot fail.
     unsafe { libc::getpid() }
 }
 

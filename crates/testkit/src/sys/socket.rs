@@ -1,96 +1,10 @@
 //! Making, naming, connecting and configuring sockets.
 
-use std::mem::{MaybeUninit, zeroed};
-use std::net::{IpAddr, SocketAddr};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 
-use super::{Descriptor, Errno, Outcome, check, check_unit, length_of};
-use crate::far::{self, near_loopback};
-
-/// An address as the C library wants it.
-#[derive(Clone, Copy)]
-pub struct RawAddress {
-    /// Room for any family.
-    pub storage: libc::sockaddr_storage,
-    /// How much of it counts.
-    pub length: libc::socklen_t,
-}
-
-impl RawAddress {
-    /// Room for an answer.
-    #[must_use]
-    pub fn empty() -> Self {
-        // SAFETY: a sockaddr_storage of zeroes is a valid value of it.
-        let storage = unsafe { zeroed() };
-        Self {
-            storage,
-            length: length_of::<libc::sockaddr_storage>(),
-        }
-    }
-
-    /// The address in Rust's form, or `None` for another family.
-    #[must_use]
-    pub fn decode(&self) -> Option<SocketAddr> {
-        let storage = (&raw const self.storage).cast::<u8>();
-        match libc::c_int::from(self.storage.ss_family) {
-            libc::AF_INET => {
-                // SAFETY: storage is larger than and aligned for a sockaddr_in, all bytes initialised.
-                let address = unsafe { storage.cast::<libc::sockaddr_in>().read() };
-                let octets = address.sin_addr.s_addr.to_ne_bytes();
-                Some(SocketAddr::new(
-                    IpAddr::from(octets),
-                    u16::from_be(address.sin_port),
-                ))
-            }
-            libc::AF_INET6 => {
-                // SAFETY: storage is larger than and aligned for a sockaddr_in6, all bytes initialised.
-                let address = unsafe { storage.cast::<libc::sockaddr_in6>().read() };
-                let octets = address.sin6_addr.s6_addr;
-                Some(SocketAddr::new(
-                    IpAddr::from(octets),
-                    u16::from_be(address.sin6_port),
-                ))
-            }
-            _ => None,
-        }
-    }
-}
-
-impl From<SocketAddr> for RawAddress {
-    fn from(address: SocketAddr) -> Self {
-        let mut raw = Self::empty();
-        let storage = &raw mut raw.storage;
-        match address {
-            SocketAddr::V4(address) => {
-                let value = libc::sockaddr_in {
-                    sin_family: libc::sa_family_t::try_from(libc::AF_INET).unwrap_or_default(),
-                    sin_port: address.port().to_be(),
-                    sin_addr: libc::in_addr {
-                        s_addr: u32::from_ne_bytes(address.ip().octets()),
-                    },
-                    sin_zero: [0; 8],
-                };
-                // SAFETY: storage is larger than and aligned for a sockaddr_in.
-                unsafe { storage.cast::<libc::sockaddr_in>().write(value) };
-                raw.length = length_of::<libc::sockaddr_in>();
-            }
-            SocketAddr::V6(address) => {
-                let value = libc::sockaddr_in6 {
-                    sin6_family: libc::sa_family_t::try_from(libc::AF_INET6).unwrap_or_default(),
-                    sin6_port: address.port().to_be(),
-                    sin6_flowinfo: 0,
-                    sin6_addr: libc::in6_addr {
-                        s6_addr: address.ip().octets(),
-                    },
-                    sin6_scope_id: address.scope_id(),
-                };
-                // SAFETY: storage is larger than and aligned for a sockaddr_in6.
-                unsafe { storage.cast::<libc::sockaddr_in6>().write(value) };
-                raw.length = length_of::<libc::sockaddr_in6>();
-            }
-        }
-        raw
-    }
-}
+use super::{Descriptor, Errno, Outcome, RawAddress, check, check_unit, length_of};
+use crate::far::{self, Side, near_loopback};
 
 /// `socket`
 pub fn socket(
@@ -100,6 +14,11 @@ pub fn socket(
 ) -> Outcome<Descriptor> {
     // SAFETY: takes integers.
     check(unsafe { libc::socket(domain, kind, protocol) })
+}
+
+/// `socket` of TCP for one end of a case's connections, on the host where that end is
+pub fn socket_for(end: Side, domain: libc::c_int) -> Outcome<Descriptor> {
+    far::socket_for(end, domain).unwrap_or_else(|| socket(domain, libc::SOCK_STREAM, 0))
 }
 
 /// `socketpair`
@@ -127,7 +46,7 @@ pub fn listen(descriptor: Descriptor, backlog: libc::c_int) -> Outcome<()> {
     }
     // SAFETY: takes integers.
     check_unit(unsafe { libc::listen(descriptor, backlog) })?;
-    far::note_listener(descriptor);
+    far::note_listener(|| getsockname(descriptor).ok().map(|name| name.port()));
     Ok(())
 }
 

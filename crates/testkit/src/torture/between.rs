@@ -7,10 +7,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use netchannel_namespaces::Configuration;
-use netchannel_testkit::runner::Over;
 use netchannel_testkit::support::{Family, SKIPPED, tcp};
 use netchannel_testkit::sys;
-use netchannel_testkit::two_hosts::{Absent, TwoHosts};
+use netchannel_testkit::two_hosts::{Absent, Over, TwoHosts};
 
 use crate::{Mode, Options, ends};
 
@@ -114,7 +113,7 @@ impl Transfer {
     /// Starts both ends.
     ///
     /// # Panics
-    /// If they can not be started.
+    /// If they cannot be started.
     pub fn start(
         hosts: &TwoHosts,
         options: &Options,
@@ -179,7 +178,7 @@ impl Program {
     /// Starts it.
     ///
     /// # Panics
-    /// If that can not be done.
+    /// If that cannot be done.
     pub fn start(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a program starts");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use netchannel_testkit::support::{Random, pattern};
 
 use crate::Options;
-use crate::witness::name;
+use crate::errors::name;
 
 /// Connections that stand from the beginning to the end.
 const STANDING: u64 = 4;

@@ -8,12 +8,14 @@ mod blocking;
 mod calls;
 mod ends;
 mod endure;
+mod errors;
 mod faults;
 mod flow;
 mod hostile;
 mod killer;
 mod limits;
 mod outages;
+mod plain;
 mod readiness;
 mod refusals;
 mod script;
@@ -42,7 +44,7 @@ const USAGE: &str = "usage:
                      bytes between two hosts, over kernel TCP without a program
   torture faults [OPTIONS] [--netchannel PROGRAM] [--only NAME]
                      bytes between two hosts while channels are killed, a cable is out, a daemon dies; what
-                     daemons can not take; over kernel TCP without a program. Rounds are clients to kill
+                     daemons cannot take; over kernel TCP without a program. Rounds are clients to kill
   torture hosts  [OPTIONS] [--netchannel PROGRAM] [--only NAME] [--rounds N]
                      what is wrong between hosts (cable, loss, address), under programs over kernel TCP and over NetChannel
                      at the same time: what the second kind meets must be no worse. Rounds are seeds of each (default 1)

@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netchannel_testkit::runner::Over;
 use netchannel_testkit::support::Random;
-use netchannel_testkit::two_hosts::{TwoHosts, Which};
+use netchannel_testkit::two_hosts::{Over, TwoHosts, Which};
 
 use crate::Options;
 use crate::between::{Program, make_hosts, this};
 use crate::endure::Met;
-use crate::faults::{any_of_b, expect, ready, wait_until_virtual};
+use crate::plain::{any_of_b, expect, ready, wait_until_virtual};
 use crate::refusals::{nothing_left, run as ip};
 
 /// How much longer a pause may be, from the end of the fault on, than over kernel TCP.

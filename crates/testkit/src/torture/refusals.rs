@@ -1,4 +1,4 @@
-//! What a daemon can not or will not carry, and what ends at once: the same faults over kernel TCP show the same. Each says what it saw.
+//! What a daemon cannot or will not carry, and what ends at once: the same faults over kernel TCP show the same. Each says what it saw.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -8,7 +8,7 @@ use netchannel_testkit::support::Random;
 use netchannel_testkit::two_hosts::{TwoHosts, Which};
 
 use crate::between::Program;
-use crate::faults::{any_of_b, expect, ready, wait_until_virtual, witness, witness_with};
+use crate::plain::{any_of_b, expect, ready, wait_until_virtual, witness, witness_with};
 use crate::{Options, witness};
 
 /// Connects at once.

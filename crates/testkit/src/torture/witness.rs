@@ -1,6 +1,6 @@
 //! Plain programs that say what they see of a connection, for tests that break it.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::FromRawFd;
 use std::thread;
@@ -10,6 +10,7 @@ use netchannel_testkit::support::{Family, socket_error, tcp, tcp_nonblocking};
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::Options;
+use crate::errors::name;
 
 /// By then a connect has come to something.
 const CONNECTED: Duration = Duration::from_secs(30);
@@ -240,18 +241,6 @@ fn call(address: SocketAddr) {
         Err(error) => return say(&format!("gone {}", name(&error))),
     }
     say(&format!("gone {}", echo(stream)));
-}
-
-/// The name of an error that connections end with.
-pub fn name(error: &std::io::Error) -> String {
-    match error.kind() {
-        ErrorKind::ConnectionReset => "ECONNRESET".to_owned(),
-        ErrorKind::TimedOut => "ETIMEDOUT".to_owned(),
-        ErrorKind::BrokenPipe => "EPIPE".to_owned(),
-        ErrorKind::ConnectionRefused => "ECONNREFUSED".to_owned(),
-        ErrorKind::HostUnreachable => "EHOSTUNREACH".to_owned(),
-        _ => error.to_string(),
-    }
 }
 
 fn say(line: &str) {

@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use netchannel_testkit::runner::{PrivateDaemon, find_netchannel};
+use netchannel_testkit::daemon::PrivateDaemon;
+use netchannel_testkit::runner::find_netchannel;
 use serde_json::Value;
 
 /// Names the part that a subject plays.

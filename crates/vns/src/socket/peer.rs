@@ -11,7 +11,7 @@ impl VirtualSocket {
     /// Open came again for this connection: the same answer is given again.
     ///
     /// # Errors
-    /// A window that can not be. The connection is reset.
+    /// A window that cannot be. The connection is reset.
     pub fn on_open_again(&mut self, limit: u64, now: u64) -> Result<(), Violation> {
         match self.state {
             State::Established if self.handshake != Notice::Settled => self.handshake.raise(),
@@ -27,7 +27,7 @@ impl VirtualSocket {
     /// The peer has accepted, with its first window.
     ///
     /// # Errors
-    /// A window that can not be, or an answer to what was not asked. The connection is reset.
+    /// A window that cannot be, or an answer to what was not asked. The connection is reset.
     pub fn on_answer(&mut self, limit: u64, now: u64) -> Result<(), Violation> {
         self.named = true;
         if let State::Closed(end) = self.state {
@@ -129,7 +129,7 @@ impl VirtualSocket {
     /// The peer acknowledges and opens its window.
     ///
     /// # Errors
-    /// An acknowledgement or a window that can not be. The connection is reset.
+    /// An acknowledgement or a window that cannot be. The connection is reset.
     pub fn on_window(&mut self, window: Window, now: u64) -> Result<(), Violation> {
         if !self.listens(now)? {
             if window.ask {

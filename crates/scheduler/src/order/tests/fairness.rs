@@ -1,10 +1,10 @@
-//! How far apart shares can be, and what can not be gained by pausing.
+//! How far apart shares can be, and what cannot be gained by pausing.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::view::SECOND;
+use crate::time::SECOND;
 
 #[test]
 fn an_idle_socket_saves_no_credit() {

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::view::SECOND;
+use crate::time::SECOND;
 
 /// What happens to a policy, for the model below.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno, RawAddress};
 
 use super::{NOT_OPEN, any_name, expect, nowhere, null_device, place, said};
+use crate::case::cases;
 use crate::helpers::send_and_wait;
-use crate::registry::cases;
 
 cases! {
     families: [
@@ -434,7 +434,7 @@ fn ltp_sendfile03(family: Family) {
         &[
             ("from none", at(client, -1), libc::EBADF),
             (
-                "from what can not be read",
+                "from what cannot be read",
                 at(client, writable),
                 libc::EBADF,
             ),

@@ -7,7 +7,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno, RawAddress};
 
 use super::{NOT_OPEN, any_name, expect, nowhere, null_device, place, said};
-use crate::registry::cases;
+use crate::case::cases;
 
 cases! {
     families: [

@@ -7,7 +7,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
 use super::{NOT_OPEN, expect, nothing, null_device, said};
-use crate::registry::cases;
+use crate::case::cases;
 
 cases! {
     families: [

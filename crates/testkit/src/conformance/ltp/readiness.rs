@@ -8,8 +8,8 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use super::{NOT_OPEN, expect, nowhere, said};
+use crate::case::cases;
 use crate::helpers::send_and_wait;
-use crate::registry::cases;
 
 cases! {
     families: [

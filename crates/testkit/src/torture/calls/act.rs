@@ -309,7 +309,7 @@ fn call(step: &Step, words: &[usize]) -> (isize, i32) {
     // SAFETY: errno of this thread.
     unsafe { *libc::__errno_location() = 0 };
     let result = match step.form.number.filter(|_| step.by_number) {
-        // SAFETY: what the kernel can not read or write it refuses; actors have nothing to lose.
+        // SAFETY: what the kernel cannot read or write it refuses; actors have nothing to lose.
         Some(number) => unsafe { libc::syscall(number, a, b, c, d, e, f) as isize },
         None => {
             let name = CString::new(step.form.name).unwrap_or_default();

@@ -1,7 +1,6 @@
 //! The command line of `torture calls`, and a whole run: many cases by several pairs of runners, and what they found.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,11 +9,12 @@ use std::time::{Duration, Instant};
 use netchannel_testkit::runner::find_netchannel;
 use netchannel_testkit::two_hosts::Absent;
 
-use super::compare::{Difference, signature};
-use super::conduct::Manner;
+use super::compare::signature;
 use super::coverage::Coverage;
+use super::difference::Difference;
 use super::generate;
 use super::judge::Pair;
+use super::manner::Manner;
 use super::place::Place;
 use super::program::Program;
 use super::report::{Finding, Report};
@@ -34,7 +34,7 @@ options:
                        restart   the same, with a daemon that is killed and started again now and then
                        one-end   children that are made before all else go without the library
                        hosts     children that are made before all else live on another host
-                       kernel    kernel TCP once more: what the judge itself can not hold steady
+                       kernel    kernel TCP once more: what the judge itself cannot hold steady
   --fresh            each program is executed anew, and not a child of one that ran others
   --netchannel PROG  the program under test (default: the one beside this program, or NETCHANNEL_PROGRAM)
   --jobs N           pairs of runners at a time (default: three per processor)
@@ -436,12 +436,4 @@ fn replay(run: &Run<'_>, program: &Program) -> Result<i32, String> {
         }
     }
     Ok(0)
-}
-
-/// How often each rule excused something.
-pub type Excuses = BTreeMap<&'static str, u64>;
-
-/// A folder's file of a finding.
-pub fn file(folder: &Path, index: usize, kind: &str) -> PathBuf {
-    folder.join(format!("{index}.{kind}"))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::difference::Difference;
 use super::program::Program;
 use super::rules::{self, Rule, Then};
 
@@ -34,20 +35,6 @@ pub fn normal(seen: Vec<String>) -> Seen {
             text
         })
         .collect()
-}
-
-/// Where runs over kernel TCP and others differ.
-#[derive(Clone)]
-pub struct Difference {
-    /// The place of the step.
-    pub place: usize,
-    /// What each saw there.
-    pub kernel: String,
-    pub other: String,
-    /// Whether it is so in each run.
-    pub always: bool,
-    /// Whether it is so in too few runs to be sure.
-    pub seldom: bool,
 }
 
 /// What became of comparing.

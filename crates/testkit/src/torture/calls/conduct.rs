@@ -7,26 +7,13 @@ use std::time::{Duration, Instant};
 
 use super::act::{Actor, INTERRUPT};
 use super::board::{Board, END};
-use super::far::request;
+use super::manner::Manner;
 use super::memory::first;
 use super::network::Network;
 use super::program::{MOST_ACTORS, Program, Step};
+use super::request::request;
 use super::waits;
 use super::watch::{State, Watch, state};
-
-/// How a case is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Manner {
-    /// How long a call must sleep until it is taken for one that waits.
-    pub patience: Duration,
-    /// The same of a call that only waits for what others do. Where this is shorter, who has not been woken when a step is done is
-    /// not waited for.
-    pub haste: Duration,
-    /// How long what is on its way may take after each step.
-    pub settling: Duration,
-    /// Whether the first actor is a program of its own, and no child of one that ran cases before.
-    pub fresh: bool,
-}
 
 /// The board of a runner, by its process.
 pub fn board_path(process: u32) -> PathBuf {
@@ -358,7 +345,7 @@ impl Case {
                 return;
             }
         }
-        self.board.note(place, "can not be interrupted");
+        self.board.note(place, "cannot be interrupted");
         self.dead[actor] = true;
         self.waits[actor] = None;
         // SAFETY: takes integers.

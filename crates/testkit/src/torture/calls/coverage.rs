@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::compare::Seen;
 use super::form::CALLS;
 use super::program::{Program, bits};
-use super::report::quoted;
+use super::quoted::quoted;
 
 /// Functions that the library takes the place of and that are not drawn: other names of some that are, and what makes other programs,
 /// streams and users.

@@ -7,21 +7,10 @@ use super::act::Actor;
 use super::board::{Board, END};
 use super::conduct::{begin_anew, leave_the_runner};
 use super::program::MOST_ACTORS;
+use super::request::requested;
 
 /// The word that leads to it.
 pub const COMMAND: &str = "calls-far";
-
-/// What the conductor asks for: an actor, and whether it is a program of its own. Each time another number.
-pub fn request(count: u32, actor: usize, fresh: bool) -> u32 {
-    let actor = u32::try_from(actor).unwrap_or(0);
-    // Neither nothing nor the end.
-    (count % (1 << 24)) << 5 | u32::from(fresh) << 4 | (actor + 1)
-}
-
-fn requested(command: u32) -> (usize, bool) {
-    let actor = (command & 0xf).saturating_sub(1) as usize;
-    (actor, command >> 4 & 1 == 1)
-}
 
 /// Serves until the judge is gone.
 pub fn run(words: &[String]) -> i32 {
@@ -70,22 +59,6 @@ pub fn run(words: &[String]) -> i32 {
                 // SAFETY: ends the process.
                 None => unsafe { libc::_exit(1) },
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{request, requested};
-
-    #[test]
-    fn what_is_asked_for_is_understood() {
-        for (count, actor, fresh) in [(0, 0, false), (1, 7, true), (1 << 24, 3, false)] {
-            assert_eq!(requested(request(count, actor, fresh)), (actor, fresh));
-            assert_ne!(
-                request(count, actor, fresh),
-                request(count + 1, actor, fresh)
-            );
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::compare::{Comparison, Seen, compare, normal};
-use super::conduct::Manner;
+use super::manner::Manner;
 use super::program::Program;
 use super::runner::Runner;
 

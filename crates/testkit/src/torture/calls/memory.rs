@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0 .. COMMON    handed out step by step        COMMON .. EDGE    buffers that reach over the edge
-//!  EDGE           a page that can not be touched, one that can not be written, one more that can not be touched
+//!  EDGE           a page that cannot be touched, one that cannot be written, one more that cannot be touched
 //! ```
 
 use super::program::Argument;

@@ -10,7 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use netchannel_namespaces::{Configuration, Cores, Error, Hosts, gain_rights};
-use netchannel_testkit::runner::{PrivateDaemon, Transport, command};
+use netchannel_testkit::daemon::PrivateDaemon;
+use netchannel_testkit::runner::{Transport, command};
 use netchannel_testkit::two_hosts::{Absent, daemons};
 
 use super::network::{self, Addresses, Network};

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::c;
-use super::command::{Excuses, file};
-use super::compare::{Comparison, Difference, Seen, signature};
+use super::compare::{Comparison, Seen, signature};
 use super::coverage::Coverage;
+use super::difference::Difference;
 use super::program::Program;
+use super::quoted::quoted;
 
 /// One kind of difference.
 pub struct Finding {
@@ -235,19 +236,10 @@ impl Report {
     }
 }
 
-/// A text as JSON.
-pub fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for sign in text.chars() {
-        match sign {
-            '"' | '\\' => quoted.extend(['\\', sign]),
-            '\n' => quoted.push_str("\\n"),
-            sign if sign < ' ' => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(sign));
-            }
-            sign => quoted.push(sign),
-        }
-    }
-    quoted.push('"');
-    quoted
+/// How often each rule excused something.
+type Excuses = BTreeMap<&'static str, u64>;
+
+/// A folder's file of a finding.
+fn file(folder: &Path, index: usize, kind: &str) -> PathBuf {
+    folder.join(format!("{index}.{kind}"))
 }

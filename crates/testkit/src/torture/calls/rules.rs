@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::compare::Difference;
+use super::difference::Difference;
 use super::program::{Program, Step};
 
 /// Whether what is open is told like anything new.
@@ -207,7 +207,7 @@ const THROUGH: &[Rule] = &[
 pub const OPEN: &[Rule] = &[
 ];
 
-/// What no program can count on, or the judge can not hold steady.
+/// What no program can count on, or the judge cannot hold steady.
 #[rustfmt::skip]
 const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, &[], ["", "", "-1 errno 512", ""]),

@@ -11,7 +11,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use super::conduct::{Conductor, Manner, board_path};
+use super::conduct::{Conductor, board_path};
+use super::manner::Manner;
 use super::program::Program;
 
 /// The word that leads to the runner's work.

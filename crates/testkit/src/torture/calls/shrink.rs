@@ -1,6 +1,7 @@
 //! Makes a program that shows a difference shorter, as long as it still shows the same one.
 
-use super::compare::{Difference, signature};
+use super::compare::signature;
+use super::difference::Difference;
 use super::judge::Pair;
 use super::program::{Program, Step, bits, words_of};
 

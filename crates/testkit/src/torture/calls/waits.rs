@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::conduct::Manner;
 use super::form::Kind;
+use super::manner::Manner;
 use super::memory::first;
 use super::program::{Program, Step};
 

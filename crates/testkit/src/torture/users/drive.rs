@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netchannel_testkit::runner::daemon_status;
+use netchannel_testkit::daemon::daemon_status;
 use netchannel_testkit::support::{Family, Random, pattern, pattern_mismatch, tcp};
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
@@ -39,7 +39,7 @@ struct Client {
 
 impl Client {
     fn new(options: &Options, salt: usize, measure: Measure) -> Self {
-        // SAFETY: no argument, can not fail.
+        // SAFETY: no argument, cannot fail.
         let (user, process) = unsafe { (libc::getuid(), libc::getpid()) };
         let salt = u64::from(process.unsigned_abs()) << 32 | salt as u64;
         // What one says must not be said again by a later process of the same number.

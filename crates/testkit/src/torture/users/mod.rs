@@ -57,7 +57,7 @@ extern "C" fn on_interrupt(_: libc::c_int) {
 
 /// Runs until the time is over or something fails; the exit status.
 pub fn run(options: &Options) -> i32 {
-    // SAFETY: no argument, can not fail.
+    // SAFETY: no argument, cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         println!("skipped: several users need root");
         return SKIPPED;
@@ -136,7 +136,7 @@ impl Judge {
     fn run(&mut self) -> Result<(), String> {
         let whole = Duration::from_secs(self.options.seconds.max(6));
         self.place.start_daemon()?;
-        let started = |error: std::io::Error| format!("a program can not be started: {error}");
+        let started = |error: std::io::Error| format!("a program cannot be started: {error}");
         for command in ["users-serve", "users-drive"] {
             for (index, user) in HONEST.into_iter().enumerate() {
                 let (seed, index) = (self.options.seed.to_string(), index.to_string());

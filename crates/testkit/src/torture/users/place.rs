@@ -152,7 +152,7 @@ impl Place {
         self.hosts.host(Which::A).enter(&mut command);
         let child = self
             .spawn(command, "daemon")
-            .map_err(|error| format!("the daemon can not be started: {error}"))?;
+            .map_err(|error| format!("the daemon cannot be started: {error}"))?;
         let daemon = self.daemon.insert(Daemon { child });
         let process = daemon.child.id();
         let start = Instant::now();

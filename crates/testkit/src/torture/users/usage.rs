@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netchannel_control::types::{Program, Request, Response, Socket, Status};
 
-use netchannel_testkit::runner::daemon_status;
+use netchannel_testkit::daemon::daemon_status;
 
 use super::place::HONEST;
 

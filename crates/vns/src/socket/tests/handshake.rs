@@ -120,7 +120,7 @@ fn bytes_may_overtake_the_answer() {
     pair.a_hears(fin);
     assert_eq!(pair.a.frontier(), B.wrapping_add(10));
     assert!(pair.a.at_end());
-    assert_eq!(pair.a_sends(99, ONE), None, "it can not name the peer yet");
+    assert_eq!(pair.a_sends(99, ONE), None, "it cannot name the peer yet");
     pair.a_hears(answer);
     assert_eq!(pair.a.state(), State::Established);
     pair.settle();

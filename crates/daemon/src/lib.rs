@@ -1,0 +1,31 @@
+//! The daemon: the loop, on top of CoreEngine and the stack modules. It has the sockets that programs and commands connect to, the
+//! configuration, metrics, and the one clock.
+//!
+//! Never: policy of a scheduler, looking at a byte of a connection, blocking on anybody's socket, trusting a word that a program wrote, or
+//! waking up without an event.
+//!
+//! ```text
+//!  program --request--> server --> CoreEngine <--> stack modules: local, channels
+//!  netchannel ss --JSON--> admin --> answering, in turns --> view --copies, clamps--> regions and links
+//!  GET /metrics --> metrics --> the same
+//! ```
+
+mod admin;
+mod answering;
+mod bind;
+mod configured;
+mod copying;
+mod metrics;
+mod options;
+mod outgoing;
+mod server;
+mod sessions;
+mod threads;
+mod view;
+mod watch;
+
+pub use crate::options::{Options, ServeError};
+pub use crate::server::{Daemon, Stopper};
+pub use netchannel_engine::limits::Limits;
+pub use netchannel_service::signal_stack::AlternateStack;
+pub use netchannel_service::slice;

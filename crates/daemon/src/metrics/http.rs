@@ -1,0 +1,269 @@
+//! As much of HTTP as fetching metrics takes: one request on a connection, one answer, the end.
+
+use crate::outgoing::{Outgoing, Sent};
+use crate::sessions::{Session, Sessions};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Connections at once.
+const MOST_FETCHES: usize = 16;
+/// How long one may take to ask, and to read its answer without any progress.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest head of a request.
+const LONGEST_HEAD: usize = 8192;
+
+/// One connection.
+#[derive(Debug)]
+pub struct Fetch {
+    /// The connection.
+    pub socket: OwnedFd,
+    head: Vec<u8>,
+    answer: Outgoing,
+    /// It has asked for metrics, which are being counted; or only for the head.
+    waits: Option<bool>,
+    deadline: Instant,
+}
+
+/// What is to be done with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Wait for more of the request.
+    Await,
+    /// Answer with metrics; without them, if only the head is asked for.
+    Metrics(bool),
+    /// Wait for room for the rest of the answer.
+    AwaitRoom,
+    /// Close it.
+    Close,
+}
+
+/// All connections.
+pub type Fetches = Sessions<Fetch>;
+
+impl Session for Fetch {
+    const MOST: usize = MOST_FETCHES;
+    const MOST_OF_USER: usize = MOST_FETCHES;
+
+    /// Nobody knows who comes over TCP.
+    fn user(&self) -> u32 {
+        0
+    }
+
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    fn waits_for_us(&self) -> bool {
+        self.waits.is_some()
+    }
+}
+
+impl Fetches {
+    /// Takes a connection.
+    pub fn open(&mut self, socket: OwnedFd, now: Instant) -> u32 {
+        self.add(Fetch {
+            socket,
+            head: Vec::new(),
+            answer: Outgoing::default(),
+            waits: None,
+            deadline: now + PATIENCE,
+        })
+    }
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Metrics { head_only: bool },
+    Elsewhere,
+    OtherMethod,
+    Nonsense,
+}
+
+/// Reads the first line of a request.
+fn asked(line: &[u8]) -> Asked {
+    let mut words = line.split(|byte| *byte == b' ');
+    let (method, target, version) = (words.next(), words.next(), words.next());
+    let (Some(method), Some(target), Some(version)) = (method, target, version) else {
+        return Asked::Nonsense;
+    };
+    if !version.starts_with(b"HTTP/1.") || words.next().is_some() {
+        return Asked::Nonsense;
+    }
+    let path = target.split(|byte| *byte == b'?').next();
+    match (method, path) {
+        (b"GET", Some(b"/metrics")) => Asked::Metrics { head_only: false },
+        (b"HEAD", Some(b"/metrics")) => Asked::Metrics { head_only: true },
+        (b"GET" | b"HEAD", _) => Asked::Elsewhere,
+        _ => Asked::OtherMethod,
+    }
+}
+
+impl Fetch {
+    /// Reads what came.
+    pub fn on_readable(&mut self) -> Step {
+        if self.waits.is_some() {
+            return Step::AwaitRoom;
+        }
+        let mut buffer = [0; 2048];
+        loop {
+            match rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => return Step::Close,
+                Ok((_, length)) => {
+                    let came = buffer.get(..length).unwrap_or_default();
+                    self.head.extend_from_slice(came);
+                }
+                Err(Errno::AGAIN) => return Step::Await,
+                Err(Errno::INTR) => continue,
+                Err(_) => return Step::Close,
+            }
+            let ends = |end: &[u8]| self.head.windows(end.len()).any(|part| part == end);
+            if ends(b"\r\n\r\n") || ends(b"\n\n") {
+                return self.on_request();
+            }
+            if self.head.len() > LONGEST_HEAD {
+                return self.answer("431 Request Header Fields Too Large", "too long\n", false);
+            }
+        }
+    }
+
+    fn on_request(&mut self) -> Step {
+        let mut lines = self.head.split(|byte| matches!(byte, b'\r' | b'\n'));
+        match asked(lines.next().unwrap_or_default()) {
+            Asked::Metrics { head_only } => Step::Metrics(!head_only),
+            Asked::Elsewhere => self.answer("404 Not Found", "metrics are at /metrics\n", false),
+            Asked::OtherMethod => self.answer("405 Method Not Allowed", "GET them\n", false),
+            Asked::Nonsense => self.answer("400 Bad Request", "this is not HTTP\n", false),
+        }
+    }
+
+    /// Metrics are being counted; it is answered then, with or without them.
+    pub const fn wait(&mut self, with_body: bool) {
+        self.waits = Some(with_body);
+    }
+
+    /// Metrics were counted: whether it waits for them, and then with them or without.
+    pub fn take_waiting(&mut self, now: Instant) -> Option<bool> {
+        // It was the daemon that took so long.
+        self.deadline = now + PATIENCE;
+        self.waits.take()
+    }
+
+    /// Starts to send an answer; metrics, or a sentence.
+    pub fn answer(&mut self, status: &str, body: &str, with_body: bool) -> Step {
+        let with_body = with_body || !status.starts_with("200");
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        let mut bytes = head.into_bytes();
+        if with_body {
+            bytes.extend_from_slice(body.as_bytes());
+        }
+        self.answer.set(bytes);
+        self.on_writable(None)
+    }
+
+    /// Sends what fits.
+    pub fn on_writable(&mut self, now: Option<Instant>) -> Step {
+        let (sent, moved) = self.answer.send(&self.socket);
+        if let (Some(now), true) = (now, moved) {
+            self.deadline = now + PATIENCE;
+        }
+        match sent {
+            Sent::All if self.waits.is_some() => Step::Await,
+            Sent::All => {
+                // The end is told even to who goes on sending: its reset would take the answer away.
+                let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
+                Step::Close
+            }
+            Sent::Part => Step::AwaitRoom,
+            Sent::Lost => Step::Close,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn only_metrics_are_there() {
+        let metrics = |head_only| Asked::Metrics { head_only };
+        assert_eq!(asked(b"GET /metrics HTTP/1.1"), metrics(false));
+        assert_eq!(asked(b"HEAD /metrics?a=b HTTP/1.0"), metrics(true));
+        assert_eq!(asked(b"GET / HTTP/1.1"), Asked::Elsewhere);
+        assert_eq!(asked(b"POST /metrics HTTP/1.1"), Asked::OtherMethod);
+        for line in [
+            &b"GET"[..],
+            b"GET /metrics",
+            b"GET /metrics HTTP/2",
+            b"\x16\x03\x01",
+            b"",
+        ] {
+            assert_eq!(asked(line), Asked::Nonsense, "{line:?}");
+        }
+    }
+
+    fn fetch() -> (Fetches, u32, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut fetches = Fetches::default();
+        let number = fetches.open(ours.into(), Instant::now());
+        (fetches, number, theirs)
+    }
+
+    #[test]
+    fn a_request_in_pieces_is_answered_once_it_is_whole() {
+        let (mut fetches, number, mut theirs) = fetch();
+        let fetch = fetches.get(number).unwrap();
+        for piece in ["GET /metr", "ics HTTP/1.1\r\nHost: x\r\n"] {
+            theirs.write_all(piece.as_bytes()).unwrap();
+            assert_eq!(fetch.on_readable(), Step::Await);
+        }
+        theirs.write_all(b"\r\n").unwrap();
+        assert_eq!(fetch.on_readable(), Step::Metrics(true));
+        assert_eq!(fetch.answer("200 OK", "x 1\n", true), Step::Close);
+        fetches.close(number);
+        let mut text = String::new();
+        theirs.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+        assert!(
+            text.ends_with("Content-Length: 4\r\nConnection: close\r\n\r\nx 1\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_flood_is_cut_off() {
+        let (mut fetches, number, mut theirs) = fetch();
+        theirs.write_all(&[b'x'; 10_000]).unwrap();
+        let fetch = fetches.get(number).unwrap();
+        assert_eq!(fetch.on_readable(), Step::Close);
+        let mut text = [0; 12];
+        theirs.read_exact(&mut text).unwrap();
+        assert_eq!(&text, b"HTTP/1.1 431");
+    }
+
+    #[test]
+    fn who_says_nothing_is_let_go() {
+        let (mut fetches, number, _theirs) = fetch();
+        let now = Instant::now();
+        assert!(fetches.expire(now).is_some());
+        assert!(fetches.expire(now + PATIENCE * 2).is_none());
+        assert!(fetches.get(number).is_none());
+        let pairs: Vec<_> = (0..MOST_FETCHES + 4)
+            .map(|_| UnixStream::pair().unwrap())
+            .collect();
+        let mut theirs = Vec::new();
+        for (ours, other) in pairs {
+            fetches.open(ours.into(), now);
+            theirs.push(other);
+        }
+        assert_eq!(fetches.count(), MOST_FETCHES);
+    }
+}

@@ -1,0 +1,70 @@
+//! How a daemon is started, and why it may not be.
+
+use netchannel_configuration::Configuration;
+use netchannel_control::path::PathError;
+use netchannel_engine::limits::Limits;
+use netchannel_stack_channels::{ChannelsError, PeersError};
+use rustix::io::Errno;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a daemon is told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Path of the attach socket.
+    pub socket: PathBuf,
+    /// End after this long without a program.
+    pub idle_exit: Option<Duration>,
+    /// Quotas and sizes.
+    pub limits: Limits,
+    /// Version to tell in answers.
+    pub version: String,
+    /// Lead connections between programs of this host through the daemon too.
+    pub relay_local: bool,
+    /// Other hosts; without it there are none.
+    pub configuration: Option<Configuration>,
+}
+
+/// Why a daemon does not serve, or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Another daemon serves there.
+    #[error("another daemon serves at {0}; use it, or choose another path with --socket PATH")]
+    AlreadyServed(PathBuf),
+    /// The folder is unusable.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// A socket path has at most 107 bytes.
+    #[error("the path {0} is too long for a socket; choose one under 100 bytes with --socket PATH")]
+    TooLong(PathBuf),
+    /// The sockets or the lock could not be made.
+    #[error("cannot serve at {0} ({1}); choose another path with --socket PATH")]
+    Bind(PathBuf, Errno),
+    /// Shared memory can not be had.
+    #[error(
+        "cannot make shared memory ({0}); `netchannel doctor` says what this host lacks for it"
+    )]
+    Memory(Errno),
+    /// Both want to be the other end of programs' links.
+    #[error("other hosts and --relay exclude each other; leave --relay or --config out")]
+    RelayAndHosts,
+    /// What is needed for other hosts can not be had.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
+    /// Metrics can not be served where the configuration says.
+    #[error("{0}")]
+    Metrics(String),
+    /// Waiting for events failed.
+    #[error("cannot wait for events ({0})")]
+    Events(Errno),
+}
+
+impl From<ChannelsError> for ServeError {
+    fn from(error: ChannelsError) -> Self {
+        match error {
+            ChannelsError::Workers(errno) => Self::Events(errno),
+            ChannelsError::Peers(error) => Self::Peers(error),
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! The loop: one thread that sleeps until something happens, and knows the time.
+
+use crate::admin::Commands;
+use crate::bind::Bound;
+use crate::configured::Configured;
+use crate::metrics::Metrics;
+use crate::options::{Options, ServeError};
+use crate::watch::{Happening, Subject, Watch};
+use netchannel_engine::directory::Directory;
+use netchannel_engine::locals;
+use netchannel_engine::region::Copies;
+use netchannel_engine::{CoreEngine, StackId};
+use netchannel_service::faults::Faults;
+use netchannel_service::packet;
+use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::stack::Stack;
+use netchannel_stack_channels::{ChannelsStack, chance};
+use netchannel_stack_local::LocalStack;
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use half_open::HalfOpen;
+use netchannel_scheduler::Settings;
+use turns::Turns;
+
+mod answers;
+mod commands;
+mod half_open;
+mod hosts;
+mod metrics;
+mod programs;
+mod turns;
+mod users;
+
+use answers::Work;
+
+/// Connections of one kind that are taken in one pass.
+const BATCH: usize = 32;
+
+/// A daemon that is bound and ready to serve.
+#[derive(Debug)]
+pub struct Daemon {
+    options: Options,
+    core: CoreEngine,
+    watch: Watch,
+    bound: Bound,
+    commands: Commands,
+    /// Answers that take longer, and room for what they look at.
+    works: VecDeque<Work>,
+    copies: Copies,
+    faults: Faults,
+    addresses: Option<OwnedFd>,
+    stop: (UnixStream, UnixStream),
+    reload: (UnixStream, UnixStream),
+    configured: Option<Configured>,
+    /// Policies where nothing is configured: of these the one for copies counts.
+    alone: Settings,
+    /// The stack modules, as CoreEngine numbers them.
+    stacks: Vec<Box<dyn Stack>>,
+    ids: Vec<StackId>,
+    metrics: Option<Metrics>,
+    /// How often the configuration was read again, and how often it had mistakes.
+    reloads: [u64; 2],
+    spare: Spare,
+    half_open: HalfOpen,
+    started: Instant,
+    idle_since: Option<Instant>,
+    ending: bool,
+}
+
+/// Makes a daemon end in good order, from anywhere.
+#[derive(Debug)]
+pub struct Stopper(UnixStream);
+
+impl Stopper {
+    /// Asks for the end.
+    pub fn stop(&self) {
+        // A full socket means that it was asked already.
+        let _ = rustix::net::send(&self.0, b"s", rustix::net::SendFlags::DONTWAIT);
+    }
+
+    /// The descriptor into which one byte asks for the end, for signal handlers.
+    #[must_use]
+    pub fn into_inner(self) -> UnixStream {
+        self.0
+    }
+}
+
+impl Daemon {
+    /// Takes the path and makes everything ready, so that whoever connects from now on is served.
+    ///
+    /// # Errors
+    /// Why it can not serve.
+    pub fn bind(options: Options) -> Result<Self, ServeError> {
+        Self::bind_with(options, |_| Vec::new())
+    }
+
+    /// The same, with other stack modules beside those of the options. They are told which ports programs may name.
+    ///
+    /// # Errors
+    /// Why it can not serve.
+    pub fn bind_with(
+        mut options: Options,
+        others: impl FnOnce(&PublishedPorts) -> Vec<Box<dyn Stack>>,
+    ) -> Result<Self, ServeError> {
+        raise_descriptor_limit();
+        let configured = options.configuration.take().map(Configured::new);
+        if options.relay_local && configured.is_some() {
+            return Err(ServeError::RelayAndHosts);
+        }
+        let directory = Directory::create().map_err(ServeError::Memory)?;
+        let owners = directory.published_ports();
+        let mut core = CoreEngine::new(options.limits, directory);
+        core.number_from(chance());
+        let watch = Watch::new().map_err(ServeError::Events)?;
+        let bound = Bound::new(&options.socket)?;
+        let pair = || UnixStream::pair().map_err(|error| ServeError::Events(packet::errno(&error)));
+        let mut stacks = others(&owners);
+        if options.relay_local {
+            let local = LocalStack::start(owners).map_err(ServeError::Events)?;
+            stacks.push(Box::new(local));
+        } else if let Some(configured) = &configured {
+            let channels = ChannelsStack::start(configured.current(), owners);
+            stacks.push(Box::new(channels?));
+        }
+        let ids: Vec<StackId> = stacks.iter().map(|one| core.add_stack(&**one)).collect();
+        let (stop, reload) = (pair()?, pair()?);
+        // Read by nobody who would wait for it.
+        let plain = reload.0.set_nonblocking(true);
+        plain.map_err(|error| ServeError::Events(packet::errno(&error)))?;
+        let addresses = locals::subscribe()
+            .inspect_err(|error| tracing::warn!("changes of addresses are not seen ({error})"))
+            .ok();
+        let told = packet::tell_senders(&bound.attach);
+        told.map_err(ServeError::Events)?;
+        let watched = || {
+            watch.add(&bound.attach, Subject::Attach)?;
+            watch.add(&bound.control, Subject::Control)?;
+            watch.add(&stop.0, Subject::Stop)?;
+            watch.add(&reload.0, Subject::Reload)?;
+            for (number, stack) in stacks.iter().enumerate() {
+                for (which, doorbell) in stack.doorbells().into_iter().enumerate() {
+                    watch.add(doorbell, Subject::Stack(number, which))?;
+                }
+            }
+            addresses
+                .as_ref()
+                .map_or(Ok(()), |one| watch.add(one, Subject::Addresses))
+        };
+        watched().map_err(ServeError::Events)?;
+        let now = Instant::now();
+        let limits = &options.limits;
+        let half_open = HalfOpen::new(limits.half_open_per_user, limits.half_open);
+        let mut daemon = Self {
+            options,
+            core,
+            watch,
+            bound,
+            commands: Commands::default(),
+            works: VecDeque::new(),
+            copies: Copies::default(),
+            faults: Faults::default(),
+            addresses,
+            stop,
+            reload,
+            configured,
+            alone: Settings::default(),
+            stacks,
+            ids,
+            metrics: None,
+            reloads: [0; 2],
+            spare: Spare {
+                descriptor: spare_descriptor(),
+                refused: Faults::default(),
+            },
+            half_open,
+            started: now,
+            idle_since: Some(now),
+            ending: false,
+        };
+        daemon.refresh_addresses();
+        daemon.tell_copying();
+        if let Some(configured) = &daemon.configured {
+            let address = configured.current().metrics;
+            daemon.serve_metrics(address).map_err(ServeError::Metrics)?;
+        }
+        Ok(daemon)
+    }
+
+    /// Something with which to end it.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn stopper(&self) -> Result<Stopper, ServeError> {
+        let end = self.stop.1.try_clone();
+        let end = end.map_err(|error| ServeError::Events(packet::errno(&error)))?;
+        Ok(Stopper(end))
+    }
+
+    /// Something of which a byte makes it read its configuration again.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn reloader(&self) -> Result<UnixStream, ServeError> {
+        let end = self.reload.1.try_clone();
+        end.map_err(|error| ServeError::Events(packet::errno(&error)))
+    }
+
+    /// Serves until it is told to end, or has been idle long enough.
+    ///
+    /// # Errors
+    /// When waiting for events fails.
+    pub fn serve(mut self) -> Result<(), ServeError> {
+        while !self.ending {
+            let patience = self.patience(Instant::now());
+            if self.ending {
+                break;
+            }
+            // Answers that take longer go on in turns, and what happens comes first.
+            let patience = if self.works.is_empty() {
+                patience
+            } else {
+                Some(Duration::ZERO)
+            };
+            let happenings = self.watch.wait(patience).map_err(ServeError::Events)?;
+            let mut turns = Turns::default();
+            for happening in happenings {
+                self.handle(happening, &mut turns);
+            }
+            self.work();
+        }
+        self.core.directory_mut().end();
+        tracing::info!("ended");
+        Ok(())
+    }
+
+    /// Drops what is overdue, and tells how long to sleep: for ever where nothing has a deadline.
+    fn patience(&mut self, now: Instant) -> Option<Duration> {
+        for number in self.half_open.overdue(now) {
+            self.detach(number, Some("a connection that never attached"));
+        }
+        let programs = self.core.programs().values();
+        if programs
+            .clone()
+            .any(netchannel_engine::program::Program::is_attached)
+        {
+            self.idle_since = None;
+        } else {
+            self.idle_since.get_or_insert(now);
+        }
+        let idle = self.options.idle_exit.zip(self.idle_since);
+        let idle = idle.and_then(|(limit, since)| since.checked_add(limit));
+        if idle.is_some_and(|deadline| deadline <= now) {
+            tracing::info!("no program for long enough");
+            self.ending = true;
+        }
+        for sentence in self.core.quotas().complaints(now) {
+            tracing::warn!("{sentence}");
+        }
+        let attaching = self.half_open.deadline();
+        let proofs = self.core.prove_exposed(now);
+        let commands = self.commands.expire(now);
+        let deposits = self.core.expire_deposits(now);
+        let in_flight = self.core.in_flight_mut().expire(now);
+        let stacks = self.tend_stacks(now);
+        let fetches = self.metrics.as_mut().and_then(|one| one.expire(now));
+        [
+            idle, attaching, proofs, commands, deposits, in_flight, stacks, fetches,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .map(|deadline| deadline.saturating_duration_since(now) + Duration::from_millis(1))
+    }
+
+    /// Gives each stack module its turn; gives when one wants the next.
+    fn tend_stacks(&mut self, now: Instant) -> Option<Instant> {
+        let news = self.core.take_news();
+        let mut next = None;
+        for (stack, id) in self.stacks.iter_mut().zip(&self.ids) {
+            news.iter().for_each(|one| stack.on_listener(*one));
+            stack.tend(&mut self.core.for_stack(*id), now);
+            next = next.into_iter().chain(stack.deadline(now)).min();
+        }
+        next
+    }
+
+    fn handle(&mut self, happening: Happening, turns: &mut Turns) {
+        match happening.subject {
+            Subject::Attach => self.accept_programs(),
+            Subject::Control => self.accept_commands(),
+            Subject::Stop => self.ending = true,
+            Subject::Reload => {
+                while let Ok(1..) = std::io::Read::read(&mut &self.reload.0, &mut [0; 64]) {}
+                self.reload_unasked();
+            }
+            Subject::Addresses => {
+                if let Some(subscription) = &self.addresses {
+                    locals::drain(subscription);
+                }
+                self.refresh_addresses();
+            }
+            Subject::Metrics => self.accept_fetches(),
+            Subject::Fetch(number) => self.on_fetch(number, happening),
+            Subject::Stack(number, which) => {
+                if let (Some(stack), Some(id)) = (self.stacks.get_mut(number), self.ids.get(number))
+                {
+                    stack.on_doorbell(which, &mut self.core.for_stack(*id), Instant::now());
+                }
+            }
+            Subject::Program(number) => self.on_program(number, turns),
+            Subject::Command(number) => self.on_command(number, happening),
+        }
+    }
+
+    fn refresh_addresses(&mut self) {
+        match locals::list() {
+            Ok(locals) => {
+                netchannel_service::addresses::remember(&locals);
+                for stack in &mut self.stacks {
+                    stack.on_addresses(&locals);
+                }
+                self.core.directory_mut().set_locals(locals);
+            }
+            Err(error) => {
+                tracing::warn!(
+                    "addresses of this host are unknown, only loopback is local ({error})"
+                );
+            }
+        }
+    }
+}
+
+/// Takes a connection. Without a free descriptor the connection is taken with the spare one and
+/// closed: left in the queue it would wake the daemon for ever.
+fn accept(listener: impl AsFd, spare: &mut Spare) -> Option<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    loop {
+        match rustix::net::accept_with(&listener, flags) {
+            Ok(socket) => return Some(socket),
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            Err(Errno::MFILE | Errno::NFILE) => {
+                spare.descriptor.take()?;
+                drop(rustix::net::accept_with(&listener, flags));
+                spare.descriptor = spare_descriptor();
+                if let Some(suppressed) = spare.refused.count(Instant::now()) {
+                    tracing::warn!(
+                        suppressed,
+                        "no descriptor is left; a connection was refused"
+                    );
+                }
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The descriptor that [`accept`] gives up, and how often it had to.
+#[derive(Debug)]
+struct Spare {
+    descriptor: Option<OwnedFd>,
+    refused: Faults,
+}
+
+fn spare_descriptor() -> Option<OwnedFd> {
+    rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
+}
+
+/// The user and process that made a connection. What a program may do is decided by who sent a message ([`netchannel_service::packet::Sender`]).
+fn connected_by(socket: impl AsFd) -> Option<(u32, u32)> {
+    let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
+    let process = peer.pid.as_raw_nonzero().get().unsigned_abs();
+    Some((peer.uid.as_raw(), process))
+}
+
+/// Every link and every program costs descriptors.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("cannot raise the limit of descriptors ({error})");
+    }
+}

@@ -1,0 +1,145 @@
+//! What metrics say of programs: sockets by path, what was counted by user, what memory is occupied.
+
+use super::Host;
+use super::entry::path_of;
+use super::estates::{Estates, Found, Order};
+use super::links::{Memory, Occupied};
+use netchannel_control::types::Path;
+use netchannel_engine::program::Estate;
+use netchannel_engine::region::{Copies, Region};
+use netchannel_engine::totals::{Totals, Users};
+use netchannel_engine::turn::Turn;
+use std::rc::Weak;
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// Programs that are shown.
+    pub programs: u64,
+    /// Sockets by the path they take.
+    pub paths: Vec<(Path, u64)>,
+    /// What programs counted, with those that are gone, by user.
+    pub users: Users,
+    /// What all regions and links occupy.
+    pub memory: Memory,
+}
+
+/// The count, as far as it has come.
+#[derive(Debug)]
+pub struct Counts {
+    occupied: Occupied,
+    estates: Estates,
+    stage: Stage,
+    current: Option<(Found, Region)>,
+    /// What regions say, until it is known which of them were counted among those that are gone meanwhile.
+    totals: Vec<(Weak<Estate>, u32, Totals)>,
+    counted: Counted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Occupied,
+    Estates,
+    Regions,
+    Totals,
+}
+
+impl Counts {
+    /// Begins it.
+    pub fn new(host: &Host<'_>) -> Self {
+        let all = [Path::Virtual, Path::Kernel, Path::Listener, Path::Fresh];
+        Self {
+            occupied: Occupied::new(host.core),
+            estates: Estates::new(host.core, None, Order::Program),
+            stage: Stage::Occupied,
+            current: None,
+            totals: Vec::new(),
+            counted: Counted {
+                paths: all.map(|path| (path, 0)).to_vec(),
+                ..Counted::default()
+            },
+        }
+    }
+
+    /// Goes on for a turn. Returns what was found when it is done.
+    pub fn go_on(&mut self, host: &Host<'_>, copies: &mut Copies, turn: &Turn) -> Option<Counted> {
+        loop {
+            let done = match self.stage {
+                Stage::Occupied => self.occupied.go_on(host.core, turn),
+                Stage::Estates => self.estates.go_on(host.core, turn),
+                Stage::Regions => self.count(copies, turn),
+                Stage::Totals => self.sum_up(turn),
+            };
+            if !done {
+                return None;
+            }
+            self.stage = match self.stage {
+                Stage::Occupied => Stage::Estates,
+                Stage::Estates => Stage::Regions,
+                Stage::Regions => {
+                    // Who is gone by now is counted there, and no other.
+                    self.totals.retain(|(estate, ..)| estate.strong_count() > 0);
+                    self.counted.users = host.core.departed().clone();
+                    Stage::Totals
+                }
+                Stage::Totals => {
+                    let programs = host.core.programs().values();
+                    let shown = programs.filter(|program| program.is_shown());
+                    self.counted.programs = shown.count() as u64;
+                    self.counted.memory = self.occupied.memory().clone();
+                    return Some(std::mem::take(&mut self.counted));
+                }
+            };
+        }
+    }
+
+    fn count(&mut self, copies: &mut Copies, turn: &Turn) -> bool {
+        loop {
+            if turn.is_over() {
+                return false;
+            }
+            let current = self.current.take();
+            let next =
+                current.or_else(|| self.estates.pop().and_then(|one| self.open(one, copies)));
+            let Some((found, mut region)) = next else {
+                // One that can not be looked at is left out.
+                if self.estates.is_empty() {
+                    return true;
+                }
+                continue;
+            };
+            let Some(estate) = found.estate.upgrade() else {
+                continue;
+            };
+            let paths = &mut self.counted.paths;
+            let done = region.go_on(&estate, copies, turn, |_, state, _| {
+                let (path, _) = path_of(state);
+                let of_path = paths.iter_mut().find(|(one, _)| *one == path);
+                of_path.into_iter().for_each(|(_, count)| *count += 1);
+                true
+            });
+            if !done {
+                self.current = Some((found, region));
+            }
+        }
+    }
+
+    fn open(&mut self, found: Found, copies: &mut Copies) -> Option<(Found, Region)> {
+        let estate = found.estate.upgrade()?;
+        let totals = Totals::of(&estate, &mut copies.other);
+        let weak = found.estate.clone();
+        self.totals.push((weak, estate.user, totals));
+        let region = Region::new(&estate, &mut copies.other)?;
+        Some((found, region))
+    }
+
+    fn sum_up(&mut self, turn: &Turn) -> bool {
+        while let Some((_, user, totals)) = self.totals.pop() {
+            self.counted.users.add(user, &totals);
+            if turn.is_over() {
+                return self.totals.is_empty();
+            }
+        }
+        true
+    }
+}

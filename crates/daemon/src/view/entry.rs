@@ -1,0 +1,200 @@
+//! One socket, as the entry of its region and its slot show it.
+
+use super::links::{Announced, Slots, is_listener_of};
+use netchannel_abi::link::{self, MOST_RING_LOG2, Role, side_flags};
+use netchannel_abi::message::MESSAGE_BYTES;
+use netchannel_abi::program::{SocketEntry, State};
+use netchannel_abi::reason::Reason;
+use netchannel_control::types::{Path, Socket};
+use netchannel_engine::CoreEngine;
+use netchannel_engine::program::{Estate, Program};
+use netchannel_service::addresses::shown as shown_address;
+use netchannel_service::class;
+use netchannel_service::stack::Elsewhere;
+use netchannel_shm::Snapshot;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// Connections with programs of other hosts, by link and slot of the socket here.
+pub type ByPlace = HashMap<(u64, u32), Elsewhere>;
+
+/// What is shown beside an entry.
+pub struct Beside<'a> {
+    pub core: &'a CoreEngine,
+    pub estate: &'a Estate,
+    pub number: u32,
+    pub program: &'a Program,
+    pub announced: &'a Announced,
+    pub elsewhere: &'a ByPlace,
+}
+
+/// The path of a state, and the state in TCP's words.
+pub const fn path_of(state: State) -> (Path, &'static str) {
+    match state {
+        State::Virtual => (Path::Virtual, "ESTAB"),
+        State::Kernel => (Path::Kernel, "KERNEL"),
+        State::Listener => (Path::Listener, "LISTEN"),
+        State::Fresh | State::Free => (Path::Fresh, "UNCONN"),
+    }
+}
+
+/// The socket of an entry.
+pub fn socket(
+    beside: &Beside<'_>,
+    entry: &SocketEntry,
+    state: State,
+    slots: &mut Slots<'_>,
+    copy: &mut Snapshot,
+) -> Socket {
+    let program = beside.program;
+    let (path, name) = path_of(state);
+    let maker = entry.process.load(Relaxed);
+    let class = class::said(entry.hints.load(Relaxed));
+    let mut socket = Socket {
+        program: beside.number,
+        process: if maker == 0 { program.process } else { maker },
+        name: program.name.clone(),
+        descriptor: entry.descriptor.load(Relaxed),
+        path,
+        state: name.to_owned(),
+        local: shown_address(&entry.local.load()),
+        peer: shown_address(&entry.peer.load()),
+        reason: Reason::from_word(entry.reason.load(Relaxed))
+            .name()
+            .to_owned(),
+        host: "-".to_owned(),
+        channels: "-".to_owned(),
+        send_queue: 0,
+        receive_queue: 0,
+        sent: 0,
+        received: 0,
+        pending: 0,
+        class: class.map_or("-", |(class, _)| class).to_owned(),
+        class_source: class.map_or("-", |(_, source)| source).to_owned(),
+        link: 0,
+        slot: 0,
+    };
+    match state {
+        State::Virtual => {
+            let is_opening = fill(beside.estate, slots, copy, entry, &mut socket);
+            if let Some(elsewhere) = beside.elsewhere.get(&(socket.link, socket.slot)) {
+                show(elsewhere, &mut socket);
+                if is_opening {
+                    "SYN-SENT".clone_into(&mut socket.state);
+                }
+            }
+        }
+        State::Listener => {
+            socket.pending = pending(beside, entry.listener.load(Relaxed));
+        }
+        _ => {}
+    }
+    socket
+}
+
+/// Links offered that nobody has taken, and connections announced on those that were.
+fn pending(beside: &Beside<'_>, number: u32) -> u64 {
+    let core = beside.core;
+    let Some(listener) = core.listeners().get(&number) else {
+        return 0;
+    };
+    if !is_listener_of(core, number, beside.estate.user) {
+        return 0;
+    }
+    let waiting = rustix::io::ioctl_fionread(&*listener.accepts).unwrap_or(0);
+    waiting / MESSAGE_BYTES as u64 + beside.announced.of(number)
+}
+
+/// A connection with a program of another host.
+fn show(elsewhere: &Elsewhere, to: &mut Socket) {
+    to.path = Path::Channel;
+    (*elsewhere.host).clone_into(&mut to.host);
+    elsewhere.class.clone_into(&mut to.class);
+    elsewhere.source.clone_into(&mut to.class_source);
+    if !elsewhere.channels.is_empty() {
+        to.channels.clone_from(&elsewhere.channels);
+    }
+}
+
+/// Queues and counters of a virtual socket from its own words and its slot. True where it connects, and no stack module has taken it up.
+fn fill(
+    estate: &Estate,
+    slots: &mut Slots<'_>,
+    copy: &mut Snapshot,
+    entry: &SocketEntry,
+    socket: &mut Socket,
+) -> bool {
+    socket.link = entry.link.load(Relaxed);
+    socket.slot = entry.slot.load(Relaxed);
+    socket.sent = entry.transmit.own.load(Relaxed);
+    socket.received = entry.receive.own.load(Relaxed);
+    let generation = entry.generation.load(Relaxed);
+    let Some(slot) = slots.get(estate, socket.link, socket.slot, copy) else {
+        return false;
+    };
+    if slot.meta.generation.load(Acquire) != generation {
+        return false;
+    }
+    let is_server = entry.role.load(Relaxed) == Role::Server as u32;
+    let (own, other) = if is_server {
+        (&slot.server, &slot.client)
+    } else {
+        (&slot.client, &slot.server)
+    };
+    if own.generation.load(Relaxed) != generation {
+        return false;
+    }
+    let fresh = other.generation.load(Relaxed) == generation;
+    let (head, tail) = if fresh {
+        (other.head.load(Acquire), other.tail.load(Acquire))
+    } else {
+        (0, 0)
+    };
+    socket.send_queue = queued(own.tail.load(Acquire), head);
+    socket.receive_queue = queued(tail, own.head.load(Acquire));
+    let own_flags = own.flags.load(Relaxed);
+    let other_flags = if fresh { other.flags.load(Relaxed) } else { 0 };
+    socket.state = tcp_state(own_flags, other_flags).to_owned();
+    let taken_up = side_flags::ESTABLISHED | side_flags::RESET | side_flags::CLOSED;
+    !is_server && other_flags & taken_up == 0
+}
+
+fn tcp_state(own: u32, other: u32) -> &'static str {
+    let ended = |flags: u32| flags & (side_flags::FIN | side_flags::CLOSED) != 0;
+    if (own | other) & side_flags::RESET != 0 {
+        return "RESET";
+    }
+    match (ended(own), ended(other)) {
+        (false, false) => "ESTAB",
+        (true, false) => "FIN-WAIT",
+        (false, true) => "CLOSE-WAIT",
+        (true, true) => "CLOSED",
+    }
+}
+
+/// Bytes between two indices; more than the rings of a direction can hold is a lie.
+fn queued(tail: u64, head: u64) -> u64 {
+    let most = (1 << (MOST_RING_LOG2 + 1)) + link::SMALL_RING as u64;
+    tail.wrapping_sub(head)
+        .min(if tail >= head { most } else { 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lie_is_clamped() {
+        assert_eq!(queued(10, 4), 6);
+        assert_eq!(queued(4, 10), 0);
+        assert!(queued(u64::MAX, 0) < 16 << 20);
+    }
+
+    #[test]
+    fn states_have_tcps_names() {
+        assert_eq!(tcp_state(0, 0), "ESTAB");
+        assert_eq!(tcp_state(side_flags::FIN, 0), "FIN-WAIT");
+        assert_eq!(tcp_state(0, side_flags::CLOSED), "CLOSE-WAIT");
+        assert_eq!(tcp_state(0, side_flags::RESET), "RESET");
+    }
+}

@@ -1,0 +1,34 @@
+//! What the regions of programs and the links between them show. All of it was written by programs that may lie: it is copied once,
+//! clamped, and never used as an index unchecked. It is read, not mapped: a hole stays one, and a page that is gone raises no signal.
+//!
+//! An answer can be long, so that it is work that goes on in turns. Between two of them programs, links and listeners come and go:
+//! nothing of theirs is kept but numbers, and [`std::rc::Weak`] regions.
+//!
+//! ```text
+//!  estates: which regions --> region: its entries, page by page --> entry: one socket
+//!           each answer: sockets (`ss`), programs (`status`), counts (metrics)
+//! ```
+
+mod counts;
+mod entry;
+mod estates;
+mod links;
+mod programs;
+mod sockets;
+
+pub use counts::{Counted, Counts};
+pub use links::Memory;
+pub use programs::Programs;
+pub use sockets::{FULL, Sockets};
+
+use netchannel_engine::CoreEngine;
+use netchannel_service::stack::Stack;
+
+/// What there is to look at on this host.
+#[derive(Clone, Copy)]
+pub struct Host<'a> {
+    /// Programs, links, listeners.
+    pub core: &'a CoreEngine,
+    /// The stack modules.
+    pub stacks: &'a [Box<dyn Stack>],
+}

@@ -1,0 +1,189 @@
+//! The answer to `netchannel ss`: every socket that may be shown, written as it is found. Where there are too many it says so, and what
+//! is left out are those of who has most of them.
+
+use super::Host;
+use super::entry::{Beside, ByPlace, socket};
+use super::estates::{Estates, Found, Order, visible};
+use super::links::{Announced, Slots, is_of};
+use netchannel_engine::region::{Copies, Region};
+use netchannel_engine::turn::Turn;
+use netchannel_service::stack::Cursor;
+use std::collections::HashMap;
+
+/// Sockets in one answer.
+const MOST: u64 = 1_000_000;
+/// Those of one user.
+const MOST_OF_USER: u64 = 250_000;
+/// Bytes that are written before whoever asked has taken some.
+pub const FULL: usize = 64 << 10;
+/// Connections with other hosts that are looked at in one step.
+const ELSEWHERE_AT_ONCE: usize = 128;
+
+/// The answer, as far as it has come.
+#[derive(Debug)]
+pub struct Sockets {
+    only: Option<u32>,
+    estates: Estates,
+    announced: Announced,
+    /// The part that is asked next, and from where on.
+    stack: usize,
+    cursor: Cursor,
+    elsewhere: ByPlace,
+    stage: Stage,
+    current: Option<(Found, Option<Region>)>,
+    shown: u64,
+    by_user: HashMap<u32, u64>,
+    cut: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Estates,
+    Announced,
+    Elsewhere,
+    Sockets,
+    Done,
+}
+
+impl Sockets {
+    /// Begins it, for a user or for who may see all.
+    pub fn new(host: &Host<'_>, only: Option<u32>, out: &mut Vec<u8>) -> Self {
+        out.extend_from_slice(br#"{"list":["#);
+        Self {
+            only,
+            estates: Estates::new(host.core, only, Order::Memory),
+            announced: Announced::default(),
+            stack: 0,
+            cursor: Cursor::default(),
+            elsewhere: ByPlace::new(),
+            stage: Stage::Estates,
+            current: None,
+            shown: 0,
+            by_user: HashMap::new(),
+            cut: false,
+        }
+    }
+
+    /// Goes on for a turn, or until enough is written. Returns whether it is done.
+    pub fn go_on(
+        &mut self,
+        host: &Host<'_>,
+        copies: &mut Copies,
+        turn: &Turn,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        loop {
+            let (done, next) = match self.stage {
+                Stage::Estates => (self.estates.go_on(host.core, turn), Stage::Announced),
+                Stage::Announced => {
+                    let announced = &mut self.announced;
+                    let done = announced.go_on(host.core, self.only, &mut copies.other, turn);
+                    (done, Stage::Elsewhere)
+                }
+                Stage::Elsewhere => (self.look_elsewhere(host, turn), Stage::Sockets),
+                Stage::Sockets => (self.write(host, copies, turn, out), Stage::Done),
+                Stage::Done => return true,
+            };
+            if !done {
+                return false;
+            }
+            self.stage = next;
+            if next == Stage::Done {
+                let end = format!(r#"],"cut":{}}}"#, self.cut);
+                out.extend_from_slice(end.as_bytes());
+            }
+        }
+    }
+
+    fn look_elsewhere(&mut self, host: &Host<'_>, turn: &Turn) -> bool {
+        while let Some(stack) = host.stacks.get(self.stack) {
+            let (some, next) = stack.elsewhere(self.cursor, ELSEWHERE_AT_ONCE);
+            for one in some {
+                let link = host.core.links().get(&one.link);
+                let mine = |user| link.is_some_and(|link| is_of(host.core, link, user));
+                if self.only.is_none_or(mine) {
+                    self.elsewhere.insert((one.link, one.slot), one);
+                }
+            }
+            self.cursor = next.unwrap_or_default();
+            self.stack += usize::from(next.is_none());
+            if turn.is_over() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn write(
+        &mut self,
+        host: &Host<'_>,
+        copies: &mut Copies,
+        turn: &Turn,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        loop {
+            if turn.is_over() || out.len() >= FULL {
+                return false;
+            }
+            let current = self.current.take();
+            let Some((found, region)) = current.or_else(|| self.open_next(copies)) else {
+                return true;
+            };
+            // One that is gone, or can not be read, shows nothing.
+            if let Some(mut region) = region
+                && !self.write_some(host, &found, &mut region, copies, turn, out)
+            {
+                self.current = Some((found, Some(region)));
+            }
+        }
+    }
+
+    fn open_next(&mut self, copies: &mut Copies) -> Option<(Found, Option<Region>)> {
+        let found = self.estates.pop()?;
+        let estate = found.estate.upgrade();
+        let region = estate.and_then(|estate| Region::new(&estate, &mut copies.other));
+        Some((found, region))
+    }
+
+    /// Writes sockets of one region. Returns whether it is through with it.
+    fn write_some(
+        &mut self,
+        host: &Host<'_>,
+        found: &Found,
+        region: &mut Region,
+        copies: &mut Copies,
+        turn: &Turn,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let program = visible(host.core, found.program, self.only);
+        let (Some(program), Some(estate)) = (program, found.estate.upgrade()) else {
+            return true;
+        };
+        let beside = Beside {
+            core: host.core,
+            estate: &estate,
+            number: found.program,
+            program,
+            announced: &self.announced,
+            elsewhere: &self.elsewhere,
+        };
+        let of_user = self.by_user.entry(estate.user).or_default();
+        if *of_user >= MOST_OF_USER || self.shown >= MOST {
+            self.cut |= !region.is_empty();
+            return true;
+        }
+        let mut slots = Slots::new(host.core);
+        let shown = &mut self.shown;
+        region.go_on(&estate, copies, turn, |entry, state, copy| {
+            if *shown > 0 {
+                out.push(b',');
+            }
+            let socket = socket(&beside, entry, state, &mut slots, copy);
+            // Into memory, which does not fail.
+            let _ = serde_json::to_writer(&mut *out, &socket);
+            *shown += 1;
+            *of_user += 1;
+            out.len() < FULL && *shown < MOST && *of_user < MOST_OF_USER
+        })
+    }
+}

@@ -1,0 +1,150 @@
+//! epoll, and what an event is about.
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+/// Events taken at once: those of all programs, so that each user has his turn in every pass.
+const MOST_EVENTS: usize = 4096;
+
+/// What a descriptor is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Programs connect.
+    Attach,
+    /// Commands connect.
+    Control,
+    /// Somebody wants the daemon to end.
+    Stop,
+    /// Somebody wants the configuration to be read again.
+    Reload,
+    /// The host's addresses change.
+    Addresses,
+    /// One of the doorbells of a stack module.
+    Stack(usize, usize),
+    /// Somebody connects to fetch metrics.
+    Metrics,
+    /// A program says something or hangs up.
+    Program(u32),
+    /// A command says something or can take more.
+    Command(u32),
+    /// Who fetches metrics says something or can take more.
+    Fetch(u32),
+}
+
+impl Subject {
+    const fn to_word(self) -> u64 {
+        match self {
+            Self::Attach => 0,
+            Self::Control => 1,
+            Self::Stop => 2,
+            Self::Addresses => 3,
+            Self::Reload => 5,
+            Self::Metrics => 8,
+            Self::Stack(stack, which) => 5 << 32 | (stack as u64 & 0xff) << 8 | which as u64 & 0xff,
+            Self::Program(number) => 6 << 32 | number as u64,
+            Self::Command(number) => 7 << 32 | number as u64,
+            Self::Fetch(number) => 8 << 32 | number as u64,
+        }
+    }
+
+    fn from_word(word: u64) -> Option<Self> {
+        let number = u32::try_from(word & 0xffff_ffff).ok()?;
+        Some(match (word >> 32, number) {
+            (0, 0) => Self::Attach,
+            (0, 1) => Self::Control,
+            (0, 2) => Self::Stop,
+            (0, 3) => Self::Addresses,
+            (0, 5) => Self::Reload,
+            (0, 8) => Self::Metrics,
+            (5, number) => Self::Stack((number >> 8) as usize & 0xff, number as usize & 0xff),
+            (6, number) => Self::Program(number),
+            (7, number) => Self::Command(number),
+            (8, number) => Self::Fetch(number),
+            _ => return None,
+        })
+    }
+}
+
+/// One thing that happened.
+#[derive(Clone, Copy, Debug)]
+pub struct Happening {
+    /// To whom.
+    pub subject: Subject,
+    /// There is something to read, or an end.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
+}
+
+/// The set of watched descriptors.
+#[derive(Debug)]
+pub struct Watch {
+    descriptor: OwnedFd,
+}
+
+impl Watch {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// The errno of `epoll_create1`.
+    pub fn new() -> Result<Self, Errno> {
+        Ok(Self {
+            descriptor: epoll::create(CreateFlags::CLOEXEC)?,
+        })
+    }
+
+    /// Watches a descriptor for reading until it is closed.
+    ///
+    /// # Errors
+    /// The errno of `epoll_ctl`.
+    pub fn add(&self, descriptor: impl AsFd, subject: Subject) -> Result<(), Errno> {
+        let data = EventData::new_u64(subject.to_word());
+        epoll::add(&self.descriptor, descriptor, data, EventFlags::IN)
+    }
+
+    /// Watches a descriptor for room to write instead.
+    ///
+    /// # Errors
+    /// The errno of `epoll_ctl`.
+    pub fn await_room(&self, descriptor: impl AsFd, subject: Subject) -> Result<(), Errno> {
+        let data = EventData::new_u64(subject.to_word());
+        epoll::modify(&self.descriptor, descriptor, data, EventFlags::OUT)
+    }
+
+    /// Stops watching a descriptor of which duplicates may stay open elsewhere.
+    pub fn remove(&self, descriptor: impl AsFd) {
+        // It may never have been added.
+        let _ = epoll::delete(&self.descriptor, descriptor);
+    }
+
+    /// Sleeps until something happens or `patience` is over.
+    ///
+    /// # Errors
+    /// The errno of `epoll_wait`.
+    pub fn wait(&self, patience: Option<Duration>) -> Result<Vec<Happening>, Errno> {
+        let patience = patience.map(|patience| Timespec {
+            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        });
+        let mut events: Vec<Event> = Vec::with_capacity(MOST_EVENTS);
+        let buffer = spare_capacity(&mut events);
+        match epoll::wait(&self.descriptor, buffer, patience.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let end = EventFlags::IN | EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP;
+        let happenings = events.iter().filter_map(|event| {
+            let (data, flags) = (event.data, event.flags);
+            Some(Happening {
+                subject: Subject::from_word(data.u64())?,
+                readable: flags.intersects(end),
+                writable: flags.contains(EventFlags::OUT),
+            })
+        });
+        Ok(happenings.collect())
+    }
+}

@@ -1,0 +1,350 @@
+//! Links between two programs: made on request, offered to whoever accepts.
+
+use super::checked::Reachable;
+use super::link::{End, Link, Made};
+use super::state::{Answer, CoreEngine, Refusal};
+use crate::limits::{ASKED_A_LOOK, FIRST_ANCHORS, MOST_OFFERS};
+use crate::quota::{Amounts, Kind, Ticket};
+use crate::region::named_links;
+use netchannel_abi::address::Address;
+use netchannel_abi::link::{QueueIndices, Role};
+use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
+use netchannel_ring::departure;
+use netchannel_service::core_engine::Command;
+use netchannel_service::{memory, packet};
+use netchannel_shm::Outside;
+use rustix::io::Errno;
+use rustix::net::SocketType;
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+
+impl CoreEngine {
+    pub(super) fn connect(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+        let remote = u32::try_from(words[0]).ok();
+        let remote = remote.and_then(|remote| self.remotes.get(&remote).copied());
+        if let Some(listens) = remote {
+            return self.connect_remote(number, words, listens);
+        }
+        let meant = Address::from_words([words[1], words[2], words[3]]).unmapped();
+        let user = self.program(number)?.user;
+        let reached = self.reachable(user, words[0], &meant)?;
+        let listener = reached.number();
+        let is_queued = words[4] != 0;
+        let one = if is_queued {
+            let acceptors = self.acceptors_for(listener, user);
+            Some(acceptors.ok_or(Errno::PERM)?)
+        } else {
+            self.user_of_all(listener)
+        };
+        let ticket = self.admit_link(number, listener)?;
+        let made = self.make_link(if is_queued { 0 } else { FIRST_ANCHORS })?;
+        let memory = Rc::clone(&made.memory);
+        let mut answer = Answer::default();
+        answer.words[..4].copy_from_slice(&made.client.words());
+        let Made {
+            number: link,
+            client,
+            server,
+            ..
+        } = made;
+        answer.words[4] = one.map_or(u64::MAX, u64::from);
+        answer.descriptors = match self.local.and_then(|local| self.stack(local)) {
+            _ if is_queued => vec![Rc::clone(&memory)],
+            Some(stack) => {
+                stack.tell(Command::Serve(server.parts(Some(user))?));
+                client.all()
+            }
+            None => {
+                self.offer_link(reached, number, user, server)?;
+                client.all()
+            }
+        };
+        // A link to a stack module leads to more than one listener.
+        let listener = if self.local.is_some() { 0 } else { listener };
+        let link_of_client = Link {
+            client: number,
+            user,
+            listener,
+            memory,
+            queued: is_queued,
+            joined: Cell::default(),
+            _ticket: Some(ticket),
+        };
+        self.note_link(link, link_of_client);
+        let estate = self.estate(number)?;
+        estate.links.set(estate.links.get() + 1);
+        Ok(answer)
+    }
+
+    /// A holder of a listener has accepted a connection of a link that it does not have yet.
+    pub(super) fn join(&self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+        let listener = self.held_listener(number, words[0])?.number();
+        let link = self.links.get(&words[1]).ok_or(Errno::NOENT)?;
+        let user = self.program(number)?.user;
+        let is_first = link.joined.get().is_none_or(|joined| joined == user);
+        if link.listener != listener
+            || self.acceptors_for(listener, link.user) != Some(user)
+            || !is_first
+        {
+            return Err(Refusal::Errno(Errno::PERM));
+        }
+        link.joined.set(Some(user));
+        let layout = self.limits.layout();
+        let mut answer = Answer::default();
+        answer.words[0] = layout.slots as u64;
+        answer.words[1] = layout.arena as u64;
+        answer.words[2] = u64::from(link.user);
+        answer.descriptors = vec![Rc::clone(&link.memory)];
+        Ok(answer)
+    }
+
+    /// Makes a link with so many anchors.
+    pub(super) fn make_link(&mut self, anchors: usize) -> Result<Made, Refusal> {
+        let layout = self.limits.layout();
+        let (one, other) = packet::owned_pair(SocketType::SEQPACKET)?;
+        self.last_link += 1;
+        let number = self.last_link;
+        let memory = Rc::new(memory::link(layout, number)?);
+        let end = |role, channel| End {
+            number,
+            role,
+            layout,
+            memory: Rc::clone(&memory),
+            channel,
+            anchors: Vec::new(),
+        };
+        let mut client = end(Role::Client, one);
+        let mut server = end(Role::Server, other);
+        for _ in 0..anchors.min(layout.slots) {
+            let (one, other) = packet::anchor_pair()?;
+            client.anchors.push(one);
+            server.anchors.push(other);
+        }
+        Ok(Made {
+            number,
+            memory,
+            client,
+            server,
+        })
+    }
+
+    pub(super) fn note_link(&mut self, number: u64, link: Link) {
+        let (listener, user) = (link.listener, link.user);
+        self.links.insert(number, link);
+        if listener != 0 {
+            self.note_exposed(listener, user);
+        }
+    }
+
+    /// Offers the server's end of a link that `client` has to whoever accepts.
+    pub(super) fn offer_link(
+        &mut self,
+        listener: Reachable,
+        client: u32,
+        user: u32,
+        server: End,
+    ) -> Result<(), Refusal> {
+        let [link, slots, arena, anchors] = server.words();
+        let mut words = [0; 14];
+        let listener = listener.number();
+        let (listening, client) = (u64::from(listener), u64::from(client));
+        words[..6].copy_from_slice(&[link, listening, slots, arena, anchors, client]);
+        words[8] = u64::from(user);
+        self.offer(listener, words, &server.all())
+    }
+
+    /// Of a holder that was killed the news may still wait among the events: its listener is refused
+    /// as the kernel would refuse it.
+    pub(super) fn is_living(&self, listener: u32) -> bool {
+        let lives = |holder: &u32| {
+            let program = self.programs.get(holder);
+            program.is_some_and(|program| !packet::is_hung_up(&program.socket))
+        };
+        let known = self.listeners.get(&listener);
+        known.is_some_and(|known| known.holders.iter().any(lives))
+    }
+
+    /// A connection that one holder of a listener did not accept goes to another.
+    pub(super) fn reoffer(
+        &mut self,
+        number: u32,
+        words: &[u64; 14],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, Refusal> {
+        let (link, slot) = (words[0], words[2]);
+        let listener = self.held_listener(number, words[1])?;
+        let known = self.listeners.get(&listener.number());
+        let holders = &known.ok_or(Errno::NOENT)?.holders;
+        let slots = self.limits.slots as u64;
+        // Before an exec the program hands it to its own next image.
+        if words[3] == 0 && !holders.iter().any(|holder| *holder != number) {
+            return Err(Refusal::Errno(Errno::NOENT));
+        }
+        if slot >= slots {
+            return Err(Refusal::Errno(Errno::INVAL));
+        }
+        let passed = self.passed_on(number, listener, (link, words[4]), descriptors)?;
+        let words = self.words_of_one(listener.number(), passed.words(), slot);
+        let offered = passed.into_descriptors().into_iter();
+        let offered: Vec<_> = offered.map(Rc::new).collect();
+        self.offer(listener.number(), words, &offered)?;
+        Ok(Answer::default())
+    }
+
+    /// An offer of one connection of a link that another keeps.
+    pub(super) fn words_of_one(
+        &self,
+        listener: u32,
+        (link, client, user): (u64, u32, u32),
+        slot: u64,
+    ) -> [u64; 14] {
+        let layout = self.limits.layout();
+        let [slots, arena] = [layout.slots, layout.arena].map(|size| size as u64);
+        let [listener, client, user] = [listener, client, user].map(u64::from);
+        let mut words = [0; 14];
+        // The last but one: a connection is handed on, this is no new link.
+        words[..9].copy_from_slice(&[link, listener, slots, arena, 1, client, slot, 1, user]);
+        words
+    }
+
+    /// Puts an offer into the accept channel of `listener`. A full channel is a full backlog, and
+    /// so is a bound on descriptors in flight.
+    pub(super) fn offer(
+        &mut self,
+        listener: u32,
+        words: [u64; 14],
+        descriptors: &[Rc<OwnedFd>],
+    ) -> Result<(), Refusal> {
+        let known = self
+            .listeners
+            .get_mut(&listener)
+            .ok_or(Errno::CONNREFUSED)?;
+        // Offers nobody takes hold descriptors in flight, of which the kernel grants few.
+        let waiting = rustix::io::ioctl_fionread(&*known.accepts).unwrap_or(0);
+        if waiting >= MOST_OFFERS * MESSAGE_BYTES as u64 {
+            return Err(Refusal::Errno(Errno::AGAIN));
+        }
+        let message = Message::new(Operation::Offer, 0, words);
+        self.in_flight
+            .send(&known.offers, known.user, &message, descriptors)
+            .map_err(|_| Refusal::Errno(Errno::AGAIN))?;
+        known.offered += 1;
+        Ok(())
+    }
+
+    /// Whether `number` may make one more link, as it is charged to its user.
+    pub(super) fn admit_link(&mut self, number: u32, listener: u32) -> Result<Ticket, Refusal> {
+        let bytes = self.limits.layout().size() as u64;
+        let affordable = self.limits.reserved_per_program / bytes;
+        let most = usize::try_from(affordable)
+            .unwrap_or(usize::MAX)
+            .min(self.limits.links_per_program);
+        let mine = |link: &&Link| link.client == number;
+        let same = self
+            .links
+            .values()
+            .filter(|link| mine(link) && link.listener == listener);
+        // Servers that come and go behind one listener leave links that nobody uses any more.
+        let crowded = same.count() >= 8 || self.estate(number)?.links.get() >= most;
+        let estate = self.estate(number)?;
+        estate.unlooked.set(estate.unlooked.get().saturating_add(1));
+        if crowded && estate.unlooked.get() >= ASKED_A_LOOK {
+            estate.unlooked.set(0);
+            self.forget_unused(number)?;
+        }
+        if self.estate(number)?.links.get() >= most {
+            return Err(Refusal::Errno(Errno::NOBUFS));
+        }
+        let user = self.program(number)?.user;
+        self.admit_memory(user)?;
+        let kept = 1 + usize::from(!self.stacks.is_empty());
+        self.admit_descriptors(kept)?;
+        let amounts = Amounts::of(Kind::Links, 1).and(Kind::Descriptors, kept);
+        Ok(self.quotas.charge(user, amounts)?)
+    }
+
+    /// Drops the records of links that no socket of program `number` uses: of those whose server has left, and of the oldest. A
+    /// connection can be on its way over any of the others, which only the record proves to be what it is when it is handed on.
+    fn forget_unused(&mut self, number: u32) -> Result<(), Refusal> {
+        let estate = Rc::clone(self.estate(number)?);
+        let Some(mut named) = named_links(&estate) else {
+            return Ok(());
+        };
+        let mine = self.links.iter().filter(|(_, link)| link.client == number);
+        let stays = mine.rev().filter(|(_, link)| !self.has_left(link));
+        named.extend(stays.take(MOST_IN_USE).map(|(link, _)| *link));
+        let unused: HashSet<u64> = self
+            .links
+            .iter()
+            .filter(|(link, known)| known.client == number && !named.contains(link))
+            .map(|(link, _)| *link)
+            .collect();
+        self.links.retain(|link, _| !unused.contains(link));
+        let left = estate.links.get().saturating_sub(unused.len());
+        estate.links.set(left);
+        Ok(())
+    }
+
+    /// Whether the server's end says that it takes no more connections. Who was killed says nothing.
+    fn has_left(&self, link: &Link) -> bool {
+        let layout = self.limits.layout();
+        let place = layout.queue(Role::Client) + offset_of!(QueueIndices, departure);
+        let mut word = [0; 4];
+        let read = Outside::admit(link.memory.as_raw_fd(), layout.size())
+            .and_then(|memory| memory.read(place, &mut word));
+        read.is_ok() && u32::from_ne_bytes(word) == departure::LEFT
+    }
+
+    /// A client is gone. Its connections may wait in a queue still: of programs of another user, which have the memory from here alone,
+    /// the newest are kept as long as the listener is there.
+    pub(super) fn forget_links_of(&mut self, client: u32) {
+        let mine = self.links.iter().filter(|(_, link)| link.client == client);
+        let (kept, gone): (Vec<_>, Vec<_>) = mine.partition(|(_, link)| {
+            let acceptors = self.acceptors(link.listener);
+            link.queued && acceptors.is_some_and(|acceptors| acceptors != link.user)
+        });
+        let [kept, gone] = [kept, gone].map(|list| list.into_iter().map(|(link, _)| *link));
+        let (kept, mut gone): (Vec<u64>, HashSet<u64>) = (kept.collect(), gone.collect());
+        self.orphans.extend(kept);
+        while self.orphans.len() > MOST_ORPHANS {
+            gone.extend(self.orphans.pop_front());
+        }
+        self.links.retain(|link, _| !gone.contains(link));
+    }
+
+    pub(super) fn forget_orphans(&mut self, listener: u32) {
+        let links = &mut self.links;
+        self.orphans.retain(|orphan| {
+            let stays = links
+                .get(orphan)
+                .is_some_and(|link| link.listener != listener);
+            if !stays {
+                links.remove(orphan);
+            }
+            stays
+        });
+    }
+
+    pub(super) fn forget_links(&mut self, which: impl Fn(&Link) -> bool) {
+        let programs = &self.programs;
+        self.links.retain(|_, link| {
+            let gone = which(link);
+            let owner = programs
+                .get(&link.client)
+                .and_then(|one| one.estate.as_ref());
+            if let (true, Some(estate)) = (gone, owner) {
+                estate.links.set(estate.links.get().saturating_sub(1));
+            }
+            !gone
+        });
+    }
+}
+
+/// Links of clients that are gone.
+const MOST_ORPHANS: usize = 64;
+
+/// More links than this to living servers no process has to one listener, or a few processes of one program.
+const MOST_IN_USE: usize = 64;

@@ -1,0 +1,80 @@
+//! A link, as the daemon knows it, and its two ends before they go their ways.
+
+use crate::quota::Ticket;
+use netchannel_abi::link::{Layout, Role};
+use netchannel_service::link::Parts;
+use netchannel_service::packet;
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// A link that the daemon made. The programs' own mappings live on whatever becomes of it.
+#[derive(Debug)]
+pub struct Link {
+    /// Program that asked for it.
+    pub client: u32,
+    /// User of that program.
+    pub user: u32,
+    /// Listener whose program got the other end.
+    pub listener: u32,
+    /// The memory.
+    pub memory: Rc<OwnedFd>,
+    /// Its connections go through a queue.
+    pub(super) queued: bool,
+    /// The user of those who fetched it to accept from a queue: nobody of another one reads what they accept.
+    pub(super) joined: Cell<Option<u32>>,
+    /// As it is charged to that user; nothing is of the daemon's own.
+    pub(super) _ticket: Option<Ticket>,
+}
+
+/// A new link.
+pub(super) struct Made {
+    pub number: u64,
+    pub memory: Rc<OwnedFd>,
+    pub client: End,
+    pub server: End,
+}
+
+/// One end of a new link.
+pub(super) struct End {
+    pub number: u64,
+    pub role: Role,
+    pub layout: Layout,
+    pub memory: Rc<OwnedFd>,
+    pub channel: OwnedFd,
+    pub anchors: Vec<OwnedFd>,
+}
+
+impl End {
+    /// Number, slots, bytes of an arena, anchors: as messages tell them.
+    pub fn words(&self) -> [u64; 4] {
+        let sizes = [self.layout.slots, self.layout.arena, self.anchors.len()];
+        let [slots, arena, anchors] = sizes.map(|size| size as u64);
+        [self.number, slots, arena, anchors]
+    }
+
+    /// The descriptors for a program: memory, channel, anchors.
+    pub fn all(self) -> Vec<Rc<OwnedFd>> {
+        let mut all = vec![self.memory, Rc::new(self.channel)];
+        all.extend(self.anchors.into_iter().map(Rc::new));
+        all
+    }
+
+    /// The end as a stack module takes it, and the user whose program connects over it, if one does.
+    pub fn parts(self, user: Option<u32>) -> Result<Parts, Errno> {
+        let memory = self
+            .memory
+            .try_clone()
+            .map_err(|error| packet::errno(&error))?;
+        Ok(Parts {
+            number: self.number,
+            role: self.role,
+            layout: self.layout,
+            memory,
+            channel: self.channel,
+            anchors: self.anchors,
+            user,
+        })
+    }
+}

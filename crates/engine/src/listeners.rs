@@ -1,0 +1,375 @@
+//! Listeners: who holds them, and the channel on which their connections are offered.
+
+use super::listener::{Listener, Queue};
+use super::state::{Answer, CoreEngine, Refusal};
+use crate::directory::Row;
+use crate::quota::{Amounts, Kind};
+use netchannel_abi::address::{Address, INET, INET6};
+use netchannel_abi::directory::{LEFT, entry_flags};
+use netchannel_abi::message::{listen_flags, queue_flags};
+use netchannel_abi::program::RELAY;
+use netchannel_service::addresses::shown as shown_address;
+use netchannel_service::core_engine::{Command, ListenerNews, OwnListener};
+use netchannel_service::packet;
+use rustix::io::Errno;
+use rustix::net::SocketType;
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+const ROOT: u32 = 0;
+
+/// More than this the kernel never lets wait either.
+const MOST_BACKLOG: u64 = 65535;
+
+impl CoreEngine {
+    pub(super) fn listen(
+        &mut self,
+        number: u32,
+        words: &[u64; 14],
+        socket: Option<&OwnedFd>,
+    ) -> Result<Answer, Refusal> {
+        let address = Address::from_words([words[0], words[1], words[2]]);
+        let (cookie, flags) = (words[3], words[5]);
+        let backlog = usize::try_from(words[4].min(MOST_BACKLOG)).unwrap_or(0);
+        let most = u64::from(entry_flags::MOST_DEFERS);
+        let defers = u32::try_from(words[7].min(most)).unwrap_or(0);
+        if !matches!(address.family, INET | INET6) || address.port == 0 || cookie == 0 {
+            return Err(Refusal::Errno(Errno::INVAL));
+        }
+        let program = self.program(number)?;
+        let user = program.user;
+        let known = self.cookies.get(&cookie).copied();
+        let holds = known.is_some_and(|known| program.listeners.contains(&known));
+        if !holds && program.listeners.len() >= self.limits.listeners_per_program {
+            return Err(Refusal::Errno(Errno::NOBUFS));
+        }
+        if let Some(known) = known {
+            return self.hold_again(number, known, &address, socket, (backlog, defers));
+        }
+        Self::prove(&address, cookie, user, socket)?;
+        // One that has stopped to listen there must not catch what is meant for this one.
+        self.prove_others_at(address.port);
+        self.admit_descriptors(2)?;
+        let amounts = Amounts::of(Kind::Listeners, 1).and(Kind::Descriptors, 2);
+        let ticket = self.quotas.charge(user, amounts)?;
+        let (offers, accepts) = packet::pair(SocketType::SEQPACKET)?;
+        let listener = self.next_listener();
+        let v6_only = address.family == INET6 && flags & listen_flags::V6_ONLY != 0;
+        self.directory.insert(Row {
+            listener,
+            flags: if v6_only { entry_flags::V6_ONLY } else { 0 }
+                | defers << entry_flags::DEFERS_SHIFT
+                | self.local.map_or(0, |_| entry_flags::REMOTE),
+            address,
+            program: number,
+            queue: 0,
+            queue_user: 0,
+        })?;
+        tracing::debug!(
+            listener,
+            cookie,
+            address = shown_address(&address),
+            program = number,
+            "listens"
+        );
+        self.cookies.insert(cookie, listener);
+        let handed = Rc::clone(&accepts);
+        self.listeners.insert(
+            listener,
+            Listener {
+                address,
+                cookie,
+                user,
+                holders: BTreeSet::new(),
+                queue: Queue::default(),
+                offers,
+                accepts,
+                offered: 0,
+                backlog,
+                defers,
+                v6_only,
+                _ticket: ticket,
+            },
+        );
+        self.add_holder(listener, number);
+        self.announce_to_peers(listener);
+        Ok(answer(listener, handed))
+    }
+
+    /// Another process, or the same one after `exec`, holds a listener that is known. Who can not show the socket must be of the
+    /// user who made it: a cookie can be guessed.
+    fn hold_again(
+        &mut self,
+        number: u32,
+        listener: u32,
+        address: &Address,
+        socket: Option<&OwnedFd>,
+        (backlog, defers): (usize, u32),
+    ) -> Result<Answer, Refusal> {
+        let user = self.program(number)?.user;
+        let known = self.listeners.get(&listener).ok_or(Errno::NOENT)?;
+        if !known.holders.contains(&number) {
+            if socket.is_none() && user != known.user {
+                return Err(Refusal::Errno(Errno::PERM));
+            }
+            Self::prove(address, known.cookie, user, socket)?;
+        }
+        let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
+        known.backlog = backlog;
+        let handed = Rc::clone(&known.accepts);
+        let was_known_to_peers = known.defers == 0;
+        known.defers = defers;
+        self.directory.defer(listener, defers);
+        match (was_known_to_peers, defers == 0) {
+            (true, false) => self.note_news(ListenerNews::Gone(listener)),
+            (false, true) => self.announce_to_peers(listener),
+            _ => {}
+        }
+        self.add_holder(listener, number);
+        Ok(answer(listener, handed))
+    }
+
+    /// Other hosts hear of a listener, unless it defers: what comes to that from there, the kernel defers.
+    fn announce_to_peers(&mut self, listener: u32) {
+        if let Some(known) = self.listeners.get(&listener)
+            && known.defers == 0
+        {
+            let (address, v6_only) = (known.address, known.v6_only);
+            self.note_news(ListenerNews::Listens(
+                listener,
+                OwnListener { address, v6_only },
+            ));
+        }
+    }
+
+    pub(super) fn unlisten(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+        if words[0] == 0 {
+            // After an exec: those that were closed by it.
+            let doubtful = std::mem::take(&mut self.program_mut(number)?.doubtful);
+            for listener in doubtful {
+                self.remove_holder(listener, number);
+            }
+            return Ok(Answer::default());
+        }
+        let listener = self.held_listener(number, words[0])?;
+        self.remove_holder(listener.number(), number);
+        if words[1] != 0 {
+            // Others who hold it may have been told nothing.
+            self.prove_again(&BTreeSet::from([listener.number()]));
+        }
+        Ok(Answer::default())
+    }
+
+    /// The answer to a `Listen` did not arrive: the program does not hold the listener.
+    pub fn on_unheard_listener(&mut self, number: u32, listener: u64) {
+        if let Ok(listener) = u32::try_from(listener) {
+            self.remove_holder(listener, number);
+        }
+    }
+
+    pub(super) fn add_holder(&mut self, listener: u32, number: u32) {
+        if let (Some(known), Some(program)) = (
+            self.listeners.get_mut(&listener),
+            self.programs.get_mut(&number),
+        ) {
+            known.holders.insert(number);
+            program.listeners.insert(listener);
+            program.doubtful.remove(&listener);
+            let user = program.user;
+            self.publish_holders(listener);
+            self.note_exposed(listener, user);
+        }
+    }
+
+    /// A child has what its parent had of a listener, also its part in the queue.
+    pub(super) fn add_child(&mut self, listener: u32, parent: u32, child: u32) {
+        if let Some(known) = self.listeners.get_mut(&listener)
+            && known.queue.members.contains(&parent)
+        {
+            known.queue.members.insert(child);
+        }
+        self.add_holder(listener, child);
+    }
+
+    /// A holder of a listener has a part in the queue from which all accept, or has left it. Another queue of the same listener is
+    /// not known to who has the first: that one stays.
+    pub(super) fn queue(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+        let listener = self.held_listener(number, words[0])?.number();
+        let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
+        let queue = &mut known.queue;
+        if words[2] & queue_flags::ACCEPTS != 0 {
+            queue.apart.insert(number);
+        }
+        if words[1] == 0 {
+            queue.leave(number);
+        } else if queue.members.is_empty() || queue.name == words[1] {
+            if queue.members.is_empty() {
+                queue.is_confined = false;
+            }
+            queue.name = words[1];
+            queue.is_confined |= words[2] & queue_flags::CONFINED != 0;
+            queue.members.insert(number);
+            if words[2] & queue_flags::LEAVES != 0 {
+                queue.leaving.insert(number);
+            } else {
+                queue.leaving.remove(&number);
+            }
+        } else {
+            return Err(Refusal::Errno(Errno::EXIST));
+        }
+        let mut answer = Answer::default();
+        answer.words[0] = self.staying(listener) as u64;
+        self.publish_holders(listener);
+        Ok(answer)
+    }
+
+    /// How many programs accept from the queue of a listener and go on to.
+    fn staying(&self, listener: u32) -> usize {
+        let Some(known) = self.listeners.get(&listener) else {
+            return 0;
+        };
+        let acceptors = self.acceptors(listener);
+        let accepts = |member: &&u32| {
+            let user = self.programs.get(member).map(|one| one.user);
+            acceptors.is_none() || user == acceptors
+        };
+        let staying = known.queue.members.difference(&known.queue.leaving);
+        staying.filter(accepts).count()
+    }
+
+    /// The user of those who accept from a listener: of all holders but programs of root, which read what they please anyway. Root
+    /// where there are no others, `None` where there are several.
+    pub(super) fn acceptors(&self, listener: u32) -> Option<u32> {
+        let holders = self.listeners.get(&listener)?.holders.iter();
+        let users = holders.map(|holder| self.programs.get(holder).map(|one| one.user));
+        let mut found = ROOT;
+        for user in users {
+            match user? {
+                ROOT => {}
+                user if found == ROOT || found == user => found = user,
+                _ => return None,
+            }
+        }
+        Some(found)
+    }
+
+    /// Who accepts from the queue of a listener, where a client of `user` may come to it.
+    pub(super) fn acceptors_for(&self, listener: u32, user: u32) -> Option<u32> {
+        let known = self.listeners.get(&listener)?;
+        let acceptors = self.acceptors(listener);
+        acceptors.filter(|acceptor| *acceptor == user || !known.queue.is_confined)
+    }
+
+    /// What a program executed has no part in the queues of these listeners.
+    pub(super) fn leave_queues(&mut self, number: u32, listeners: &BTreeSet<u32>) {
+        for listener in listeners {
+            let known = self.listeners.get_mut(listener);
+            if known.is_some_and(|known| known.queue.leave(number)) {
+                self.publish_holders(*listener);
+            }
+        }
+    }
+
+    /// Who holds a listener has changed. Its queue is for all who accept or nobody: who has no part in it would never see what waits
+    /// there. Programs of root beside another user's need no part.
+    fn publish_holders(&mut self, listener: u32) {
+        let Some(known) = self.listeners.get(&listener) else {
+            return;
+        };
+        let mode = known.mode();
+        let (queue, holders) = (&known.queue, &known.holders);
+        let acceptors = self.acceptors(listener);
+        let is_member = |holder: &u32| {
+            let is_root = || {
+                self.programs
+                    .get(holder)
+                    .is_some_and(|one| one.user == ROOT)
+            };
+            if acceptors != Some(ROOT) && is_root() {
+                !queue.apart.contains(holder)
+            } else {
+                queue.members.contains(holder)
+            }
+        };
+        let is_for_all = acceptors.is_some() && holders.iter().all(is_member);
+        let name = if is_for_all { queue.name } else { 0 };
+        self.directory.hold(listener, holders.len());
+        self.directory
+            .set_queue(listener, name, acceptors.unwrap_or(u32::MAX));
+        self.tell_stacks(|| Command::AcceptMode(listener, mode));
+    }
+
+    /// Tells whoever leads connections to listeners of this host.
+    fn tell_stacks(&self, command: impl Fn() -> Command) {
+        for stack in &self.stacks {
+            stack.tell(command());
+        }
+    }
+
+    /// `number` holds `listener` no longer. With its last holder the listener goes, and with it
+    /// the accept channel and every offer still in it.
+    pub(super) fn remove_holder(&mut self, listener: u32, number: u32) {
+        if let Some(program) = self.programs.get_mut(&number) {
+            program.listeners.remove(&listener);
+        }
+        let Some(known) = self.listeners.get_mut(&listener) else {
+            return;
+        };
+        known.holders.remove(&number);
+        known.queue.leave(number);
+        known.queue.apart.remove(&number);
+        if let Some(other) = known.holders.first() {
+            self.directory.assign(listener, *other);
+            self.publish_holders(listener);
+            return;
+        }
+        let cookie = known.cookie;
+        tracing::debug!(
+            listener,
+            cookie,
+            address = shown_address(&known.address),
+            "listens no more"
+        );
+        self.directory.remove(listener);
+        // What was offered and not read keeps the daemon's end open.
+        let _ = rustix::net::shutdown(&*known.offers, rustix::net::Shutdown::Both);
+        self.forget_orphans(listener);
+        self.listeners.remove(&listener);
+        self.cookies.remove(&cookie);
+        // The daemon's own are known until it lets go of them: what waits in them may be passed on.
+        self.forget_links(|link| link.listener == listener && link.client != RELAY);
+        self.note_news(ListenerNews::Gone(listener));
+        self.tell_stacks(|| Command::Gone(listener));
+    }
+
+    /// Nobody holds `listener` any more.
+    pub(super) fn drop_listener(&mut self, listener: u32) {
+        let known = self.listeners.get(&listener);
+        let holders = known.map_or_else(BTreeSet::new, |known| known.holders.clone());
+        for holder in holders {
+            self.remove_holder(listener, holder);
+        }
+    }
+
+    pub(super) fn next_listener(&mut self) -> u32 {
+        loop {
+            self.last_listener = self.last_listener.wrapping_add(1).max(1);
+            if self.last_listener != LEFT
+                && !self.listeners.contains_key(&self.last_listener)
+                && !self.remotes.contains_key(&self.last_listener)
+            {
+                return self.last_listener;
+            }
+        }
+    }
+}
+
+fn answer(listener: u32, accepts: Rc<OwnedFd>) -> Answer {
+    let mut answer = Answer {
+        descriptors: vec![accepts],
+        ..Answer::default()
+    };
+    answer.words[0] = u64::from(listener);
+    answer
+}

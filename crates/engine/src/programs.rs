@@ -1,0 +1,307 @@
+//! Programs come, fork and go.
+
+use super::state::{Answer, CoreEngine, Refusal, narrow};
+use crate::limits::{ASKED_A_LOOK, Limits};
+use crate::namespace;
+use crate::program::{Estate, Program, shown_name};
+use crate::quota::{Amounts, Kind, Ticket};
+use netchannel_abi::program::{Header, MAGIC, RELAY};
+use netchannel_abi::{LAYOUT_HASH, VERSION};
+use netchannel_service::memory;
+use netchannel_service::packet::{self, Sender};
+use netchannel_shm::Outside;
+use rustix::io::Errno;
+use rustix::net::SocketType;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Instant;
+
+/// Listeners that the list of an `Adopt` can hold.
+const LISTED: usize = 22;
+
+impl CoreEngine {
+    /// Somebody of `user` connected to the attach socket. It counts as a program once it attaches.
+    pub fn on_connected(&mut self, socket: OwnedFd, user: u32, process: u32) -> u32 {
+        self.register(Program::new(Rc::new(socket), user, process))
+    }
+
+    fn register(&mut self, program: Program) -> u32 {
+        // Numbers go round after four thousand million programs: those in use are left out.
+        loop {
+            self.last_program = self.last_program.wrapping_add(1).max(1);
+            if !self.programs.contains_key(&self.last_program) && self.last_program != RELAY {
+                break;
+            }
+        }
+        self.programs.insert(self.last_program, program);
+        self.last_program
+    }
+
+    /// Another user speaks over the socket of program `number`: it is as if he had newly connected, and nothing stays that was given to
+    /// the one before.
+    pub(super) fn begin_anew(&mut self, number: u32, sender: Sender) -> Result<(), Refusal> {
+        let program = self.program_mut(number)?;
+        let new = Program::new(Rc::clone(&program.socket), sender.user(), sender.process());
+        let former = std::mem::replace(program, new);
+        for listener in &former.listeners {
+            self.remove_holder(*listener, number);
+        }
+        self.forget_links(|link| link.client == number);
+        self.settle(former.inherited.into_iter().chain(former.estate));
+        Ok(())
+    }
+
+    pub(super) fn attach(
+        &mut self,
+        number: u32,
+        sender: Sender,
+        words: &[u64; 14],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, Refusal> {
+        let [version, layout, process, ..] = *words;
+        if version != u64::from(VERSION) || layout != LAYOUT_HASH {
+            if self.mismatches.len() < 64 && self.mismatches.insert((version, layout)) {
+                tracing::warn!(
+                    "a library of version {version} with layout {layout:#x} tried to attach; this \
+                     daemon serves version {VERSION} with layout {LAYOUT_HASH:#x}: use the \
+                     library and the daemon of one installation"
+                );
+            }
+            return Err(Refusal::Errno(Errno::PROTONOSUPPORT));
+        }
+        let program = self.program(number)?;
+        if !program.adopted && namespace::is_elsewhere(&program.socket, sender.process()) {
+            if self.mismatches.insert((0, 0)) {
+                tracing::warn!(
+                    "a program of another network namespace tried to attach: its addresses are \
+                     others, and it goes on over kernel TCP"
+                );
+            }
+            return Err(Refusal::Errno(Errno::NONET));
+        }
+        let ticket = match &self.program(number)?.ticket {
+            Some(_) => None,
+            None => Some(self.admit_program(sender.user())?),
+        };
+        let mut descriptors = descriptors.into_iter();
+        let (estate, shared) = match descriptors.next() {
+            Some(region) => self.brought(number, region, words[5])?,
+            None => (self.new_estate(number)?, None),
+        };
+        let mut answer = Answer::default();
+        if words[5] == 0 {
+            let handed = estate.region.try_clone();
+            let handed = handed.map_err(|error| packet::errno(&error))?;
+            answer.descriptors.push(Rc::new(handed));
+        }
+        answer.descriptors.push(self.directory.descriptor());
+        // The sockets of a shared one; what else it is given is its own.
+        let shown = shared.as_ref().unwrap_or(&estate);
+        answer.words[0] = u64::from(number);
+        answer.words[1] = u64::from(shown.entries);
+        answer.words[2] = u64::from(sender.user());
+        answer.words[3] = shown.number;
+        let program = self.program_mut(number)?;
+        program.name = shown_name([words[3], words[4]]);
+        program.process = match sender.process() {
+            // By the numbers of its own namespace, for want of better.
+            0 => u32::try_from(process).unwrap_or(0),
+            number => number,
+        };
+        if ticket.is_some() {
+            program.ticket = ticket;
+        }
+        tracing::debug!(
+            program = number,
+            process = program.process,
+            name = program.name,
+            "attached"
+        );
+        // After an exec only what the new image asks for is used of before: it looks it up.
+        let before = program.estate.replace(estate);
+        let mut former = Vec::new();
+        if before.is_some() {
+            former = std::mem::take(&mut program.inherited);
+            former.extend(before);
+            program.doubtful = program.listeners.clone();
+        }
+        former.extend(shared.and_then(|shared| program.use_estate(shared)));
+        let doubtful = program.doubtful.clone();
+        self.leave_queues(number, &doubtful);
+        self.settle(former);
+        Ok(answer)
+    }
+
+    fn new_estate(&mut self, program: u32) -> Result<Rc<Estate>, Refusal> {
+        let entries = self.limits.entries;
+        let (region, _) = memory::program_region(entries)?;
+        self.estate_of(program, region, entries)
+    }
+
+    fn admit_program(&self, user: u32) -> Result<Ticket, Refusal> {
+        self.admit_memory(user)?;
+        self.admit_descriptors(2)?;
+        let amounts = Amounts::of(Kind::Programs, 1).and(Kind::Descriptors, 2);
+        Ok(self.quotas.charge(user, amounts)?)
+    }
+
+    /// A program brings its region, which is the program's to fill, whoever made it. Its own estate, and that of the region if
+    /// another process of the same user has it too: a child its parent.
+    fn brought(
+        &mut self,
+        number: u32,
+        region: OwnedFd,
+        entries: u64,
+    ) -> Result<(Rc<Estate>, Option<Rc<Estate>>), Refusal> {
+        let user = self.program(number)?.user;
+        let entries = narrow(entries)?;
+        // What is shown walks over it: more than this daemon or the last one gives is not walked.
+        let most = self.limits.entries.max(Limits::default().entries);
+        if entries > most {
+            return Err(Refusal::Fault("an Attach with what is no region"));
+        }
+        admit_region(&region, entries, user)?;
+        let programs = self.programs.values();
+        let mut estates = programs.flat_map(|one| one.estate.iter().chain(&one.inherited));
+        let known = estates.find(|one| memory::is_same(&one.region, &region));
+        match known.map(Rc::clone) {
+            // Locks and all else in it would be another user's to write.
+            Some(known) if known.user != user => Err(Refusal::Errno(Errno::PERM)),
+            Some(known) => Ok((self.new_estate(number)?, Some(known))),
+            None => Ok((self.estate_of(number, region, entries)?, None)),
+        }
+    }
+
+    fn estate_of(
+        &mut self,
+        program: u32,
+        region: OwnedFd,
+        entries: u32,
+    ) -> Result<Rc<Estate>, Refusal> {
+        let user = self.program(program)?.user;
+        let size = usize::try_from(entries).map_or(0, netchannel_abi::program::size);
+        self.last_region += 1;
+        Ok(Rc::new(Estate {
+            program,
+            user,
+            number: self.last_region,
+            region,
+            size,
+            entries,
+            ports: RefCell::new(Vec::new()),
+            links: Cell::new(0),
+            unlooked: Cell::new(ASKED_A_LOOK),
+        }))
+    }
+
+    pub(super) fn adopt(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+        let parent = self.program(number)?;
+        let ticket = self.admit_program(parent.user)?;
+        // Both ends are of the daemon's making: a socket that a program made could lead back to the daemon, which would answer itself.
+        let (daemons, childs) = packet::owned_pair(SocketType::SEQPACKET)?;
+        packet::tell_senders(&daemons)?;
+        rustix::io::ioctl_fionbio(&childs, false)?;
+        let count = usize::try_from(words[0]).unwrap_or(usize::MAX);
+        // A list that does not fit stands for everything the parent holds: fork passes all on.
+        let listeners: BTreeSet<u32> = if count > LISTED {
+            parent.listeners.clone()
+        } else {
+            let halves = words[1..12].iter().flat_map(|word| halves(*word));
+            let listed = halves.take(count);
+            listed
+                .filter(|one| parent.listeners.contains(one))
+                .collect()
+        };
+        let child = parent.child(Rc::new(daemons), listeners.clone(), ticket);
+        let adopted = self.register(child);
+        for listener in listeners {
+            self.add_child(listener, number, adopted);
+        }
+        Ok(Answer {
+            adopted: Some(adopted),
+            descriptors: vec![Rc::new(childs)],
+            ..Answer::default()
+        })
+    }
+
+    /// The attach socket of a program hung up, or the program is detached for a fault.
+    pub fn on_gone(&mut self, number: u32, now: Instant) {
+        let Some(program) = self.programs.remove(&number) else {
+            return;
+        };
+        tracing::debug!(
+            program = number,
+            process = program.process,
+            name = program.name,
+            "gone"
+        );
+        for listener in &program.listeners {
+            self.remove_holder(*listener, number);
+        }
+        self.deposits.on_gone(number, now);
+        let estates = program.inherited.into_iter().chain(program.estate);
+        self.settle(estates);
+    }
+
+    /// What goes with the last that used an estate.
+    pub(super) fn settle(&mut self, estates: impl IntoIterator<Item = Rc<Estate>>) {
+        for estate in estates {
+            if let Ok(estate) = Rc::try_unwrap(estate) {
+                self.departed.keep(&estate);
+                self.owners.forget_region(estate.number);
+                for (block, _charged) in estate.ports.into_inner() {
+                    self.owners.take_back(block);
+                    self.ports.give(block);
+                }
+                // After an exec the program has others under the same number.
+                if !self.programs.contains_key(&estate.program) {
+                    self.forget_links_of(estate.program);
+                }
+            }
+        }
+    }
+
+    pub(super) fn estate(&self, number: u32) -> Result<&Rc<Estate>, Refusal> {
+        let missing = Refusal::Fault("a request before Attach");
+        self.program(number)?.estate.as_ref().ok_or(missing)
+    }
+}
+
+/// Whether memory that a program of `user` brings is the region of a program, made by the user, by root or by this daemon.
+fn admit_region(region: &OwnedFd, entries: u32, user: u32) -> Result<(), Refusal> {
+    let none = Refusal::Fault("an Attach with what is no region");
+    let size = usize::try_from(entries).map_or(0, netchannel_abi::program::size);
+    let Ok(outside) = Outside::admit(region.as_raw_fd(), size) else {
+        return Err(none);
+    };
+    let makers = [0, rustix::process::geteuid().as_raw(), user];
+    if !makers.contains(&outside.owner()) {
+        return Err(Refusal::Errno(Errno::PERM));
+    }
+    let mut head = [0; 24];
+    let word = |head: &[u8], at: usize| {
+        let bytes = head.get(at..at + 8).and_then(|eight| eight.try_into().ok());
+        bytes.map_or(0, u64::from_le_bytes)
+    };
+    let read = outside.read(0, &mut head) == Ok(head.len());
+    let says = word(&head, offset_of!(Header, entries)) & u64::from(u32::MAX);
+    if !read
+        || word(&head, offset_of!(Header, magic)) != MAGIC
+        || word(&head, offset_of!(Header, layout_hash)) != LAYOUT_HASH
+        || says != u64::from(entries)
+    {
+        return Err(none);
+    }
+    Ok(())
+}
+
+fn halves(word: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+    [
+        u32::from_le_bytes([a, b, c, d]),
+        u32::from_le_bytes([e, f, g, h]),
+    ]
+}

@@ -1,0 +1,310 @@
+//! The entries of one region, those only that have pages.
+
+use crate::process_registry::ProcessRegistry;
+use crate::program::Estate;
+use crate::turn::Turn;
+use netchannel_abi::address::{Address, INET, INET6};
+use netchannel_abi::link::Role;
+use netchannel_abi::program::{ENTRIES_OFFSET, Header, SocketEntry, State};
+use netchannel_shm::{Outside, Snapshot};
+use std::collections::HashSet;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// Entries that are copied at once.
+const ENTRIES_AT_ONCE: usize = 32;
+/// Bytes of an entry.
+const ENTRY: usize = size_of::<SocketEntry>();
+
+/// Room for what is looked at, filled anew in each turn.
+#[derive(Debug)]
+pub struct Copies {
+    /// Some entries of a region.
+    pub entries: Snapshot,
+    /// A header, records of holders, a slot.
+    pub other: Snapshot,
+}
+
+impl Default for Copies {
+    fn default() -> Self {
+        Self {
+            entries: Snapshot::new(ENTRIES_AT_ONCE * ENTRY),
+            other: Snapshot::new(16 << 10),
+        }
+    }
+}
+
+/// A region that is gone through step by step.
+#[derive(Debug)]
+pub struct Region {
+    /// Entries that were ever used, as it says.
+    used: usize,
+    next: usize,
+    holders: ProcessRegistry,
+}
+
+/// A region's memory, to be read.
+fn memory(estate: &Estate) -> Option<Outside> {
+    let admitted = Outside::admit(estate.region.as_raw_fd(), estate.size);
+    admitted
+        .inspect_err(|error| tracing::warn!("cannot look into a region ({error:?})"))
+        .ok()
+}
+
+impl Region {
+    /// From its first entry on.
+    pub fn new(estate: &Estate, copy: &mut Snapshot) -> Option<Self> {
+        copy.fill(&memory(estate)?, 0, size_of::<Header>()).ok()?;
+        let header = copy.at::<Header>(0)?;
+        let used = header.high_water.load(Acquire).min(estate.entries);
+        let entries = usize::try_from(estate.entries).ok()?;
+        Some(Self {
+            used: usize::try_from(used).ok()?,
+            next: 0,
+            holders: ProcessRegistry::new(entries, header.holders.load(Acquire)),
+        })
+    }
+
+    /// Whether there is nothing left.
+    pub const fn is_empty(&self) -> bool {
+        self.next >= self.used
+    }
+
+    /// Goes on for a turn, or until `visit` wants no more for now. Returns whether it is done.
+    pub fn go_on(
+        &mut self,
+        estate: &Estate,
+        copies: &mut Copies,
+        turn: &Turn,
+        mut visit: impl FnMut(&SocketEntry, State, &mut Snapshot) -> bool,
+    ) -> bool {
+        let Some(outside) = memory(estate) else {
+            return true;
+        };
+        let Copies { entries, other } = copies;
+        if !self.holders.go_on(&outside, other, turn) {
+            return false;
+        }
+        while let Some(first) = next_page(&outside, self.next, self.used) {
+            let count = copy_entries(&outside, entries, first, self.used);
+            self.next = first + count;
+            for index in first..first + count {
+                let Some((entry, state)) = entry_at(entries, index) else {
+                    continue;
+                };
+                let references = entry.references.load(Relaxed);
+                if !self.holders.have_left(index, references)
+                    && (!visit(entry, state, other) || turn.is_over())
+                {
+                    self.next = index + 1;
+                    return false;
+                }
+            }
+            if turn.is_over() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// The first entry from `next` on whose beginning has a page.
+fn next_page(outside: &Outside, next: usize, used: usize) -> Option<usize> {
+    if next >= used {
+        return None;
+    }
+    let found = outside.next_data(ENTRIES_OFFSET + next * ENTRY)?;
+    let first = (found - ENTRIES_OFFSET).div_ceil(ENTRY);
+    Some(first).filter(|first| *first < used)
+}
+
+/// Copies some entries. Returns how many; never none.
+fn copy_entries(outside: &Outside, copy: &mut Snapshot, first: usize, used: usize) -> usize {
+    let count = ENTRIES_AT_ONCE.min(used - first).max(1);
+    // Where it fails the copy is empty, and shows none.
+    let _ = copy.fill(outside, ENTRIES_OFFSET + first * ENTRY, count * ENTRY);
+    count
+}
+
+/// An entry that was copied, if it is somebody's.
+fn entry_at(copy: &Snapshot, index: usize) -> Option<(&SocketEntry, State)> {
+    let entry = copy.at::<SocketEntry>(ENTRIES_OFFSET + index * ENTRY)?;
+    let state = State::from_word(entry.state.load(Acquire));
+    (state != State::Free).then_some((entry, state))
+}
+
+/// Entries that are looked at in one go, while a program waits for an answer.
+const MOST_IN_ONE_GO: usize = 8192;
+
+/// Looks at the entries of a region that are connected, until `found`. `None` where there are too many to look at all of them.
+fn for_each_connected(
+    estate: &Estate,
+    mut found: impl FnMut(&Outside, &mut Snapshot, u32, usize, &SocketEntry) -> bool,
+) -> Option<bool> {
+    let outside = memory(estate)?;
+    let mut copy = Snapshot::new(ENTRIES_AT_ONCE * ENTRY);
+    let mut other = Snapshot::new(16 << 10);
+    copy.fill(&outside, 0, size_of::<Header>()).ok()?;
+    let header = copy.at::<Header>(0)?;
+    let records = header.holders.load(Acquire);
+    let used = header.high_water.load(Acquire);
+    let used = usize::try_from(used.min(estate.entries)).ok()?;
+    let (mut next, mut looked_at) = (0, 0);
+    while let Some(first) = next_page(&outside, next, used) {
+        let count = copy_entries(&outside, &mut copy, first, used);
+        next = first + count;
+        looked_at += count;
+        if looked_at > MOST_IN_ONE_GO {
+            return None;
+        }
+        for index in first..next {
+            if let Some((entry, State::Virtual)) = entry_at(&copy, index)
+                && found(&outside, &mut other, records, index, entry)
+            {
+                return Some(true);
+            }
+        }
+    }
+    Some(false)
+}
+
+/// The links that entries of a region name; nothing where there are too many entries to look at all of them.
+pub fn named_links(estate: &Estate) -> Option<HashSet<u64>> {
+    let mut named = HashSet::new();
+    for_each_connected(estate, |_, _, _, _, entry| {
+        named.insert(entry.link.load(Relaxed));
+        false
+    })?;
+    Some(named)
+}
+
+/// Connections that are in the way of a socket.
+#[derive(Clone, Copy, Debug)]
+pub struct InTheWay {
+    /// From what it is bound to.
+    pub from: Address,
+    /// An IPv6 one has nothing to do with IPv4.
+    pub v6_only: bool,
+    /// Those to there.
+    pub to: Address,
+    /// But not those of this process.
+    pub process: u32,
+}
+
+impl InTheWay {
+    fn has(&self, entry: &SocketEntry) -> bool {
+        let (local, peer) = (entry.local.load(), entry.peer.load());
+        entry.role.load(Relaxed) == Role::Client as u32
+            && entry.process.load(Relaxed) != self.process
+            && local.port == self.from.port
+            && peer.unmapped() == self.to.unmapped()
+            && self.covers(&local.unmapped())
+    }
+
+    /// Whether what is bound so gets what comes for `local`, too.
+    fn covers(&self, local: &Address) -> bool {
+        let plain = self.from.unmapped();
+        if !self.from.is_wildcard() {
+            return plain.family == local.family && plain.bytes == local.bytes;
+        }
+        match self.from.family {
+            INET6 => !self.v6_only || local.family == INET6,
+            _ => local.family == INET,
+        }
+    }
+}
+
+/// Whether connections of a region are in the way; none where there are too many entries to look at all of them.
+pub fn is_in_the_way(estate: &Estate, wanted: &InTheWay) -> bool {
+    let mut holders = None;
+    let found = for_each_connected(estate, |outside, copy, header, index, entry| {
+        if !wanted.has(entry) {
+            return false;
+        }
+        let holders = holders.get_or_insert_with(|| {
+            let mut holders = ProcessRegistry::new(estate.entries as usize, header);
+            while !holders.go_on(outside, copy, &Turn::begin()) {}
+            holders
+        });
+        !holders.have_left(index, entry.references.load(Relaxed))
+    });
+    found == Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netchannel_shm::Access;
+    use std::cell::{Cell, RefCell};
+
+    #[test]
+    fn links_are_found_between_holes_which_stay_holes() {
+        let entries = 4096;
+        let (region, size) = netchannel_service::memory::program_region(entries).unwrap();
+        let mapped =
+            netchannel_shm::Region::map(region.as_raw_fd(), size, Access::ReadWrite).unwrap();
+        for index in [0, 1, 127, 128, 2000, 4095] {
+            let offset = ENTRIES_OFFSET + index * size_of::<SocketEntry>();
+            let entry: &SocketEntry = mapped.at(offset).unwrap();
+            entry.state.store(State::Virtual as u32, Relaxed);
+            entry.link.store(index as u64 + 7, Relaxed);
+        }
+        let estate = Estate {
+            program: 1,
+            user: 1000,
+            number: 1,
+            region,
+            size,
+            entries,
+            ports: RefCell::default(),
+            links: Cell::default(),
+            unlooked: Cell::default(),
+        };
+        let header: &Header = mapped.at(0).unwrap();
+        header.high_water.store(entries, Relaxed);
+        let client: &SocketEntry = mapped
+            .at(ENTRIES_OFFSET + 2000 * size_of::<SocketEntry>())
+            .unwrap();
+        let (own, to) = (Address::loopback(false, 700), Address::loopback(false, 80));
+        client.role.store(Role::Client as u32, Relaxed);
+        client.references.store(1, Relaxed);
+        client.process.store(9, Relaxed);
+        client.local.store(&own);
+        client.peer.store(&to);
+        let wanted = InTheWay {
+            from: own,
+            v6_only: false,
+            to,
+            process: 8,
+        };
+        let any = |port| Address::v6([0; 16], port, 0);
+        let there = |wanted: InTheWay| is_in_the_way(&estate, &wanted);
+        assert!(there(wanted));
+        assert!(there(InTheWay {
+            from: any(700),
+            ..wanted
+        }));
+        for other in [
+            InTheWay { to: own, ..wanted },
+            InTheWay {
+                from: any(701),
+                ..wanted
+            },
+            InTheWay {
+                from: any(700),
+                v6_only: true,
+                ..wanted
+            },
+            InTheWay {
+                process: 9,
+                ..wanted
+            },
+        ] {
+            assert!(!there(other), "{other:?}");
+        }
+        let before = netchannel_service::memory::occupied(&estate.region);
+        let found = named_links(&estate).unwrap();
+        assert_eq!(found, HashSet::from([7, 8, 134, 135, 2007, 4102]));
+        assert_eq!(netchannel_service::memory::occupied(&estate.region), before);
+    }
+}

@@ -1,0 +1,100 @@
+//! Listeners of other hosts: shown in the directory, reached over a link whose other end a stack module has.
+
+use super::link::{Link, Made};
+use super::state::{Answer, CoreEngine, Refusal, StackId};
+use crate::directory::Row;
+use crate::limits::FIRST_ANCHORS;
+use netchannel_abi::address::Address;
+use netchannel_abi::directory::entry_flags;
+use netchannel_abi::program::RELAY;
+use netchannel_service::core_engine::{Command, ListenerNews};
+use rustix::io::Errno;
+
+impl CoreEngine {
+    /// A number for a listener of another host.
+    pub fn next_remote(&mut self) -> u32 {
+        self.next_listener()
+    }
+
+    /// Shows a listener of another host to programs.
+    ///
+    /// # Errors
+    /// `NOBUFS` when the directory is full.
+    pub fn add_remote(
+        &mut self,
+        number: u32,
+        address: &Address,
+        stack: StackId,
+    ) -> Result<(), Errno> {
+        self.directory.insert(Row {
+            listener: number,
+            flags: entry_flags::REMOTE,
+            address: *address,
+            program: RELAY,
+            queue: 0,
+            queue_user: 0,
+        })?;
+        self.remotes.insert(number, (*address, stack));
+        Ok(())
+    }
+
+    /// Takes it out again. Connections to it live on.
+    pub fn remove_remote(&mut self, number: u32) {
+        if self.remotes.remove(&number).is_some() {
+            self.directory.remove(number);
+        }
+    }
+
+    /// The link of a program to a stack module, for all listeners that the module has on other hosts.
+    pub(super) fn connect_remote(
+        &mut self,
+        number: u32,
+        words: &[u64; 14],
+        (listens, stack): (Address, StackId),
+    ) -> Result<Answer, Refusal> {
+        let meant = Address::from_words([words[1], words[2], words[3]]).unmapped();
+        let there = (listens.bytes, listens.port) == (meant.bytes, meant.port);
+        if meant.family != 0 && !there {
+            return Err(Refusal::Errno(Errno::CONNREFUSED));
+        }
+        let ticket = self.admit_link(number, 0)?;
+        let user = self.program(number)?.user;
+        let Made {
+            number: link,
+            memory,
+            client,
+            server,
+        } = self.make_link(FIRST_ANCHORS)?;
+        let mut answer = Answer::default();
+        answer.words[..4].copy_from_slice(&client.words());
+        // It is the daemon that listens.
+        answer.words[4] = u64::MAX;
+        answer.descriptors = client.all();
+        let stack = self.stack(stack).ok_or(Errno::CONNREFUSED)?;
+        stack.tell(Command::Serve(server.parts(Some(user))?));
+        let made = Link {
+            client: number,
+            user,
+            listener: 0,
+            memory,
+            queued: false,
+            joined: std::cell::Cell::default(),
+            _ticket: Some(ticket),
+        };
+        self.note_link(link, made);
+        let estate = self.estate(number)?;
+        estate.links.set(estate.links.get() + 1);
+        Ok(answer)
+    }
+
+    /// What has happened to listeners of this host since the last time.
+    pub fn take_news(&mut self) -> Vec<ListenerNews> {
+        std::mem::take(&mut self.news)
+    }
+
+    pub(super) fn note_news(&mut self, news: ListenerNews) {
+        if !self.stacks.is_empty() {
+            self.news.push(news);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A request of a program: who sent it, whether it is whole, and whose it is to answer.
+
+use super::state::{Answer, CoreEngine, Refusal};
+use crate::quota::DAEMON;
+use netchannel_abi::message::{Message, Operation};
+use netchannel_service::packet::Sender;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+impl CoreEngine {
+    /// Handles one request of program `number`. `lost` says that descriptors beside it were lost.
+    ///
+    /// # Errors
+    /// An errno for the answer, or the fault for which the program is to be detached.
+    pub fn handle_request(
+        &mut self,
+        number: u32,
+        message: &Message,
+        descriptors: Vec<OwnedFd>,
+        lost: bool,
+        sender: Option<Sender>,
+    ) -> Result<Answer, Refusal> {
+        let sender = sender.ok_or(Refusal::Fault("a message of which nobody knows the sender"))?;
+        if message.status != 0 {
+            return Err(Refusal::Fault("an answer where a request belongs"));
+        }
+        let operation = Operation::from_word(message.operation);
+        let operation = operation.ok_or(Refusal::Fault("an operation that does not exist"))?;
+        let words = &message.words;
+        let wanted = match operation {
+            // A region comes with its size.
+            Operation::Attach => usize::from(words[5] != 0),
+            // A listening socket is its own proof.
+            Operation::Listen => usize::from(words[6] != 0),
+            Operation::Deposit => 1,
+            Operation::Reoffer => 3,
+            // A bound socket shows the port that is asked for.
+            Operation::Ports if words[0] == 0 => descriptors.len().min(1),
+            _ => 0,
+        };
+        if lost {
+            return Err(Refusal::Errno(Errno::MFILE));
+        }
+        if descriptors.len() != wanted {
+            return Err(Refusal::Fault("a wrong number of descriptors"));
+        }
+        if sender.user() != self.program(number)?.user {
+            if operation != Operation::Attach {
+                return Err(Refusal::Errno(Errno::PERM));
+            }
+            self.begin_anew(number, sender)?;
+        }
+        let program = self.program(number)?;
+        // A child may let go of what its parent announced it with, and ask for nothing else.
+        let lets_go = program.adopted && operation == Operation::Unlisten;
+        let early = program.estate.is_none() && !lets_go;
+        if matches!(
+            operation,
+            Operation::Attach | Operation::Adopt | Operation::Listen | Operation::Connect
+        ) {
+            self.in_flight.admit(sender.user())?;
+        }
+        match operation {
+            // A second one comes from the same process after an exec.
+            Operation::Attach => self.attach(number, sender, words, descriptors),
+            _ if early => Err(Refusal::Fault("a request before Attach")),
+            Operation::Adopt => self.adopt(number, words),
+            Operation::Listen => self.listen(number, words, descriptors.first()),
+            Operation::Unlisten => self.unlisten(number, words),
+            Operation::Queue => self.queue(number, words),
+            Operation::Join => self.join(number, words),
+            Operation::Connect => self.connect(number, words),
+            Operation::Reoffer => self.reoffer(number, words, descriptors),
+            Operation::Ports => self.reserve_ports(number, words, descriptors.first()),
+            Operation::Deposit => self.deposit(number, words, descriptors),
+            Operation::Lookup => self.look_up(number, words),
+            Operation::Offer | Operation::Anchors => {
+                Err(Refusal::Fault("a message that belongs to another socket"))
+            }
+        }
+    }
+
+    /// Sends the answer to a request of program `number`.
+    ///
+    /// # Errors
+    /// As [`InFlight::send`].
+    pub fn send_answer(
+        &mut self,
+        number: u32,
+        socket: &Rc<OwnedFd>,
+        message: &Message,
+        answer: &Answer,
+    ) -> Result<(), Errno> {
+        let user = self.programs.get(&number).map_or(DAEMON, |one| one.user);
+        let descriptors = &answer.descriptors;
+        self.in_flight.send(socket, user, message, descriptors)?;
+        if let Some(cookie) = answer.fetched {
+            self.deposits.take(cookie, user, false);
+            self.settle_released();
+        }
+        Ok(())
+    }
+}

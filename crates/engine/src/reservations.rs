@@ -1,0 +1,193 @@
+//! Ports and deposits.
+
+use super::state::{Answer, CoreEngine, Refusal, narrow};
+use crate::program::{Estate, Program};
+use crate::quota::{Amounts, Kind};
+use crate::region::{InTheWay, is_in_the_way};
+use crate::{anchors, diagnosis};
+use netchannel_abi::address::{Address, INET6};
+use netchannel_abi::directory::place_word;
+use netchannel_service::memory;
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// So many ports are given even where few are left.
+const LEAST_BLOCK: usize = 16;
+
+/// The ports that a program gets who wants so many, of a user who may have `room` more: his later programs find some too.
+fn fair_block(wanted: u16, room: usize) -> u16 {
+    let most = (room / 16).max(LEAST_BLOCK).min(room.max(1));
+    wanted.min(u16::try_from(most).unwrap_or(u16::MAX))
+}
+
+/// Regions that are looked into for one port, the youngest: whoever has more of them does not hold others up.
+const MOST_REGIONS: usize = 16;
+
+/// Most ports in one block.
+const LARGEST_BLOCK: u64 = 1024;
+
+impl CoreEngine {
+    pub(super) fn reserve_ports(
+        &mut self,
+        number: u32,
+        words: &[u64; 14],
+        shown: Option<&OwnedFd>,
+    ) -> Result<Answer, Refusal> {
+        if words[0] == 0 {
+            return self.claim_port(number, words, shown);
+        }
+        let user = self.program(number)?.user;
+        let wanted = words[0].min(LARGEST_BLOCK);
+        let wanted = u16::try_from(wanted).map_err(|_| Errno::INVAL)?;
+        let estate = Rc::clone(self.estate(number)?);
+        let mut held = estate.ports.borrow_mut();
+        let sum: usize = held.iter().map(|(block, _)| usize::from(block.count)).sum();
+        if sum + usize::from(wanted) > self.limits.ports_per_program {
+            return Err(Refusal::Errno(Errno::NOBUFS));
+        }
+        let wanted = fair_block(wanted, self.quotas.room(user, Kind::Ports));
+        let block = self.ports.take(wanted).ok_or(Errno::ADDRNOTAVAIL)?;
+        let amounts = Amounts::of(Kind::Ports, usize::from(block.count));
+        let charged = self.quotas.charge(user, amounts);
+        let charged = charged.inspect_err(|_| self.ports.give(block))?;
+        self.directory.set_ports(&self.owners.give(block, user));
+        held.push((block, charged));
+        let mut answer = Answer::default();
+        answer.words[0] = u64::from(block.first);
+        answer.words[1] = u64::from(block.count);
+        Ok(answer)
+    }
+
+    /// A program shows a socket that it has bound: the port is its user's from now on, as far as the kernel has let him have it.
+    fn claim_port(
+        &mut self,
+        number: u32,
+        words: &[u64; 14],
+        shown: Option<&OwnedFd>,
+    ) -> Result<Answer, Refusal> {
+        let shown = shown.ok_or(Errno::INVAL)?;
+        let bound = diagnosis::bound_address(shown)?;
+        let v6_only = bound.family == INET6 && sockopt::ipv6_v6only(shown)?;
+        let (port, place) = (bound.port, place_word(&bound, v6_only));
+        let region = self.estate(number)?.number;
+        let user = self.program(number)?.user;
+        let changes = self.owners.show(port, place, user, region)?;
+        self.directory.set_ports(&changes);
+        let to = Address::from_words([words[1], words[2], words[3]]);
+        let others = InTheWay {
+            from: bound,
+            v6_only,
+            to,
+            process: narrow(words[5])?,
+        };
+        if to.family != 0 && self.is_in_the_way(number, &others) {
+            return Err(Refusal::Errno(Errno::ADDRNOTAVAIL));
+        }
+        let mut answer = Answer::default();
+        answer.words[..2].copy_from_slice(&[u64::from(port), 1]);
+        Ok(answer)
+    }
+
+    /// Whether another program than this one has a connection in the way. It has shown its port, too.
+    fn is_in_the_way(&self, number: u32, wanted: &InTheWay) -> bool {
+        fn used(program: &Program) -> impl Iterator<Item = &Rc<Estate>> {
+            program.estate.iter().chain(&program.inherited)
+        }
+        let regions: BTreeSet<u64> = self.owners.regions_of(wanted.from.port).collect();
+        let has_shown = |estate: &Rc<Estate>| regions.contains(&estate.number);
+        // A child shows ports in its own name, and its sockets are in a region of its parent's.
+        let others = self.programs.iter().filter(|(other, _)| **other != number);
+        let others = others.map(|(_, program)| program);
+        let by_number: BTreeMap<u64, &Rc<Estate>> = others
+            .filter(|program| used(program).any(has_shown))
+            .flat_map(used)
+            .map(|estate| (estate.number, estate))
+            .collect();
+        let mut estates = by_number.values().rev().take(MOST_REGIONS);
+        estates.any(|estate| is_in_the_way(estate, wanted))
+    }
+
+    pub(super) fn deposit(
+        &mut self,
+        number: u32,
+        words: &[u64; 14],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, Refusal> {
+        let link = descriptors.into_iter().next().ok_or(Errno::INVAL)?;
+        if words[0] == 0 {
+            return Err(Refusal::Errno(Errno::INVAL));
+        }
+        let size = u64::try_from(self.limits.layout().size()).unwrap_or(0);
+        if !memory::is_sealed(&link, size) {
+            return Err(Refusal::Fault("a Deposit without a link"));
+        }
+        let user = self.program(number)?.user;
+        let estate = self.used_estate(number, words[5])?.into_estate();
+        if narrow(words[6])? >= estate.entries {
+            return Err(Refusal::Errno(Errno::INVAL));
+        }
+        self.admit_descriptors(1)?;
+        self.deposits
+            .leave(words[0], *words, link, estate, user, number)?;
+        self.settle_released();
+        Ok(Answer::default())
+    }
+
+    pub(super) fn look_up(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
+        let user = self.program(number)?.user;
+        let (cookie, again) = (words[0], words[1] != 0);
+        // It stays until the answer is sent, which may fail.
+        let found = self.deposits.take(cookie, user, true);
+        let found = found.ok_or(Errno::NOENT)?;
+        // Not before: who is told that it is too much knows that there is something.
+        self.in_flight.admit(user)?;
+        let region = found.estate.region.try_clone();
+        let region = Rc::new(region.map_err(|_| Errno::NOBUFS)?);
+        let layout = self.limits.layout();
+        let mut answer = Answer {
+            words: found.words,
+            descriptors: vec![found.link, region],
+            fetched: (!again).then_some(cookie),
+            adopted: None,
+        };
+        answer.words[7] = u64::from(found.estate.entries);
+        answer.words[8] = layout.slots as u64;
+        answer.words[9] = layout.arena as u64;
+        // It may hand the socket on, and then names the same region.
+        let unused = self.program_mut(number)?.use_estate(found.estate);
+        self.settle(unused);
+        Ok(answer)
+    }
+
+    /// Drops deposits that nobody can fetch any more. Returns when to come again.
+    pub fn expire_deposits(&mut self, now: Instant) -> Option<Instant> {
+        let drop_known = |cookies: &mut BTreeSet<u64>| anchors::drop_known(cookies).is_ok();
+        let next = self.deposits.expire(now, drop_known);
+        self.settle_released();
+        next
+    }
+
+    pub(super) fn settle_released(&mut self) {
+        let released = self.deposits.take_released();
+        self.settle(released);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_get_smaller_where_few_ports_are_left() {
+        assert_eq!(fair_block(256, 16384), 256);
+        assert_eq!(fair_block(256, 1600), 100);
+        assert_eq!(fair_block(256, 100), 16);
+        assert_eq!(fair_block(256, 3), 3);
+        assert_eq!(fair_block(256, 0), 1, "which is refused");
+        assert_eq!(fair_block(4, 100), 4);
+    }
+}

@@ -1,0 +1,242 @@
+//! What CoreEngine knows, and who has it.
+
+use super::exposed::Exposed;
+use super::link::Link;
+use super::listener::Listener;
+use crate::deposits::Deposits;
+use crate::directory::Directory;
+use crate::in_flight::InFlight;
+use crate::limits::{DESCRIPTOR_RESERVE, Limits};
+use crate::port_owners::PortOwners;
+use crate::ports::Ports;
+use crate::program::Program;
+use crate::quota::{Bounds, Kind, Quotas};
+use crate::totals::Users;
+use netchannel_abi::address::Address;
+use netchannel_service::core_engine::ListenerNews;
+use netchannel_service::memory;
+use netchannel_service::stack::{Stack, StackHandle};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// An answer with its descriptors.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// Words of the answer.
+    pub words: [u64; 14],
+    /// Descriptors of the answer.
+    pub descriptors: Vec<Rc<OwnedFd>>,
+    /// A child that was adopted: its socket is to be watched.
+    pub adopted: Option<u32>,
+    /// The cookie of a deposit that is fetched with this answer, should it arrive.
+    pub fetched: Option<u64>,
+}
+
+/// Why a request is not met.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The answer carries this errno.
+    Errno(Errno),
+    /// The program broke the protocol and is to be detached.
+    Fault(&'static str),
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+/// A stack module of a CoreEngine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackId(usize);
+
+/// The state of the daemon.
+#[derive(Debug)]
+pub struct CoreEngine {
+    pub(super) limits: Limits,
+    pub(super) directory: Directory,
+    pub(super) programs: HashMap<u32, Program>,
+    pub(super) listeners: HashMap<u32, Listener>,
+    pub(super) cookies: HashMap<u64, u32>,
+    pub(super) links: BTreeMap<u64, Link>,
+    pub(super) ports: Ports,
+    pub(super) owners: PortOwners,
+    pub(super) deposits: Deposits,
+    pub(super) quotas: Quotas,
+    pub(super) in_flight: InFlight,
+    /// Links of clients that are gone, the oldest first.
+    pub(super) orphans: VecDeque<u64>,
+    pub(super) exposed: Exposed,
+    /// Bytes that the memory of one user may occupy when he asks for more.
+    pub(super) memory_bound: u64,
+    pub(super) last_program: u32,
+    pub(super) last_region: u64,
+    pub(super) last_listener: u32,
+    pub(super) last_link: u64,
+    pub(super) mismatches: HashSet<(u64, u64)>,
+    /// What programs counted that are gone.
+    pub(super) departed: Users,
+    /// The stack modules.
+    pub(super) stacks: Vec<Rc<dyn StackHandle>>,
+    /// The one through which connections between programs of this host go; otherwise their lanes are direct.
+    pub(super) local: Option<StackId>,
+    /// Listeners of other hosts in the directory.
+    pub(super) remotes: HashMap<u32, (Address, StackId)>,
+    /// What happened to listeners of this host.
+    pub(super) news: Vec<ListenerNews>,
+}
+
+impl CoreEngine {
+    /// A daemon without programs.
+    #[must_use]
+    pub fn new(limits: Limits, directory: Directory) -> Self {
+        let ports = Ports::outside(&Ports::kernel_range());
+        let quotas = Quotas::new(Bounds::of(&limits, ports.count(), descriptor_limit()));
+        Self {
+            limits,
+            directory,
+            programs: HashMap::new(),
+            listeners: HashMap::new(),
+            cookies: HashMap::new(),
+            links: BTreeMap::new(),
+            ports,
+            owners: PortOwners::new(limits.claims_per_program),
+            deposits: Deposits::new(quotas.clone()),
+            in_flight: InFlight::new(quotas.clone()),
+            quotas,
+            orphans: VecDeque::new(),
+            exposed: Exposed::default(),
+            memory_bound: match limits.memory_per_user {
+                0 => memory::half_of_the_hosts(),
+                bytes => bytes,
+            },
+            last_program: 0,
+            last_region: 0,
+            last_listener: 0,
+            last_link: 0,
+            mismatches: HashSet::new(),
+            departed: Users::default(),
+            stacks: Vec::new(),
+            local: None,
+            remotes: HashMap::new(),
+            news: Vec::new(),
+        }
+    }
+
+    /// A stack module is there: before programs are.
+    pub fn add_stack(&mut self, stack: &dyn Stack) -> StackId {
+        let id = StackId(self.stacks.len());
+        if stack.leads_all() {
+            self.local = Some(id);
+        }
+        self.stacks.push(stack.handle());
+        id
+    }
+
+    /// A stack module.
+    pub(super) fn stack(&self, id: StackId) -> Option<&dyn StackHandle> {
+        self.stacks.get(id.0).map(|one| &**one)
+    }
+
+    /// Numbers of listeners, links and regions, and the ports that are given, go on from here: programs that knew another daemon shall
+    /// not take its numbers for this one's.
+    pub const fn number_from(&mut self, origin: u32) {
+        self.last_listener = origin;
+        // Readers of JSON have 53 bits.
+        self.last_link = (origin as u64) << 20;
+        self.last_region = self.last_link;
+        self.ports.begin_at(origin);
+    }
+
+    /// What was sent and is not read yet.
+    pub const fn in_flight_mut(&mut self) -> &mut InFlight {
+        &mut self.in_flight
+    }
+
+    /// The limits in force.
+    #[must_use]
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The directory.
+    #[must_use]
+    pub const fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The directory, to be changed.
+    pub const fn directory_mut(&mut self) -> &mut Directory {
+        &mut self.directory
+    }
+
+    /// The deposits.
+    pub const fn deposits_mut(&mut self) -> &mut Deposits {
+        &mut self.deposits
+    }
+
+    /// All programs and connections by number.
+    #[must_use]
+    pub const fn programs(&self) -> &HashMap<u32, Program> {
+        &self.programs
+    }
+
+    /// All listeners by number.
+    #[must_use]
+    pub const fn listeners(&self) -> &HashMap<u32, Listener> {
+        &self.listeners
+    }
+
+    /// All links by number.
+    #[must_use]
+    pub const fn links(&self) -> &BTreeMap<u64, Link> {
+        &self.links
+    }
+
+    /// What programs counted that are gone.
+    #[must_use]
+    pub const fn departed(&self) -> &Users {
+        &self.departed
+    }
+
+    /// Whether `more` descriptors can be kept and a few still be free for what passes through.
+    pub(super) fn admit_descriptors(&self, more: usize) -> Result<(), Refusal> {
+        let limit = descriptor_limit();
+        let kept = self.quotas.sum(Kind::Descriptors)
+            + self
+                .stacks
+                .iter()
+                .map(|one| one.descriptors())
+                .sum::<usize>();
+        if kept + more + DESCRIPTOR_RESERVE > limit {
+            return Err(Refusal::Errno(Errno::MFILE));
+        }
+        Ok(())
+    }
+
+    pub(super) fn program(&self, number: u32) -> Result<&Program, Refusal> {
+        let missing = Refusal::Fault("a program that does not exist");
+        self.programs.get(&number).ok_or(missing)
+    }
+
+    pub(super) fn program_mut(&mut self, number: u32) -> Result<&mut Program, Refusal> {
+        let missing = Refusal::Fault("a program that does not exist");
+        self.programs.get_mut(&number).ok_or(missing)
+    }
+}
+
+/// How many descriptors the daemon may open.
+fn descriptor_limit() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    })
+}
+
+/// The low half of a word that must fit into it.
+pub(super) fn narrow(word: u64) -> Result<u32, Refusal> {
+    u32::try_from(word).map_err(|_| Refusal::Errno(Errno::INVAL))
+}

@@ -1,0 +1,456 @@
+//! Readiness for one worker: its cell in every link, the job queues of links towards it, anchors and
+//! channels in one epoll set, and sleep without missing anything or burning a processor.
+//!
+//! ```text
+//!  look:   awake links: cell bits, job queue          (memory only)
+//!          now and then: the kernel                   (one call)
+//!  sleep:  arm the awake links -> look again -> spin -> epoll_wait
+//!          a token, doorbell or hang-up makes its link awake again
+//! ```
+//!
+//! A link that brought no news since the last sleep stays armed and costs nothing, however many there
+//! are; its program's first news costs it one token.
+
+use super::anchor::Anchor;
+use super::jobs::Opened;
+use super::link::LinkEnd;
+use netchannel_abi::link::{QUEUE_CAPACITY, Role};
+use netchannel_ring::cell;
+use netchannel_ring::patience::Patience;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Events of the kernel taken at once.
+const MOST_EVENTS: usize = 256;
+/// Nanoseconds.
+const MICROSECOND: u64 = 1000;
+/// While there is work the kernel is looked at this often.
+const KERNEL_EVERY: Duration = Duration::from_micros(50);
+/// Doorbells are left in a channel up to this number; more than twice as many fit.
+const MOST_UNREAD: u32 = 64;
+/// The end of a channel is looked for behind so many times what is read of it at once.
+const MOST_READS: u32 = 8;
+/// A link that brought no news for so many sleeps costs nothing until it brings some.
+const MOST_CALM: u32 = 16;
+/// New connections of one link that are taken before others have their turn.
+const MOST_JOBS: usize = 64;
+/// In place of a slot: the link channel.
+const CHANNEL: u32 = u32::MAX;
+
+/// A link of this worker. Not used again before the next look after the link was removed.
+pub type Key = u32;
+
+/// What a worker has to look at.
+#[derive(Debug)]
+pub enum News {
+    /// The program published something in a slot, or made room.
+    Ready(Key, u32),
+    /// A token on the anchor of a slot, or (true) its hang-up.
+    Token(Key, u32, bool),
+    /// A program made a connection.
+    Opened(Key, Opened),
+    /// No new connection comes over a link any more: the program is gone, or broke the rules.
+    Ended(Key),
+    /// A descriptor of the worker's own, by its name.
+    Own(u32),
+}
+
+#[derive(Debug)]
+struct Watched {
+    end: Arc<LinkEnd>,
+    cell: usize,
+    awake: bool,
+    /// This worker takes the link's new connections, and reads its channel.
+    takes_new: bool,
+    /// Sleeps since it had news.
+    calm: Cell<u32>,
+    /// Most doorbells that lie in the channel: each asked-for one, since it was last read.
+    unread: u32,
+}
+
+impl Watched {
+    #[inline]
+    fn takes_jobs(&self) -> bool {
+        self.takes_new && self.end.role() == Role::Server && self.end.is_alive()
+    }
+
+    #[inline]
+    fn has_news(&self) -> bool {
+        let cell = self.end.cell(self.end.role(), self.cell);
+        cell.is_some_and(|shared| cell::any(&shared.summary))
+            || self.takes_jobs() && self.end.has_jobs()
+    }
+}
+
+/// The links of one worker.
+#[derive(Debug)]
+pub struct Cells {
+    epoll: Arc<OwnedFd>,
+    links: Vec<Option<Watched>>,
+    unused: Vec<Key>,
+    /// Removed since the last look: events of theirs may still be on their way.
+    retired: Vec<Key>,
+    awake: Vec<Key>,
+    patience: Patience<MICROSECOND>,
+    epoch: Instant,
+    asked_kernel: Instant,
+}
+
+impl Cells {
+    /// No links yet.
+    ///
+    /// # Errors
+    /// The errno of `epoll_create1`.
+    pub fn new() -> Result<Self, Errno> {
+        Ok(Self {
+            epoll: Arc::new(epoll::create(CreateFlags::CLOEXEC)?),
+            links: Vec::new(),
+            unused: Vec::new(),
+            retired: Vec::new(),
+            awake: Vec::new(),
+            patience: Patience::new(0),
+            epoch: Instant::now(),
+            asked_kernel: Instant::now(),
+        })
+    }
+
+    /// Watches a descriptor of the worker's own for reading, under a name below 2^32 - 1.
+    ///
+    /// # Errors
+    /// The errno of `epoll_ctl`.
+    pub fn watch_own(&self, descriptor: impl AsFd, name: u32) -> Result<(), Errno> {
+        let data = EventData::new_u64(u64::from(name));
+        epoll::add(&*self.epoll, descriptor, data, EventFlags::IN)
+    }
+
+    /// Watches a channel of the worker's own under a name: every change, for reading and writing, is told once.
+    ///
+    /// # Errors
+    /// The errno of `epoll_ctl`.
+    pub fn watch_edges(&self, descriptor: impl AsFd, name: u32) -> Result<(), Errno> {
+        let data = EventData::new_u64(u64::from(name));
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&*self.epoll, descriptor, data, flags)
+    }
+
+    /// Listens to a descriptor of the worker's own no longer.
+    pub fn forget_own(&self, descriptor: impl AsFd) {
+        // It may not have been watched.
+        let _ = epoll::delete(&*self.epoll, descriptor);
+    }
+
+    /// Takes a link up. `None` when its cells are used up or the kernel refuses.
+    pub fn add_link(&mut self, end: Arc<LinkEnd>) -> Option<Key> {
+        self.add(end, true)
+    }
+
+    /// Takes a link up of which another worker takes new connections and reads the channel.
+    pub fn add_shared_link(&mut self, end: Arc<LinkEnd>) -> Option<Key> {
+        self.add(end, false)
+    }
+
+    fn add(&mut self, end: Arc<LinkEnd>, takes_new: bool) -> Option<Key> {
+        let cell = end.reserve_cell()?;
+        let key = match self.unused.pop() {
+            Some(key) => key,
+            None => {
+                self.links.push(None);
+                u32::try_from(self.links.len() - 1).ok()?
+            }
+        };
+        if takes_new {
+            let data = EventData::new_u64(word(key, CHANNEL));
+            // Edges: a doorbell wakes without being read.
+            let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+            epoll::add(&*self.epoll, end.channel(), data, flags).ok()?;
+        }
+        let watched = Watched {
+            end,
+            cell,
+            awake: true,
+            takes_new,
+            calm: Cell::new(0),
+            unread: 0,
+        };
+        *self.links.get_mut(index(key))? = Some(watched);
+        self.awake.push(key);
+        Some(key)
+    }
+
+    /// Lets a link go that no connection uses any more.
+    pub fn remove_link(&mut self, key: Key) {
+        if let Some(place) = self.links.get_mut(index(key))
+            && place.take().is_some()
+        {
+            self.awake.retain(|one| *one != key);
+            self.retired.push(key);
+        }
+    }
+
+    /// Whether any link brought news since the last sleep.
+    #[must_use]
+    #[inline]
+    pub const fn is_awake(&self) -> bool {
+        !self.awake.is_empty()
+    }
+
+    /// A link.
+    #[must_use]
+    #[inline]
+    pub fn link(&self, key: Key) -> Option<&Arc<LinkEnd>> {
+        Some(&self.links.get(index(key))?.as_ref()?.end)
+    }
+
+    /// The cell to which connections of a link are attached.
+    #[must_use]
+    #[inline]
+    pub fn cell(&self, key: Key) -> Option<usize> {
+        Some(self.links.get(index(key))?.as_ref()?.cell)
+    }
+
+    /// Listens to an anchor. It stays in the set while it is pooled: done once.
+    ///
+    /// # Errors
+    /// The errno of `epoll_ctl`.
+    pub fn watch_anchor(&self, key: Key, slot: u32, anchor: &mut Anchor) -> Result<(), Errno> {
+        anchor.watch(&self.epoll, EventData::new_u64(word(key, slot)))
+    }
+
+    /// The program of a link ended, or is not listened to any more.
+    pub fn silence(&self, key: Key) {
+        if let Some(end) = self.link(key) {
+            // It may have been silenced before.
+            let _ = epoll::delete(&*self.epoll, end.channel());
+        }
+    }
+
+    /// Collects what there is to look at, without waiting.
+    #[inline]
+    pub fn look(&mut self, news: &mut Vec<News>) {
+        self.unused.append(&mut self.retired);
+        self.collect(news);
+        if self.asked_kernel.elapsed() > KERNEL_EVERY {
+            self.ask_kernel(news, Some(Duration::ZERO));
+        }
+    }
+
+    /// Asks the kernel what it has now.
+    pub fn ask(&mut self, news: &mut Vec<News>) {
+        self.ask_kernel(news, Some(Duration::ZERO));
+    }
+
+    /// Sleeps until there is something, or `until`. A short spin comes before, where that pays.
+    pub fn sleep(&mut self, news: &mut Vec<News>, until: Option<Instant>) {
+        let spins = !self.awake.is_empty();
+        self.sleep_beside(news, until, spins, || false, || false);
+    }
+
+    /// As [`Self::sleep`], for a worker that waits for other things too: `look` is asked while it does not sleep yet, where it `spins`,
+    /// and `arm` once before it sleeps, which makes what comes later ring a descriptor of the worker's own. Both say
+    /// whether there is something.
+    pub fn sleep_beside(
+        &mut self,
+        news: &mut Vec<News>,
+        until: Option<Instant>,
+        spins: bool,
+        mut look: impl FnMut() -> bool,
+        arm_others: impl FnOnce() -> bool,
+    ) {
+        let (links, awake) = (&self.links, &self.awake);
+        let any = || awake.iter().any(|key| has_news(links, *key)) || look();
+        let clock = || nanoseconds(self.epoch.elapsed());
+        if spins && self.patience.give_way(clock, std::thread::yield_now, any) {
+            return self.collect(news);
+        }
+        let slept = std::mem::take(&mut self.awake);
+        let mut found = false;
+        for key in &slept {
+            arm(&mut self.links, *key);
+            found |= has_news(&self.links, *key);
+        }
+        if arm_others() || found {
+            slept.into_iter().for_each(|key| self.stay_awake(key));
+            return self.collect(news);
+        }
+        let start = Instant::now();
+        let patience = until.map(|until| until.saturating_duration_since(start));
+        self.ask_kernel(news, patience);
+        let duration = self.asked_kernel.duration_since(start);
+        self.patience.learn(nanoseconds(duration));
+        slept.into_iter().for_each(|key| self.stay_awake(key));
+        self.collect(news);
+    }
+
+    /// Whether a token that came over this link may have been for another worker: a program looks up whose cell it is to
+    /// mark, and the socket moves, or its slot is used again, before the token arrives on the anchor.
+    #[must_use]
+    #[inline]
+    pub fn owes_others(&self, key: Key) -> bool {
+        let watched = self.links.get(index(key)).and_then(Option::as_ref);
+        watched.is_some_and(|watched| watched.end.has_marks_beside(Some(watched.cell)))
+    }
+
+    /// A token that was to wake this worker went to another one, or was lost with an anchor that was let go: the link is looked
+    /// at before the next sleep.
+    #[inline]
+    pub fn touch(&mut self, key: Key) {
+        self.wake(key);
+    }
+
+    /// Where there was news of late there will be more, which shall not cost a token again.
+    fn stay_awake(&mut self, key: Key) {
+        let watched = self.links.get(index(key)).and_then(Option::as_ref);
+        if watched.is_some_and(|watched| watched.calm.get() < MOST_CALM || watched.has_news()) {
+            self.wake(key);
+        }
+    }
+
+    fn wake(&mut self, key: Key) {
+        if let Some(Some(watched)) = self.links.get_mut(index(key))
+            && !watched.awake
+        {
+            watched.awake = true;
+            self.awake.push(key);
+            if let Some(shared) = watched.end.cell(watched.end.role(), watched.cell) {
+                cell::wake(&shared.asleep);
+            }
+            if watched.takes_jobs() {
+                watched.end.listen_no_more();
+            }
+        }
+    }
+
+    fn collect(&self, news: &mut Vec<News>) {
+        for key in &self.awake {
+            let Some(Some(watched)) = self.links.get(index(*key)) else {
+                continue;
+            };
+            let end = &watched.end;
+            if watched.takes_jobs() && end.has_jobs() {
+                watched.calm.set(0);
+                take_jobs(*key, end, MOST_JOBS, news);
+            }
+            if let Some(shared) = end.cell(end.role(), watched.cell) {
+                let slots = end.layout.slots;
+                cell::take(&shared.summary, &shared.ready, |slot| {
+                    watched.calm.set(0);
+                    if let (true, Ok(slot)) = (slot < slots, u32::try_from(slot)) {
+                        news.push(News::Ready(*key, slot));
+                    }
+                });
+            }
+        }
+    }
+
+    fn ask_kernel(&mut self, news: &mut Vec<News>, patience: Option<Duration>) {
+        let patience = patience.map(|patience| Timespec {
+            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        });
+        let mut events = [MaybeUninit::<Event>::uninit(); MOST_EVENTS];
+        // A failure other than EINTR can not be: the set is ours.
+        let events = epoll::wait(&*self.epoll, &mut events, patience.as_ref())
+            .map_or(&[][..], |(events, _)| events);
+        self.asked_kernel = Instant::now();
+        for event in events {
+            let (data, flags) = (event.data, event.flags);
+            let [high, low] = halves(data.u64());
+            let Some(key) = high.checked_sub(1) else {
+                news.push(News::Own(low));
+                continue;
+            };
+            self.wake(key);
+            let end = EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR;
+            let end = flags.intersects(end);
+            match low {
+                CHANNEL if end => self.on_channel_end(key, news),
+                CHANNEL => {}
+                slot => {
+                    if end && let Some(link) = self.link(key) {
+                        // Told once, and now: a job taken from here on shall not get an anchor of which it was told before. One
+                        // that a job has got stands before this news, or with a lane.
+                        link.drop_anchor(slot);
+                    }
+                    news.push(News::Token(key, slot, end));
+                }
+            }
+        }
+    }
+
+    /// The program let go of its end. Told once: all that it sent before is read here.
+    fn on_channel_end(&self, key: Key, news: &mut Vec<News>) {
+        let Some(end) = self.link(key) else { return };
+        for _ in 0..MOST_READS {
+            if !end.read_channel() {
+                break;
+            }
+        }
+        // What was announced before the end is still taken.
+        if end.role() == Role::Server && end.is_alive() {
+            take_jobs(key, end, QUEUE_CAPACITY, news);
+        }
+        news.push(News::Ended(key));
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn take_jobs(key: Key, end: &LinkEnd, most: usize, news: &mut Vec<News>) {
+    if end
+        .take_jobs(most, |opened| news.push(News::Opened(key, opened)))
+        .is_err()
+    {
+        news.push(News::Ended(key));
+    }
+}
+
+/// Asks the program to wake this worker.
+fn arm(links: &mut [Option<Watched>], key: Key) {
+    if let Some(Some(watched)) = links.get_mut(index(key)) {
+        watched.awake = false;
+        watched.calm.set(watched.calm.get().saturating_add(1));
+        let end = &watched.end;
+        if let Some(shared) = end.cell(end.role(), watched.cell) {
+            cell::sleep(&shared.asleep);
+        }
+        if watched.takes_jobs() {
+            end.listen_for_jobs();
+            watched.unread += 1;
+            if watched.unread > MOST_UNREAD {
+                watched.unread = 0;
+                // Its end is told by the kernel.
+                let _ = end.read_channel();
+            }
+        }
+    }
+}
+
+#[inline]
+fn has_news(links: &[Option<Watched>], key: Key) -> bool {
+    let watched = links.get(index(key)).and_then(Option::as_ref);
+    watched.is_some_and(Watched::has_news)
+}
+
+const fn word(key: Key, slot: u32) -> u64 {
+    (key as u64 + 1) << 32 | slot as u64
+}
+
+fn halves(word: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = word.to_be_bytes();
+    [
+        u32::from_be_bytes([a, b, c, d]),
+        u32::from_be_bytes([e, f, g, h]),
+    ]
+}
+
+fn index(key: Key) -> usize {
+    usize::try_from(key).unwrap_or(usize::MAX)
+}

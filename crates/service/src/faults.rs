@@ -1,0 +1,51 @@
+//! Faults of programs: counted all, logged once per burst.
+
+use std::time::{Duration, Instant};
+
+/// A burst ends after this long without a line in the log.
+const BURST: Duration = Duration::from_secs(10);
+
+/// The counter.
+#[derive(Debug, Default)]
+pub struct Faults {
+    total: u64,
+    suppressed: u64,
+    said: Option<Instant>,
+}
+
+impl Faults {
+    /// How many there were.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Counts one. Returns how many were not logged since the last line where it is time for one.
+    pub fn count(&mut self, now: Instant) -> Option<u64> {
+        self.total += 1;
+        if self
+            .said
+            .is_some_and(|said| now.duration_since(said) < BURST)
+        {
+            self.suppressed += 1;
+            return None;
+        }
+        self.said = Some(now);
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_gives_one_line() {
+        let mut faults = Faults::default();
+        let now = Instant::now();
+        assert_eq!(faults.count(now), Some(0));
+        assert_eq!(faults.count(now), None);
+        assert_eq!(faults.count(now + BURST), Some(1));
+        assert_eq!(faults.total(), 3);
+    }
+}

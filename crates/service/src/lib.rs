@@ -1,0 +1,56 @@
+//! The service library: what is at the other end of a lane that the infrastructure serves, whatever stack carries its bytes on.
+//! Towards programs it is just another program: it speaks exactly the protocol that `libnetchannel.so` speaks.
+//!
+//! Never: trusts a word that a program wrote, panics over one, waits for a program, or looks at a byte of a stream.
+//!
+//! ```text
+//!  program ==link== LinkEnd: ledger of slots, anchors, rings
+//!                     |  Lane: what the program wrote, room for what it reads, flags, wake-ups
+//!                     |  Cells: readiness for one worker: look, spin, sleep
+//!                     |  Worker: a thread; its passes, its sleep
+//!  CoreEngine <--Ask, Command--> Leads: a connection's way to a listener of this host (Targets)
+//! ```
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        reason = "programs are hostile"
+    )
+)]
+
+pub mod addresses;
+pub mod anchor;
+pub mod cells;
+pub mod class;
+pub mod core_engine;
+mod counter;
+pub mod faults;
+mod holding;
+pub mod jobs;
+pub mod lane;
+pub mod leading;
+mod ledger;
+pub mod link;
+pub mod mailbox;
+pub mod memory;
+pub mod packet;
+pub mod played;
+pub mod published_ports;
+mod reader;
+mod reading;
+pub mod signal_stack;
+pub mod slice;
+pub mod spans;
+pub mod stack;
+pub mod targets;
+pub mod timers;
+pub mod urgent;
+pub mod worker;
+mod writer;
+mod writing;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! What the program has written: looked at from any sequence that was not consumed yet, across its
+//! moves to other rings. The ring keeps the bytes until they are consumed, so a sender can send them
+//! again until the other host has them.
+
+use super::lane::Lane;
+use super::spans::{Checked, Spans, spans};
+use netchannel_abi::link::Geometry;
+use netchannel_ring::Fault;
+use netchannel_ring::switch::{self, Position, Readable};
+use std::sync::atomic::Ordering;
+
+impl Lane {
+    /// Sequence up to which this end has consumed.
+    #[must_use]
+    #[inline]
+    pub const fn consumed(&self) -> u64 {
+        self.reader.head
+    }
+
+    /// Sequence up to which it was seen what the program has written.
+    #[inline]
+    pub(super) const fn shown(&self) -> u64 {
+        self.reader.shown.get()
+    }
+
+    /// Bytes that the ring holds in which reading has come to.
+    #[must_use]
+    #[inline]
+    pub const fn program_capacity(&self) -> u64 {
+        self.reader.ring.size()
+    }
+
+    /// Sequence up to which the program has written and holds nothing back.
+    ///
+    /// # Errors
+    /// A fault in the program's words.
+    #[inline]
+    pub fn frontier(&self) -> Checked<u64> {
+        let seen = self.look()?;
+        let moved = seen.moved.map_or(0, |moved| moved.length);
+        Ok(self.reader.head.wrapping_add(seen.here).wrapping_add(moved))
+    }
+
+    /// Where up to `most` bytes from sequence `from` on lie: none of them consumed, all written,
+    /// and all in one ring. Empty where there are none.
+    ///
+    /// # Errors
+    /// A fault in the program's words.
+    #[inline]
+    pub fn readable(&self, from: u64, most: u64) -> Checked<Spans> {
+        let seen = self.look()?;
+        let ahead = from.wrapping_sub(self.reader.head);
+        let (ring, there) = match seen.moved {
+            _ if ahead < seen.here => (self.reader.ring, seen.here - ahead),
+            Some(moved) if ahead - seen.here < moved.length => (
+                Geometry::from_word(moved.geometry),
+                moved.length - (ahead - seen.here),
+            ),
+            _ => return Ok(Spans::default()),
+        };
+        spans(ring, from, there.min(most))
+    }
+
+    /// Gives the bytes before `to` back to the program, as room.
+    ///
+    /// # Errors
+    /// A fault in the program's words; `to` is more than it has written.
+    pub fn consume(&mut self, to: u64) -> Checked<()> {
+        let seen = self.look()?;
+        let ahead = to.wrapping_sub(self.reader.head);
+        if ahead > seen.here {
+            let moved = seen.moved.ok_or(Fault)?;
+            if ahead - seen.here > moved.length {
+                return Err(Fault);
+            }
+            // Before the head is shown: from then on the program may move again.
+            self.reader.ring = Geometry::from_word(moved.geometry);
+            self.reader.adopted = moved.sequence;
+        }
+        self.reader.head = to;
+        let (own, _) = self.sides().ok_or(Fault)?;
+        // Release: pairs with the acquire of the writer; the bytes before it may be overwritten.
+        own.head.store(to, Ordering::Release);
+        let written = seen.here + seen.moved.map_or(0, |moved| moved.length);
+        let (left, size) = (written.saturating_sub(ahead), self.reader.ring.size());
+        // As TCP: a writer is not woken for every bit of room. What is left will be consumed, and makes more.
+        if left == 0 || size.saturating_sub(left) >= size / 3 {
+            self.announce_space();
+        }
+        Ok(())
+    }
+
+    fn look(&self) -> Checked<Readable> {
+        let (_, peer) = self.sides().ok_or(Fault)?;
+        // The generation first: what is read after it is of this connection, never of the last.
+        if peer.generation.load(Ordering::Acquire) != self.handle.generation {
+            return Ok(Readable::default());
+        }
+        let position = Position {
+            head: self.reader.head,
+            size: self.reader.ring.size(),
+            adopted: self.reader.adopted,
+        };
+        let (role, index) = (self.link.role().other(), self.handle.index);
+        let accept = |word| {
+            let claimed = Geometry::from_word(word);
+            let index = usize::try_from(index).ok()?;
+            self.link
+                .layout
+                .accepts(role, index, claimed)
+                .then(|| claimed.size())
+        };
+        let mut seen = switch::look(
+            position,
+            &peer.tail,
+            &peer.switch_sequence,
+            &peer.geometry,
+            accept,
+        )?;
+        let moved = seen.moved.as_mut().map_or(0, |moved| moved.length);
+        let (head, written) = (position.head, seen.here + moved);
+        let tail = head.wrapping_add(written);
+        let there = self.there_of(peer, self.shown(), tail);
+        self.reader.shown.set(there);
+        let there = there.wrapping_sub(head);
+        if there < written {
+            seen.here = seen.here.min(there);
+            if let Some(moved) = &mut seen.moved {
+                moved.length = there - seen.here;
+            }
+        }
+        Ok(seen)
+    }
+}

@@ -1,0 +1,28 @@
+//! Where bytes of a stream lie in a ring of a link.
+
+use netchannel_abi::link::Geometry;
+use netchannel_ring::{Fault, bytes};
+use netchannel_shm::Span;
+
+/// Up to two pieces of a ring, the second of length 0 where one is enough.
+pub type Spans = [Span; 2];
+
+/// What a lane found wrong in the words of its program is the end of that connection.
+pub type Checked<T> = Result<T, Fault>;
+
+/// Where `length` bytes from sequence `at` on lie in a ring that was accepted.
+#[inline]
+pub(super) fn spans(ring: Geometry, at: u64, length: u64) -> Checked<Spans> {
+    let runs = bytes::runs(at, length, ring.size());
+    let narrow = |word: u64| usize::try_from(word).map_err(|_| Fault);
+    Ok([
+        Span {
+            offset: narrow(ring.offset + runs.offset)?,
+            length: narrow(runs.first)?,
+        },
+        Span {
+            offset: narrow(ring.offset)?,
+            length: narrow(runs.second)?,
+        },
+    ])
+}

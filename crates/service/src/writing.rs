@@ -1,0 +1,197 @@
+//! This end's transmit ring towards a program: room at any sequence ahead of what is published, so
+//! that bytes can be placed out of order, and growth to larger rings.
+
+use super::lane::Lane;
+use super::spans::{Checked, Spans, spans};
+use netchannel_abi::link::{LEAST_RING_LOG2, MOST_RING_LOG2, SMALL_RING_LOG2};
+use netchannel_ring::{Fault, bytes, switch};
+use std::sync::atomic::Ordering;
+
+/// The first larger ring, as the library's.
+const FIRST_RING_LOG2: u32 = 17;
+/// Growth stops here while the program keeps up.
+const CALM_RING_LOG2: u32 = 18;
+
+impl Lane {
+    /// Sequence up to which this end has published.
+    #[must_use]
+    #[inline]
+    pub const fn published(&self) -> u64 {
+        self.writer.tail
+    }
+
+    /// Sequence up to which bytes may be placed now. Never less than it was before.
+    ///
+    /// # Errors
+    /// A fault in the program's words.
+    #[inline]
+    pub fn limit(&mut self) -> Checked<u64> {
+        self.refresh()?;
+        Ok(self.writer.limit())
+    }
+
+    /// Sequence up to which the program has read, as of the last [`Self::limit`].
+    #[must_use]
+    #[inline]
+    pub const fn read_by_program(&self) -> u64 {
+        self.writer.head
+    }
+
+    /// Bytes that the present ring holds.
+    #[must_use]
+    #[inline]
+    pub const fn capacity(&self) -> u64 {
+        self.writer.ring.size()
+    }
+
+    /// Bytes published that the program has not read yet, by its own word.
+    #[must_use]
+    #[inline]
+    pub fn unread_by_peer(&self) -> u64 {
+        let read = self.peer_head().unwrap_or(0);
+        self.writer
+            .tail
+            .wrapping_sub(read)
+            .min(1 << (MOST_RING_LOG2 + 1))
+    }
+
+    /// Where up to `most` bytes from sequence `at` on can be placed, as far as is known since the
+    /// last [`Self::limit`]. `at` lies from what is published to the limit; elsewhere there is no room.
+    ///
+    /// # Errors
+    /// Never for a ring that was allocated.
+    #[inline]
+    pub fn room(&self, at: u64, most: u64) -> Checked<Spans> {
+        let writer = &self.writer;
+        let free = writer.limit().saturating_sub(at);
+        if at < writer.tail || free == 0 {
+            return Ok(Spans::default());
+        }
+        spans(writer.ring, at, free.min(most))
+    }
+
+    /// Bytes up to `to` were placed, perhaps with gaps before them.
+    #[inline]
+    pub fn note_placed(&mut self, to: u64) {
+        self.writer.placed = self.writer.placed.max(to);
+    }
+
+    /// As [`Self::show`], and wakes the program.
+    #[cfg(test)]
+    pub fn publish(&mut self, tail: u64) -> Checked<()> {
+        self.show(tail)?;
+        self.announce_data();
+        Ok(())
+    }
+
+    /// All bytes before `tail` were placed: shows them to the program, and wakes nobody.
+    ///
+    /// # Errors
+    /// Where `tail` lies behind, or beyond the limit.
+    #[inline]
+    pub(super) fn show(&mut self, tail: u64) -> Checked<()> {
+        if tail < self.writer.tail || tail > self.writer.limit() {
+            return Err(Fault);
+        }
+        self.writer.tail = tail;
+        self.note_placed(tail);
+        let (own, _) = self.sides().ok_or(Fault)?;
+        // Release: pairs with the acquire of the reader; the bytes before it are there.
+        own.tail.store(tail, Ordering::Release);
+        Ok(())
+    }
+
+    /// Moves to a larger ring, where `wanted` bytes more than are unread shall fit. Only while
+    /// nothing is placed ahead, and once the program reads from the present ring. True if it did.
+    ///
+    /// # Errors
+    /// A fault in the program's words.
+    pub fn grow(&mut self, wanted: u64) -> Checked<bool> {
+        if !self.may_grow()? {
+            return Ok(false);
+        }
+        let writer = &mut self.writer;
+        let present = writer.ring.log2;
+        let wanted = wanted.saturating_add(writer.tail - writer.head);
+        let log2 = if present == SMALL_RING_LOG2 {
+            let double = wanted.saturating_mul(2).min(1 << MOST_RING_LOG2);
+            let log2 = double.next_power_of_two().ilog2();
+            log2.clamp(FIRST_RING_LOG2, CALM_RING_LOG2)
+        } else {
+            // A program that has not moved since needs a larger buffer rather than a faster one.
+            let mark = writer.head.wrapping_add(1);
+            let calm = std::mem::replace(&mut writer.full_at, mark) == mark;
+            if present >= CALM_RING_LOG2 && !calm {
+                return Ok(false);
+            }
+            (present + 2).min(MOST_RING_LOG2)
+        };
+        self.move_to(log2)
+    }
+
+    /// Moves to a ring of `1 << log2` bytes if the present one is smaller, on the terms of [`Self::grow`].
+    ///
+    /// # Errors
+    /// A fault in the program's words.
+    #[inline]
+    pub fn grow_to(&mut self, log2: u32) -> Checked<bool> {
+        Ok(self.writer.ring.log2 < log2 && self.may_grow()? && self.move_to(log2)?)
+    }
+
+    #[inline]
+    fn may_grow(&mut self) -> Checked<bool> {
+        self.refresh()?;
+        let writer = &self.writer;
+        Ok(!writer.stuck
+            && writer.placed == writer.tail
+            && writer.former.is_none()
+            && switch::may_move(writer.switched, writer.tail, writer.head))
+    }
+
+    fn move_to(&mut self, log2: u32) -> Checked<bool> {
+        let least = LEAST_RING_LOG2.max(self.writer.ring.log2 + 1);
+        let found = (least..=log2.min(MOST_RING_LOG2))
+            .rev()
+            .find_map(|log2| self.link.allocate(log2));
+        let writer = &mut self.writer;
+        let Some(larger) = found else {
+            writer.stuck = true;
+            return Ok(false);
+        };
+        writer.former = Some(std::mem::replace(&mut writer.ring, larger));
+        writer.switched = writer.tail;
+        let (word, tail) = (larger.to_word(), writer.tail);
+        let (own, _) = self.sides().ok_or(Fault)?;
+        switch::announce(&own.geometry, &own.switch_sequence, word, tail);
+        Ok(true)
+    }
+
+    /// Takes the program's index, checked, and the former ring back once it has left it.
+    fn refresh(&mut self) -> Checked<()> {
+        let claimed = self.peer_head().ok_or(Fault)?;
+        let writer = &mut self.writer;
+        let base = claimed.max(writer.switched);
+        if claimed > writer.tail || bytes::writable(writer.tail, base, writer.ring.size()).is_err()
+        {
+            return Err(Fault);
+        }
+        writer.head = writer.head.max(claimed);
+        if writer.head >= writer.switched
+            && let Some(former) = writer.former.take()
+        {
+            self.link.release(former);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn peer_head(&self) -> Option<u64> {
+        let (_, peer) = self.sides()?;
+        // The generation first: what is read after it is of this connection, never of the last.
+        if peer.generation.load(Ordering::Acquire) != self.handle.generation {
+            return Some(0);
+        }
+        // Acquire: pairs with the program's release; bytes before it may be overwritten.
+        Some(peer.head.load(Ordering::Acquire))
+    }
+}

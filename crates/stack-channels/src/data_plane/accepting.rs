@@ -1,0 +1,242 @@
+//! How a peer's connection gets to a listener of this host.
+
+use super::acceptor::Pending;
+use super::commands::Report;
+use super::connection::{Peer, Wanted};
+use super::opening::{insert, settings, start};
+use super::peer::Counters;
+use super::shared::{FIRST_WORKER, Letter};
+use super::sockets::Asked;
+use super::worker::ChannelWorker;
+use netchannel_scheduler::Class;
+use netchannel_service::anchor::Count;
+use netchannel_service::cells::{Cells, Key};
+use netchannel_service::core_engine::{Ask, Ticket};
+use netchannel_service::lane::Lane;
+use netchannel_service::leading::{Destination, Leads, Refused};
+use netchannel_service::link::LinkEnd;
+use netchannel_service::targets::Targets;
+use netchannel_service::worker::Worker;
+use netchannel_vns::{Reason, VirtualSocket};
+use netchannel_wire::{Frame, Handle, NcRst, NcSyn, Refusal};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Connections of one peer that may be on their way to a listener: as many as the longest backlog that Linux allows unless told
+/// otherwise. Beyond, a listener counts as full at once.
+const MOST_WAITING: usize = 4096;
+
+impl Leads for ChannelWorker {
+    fn cells(&self) -> &Cells {
+        &self.cells
+    }
+
+    fn cells_mut(&mut self) -> &mut Cells {
+        &mut self.cells
+    }
+
+    fn targets(&mut self) -> &mut Targets {
+        &mut self.targets
+    }
+
+    fn count(&self) -> &Arc<Count> {
+        &self.shared.count
+    }
+
+    fn ask(&self, ask: Ask) {
+        self.report(Report::Ask(ask));
+    }
+
+    fn destination(&self, ticket: Ticket) -> Option<Destination> {
+        let pending = self.acceptor.get(ticket)?;
+        let syn = &pending.syn;
+        Some(Destination {
+            listener: syn.listener,
+            client: syn.client,
+            server: syn.server,
+            since: pending.since,
+        })
+    }
+
+    fn redirect(&mut self, ticket: Ticket, listener: u32) {
+        if let Some(pending) = self.acceptor.get_mut(ticket) {
+            pending.syn.listener = listener;
+        }
+    }
+
+    fn is_unaccepted(&self, ticket: Ticket) -> bool {
+        let entry = u32::try_from(ticket.number).unwrap_or(u32::MAX);
+        let connection = self.owned.get(entry);
+        connection.is_some_and(|one| one.stamp == ticket.stamp && !one.is_accepted())
+    }
+
+    fn established(&mut self, ticket: Ticket, lane: Lane, key: Key) -> Option<Ticket> {
+        self.establish(ticket, lane, key)
+    }
+
+    fn offered(&mut self, ticket: Ticket, lane: Lane, key: Key) -> Option<Ticket> {
+        if let Some(pending) = self.acceptor.get_mut(ticket) {
+            pending.offered = Some((lane, key));
+        }
+        None
+    }
+
+    fn taken(&mut self, ticket: Ticket) -> Option<Ticket> {
+        // Its peer may have ended meanwhile.
+        let (lane, key) = self.take_back(ticket)?;
+        self.establish(ticket, lane, key)
+    }
+
+    fn take_back(&mut self, ticket: Ticket) -> Option<(Lane, Key)> {
+        self.acceptor.get_mut(ticket)?.offered.take()
+    }
+
+    fn refuse(&mut self, ticket: Ticket, why: Refused) {
+        let refusal = match why {
+            Refused::NoListener => Refusal::NoListener,
+            Refused::BacklogFull => Refusal::BacklogFull,
+            // It goes over kernel TCP: to wait for a descriptor might be to wait for ever.
+            Refused::Shortage(errno) => {
+                self.note_shortage(errno);
+                Refusal::Quota
+            }
+        };
+        if let Some(pending) = self.acceptor.take(ticket) {
+            self.say_refused(&pending.peer, pending.syn.handle, refusal);
+        }
+    }
+
+    fn retire(&mut self, key: Key) {
+        let Some(end) = self.cells.link(key).map(Arc::clone) else {
+            return;
+        };
+        end.retire();
+        if self.index == FIRST_WORKER {
+            self.cells.silence(key);
+            self.tell_others(|| Letter::LinkEnded(end.number()));
+        }
+        self.let_go(key);
+    }
+
+    fn added(&mut self, number: u64, key: Key) {
+        self.keys.insert(number, key);
+    }
+
+    fn look_at(&mut self, _: Key, end: &Arc<LinkEnd>) {
+        self.look_at_link(end);
+    }
+
+    fn rouse(&mut self, key: Key, _: &LinkEnd, claimed: bool) {
+        // Its program is woken when all that came has been posted.
+        self.posted.push((key, claimed));
+    }
+}
+
+impl ChannelWorker {
+    /// Leads on what peers have asked for. Links whose programs have let go of them before that are known by then.
+    pub(super) fn route_asked(&mut self) {
+        if self.asked.is_empty() {
+            return;
+        }
+        let mut news = Vec::new();
+        self.cells.ask(&mut news);
+        for one in news {
+            self.on_news(one);
+        }
+        for (peer, syn) in std::mem::take(&mut self.asked) {
+            self.on_asked(&peer, &syn);
+        }
+    }
+
+    /// A peer asks for a connection.
+    fn on_asked(&mut self, peer: &Arc<Peer>, syn: &NcSyn) {
+        if peer.has_ended() {
+            return;
+        }
+        let asked = peer.sockets().ask(syn.handle);
+        match asked {
+            Asked::New => {}
+            Asked::Again(connection) => {
+                // A violation has reset the socket.
+                let _ = connection.lock().socket.on_open_again(syn.limit, self.now);
+                return self.touch(&connection);
+            }
+            Asked::Refused(refusal) => return self.say_refused(peer, syn.handle, refusal),
+            Asked::Ignored => return,
+            Asked::TooMany => return self.say_refused(peer, syn.handle, Refusal::Quota),
+        }
+        if !peer.rules().admits(syn) {
+            return self.say_refused(peer, syn.handle, Refusal::NotAllowed);
+        }
+        if peer.waiting.load(Ordering::Relaxed) >= MOST_WAITING {
+            return self.say_refused(peer, syn.handle, Refusal::BacklogFull);
+        }
+        let since = self.shared.epoch + Duration::from_nanos(self.now);
+        let ticket = self.acceptor.add(peer, syn, since);
+        self.route(ticket);
+    }
+
+    /// The listener has the connection: the peer is told.
+    fn establish(&mut self, ticket: Ticket, lane: Lane, key: Key) -> Option<Ticket> {
+        let pending = self.acceptor.take(ticket);
+        let end = self.cells.link(key).map(Arc::clone);
+        let (Some(pending), Some(end)) = (pending, end) else {
+            lane.close(true);
+            return None;
+        };
+        let Pending { peer, syn, .. } = pending;
+        if peer.has_ended() {
+            lane.close(true);
+            return None;
+        }
+        let socket = VirtualSocket::passive(settings(), start(&lane), syn.limit, self.now);
+        let Ok(socket) = socket else {
+            lane.close(true);
+            self.say_refused(&peer, syn.handle, Refusal::NotAllowed);
+            return None;
+        };
+        let wanted = Wanted {
+            client: syn.client,
+            server: syn.server,
+            listener: syn.listener,
+            class: syn.class.map(|class| match class {
+                netchannel_wire::Class::Latency => Class::Latency,
+                netchannel_wire::Class::Throughput => Class::Throughput,
+            }),
+        };
+        let names = (ticket.stamp, Some(syn.handle));
+        let made = insert(&peer, &end, wanted, (socket, lane), names, self.now);
+        let Some(connection) = made else {
+            self.say_refused(&peer, syn.handle, Refusal::Quota);
+            return None;
+        };
+        let known = peer.sockets().set_theirs(syn.handle, connection.handle);
+        let mut state = connection.lock();
+        state.socket.accept(self.now);
+        if !known {
+            state.socket.abort(Reason::Violation, self.now);
+        }
+        drop(state);
+        self.take_ownership(&connection, key, wanted.class.unwrap_or(Class::Latency));
+        Some(Ticket {
+            number: usize::try_from(connection.entry()).unwrap_or(usize::MAX),
+            stamp: connection.stamp,
+        })
+    }
+
+    fn note_shortage(&mut self, errno: Errno) {
+        if let Some(suppressed) = self.acceptor.shortage.count(Instant::now()) {
+            let why = std::io::Error::from(errno);
+            let what = "connections of other hosts are left to kernel TCP";
+            tracing::warn!(suppressed, "{what}: this daemon cannot have them ({why})");
+        }
+    }
+
+    fn say_refused(&mut self, peer: &Arc<Peer>, handle: Handle, reason: Refusal) {
+        peer.sockets().refuse(handle, reason);
+        Counters::add(&peer.counters.refused, 1);
+        self.say_to(peer, &Frame::NcRst(NcRst { handle, reason }));
+    }
+}

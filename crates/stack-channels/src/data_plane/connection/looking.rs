@@ -1,0 +1,122 @@
+//! What the daemon sees of a program whose peer is on another host: what it wrote and holds back, how far it has read, how it ended.
+
+use super::{FIRST_RING_LOG2, GROWTH, State};
+use netchannel_abi::link::{MOST_RING_LOG2, side_flags};
+use netchannel_ring::Fault;
+use netchannel_service::class;
+use netchannel_service::lane::Lane;
+use netchannel_service::timers::NEVER;
+use netchannel_vns::{Linger, Reason, VirtualSocket};
+
+impl State {
+    /// Looks at what the program did.
+    pub fn look(&mut self, now: u64) {
+        let Some(lane) = &mut self.lane else { return };
+        // Before the bytes: whoever has said FIN or is gone writes no more.
+        let flags = lane.peer_flags();
+        let word = lane.hints_word();
+        if word != self.hints_word {
+            (self.hints_word, self.hints, self.hinted) = (word, class::hints(word), true);
+        }
+        let gone = lane.has_hung_up() && flags & side_flags::CLOSED == 0;
+        let resets = flags & side_flags::RESET != 0;
+        let ends = gone && lane.ended_by_reset();
+        if flags & side_flags::SHUT_READ != 0 {
+            self.socket.shutdown_read();
+        }
+        if take_words(lane, &mut self.socket, now).is_err() {
+            return self.socket.abort(Reason::ProgramFault, now);
+        }
+        self.held_until = lane.held_for().map_or(NEVER, |left| {
+            now.saturating_add(u64::try_from(left.as_nanos()).unwrap_or(NEVER))
+        });
+        if resets {
+            self.socket.reset(Reason::Aborted, now);
+        } else if ends {
+            self.socket.reset(Reason::ProgramEnded, now);
+        } else if gone || flags & side_flags::CLOSED != 0 {
+            self.socket.close(Linger::Background, now);
+        } else if flags & side_flags::FIN != 0 {
+            self.socket.shutdown_write(now);
+        }
+    }
+
+    /// Bytes are about to arrive: whether the program wants none any more counts from when it said so, not from when it is heard.
+    pub fn look_before_arrival(&mut self, now: u64) {
+        let flags = self.lane.as_ref().map_or(0, Lane::peer_flags);
+        if flags & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
+            self.look(now);
+        }
+    }
+
+    /// What the program held back may be there by now: whatever comes from the peer lets it go.
+    pub fn look_at_held(&mut self, now: u64) {
+        if self.held_until != NEVER
+            && self
+                .lane
+                .as_ref()
+                .is_none_or(|lane| lane.held_for().is_none())
+        {
+            self.look(now);
+        }
+    }
+
+    /// When it wants to be looked at by itself.
+    pub fn next_timeout(&self) -> u64 {
+        let timeout = self.socket.next_timeout().unwrap_or(NEVER);
+        if self.lane.is_some() {
+            timeout.min(self.held_until)
+        } else {
+            timeout
+        }
+    }
+
+    /// Looks how far the program has read.
+    pub fn look_at_reading(&mut self, now: u64) {
+        let Some(lane) = &mut self.lane else { return };
+        let read = lane.limit().map(|_| lane.read_by_program());
+        if read.is_ok_and(|read| self.socket.on_read(read, now).is_ok()) {
+            return;
+        }
+        self.socket.abort(Reason::ProgramFault, now);
+    }
+
+    /// The program wants to be heard when it has read, if so much is unread that the window suffers.
+    pub fn want_space(&mut self, now: u64) {
+        let Some(lane) = &mut self.lane else { return };
+        let unread = |lane: &Lane| lane.published() - lane.read_by_program();
+        if unread(lane) > lane.capacity() / 2 {
+            lane.want_space();
+            self.look_at_reading(now);
+        }
+    }
+
+    /// Bytes up to `end` are about to arrive: a ring that the peer fills gets larger, where nothing lies in it out of order.
+    pub fn make_room(&mut self, end: u64, most: u32, now: u64) {
+        let Some(lane) = &mut self.lane else { return };
+        let capacity = lane.capacity();
+        let Ok(limit) = lane.limit() else { return };
+        if limit.saturating_sub(end) >= capacity / 4
+            || capacity >= 1 << most
+            || self.socket.gaps() > 0
+            || self.socket.claims() > 0
+        {
+            return;
+        }
+        let log2 = capacity.ilog2() + GROWTH;
+        let log2 = log2.clamp(FIRST_RING_LOG2, most.min(MOST_RING_LOG2));
+        if lane.grow_to(log2) == Ok(true) {
+            self.socket.on_capacity(lane.capacity(), now);
+        }
+    }
+}
+
+fn take_words(lane: &mut Lane, socket: &mut VirtualSocket, now: u64) -> Result<(), Fault> {
+    socket
+        .on_written(lane.frontier()?, now)
+        .map_err(|_| Fault)?;
+    lane.limit()?;
+    socket
+        .on_read(lane.read_by_program(), now)
+        .map_err(|_| Fault)
+}

@@ -1,0 +1,65 @@
+//! Connects of this host's programs to listeners of peers.
+
+use super::commands::{Listed, Report};
+use super::connection::Wanted;
+use super::opening::{insert, settings, start};
+use super::worker::ChannelWorker;
+use netchannel_abi::link::Role;
+use netchannel_scheduler::{Class, Source, classify};
+use netchannel_service::addresses;
+use netchannel_service::cells::Key;
+use netchannel_service::core_engine::Ask;
+use netchannel_service::jobs::Opened;
+use netchannel_service::lane::Lane;
+use netchannel_service::link::LinkEnd;
+use netchannel_vns::VirtualSocket;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+impl ChannelWorker {
+    /// A program connects to a remote listener.
+    pub(super) fn dial(&mut self, key: Key, opened: Opened) {
+        let Some(end) = self.cells.link(key).map(Arc::clone) else {
+            return;
+        };
+        let lane = Lane::accepted(&end, opened.loan).of_daemon();
+        let refuse = |lane: Lane, errno: Errno| lane.refuse(errno.raw_os_error().unsigned_abs());
+        let known = self.dialer.get(opened.listener);
+        // The program may mean a number that another listener had.
+        let meant = known.filter(|one| addresses::covers(&one.address, &opened.server));
+        let Some(Listed { peer, theirs, .. }) = meant.cloned() else {
+            return refuse(lane, Errno::CONNREFUSED);
+        };
+        if peer.is_down() {
+            // The kernel may reach it, and connections that are there wait for the next channel.
+            return refuse(lane, Errno::CONNREFUSED);
+        }
+        if !self.dialer.admits(&peer, &opened.client, end.user()) {
+            return refuse(lane, Errno::ADDRNOTAVAIL);
+        }
+        let said = match classify(&lane.hints()) {
+            (_, Source::Default) => None,
+            (class, _) => Some(class),
+        };
+        let wanted = Wanted {
+            client: opened.client,
+            server: opened.server,
+            listener: theirs,
+            class: said,
+        };
+        let mut settings = settings();
+        settings.connect_timeout = peer.rules().connect.unwrap_or(settings.connect_timeout);
+        let socket = VirtualSocket::active(settings, start(&lane), self.now);
+        let made = insert(&peer, &end, wanted, (socket, lane), (0, None), self.now);
+        if let Some(connection) = made {
+            self.take_ownership(&connection, key, said.unwrap_or(Class::Latency));
+        }
+    }
+
+    /// A link of this host is not used any more.
+    pub(super) fn forget_link(&self, end: &LinkEnd) {
+        if end.role() == Role::Client {
+            self.report(Report::Ask(Ask::Forget(end.number())));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Which worker owns a connection: the first one, another one, none.
+
+use super::connection::Connection;
+use super::shared::{FIRST_WORKER, Letter};
+use super::worker::ChannelWorker;
+use netchannel_abi::link::side_flags;
+use netchannel_scheduler::{Class, SocketId};
+use netchannel_service::cells::Key;
+use netchannel_service::timers::NEVER;
+use netchannel_vns::Reason;
+use std::sync::Arc;
+
+impl ChannelWorker {
+    /// A socket whose traffic is of another class than its worker's gets another owner.
+    pub(super) fn move_if_due(&mut self, connection: &Arc<Connection>) {
+        let Some(class) = connection.take_class() else {
+            return;
+        };
+        let to = self.shared.worker_of(class, connection.handle.index);
+        if connection.owner() != self.index {
+            return connection.see_class(class);
+        }
+        if to == self.index {
+            let entry = SocketId(connection.entry());
+            if let Some(per_peer) = self.per_peer(&connection.peer) {
+                per_peer.scheduler.set_class(entry, class);
+            }
+            return;
+        }
+        let mut state = connection.lock();
+        if state.waits_for_accept() {
+            // It counts in its listener's backlog, which is kept here.
+            return connection.see_class(class);
+        }
+        let gone = |flags: u32| flags & side_flags::RESET != 0;
+        let Some(lane) = state.lane.as_mut().filter(|lane| !gone(lane.peer_flags())) else {
+            return;
+        };
+        lane.anchor_mut().unwatch();
+        state.announced = 0;
+        state.armed = NEVER;
+        let entry = connection.entry();
+        connection.hand_over_to(to);
+        drop(state);
+        self.give_up_ownership(entry);
+        self.tell(to, Letter::Adopt(Arc::clone(connection), class));
+    }
+
+    /// Takes a socket of another worker over.
+    pub(super) fn adopt(&mut self, connection: &Arc<Connection>, class: Class) {
+        let number = connection.link.number();
+        let key = match self.keys.get(&number).copied() {
+            Some(key) => Some(key),
+            None => {
+                let key = self.cells.add_shared_link(Arc::clone(&connection.link));
+                key.inspect(|key| {
+                    self.keys.insert(number, *key);
+                })
+            }
+        };
+        match key {
+            Some(key) => self.take_ownership(connection, key, class),
+            None => {
+                connection.lock().socket.abort(Reason::Ending, self.now);
+                self.touch(connection);
+            }
+        }
+    }
+
+    /// Becomes a connection's owner.
+    pub(super) fn take_ownership(&mut self, connection: &Arc<Connection>, key: Key, class: Class) {
+        let now = self.now;
+        let mut state = connection.lock();
+        // On its way here it may have ended, and owe its peer a word all the same.
+        let slot = state.lane.as_ref().map(|lane| lane.handle().index);
+        let entry = self.owned.add(connection, key, slot);
+        connection.set_owner(self.index, entry);
+        if let (Some(lane), Some(slot)) = (&mut state.lane, slot) {
+            let watched = self.cells.watch_anchor(key, slot, lane.anchor_mut());
+            match (watched, self.cells.cell(key)) {
+                (Ok(()), Some(cell)) => {
+                    lane.attach_cell(cell);
+                    state.look(now);
+                }
+                _ => state.socket.abort(Reason::Ending, now),
+            }
+        }
+        drop(state);
+        if let Some(per_peer) = self.per_peer(&connection.peer) {
+            per_peer.attach(entry, class);
+        }
+        self.touch(connection);
+    }
+
+    /// Is a connection's owner no longer.
+    pub(super) fn give_up_ownership(&mut self, number: u32) {
+        let Some(entry) = self.owned.remove(number) else {
+            return;
+        };
+        if let Some(per_peer) = self.per_peer(&entry.connection.peer) {
+            per_peer.scheduler.detach(SocketId(number));
+        }
+        self.let_go(entry.key);
+    }
+
+    /// A link that brings no new connection goes with the last one that it has.
+    pub(super) fn let_go(&mut self, key: Key) {
+        let Some(end) = self.cells.link(key).map(Arc::clone) else {
+            return;
+        };
+        if end.is_alive() || self.owned.users_of(key) > 0 {
+            return;
+        }
+        if self.index == FIRST_WORKER {
+            if end.connections() > 0 {
+                // The worker that has the last of them will say so.
+                return;
+            }
+            self.forget_link(&end);
+        } else {
+            self.tell(FIRST_WORKER, Letter::LetGo(end.number()));
+        }
+        self.cells.remove_link(key);
+        self.owned.forget_link(key);
+        self.keys.remove(&end.number());
+    }
+}

@@ -1,0 +1,126 @@
+//! The connections that a worker owns: by entry, and by link and slot; their times.
+
+use super::connection::Connection;
+use netchannel_service::cells::Key;
+use netchannel_service::timers::{NEVER, Timers};
+use std::sync::Arc;
+
+/// A connection in its owner's table.
+#[derive(Debug)]
+pub struct Owned {
+    /// The socket.
+    pub connection: Arc<Connection>,
+    /// The link of its lane, as this worker numbers it.
+    pub key: Key,
+    /// None once it has no lane.
+    slot: Option<u32>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct OwnerTable {
+    owned: Vec<Option<Owned>>,
+    unused: Vec<u32>,
+    /// By link and slot: the number plus one.
+    by_slot: Vec<Vec<u32>>,
+    /// Sockets of each link.
+    users: Vec<u32>,
+    /// When they want to be looked at.
+    pub timers: Timers,
+}
+
+impl OwnerTable {
+    /// Takes a socket in under a number.
+    pub fn add(&mut self, connection: &Arc<Connection>, key: Key, slot: Option<u32>) -> u32 {
+        let number = self.unused.pop().unwrap_or_else(|| {
+            self.owned.push(None);
+            u32::try_from(self.owned.len() - 1).unwrap_or(u32::MAX)
+        });
+        let entry = Owned {
+            connection: Arc::clone(connection),
+            key,
+            slot,
+        };
+        if let Some(place) = self.owned.get_mut(index(number)) {
+            *place = Some(entry);
+        }
+        if let Some(place) = slot.and_then(|slot| self.place(key, slot)) {
+            *place = number.wrapping_add(1);
+        }
+        if let Some(users) = self.users(key) {
+            *users += 1;
+        }
+        number
+    }
+
+    /// Lets a socket go; gives its link.
+    pub fn remove(&mut self, number: u32) -> Option<Owned> {
+        let entry = self.owned.get_mut(index(number))?.take()?;
+        self.unused.push(number);
+        self.timers.set(number, NEVER);
+        // Another connection may have the slot by now.
+        if let Some(slot) = entry.slot
+            && let Some(place) = self.place(entry.key, slot)
+            && *place == number.wrapping_add(1)
+        {
+            *place = 0;
+        }
+        if let Some(users) = self.users(entry.key) {
+            *users -= 1;
+        }
+        Some(entry)
+    }
+
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        self.owned.len() - self.unused.len()
+    }
+
+    /// A socket by its number.
+    pub fn get(&self, number: u32) -> Option<&Arc<Connection>> {
+        let entry = self.owned.get(index(number))?.as_ref()?;
+        Some(&entry.connection)
+    }
+
+    /// The socket whose lane is in a slot.
+    pub fn of_slot(&self, key: Key, slot: u32) -> Option<&Arc<Connection>> {
+        let number = *self.by_slot.get(index(key))?.get(index(slot))?;
+        self.get(number.checked_sub(1)?)
+    }
+
+    /// Sockets whose lanes are in a link.
+    pub fn users_of(&self, key: Key) -> u32 {
+        self.users.get(index(key)).copied().unwrap_or(0)
+    }
+
+    /// A link is gone; its number may be given to another.
+    pub fn forget_link(&mut self, key: Key) {
+        if let Some(slots) = self.by_slot.get_mut(index(key)) {
+            *slots = Vec::new();
+        }
+    }
+
+    fn place(&mut self, key: Key, slot: u32) -> Option<&mut u32> {
+        let (key, slot) = (index(key), index(slot));
+        if self.by_slot.len() <= key {
+            self.by_slot.resize_with(key + 1, Vec::new);
+        }
+        let slots = self.by_slot.get_mut(key)?;
+        if slots.len() <= slot {
+            slots.resize(slot + 1, 0);
+        }
+        slots.get_mut(slot)
+    }
+
+    fn users(&mut self, key: Key) -> Option<&mut u32> {
+        let key = index(key);
+        if self.users.len() <= key {
+            self.users.resize(key + 1, 0);
+        }
+        self.users.get_mut(key)
+    }
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

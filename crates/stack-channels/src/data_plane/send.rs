@@ -1,0 +1,424 @@
+//! What goes: the control frames that sockets owe, and bytes in the order of the scheduler.
+
+use super::connection::{Connection, State};
+use super::outbox::{COPIED, Outbox};
+use super::route::Route;
+use super::shared::{Letter, Shared};
+use super::traffic::Traffic;
+use super::worker::ChannelWorker;
+use netchannel_scheduler::SocketId;
+use netchannel_scheduler::netscheduler::{Segment, Step};
+use netchannel_service::lane::Lane;
+use netchannel_service::timers::NEVER;
+use netchannel_vns::{ChannelId, Handle, Hold, Reason, Transmit};
+use netchannel_wire::{Frame, Urgent};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes of one peer that go before others have their turn.
+const BUDGET: u64 = 1 << 20;
+/// What is written at once.
+const BATCH: u64 = 256 << 10;
+/// And in how many pieces.
+const MOST_PIECES: usize = 96;
+
+impl ChannelWorker {
+    /// Says what a socket owes its peer, tells its program what is new, and plans what is to come.
+    pub(super) fn settle(&mut self, connection: &Arc<Connection>) {
+        let now = self.now;
+        let mut state = connection.lock();
+        let owned = connection.has_owner();
+        let owner = owned && connection.owner() == self.index;
+        state.look_at_reading(now);
+        connection.follow(&mut state, now);
+        state.look_at_held(now);
+        let blocked = self.say(connection, &mut state);
+        state.want_space(now);
+        connection.follow(&mut state, now);
+        if state.owes_wake_up() {
+            self.wake_ups.push(connection, &mut state, now);
+        }
+        if std::mem::take(&mut state.let_go) {
+            self.look_at_link(&connection.link);
+        }
+        let sendable = state.socket.sendable();
+        let timer = state.next_timeout();
+        let over = connection.is_over(&state, now);
+        let rings = sendable != state.announced || timer < state.armed || over;
+        if owner {
+            if std::mem::take(&mut state.hinted) {
+                connection.see_class(state.class().0);
+            }
+            state.announced = sendable;
+            state.armed = state.armed.min(timer);
+            let set = state.armed == timer && timer != NEVER;
+            if over {
+                let (tombstone, entry) = (connection.tombstone(&state), connection.entry());
+                // It may be touched again, when another connection has the entry.
+                connection.hand_over_to(self.index);
+                drop(state);
+                connection
+                    .peer
+                    .sockets()
+                    .remove(connection.handle, tombstone, now);
+                return self.give_up_ownership(entry);
+            }
+            drop(state);
+            if rings {
+                let entry = connection.entry();
+                if set {
+                    self.owned.timers.set(entry, timer);
+                }
+                if let Some(per_peer) = self.per_peer(&connection.peer) {
+                    per_peer
+                        .scheduler
+                        .update(SocketId(entry), sendable, u64::MAX);
+                }
+            }
+            self.move_if_due(connection);
+        } else {
+            let unknown = sendable > 0 && state.announced == 0;
+            drop(state);
+            // Whoever is going to have it looks at all of it.
+            if owned && (unknown || timer != NEVER && rings || over || connection.class_is_due()) {
+                self.tell(connection.owner(), Letter::Touch(Arc::clone(connection)));
+            }
+        }
+        if let Some(at) = blocked
+            && let Some(Some(line)) = self.lines.get_mut(at)
+            && connection.touch(self.index)
+        {
+            line.parked.push(Arc::clone(connection));
+        }
+    }
+
+    /// Says what a socket owes. Where a channel of this worker takes nothing now: that channel.
+    fn say(&mut self, connection: &Arc<Connection>, state: &mut State) -> Option<usize> {
+        let now = self.now;
+        while let Some(transmit) = state.socket.next_transmit(0, now) {
+            let per_peer = self
+                .per_peers
+                .get(index(connection.peer.number()))?
+                .as_ref()?;
+            // Bytes that go before a reset shall come before it.
+            let behind = match transmit {
+                Transmit::Reset { .. } => state.bytes_on,
+                _ => None,
+            };
+            let behind = per_peer.routes.iter().find(|one| Some(one.key) == behind);
+            let own = per_peer.own.iter().copied().find(|index| {
+                let line = self.lines.get(*index).and_then(Option::as_ref);
+                line.is_some_and(|line| match behind {
+                    Some(route) => Arc::ptr_eq(&line.route, route),
+                    None => !line.blocked && line.takes_segments(),
+                })
+            });
+            if own.is_none() && behind.is_none() && !per_peer.own.is_empty() {
+                return per_peer.own.first().copied();
+            }
+            let route = match own.and_then(|at| self.lines.get_mut(at)) {
+                Some(Some(line)) => {
+                    if let Some(frame) = connection.frame(state, &transmit) {
+                        line.outbox.push_frame(&frame);
+                    }
+                    &line.route
+                }
+                _ => {
+                    let route = behind.or_else(|| per_peer.routes.first())?;
+                    say_elsewhere(&self.shared, connection, state, &transmit, route);
+                    route
+                }
+            };
+            let key = route.key;
+            Traffic::add(&route.traffic.control_sent, 1);
+            state.last = Some(key);
+            state.socket.sent(&transmit, key, now);
+        }
+        None
+    }
+
+    /// Another worker has committed a control frame to a channel of this one.
+    pub(super) fn say_for_other(
+        &mut self,
+        connection: &Arc<Connection>,
+        frame: &Frame<'_>,
+        key: ChannelId,
+    ) {
+        let peer = connection.peer.number();
+        let line = self.lines.iter_mut().flatten().find(|line| {
+            line.route.key == key && line.peer.number() == peer && line.takes_segments()
+        });
+        if let Some(line) = line {
+            return line.outbox.push_frame(frame);
+        }
+        // It was committed after the loss was told.
+        connection.lock().on_channel_lost(key, self.now);
+        self.touch(connection);
+    }
+
+    /// Sends what sockets have to send, as far as channels take it.
+    pub(super) fn send_all(&mut self) {
+        for number in 0..self.per_peers.len() {
+            self.send_to(number);
+        }
+    }
+
+    fn send_to(&mut self, number: usize) {
+        let now = self.now;
+        let mut left = BUDGET;
+        loop {
+            let Some(Some(per_peer)) = self.per_peers.get_mut(number) else {
+                return;
+            };
+            per_peer.until = None;
+            let most = per_peer.peer.terms().payload;
+            for (view, route) in per_peer.views.iter_mut().zip(&per_peer.routes) {
+                *view = route.view();
+            }
+            let segment = match per_peer.scheduler.next(&per_peer.views, most, now) {
+                Step::Send(segment) => segment,
+                Step::Full(until) => {
+                    per_peer.until = until;
+                    let mut seen = per_peer.routes.iter().zip(&per_peer.views);
+                    if seen.any(|(route, view)| route.wait(self.index, view.queued)) {
+                        continue;
+                    }
+                    return;
+                }
+                Step::Until(until) => {
+                    per_peer.until = Some(until);
+                    return;
+                }
+                Step::NoChannel | Step::Idle => return,
+            };
+            let sent = self.send_segment(number, &segment);
+            left = left.saturating_sub(sent.max(1));
+            if left == 0 {
+                self.busy = true;
+                return;
+            }
+        }
+    }
+
+    /// Commits a segment to its channel; gives its bytes.
+    fn send_segment(&mut self, number: usize, segment: &Segment) -> u64 {
+        let now = self.now;
+        self.note_hurry();
+        let grant = segment.grant;
+        let Some(Some(per_peer)) = self.per_peers.get_mut(number) else {
+            return 0;
+        };
+        let Some(route) = per_peer.routes.get(segment.channel).map(Arc::clone) else {
+            return 0;
+        };
+        let Some(connection) = self.owned.get(grant.socket.0).map(Arc::clone) else {
+            per_peer.scheduler.update(grant.socket, 0, 0);
+            return 0;
+        };
+        let most = per_peer.peer.terms().payload;
+        let own = per_peer.own.iter().copied().find(|index| {
+            let line = self.lines.get(*index).and_then(Option::as_ref);
+            line.is_some_and(|line| Arc::ptr_eq(&line.route, &route))
+        });
+        let mut state = connection.lock();
+        let transmit = loop {
+            match state.socket.next_transmit(grant.bytes, now) {
+                Some(data @ Transmit::Data { .. }) => break Some(data),
+                Some(control) => {
+                    match own.and_then(|index| self.lines.get_mut(index)) {
+                        Some(Some(line)) => {
+                            if let Some(frame) = connection.frame(&state, &control) {
+                                line.outbox.push_frame(&frame);
+                            }
+                        }
+                        _ => say_elsewhere(&self.shared, &connection, &state, &control, &route),
+                    }
+                    Traffic::add(&route.traffic.control_sent, 1);
+                    state.socket.sent(&control, route.key, now);
+                }
+                None => break None,
+            }
+        };
+        let Some(Transmit::Data { sequence, length }) = transmit else {
+            state.announced = 0;
+            drop(state);
+            per_peer.scheduler.update(grant.socket, 0, 0);
+            self.touch(&connection);
+            return 0;
+        };
+        let spans = state
+            .lane
+            .as_ref()
+            .map(|lane| lane.readable(sequence, u64::from(length)));
+        let bytes = match &spans {
+            Some(Ok([first, second])) => u32::try_from(first.length + second.length).unwrap_or(0),
+            _ => 0,
+        };
+        let (Some(Ok(spans)), Some(theirs), true) = (spans, state.theirs, bytes > 0) else {
+            // The program has taken back what it had written.
+            state.socket.abort(Reason::ProgramFault, now);
+            connection.follow(&mut state, now);
+            drop(state);
+            self.touch(&connection);
+            return 0;
+        };
+        let hold = if own.is_some() && bytes <= COPIED {
+            None
+        } else {
+            state.socket.hold(sequence)
+        };
+        if own.is_none() && hold.is_none() {
+            // The other worker has to take some of what it has, first.
+            state.announced = 0;
+            drop(state);
+            per_peer.scheduler.update(grant.socket, 0, 0);
+            self.touch(&connection);
+            self.busy = true;
+            return 0;
+        }
+        let data = Transmit::Data {
+            sequence,
+            length: bytes,
+        };
+        state.socket.sent(&data, route.key, now);
+        if bytes > COPIED {
+            let class = state.class().0;
+            self.wake_ups.note_large(&mut state.large_sent, class);
+        }
+        let shown = state.observer.on_sent(bytes, now);
+        if let Some(class) = state.observed(shown) {
+            connection.see_class(class);
+        }
+        let sendable = state.socket.sendable();
+        state.announced = sendable;
+        let timer = state.next_timeout();
+        if timer < state.armed {
+            state.armed = timer;
+            self.owned.timers.set(grant.socket.0, timer);
+        }
+        per_peer.scheduler.on_sent(&grant, bytes, route.id, now);
+        per_peer.scheduler.update(grant.socket, sendable, u64::MAX);
+        Traffic::add(&route.traffic.bytes_sent, u64::from(bytes));
+        Traffic::add(&route.traffic.segments_sent, 1);
+        state.used.note(route.id, now);
+        let repeated = state.note_sent(sequence, bytes);
+        state.ask_for_room(now);
+        if route.seen.is_far() {
+            state.want_ring(route.seen.unsent.load(Ordering::Relaxed));
+        }
+        let control_due = state.socket.next_transmit(0, now).is_some();
+        if repeated > 0 {
+            Traffic::add(&route.traffic.bytes_repeated, repeated);
+        }
+        let mut full = None;
+        match own.map(|at| (at, self.lines.get_mut(at))) {
+            Some((at, Some(Some(line)))) => {
+                let outbox = &mut line.outbox;
+                state.say_urgent(outbox, (theirs, sequence), u64::from(bytes));
+                outbox.push_data(&connection, (theirs, sequence), spans, hold, most);
+                line.show();
+                if line.outbox.length() >= BATCH || line.outbox.pieces() >= MOST_PIECES {
+                    full = Some(at);
+                }
+            }
+            _ => self.tell(
+                route.worker,
+                Letter::Segment {
+                    connection: Arc::clone(&connection),
+                    sequence,
+                    length: bytes,
+                    hold,
+                    key: route.key,
+                },
+            ),
+        }
+        drop(state);
+        if let Some(at) = full {
+            self.flush_line(at);
+        }
+        if control_due || connection.class_is_due() {
+            self.touch(&connection);
+        }
+        u64::from(bytes)
+    }
+
+    /// Another worker has committed a segment to a channel of this one.
+    pub(super) fn send_for_other(
+        &mut self,
+        connection: &Arc<Connection>,
+        (sequence, length): (u64, u32),
+        mut hold: Option<Hold>,
+        key: ChannelId,
+    ) {
+        let peer = connection.peer.number();
+        let line = self.lines.iter_mut().flatten().find(|line| {
+            line.route.key == key && line.peer.number() == peer && line.takes_segments()
+        });
+        let mut state = connection.lock();
+        let (mut at, mut left) = (sequence, u64::from(length));
+        if let (Some(line), Some(theirs)) = (line, state.theirs) {
+            let most = line.peer.terms().payload;
+            while left > 0 {
+                let spans = state.lane.as_ref().map(|lane| lane.readable(at, left));
+                let Some(Ok(spans)) = spans else { break };
+                let bytes = (spans[0].length + spans[1].length) as u64;
+                // Two pieces only where the ring moves within.
+                let hold = hold.take().or_else(|| state.socket.hold(at));
+                if bytes == 0 {
+                    hold.into_iter()
+                        .for_each(|hold| state.socket.release(hold, self.now));
+                    break;
+                }
+                let outbox = &mut line.outbox;
+                state.say_urgent(outbox, (theirs, at), bytes);
+                outbox.push_data(connection, (theirs, at), spans, hold, most);
+                (at, left) = (at + bytes, left - bytes);
+            }
+            line.show();
+        } else {
+            // It was committed after the loss was told.
+            state.on_channel_lost(key, self.now);
+        }
+        if let Some(hold) = hold {
+            state.socket.release(hold, self.now);
+        }
+        drop(state);
+        self.touch(connection);
+    }
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+impl State {
+    /// The program's last urgent bytes are said before the DATA in which they are.
+    fn say_urgent(&self, outbox: &mut Outbox, (handle, from): (Handle, u64), bytes: u64) {
+        let row = self.lane.as_ref().map(Lane::urgent).unwrap_or_default();
+        if let Some(row) = row.before(from + bytes).filter(|row| row.end > from) {
+            outbox.push_frame(&Frame::Urgent(Urgent {
+                handle,
+                sequence: row.end,
+                first: row.first,
+            }));
+        }
+    }
+}
+
+/// Commits a control frame to a channel of another worker.
+fn say_elsewhere(
+    shared: &Shared,
+    connection: &Arc<Connection>,
+    state: &State,
+    transmit: &Transmit,
+    route: &Route,
+) {
+    let frame = connection.frame(state, transmit);
+    if let (Some(frame), Some(inbox)) = (frame, shared.inboxes.get(route.worker)) {
+        inbox.send(Letter::Control {
+            connection: Arc::clone(connection),
+            frame,
+            key: route.key,
+        });
+    }
+}

@@ -1,0 +1,154 @@
+//! Many bytes.
+
+use super::*;
+use netchannel_driver::{Dequeued, Options, Room, Run, Status};
+use netchannel_service::played::pattern;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+
+fn both_ways(channels: &[ChannelId], megabytes: usize) {
+    let mut world = World::new(channels);
+    let (mut client, mut server) = world.connect();
+    let block = pattern(1_000_003, 5);
+    let (mut sent, mut got) = ([0_usize; 2], [0_usize; 2]);
+    let total = megabytes * 1_000_000;
+    let start = Instant::now();
+    while got[0] < total || got[1] < total {
+        assert!(start.elapsed() < 5 * PATIENCE, "sent {sent:?}, got {got:?}");
+        world.serve();
+        for (which, lane) in [&mut client, &mut server].into_iter().enumerate() {
+            let at = sent[which] % block.len();
+            let rest = (total - sent[which]).min(block.len() - at);
+            sent[which] += write(lane, &block[at..at + rest]);
+            for byte in read(lane).chunks(4096) {
+                let at = got[1 - which] % block.len();
+                let first = byte.len().min(block.len() - at);
+                assert!(byte[..first] == block[at..at + first]);
+                assert!(byte[first..] == block[..byte.len() - first]);
+                got[1 - which] += byte.len();
+            }
+        }
+    }
+    client.set_flags(side_flags::FIN);
+    server.set_flags(side_flags::FIN);
+    world.wait(|world| (world.connections() == 0).then_some(()));
+    client.close(false);
+    server.close(false);
+}
+
+#[test]
+fn bytes_go_both_ways() {
+    both_ways(&[id(Class::Latency, 0), id(Class::Throughput, 0)], 30);
+}
+
+#[test]
+fn one_channel_is_enough() {
+    both_ways(&[id(Class::Throughput, 3)], 10);
+    both_ways(&[id(Class::Latency, 0)], 10);
+}
+
+#[test]
+fn a_stream_takes_many_channels() {
+    let channels: Vec<_> = (0..4).map(|number| id(Class::Throughput, number)).collect();
+    both_ways(&channels, 30);
+}
+
+/// A reader that stands still holds nobody else up, and the sender is held back.
+#[test]
+fn a_slow_reader_holds_up_nobody() {
+    slow_reader(&[id(Class::Latency, 0), id(Class::Throughput, 0)]);
+    // Nor on the very same channel.
+    slow_reader(&[id(Class::Throughput, 0)]);
+}
+
+fn slow_reader(channels: &[ChannelId]) {
+    let mut world = World::new(channels);
+    let (mut slow, mut still) = world.connect();
+    let (mut client, mut server) = world.connect();
+    let block = vec![3; 1 << 20];
+    let (mut sent, start) = (0, Instant::now());
+    while start.elapsed() < Duration::from_millis(300) {
+        sent += write(&mut slow, &block);
+        world.serve();
+    }
+    assert!(sent < 20 << 20, "{sent} bytes were taken and not read");
+    for _ in 0..20 {
+        world.carry(&mut client, &mut server, &block[..300_000]);
+    }
+    let mut got = 0;
+    world.wait(|_| {
+        got += read(&mut still).len();
+        (got >= sent).then_some(())
+    });
+}
+
+#[test]
+fn a_buffer_takes_what_tcp_would_before_anybody_reads() {
+    let mut world = World::new(&[id(Class::Latency, 0), id(Class::Throughput, 0)]);
+    let (mut client, mut server) = world.connect();
+    assert_eq!(write(&mut client, &[9; 100_000]), 100_000);
+    world.wait(|_| (server.frontier() == Ok(100_000)).then_some(()));
+    assert_eq!(read(&mut server).len(), 100_000);
+}
+
+/// A channel whose round trip takes that long, as far as it says.
+struct Far(Box<dyn Channel>, Duration);
+
+impl Channel for Far {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.descriptor()
+    }
+
+    fn enqueue(&mut self, runs: &[Run<'_>]) -> io::Result<usize> {
+        self.0.enqueue(runs)
+    }
+
+    fn dequeue(&mut self, rooms: &[Room<'_>]) -> io::Result<Dequeued> {
+        self.0.dequeue(rooms)
+    }
+
+    fn status(&mut self) -> Status {
+        Status {
+            round_trip: self.1,
+            least_round_trip: self.1,
+            ..self.0.status()
+        }
+    }
+
+    fn tune(&mut self, options: &Options) {
+        self.0.tune(options);
+    }
+
+    fn shut_down(&mut self) {
+        self.0.shut_down();
+    }
+}
+
+/// The ring that a program is to write into, after a stream to a peer that is so far.
+fn wanted_ring(round_trip: Duration) -> u32 {
+    let mut world = World::new(&[]);
+    world.join_as(id(Class::Throughput, 0), |channel| {
+        Box::new(Far(channel, round_trip))
+    });
+    let (mut client, mut server) = world.connect();
+    let block = vec![5; 1_000_000];
+    let wanted = |lane: &Lane| {
+        let (_, peer) = lane.sides().unwrap();
+        peer.wanted_ring.load(Ordering::Relaxed)
+    };
+    // The first of a stream may go before anything is known of the channel.
+    for _ in 0..50 {
+        world.carry(&mut client, &mut server, &block);
+        if wanted(&client) > 0 {
+            break;
+        }
+    }
+    wanted(&client)
+}
+
+#[test]
+fn a_far_peer_makes_the_ring_of_a_stream_larger() {
+    assert!(wanted_ring(Duration::from_millis(2)) > 17);
+    assert_eq!(wanted_ring(Duration::from_micros(100)), 0);
+}

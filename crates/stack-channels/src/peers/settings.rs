@@ -1,0 +1,180 @@
+//! What the daemon is told about its peers. Plain values: who fills them has checked them.
+
+use crate::prefix::Prefix;
+pub use netchannel_configuration::{Bounds, PerClass};
+use netchannel_driver as driver;
+use netchannel_wire::Key;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Everything about peers.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Where other hosts may dial; may be empty.
+    pub listen: Vec<SocketAddr>,
+    /// The others. Names are each of one peer only.
+    pub peers: Vec<PeerSettings>,
+    /// How channels use their transport. The source address and the time without an answer are chosen
+    /// here, see [`Settings::source`] and [`Times::silence`].
+    pub options: PerClass<driver::Options>,
+    /// Times.
+    pub times: Times,
+    /// Limits.
+    pub limits: PeerLimits,
+}
+
+/// One other host.
+#[derive(Clone, Debug)]
+pub struct PeerSettings {
+    /// Its name, in logs and answers.
+    pub name: String,
+    /// Where it is dialled, in this order; may be empty, then it dials. What comes in from one of these
+    /// addresses, whatever its port, is this peer's.
+    pub addresses: Vec<SocketAddr>,
+    /// Addresses at which it may announce listeners. What comes in from one of them, and from no peer's
+    /// `addresses`, is this peer's too.
+    pub prefixes: Vec<Prefix>,
+    /// The key that both hosts have. Another `Arc` is another key: channels are made anew.
+    pub key: Arc<Key>,
+    /// How many channels there are to be.
+    pub channels: PerClass<Bounds>,
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// A channel being made: until the transport is connected.
+    pub dial: Duration,
+    /// Its handshake, from then on.
+    pub handshake: Duration,
+    /// Without a frame of the peer, after which a channel is dead; at least a millisecond.
+    pub silence: Duration,
+    /// Pause after the first failed attempt; it doubles each time.
+    pub retry_least: Duration,
+    /// Longest such pause.
+    pub retry_most: Duration,
+    /// Without any channel, after which the connections with a peer fail.
+    pub unreachable: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            dial: Duration::from_secs(5),
+            handshake: Duration::from_secs(5),
+            silence: Duration::from_secs(15),
+            retry_least: Duration::from_millis(100),
+            retry_most: Duration::from_secs(30),
+            unreachable: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What peers and strangers may take of this host. Those that HELLO tells hold for the daemon's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerLimits {
+    /// Most payload bytes of a DATA frame that this host takes.
+    pub payload: u32,
+    /// Virtual sockets with one peer.
+    pub sockets: u32,
+    /// Listeners that one peer may announce, and be told of; also its entries in the directory.
+    pub listeners: usize,
+    /// Channels that came in and whose handshake is not complete.
+    pub half_open: usize,
+}
+
+impl Default for PeerLimits {
+    fn default() -> Self {
+        Self {
+            payload: 1 << 18,
+            sockets: 1 << 20,
+            listeners: 1024,
+            half_open: 64,
+        }
+    }
+}
+
+impl Settings {
+    /// The address from which a peer at `to` is dialled, so that it finds this host by it: the only one
+    /// of that family that is listened at, if that can reach it.
+    #[must_use]
+    pub fn source(&self, to: IpAddr) -> Option<IpAddr> {
+        let family = |one: &&IpAddr| one.is_ipv4() == to.is_ipv4();
+        let listen: Vec<IpAddr> = self.listen.iter().map(SocketAddr::ip).collect();
+        match listen.iter().filter(family).collect::<Vec<_>>()[..] {
+            [one] if !one.is_unspecified() && (!one.is_loopback() || to.is_loopback()) => {
+                Some(*one)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl PeerSettings {
+    /// Whether it is dialled at this address, whatever the port.
+    #[must_use]
+    pub fn is_at(&self, source: IpAddr) -> bool {
+        let source = source.to_canonical();
+        let mut addresses = self.addresses.iter();
+        addresses.any(|address| address.ip().to_canonical() == source)
+    }
+
+    /// Whether listeners at this address may be this peer's.
+    #[must_use]
+    pub fn may_announce(&self, address: IpAddr) -> bool {
+        self.prefixes.iter().any(|prefix| prefix.contains(address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(address: &str, length: u8) -> Prefix {
+        let address = address.parse().unwrap();
+        Prefix { address, length }
+    }
+
+    #[test]
+    fn addresses_are_within_a_prefix_or_not() {
+        let within = |prefix: Prefix, address: &str| prefix.contains(address.parse().unwrap());
+        assert!(within(prefix("10.1.0.0", 16), "10.1.255.255"));
+        assert!(within(prefix("10.1.0.0", 16), "::ffff:10.1.2.3"));
+        assert!(!within(prefix("10.1.0.0", 16), "10.2.0.0"));
+        assert!(within(prefix("0.0.0.0", 0), "1.2.3.4"));
+        assert!(!within(prefix("0.0.0.0", 0), "fd00::1"));
+        assert!(within(prefix("::", 0), "fd00::1"));
+        assert!(within(prefix("fd00::1", 128), "fd00::1"));
+        assert!(!within(prefix("fd00::1", 128), "fd00::2"));
+        assert!(!within(prefix("10.0.0.1", 32), "10.0.0.0"));
+    }
+
+    #[test]
+    fn a_peer_is_dialled_from_the_one_address_that_is_listened_at() {
+        let source = |listen: &[&str], to: &str| {
+            let settings = Settings {
+                listen: listen.iter().map(|one| one.parse().unwrap()).collect(),
+                ..Settings::default()
+            };
+            settings
+                .source(to.parse().unwrap())
+                .map(|ip| ip.to_string())
+        };
+        assert_eq!(
+            source(&["10.0.0.1:1"], "10.0.0.2").as_deref(),
+            Some("10.0.0.1")
+        );
+        assert_eq!(
+            source(&["10.0.0.1:1", "[fd00::1]:1"], "fd00::2").as_deref(),
+            Some("fd00::1")
+        );
+        assert_eq!(source(&["10.0.0.1:1", "10.9.0.1:1"], "10.0.0.2"), None);
+        assert_eq!(source(&["0.0.0.0:1"], "10.0.0.2"), None);
+        assert_eq!(source(&["127.0.0.1:1"], "10.0.0.2"), None);
+        assert_eq!(
+            source(&["127.0.0.5:1"], "127.0.0.2").as_deref(),
+            Some("127.0.0.5")
+        );
+    }
+}

@@ -1,0 +1,392 @@
+//! Other hosts: their peers and the data plane to them, joined. What each tells is told to the other.
+//!
+//! ```text
+//!  Configuration --> Peers --Output--> Hosts (workers)
+//!                      ^  <--Report--    |
+//!     listeners, addresses              asks
+//!                      |                 v
+//!                  CoreEngine <----------+      entries of the directory <-- Peers
+//! ```
+
+use crate::class::{from_wire, to_wire};
+use crate::data_plane::{Command, DataPlane, Failing, Listed, Lost, Peer, Report, Rules};
+use crate::peers::{Listings, Loss, Output, Peers, PeersError, StartId};
+use crate::scaling::{Scaled, Scaling};
+use crate::settings::{Keys, agreed, prefixes, settings};
+use crate::state::{ChannelsStack, Known, all_channels};
+use netchannel_abi::address::Address;
+use netchannel_configuration::Configuration;
+use netchannel_driver::{Tcp, Transport, transport};
+use netchannel_scheduler::ChannelId;
+use netchannel_service::core_engine::{Engine, ListenerNews};
+use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::stack::{Cursor, Elsewhere, Stack, StackHandle};
+use netchannel_vns::Reason;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Why the module does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelsError {
+    /// Its threads can not be had.
+    #[error("cannot start the threads for other hosts ({0})")]
+    Workers(#[from] Errno),
+    /// What is needed to speak with peers can not be had.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
+}
+
+/// What the configuration says that channels run over. It knows the names of those there are only.
+fn carrier(configuration: &Configuration) -> Box<dyn Transport> {
+    transport(&configuration.carrier).unwrap_or_else(|| Box::new(Tcp))
+}
+
+impl ChannelsStack {
+    /// Starts it: its threads, and where peers connect.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub fn start(
+        configuration: &Arc<Configuration>,
+        owners: PublishedPorts,
+    ) -> Result<Self, ChannelsError> {
+        let workers = configuration.limits.workers();
+        let plane = DataPlane::start(&configuration.scheduler, workers, owners)?;
+        let mut keys = Keys::new();
+        let settings = settings(configuration, &mut keys);
+        let prefixes = prefixes(&settings);
+        Ok(Self {
+            peers: Peers::new(settings, carrier(configuration))?,
+            made: Instant::now(),
+            carrier: configuration.carrier.clone(),
+            plane: Rc::new(plane),
+            starts: HashMap::new(),
+            past: HashMap::new(),
+            scaling: Scaling::default(),
+            configuration: Arc::clone(configuration),
+            keys,
+            prefixes,
+            own: Vec::new(),
+            touched: true,
+        })
+    }
+
+    /// What the data plane has told.
+    fn on_reports(&mut self, engine: &mut dyn Engine, now: Instant) {
+        for report in self.plane.take_reports() {
+            match report {
+                Report::Ask(ask) => {
+                    engine.ask(ask);
+                    continue;
+                }
+                Report::ChannelLost { line, reason } => {
+                    self.peers.on_lost(line, &loss(reason), now);
+                }
+                Report::GoAway { line, reason } => self.peers.on_goaway(line, reason, now),
+                Report::Busy => {
+                    self.watch(now);
+                    continue;
+                }
+                Report::Announced { line, announcement } => {
+                    self.peers.on_announcement(line, announcement, now);
+                }
+            }
+            self.touched = true;
+        }
+    }
+
+    /// Does what is due, and tells everybody what came of it. Costs nothing where nothing happened.
+    fn work(&mut self, engine: &mut dyn Engine, now: Instant) {
+        self.scale(now);
+        let due = self.peers.deadline(now).is_some_and(|due| due <= now);
+        if !std::mem::take(&mut self.touched) && !due {
+            return;
+        }
+        self.peers.work(now);
+        for output in self.peers.take_outputs() {
+            self.obey(output);
+        }
+        let mut directory = Shown {
+            engine,
+            plane: &self.plane,
+            starts: &self.starts,
+        };
+        self.peers.publish(&mut directory, now);
+        engine.set_networks(self.peers.networks());
+    }
+
+    /// Looks how busy workers are, for a while.
+    fn watch(&mut self, now: Instant) {
+        self.plane.watch(true);
+        self.scaling.begin(self.busy(), self.plane.clock(), now);
+    }
+
+    fn busy(&self) -> Vec<u64> {
+        let gauges = self.plane.gauges().iter();
+        gauges.map(|one| one.busy.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Lets the policies decide how many channels there are to be.
+    fn scale(&mut self, now: Instant) {
+        if self.scaling.deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        let view = self.peers.view(now);
+        let scaled: Vec<Scaled<'_>> = view
+            .peers
+            .iter()
+            .filter_map(|peer| {
+                let known = self.starts.get(&peer.start?.0)?;
+                let settings = &self.configuration.peers;
+                let settings = settings.iter().find(|one| *one.name == *peer.name)?;
+                let channels = settings.channels;
+                Some(Scaled {
+                    name: &peer.name,
+                    setting: &settings.scale,
+                    channels: all_channels(peer, known),
+                    least: [channels.latency.least, channels.throughput.least],
+                })
+            })
+            .collect();
+        let (busy, clock) = (self.busy(), self.plane.clock());
+        let (wanted, goes_on) = self.scaling.look(busy, clock, &scaled, now);
+        if !goes_on {
+            self.plane.watch(false);
+        }
+        for wanted in wanted {
+            let peer = view.peers.iter().find(|peer| *peer.name == *wanted.peer);
+            if let Some((start, _)) = peer.and_then(|peer| peer.start) {
+                let class = to_wire(wanted.class);
+                self.peers.keep_up(start, class, wanted.count, now);
+                self.touched = true;
+            }
+        }
+    }
+
+    fn obey(&mut self, output: Output) {
+        let plane = &self.plane;
+        match output {
+            Output::Began { start, peer, terms } => {
+                let rules = Rules {
+                    peer: self.prefixes.get(&*peer).cloned().unwrap_or_default(),
+                    own: self.own.clone(),
+                    connect: self.connect_timeout(),
+                    has_others: self.has_others(&peer),
+                };
+                let known = Known {
+                    name: peer,
+                    peer: Peer::new(start.0, agreed(&terms), rules),
+                };
+                self.starts.insert(start, known);
+            }
+            Output::Up {
+                line,
+                channel,
+                rest,
+            } => {
+                if let Some(known) = self.starts.get(&line.start) {
+                    plane.tell(Command::Channel {
+                        peer: Arc::clone(&known.peer),
+                        line: line.id,
+                        id: ChannelId {
+                            class: from_wire(line.class),
+                            number: line.number.into(),
+                        },
+                        channel,
+                        rest,
+                    });
+                }
+            }
+            Output::Retire(line, reason) => plane.tell(Command::Retire {
+                line: line.id,
+                reason,
+            }),
+            Output::Cut(line) => plane.tell(Command::Cut { line: line.id }),
+            Output::Frames(line, bytes) => plane.tell(Command::Frames {
+                line: line.id,
+                bytes,
+            }),
+            Output::Down(start) => {
+                if let Some(known) = self.starts.get(&start) {
+                    plane.tell(Command::Fail {
+                        peer: Arc::clone(&known.peer),
+                        reason: Reason::Ending,
+                        what: Failing::Connects,
+                    });
+                }
+            }
+            Output::Unreachable(start) => {
+                if let Some(known) = self.starts.get(&start) {
+                    plane.tell(Command::Fail {
+                        peer: Arc::clone(&known.peer),
+                        reason: Reason::Unreachable,
+                        what: Failing::Sockets,
+                    });
+                }
+            }
+            Output::Ended(start) => {
+                if let Some(known) = self.starts.remove(&start) {
+                    let counters = &known.peer.counters;
+                    let past = self.past.entry(Arc::clone(&known.name)).or_default();
+                    past.traffic = past.traffic.plus(known.peer.traffic());
+                    past.opened += counters.opened.load(Ordering::Relaxed);
+                    past.refused += counters.refused.load(Ordering::Relaxed);
+                    plane.tell(Command::Fail {
+                        peer: known.peer,
+                        reason: Reason::Restarted,
+                        what: Failing::Start,
+                    });
+                }
+            }
+        }
+    }
+
+    fn connect_timeout(&self) -> Option<u64> {
+        u64::try_from(self.configuration.times.connect.as_nanos()).ok()
+    }
+
+    /// Another configuration holds from now on.
+    fn apply(&mut self, configuration: &Arc<Configuration>) -> Vec<String> {
+        let settings = settings(configuration, &mut self.keys);
+        self.prefixes = prefixes(&settings);
+        let policies = Arc::new(configuration.scheduler.clone());
+        self.plane.tell(Command::Policies(policies));
+        self.configuration = Arc::clone(configuration);
+        // Another policy may want another number at once.
+        self.watch(Instant::now());
+        self.touched = true;
+        let applied = self.peers.apply(settings, Instant::now());
+        self.refresh_rules();
+        applied.err().iter().map(ToString::to_string).collect()
+    }
+
+    fn refresh_rules(&self) {
+        for known in self.starts.values() {
+            let prefixes = self.prefixes.get(&*known.name);
+            *known.peer.rules() = Rules {
+                peer: prefixes.cloned().unwrap_or_default(),
+                own: self.own.clone(),
+                connect: self.connect_timeout(),
+                has_others: self.has_others(&known.name),
+            };
+        }
+    }
+
+    /// Whether a peer has more addresses than one.
+    fn has_others(&self, name: &str) -> bool {
+        let mut peers = self.configuration.peers.iter();
+        peers.any(|peer| peer.name == name && peer.addresses.len() > 1)
+    }
+}
+
+impl Stack for ChannelsStack {
+    fn name(&self) -> &'static str {
+        "channels"
+    }
+
+    fn handle(&self) -> Rc<dyn StackHandle> {
+        Rc::clone(&self.plane) as Rc<dyn StackHandle>
+    }
+
+    /// Readable when peers have something to do, and when the data plane tells something.
+    fn doorbells(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.peers.descriptor(), self.plane.doorbell()]
+    }
+
+    fn on_doorbell(&mut self, which: usize, engine: &mut dyn Engine, now: Instant) {
+        match which {
+            // A channel comes in or can go on.
+            0 => self.touched = true,
+            _ => self.on_reports(engine, now),
+        }
+    }
+
+    fn tend(&mut self, engine: &mut dyn Engine, now: Instant) {
+        self.work(engine, now);
+    }
+
+    fn deadline(&self, now: Instant) -> Option<Instant> {
+        let peers = self.peers.deadline(now);
+        peers.into_iter().chain(self.scaling.deadline()).min()
+    }
+
+    fn on_listener(&mut self, news: ListenerNews) {
+        match news {
+            ListenerNews::Listens(number, listener) => self.peers.on_listener(number, listener),
+            ListenerNews::Gone(number) => self.peers.on_listener_gone(number),
+        }
+        self.touched = true;
+    }
+
+    fn on_addresses(&mut self, addresses: &[Address]) {
+        self.own = addresses.to_vec();
+        self.peers.on_addresses(addresses);
+        self.refresh_rules();
+        self.touched = true;
+    }
+
+    fn show(&self, hosts: &mut netchannel_control::hosts::Hosts) {
+        self.show_hosts(hosts);
+    }
+
+    fn elsewhere(&self, from: Cursor, most: usize) -> (Vec<Elsewhere>, Option<Cursor>) {
+        self.some_elsewhere(from, most)
+    }
+
+    fn connections(&self) -> u64 {
+        let starts = self.starts.values();
+        starts.map(|known| known.peer.connections() as u64).sum()
+    }
+
+    fn configure(&mut self, configuration: &Arc<Configuration>) -> Vec<String> {
+        self.apply(configuration)
+    }
+}
+
+/// The directory, for peers.
+struct Shown<'a> {
+    engine: &'a mut dyn Engine,
+    plane: &'a DataPlane,
+    starts: &'a HashMap<StartId, Known>,
+}
+
+impl Listings for Shown<'_> {
+    fn insert(&mut self, start: StartId, theirs: u32, address: &Address) -> Option<u32> {
+        let known = self.starts.get(&start)?;
+        let number = self.engine.next_remote();
+        // First: a program can connect as soon as it sees the entry.
+        let listed = Listed {
+            peer: Arc::clone(&known.peer),
+            theirs,
+            address: *address,
+        };
+        self.plane.tell(Command::Listener { number, listed });
+        if self.engine.add_remote(number, address).is_err() {
+            self.plane.tell(Command::Unlisten(number));
+            return None;
+        }
+        Some(number)
+    }
+
+    fn remove(&mut self, number: u32) {
+        self.engine.remove_remote(number);
+        self.plane.tell(Command::Unlisten(number));
+    }
+}
+
+fn loss(lost: Lost) -> Loss {
+    match lost {
+        Lost::Parted => Loss::Parted,
+        Lost::Ended => Loss::Broken("the other end closed it".to_owned()),
+        Lost::Failed(error) => Loss::Broken(error.to_string()),
+        Lost::Violation(violation) => Loss::Violation(violation.to_string()),
+        Lost::Silent => Loss::Silent,
+        Lost::Stalled => Loss::Stalled,
+        Lost::Cut => Loss::Broken("this host ended it".to_owned()),
+    }
+}

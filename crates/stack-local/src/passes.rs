@@ -1,0 +1,173 @@
+//! The passes of the thread between programs of this host: each connection that has something to do has its turn.
+
+use super::pair::Turn;
+use super::worker::{Connection, Local, State};
+use netchannel_abi::link::side_flags;
+use netchannel_service::addresses;
+use netchannel_service::cells::{Cells, Key};
+use netchannel_service::core_engine::{Command, Ticket};
+use netchannel_service::jobs::Opened;
+use netchannel_service::lane::Lane;
+use netchannel_service::leading::{Destination, Leads};
+use netchannel_service::mailbox::Mailbox;
+use netchannel_service::timers::Timers;
+use netchannel_service::worker::Worker;
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+impl Worker for Local {
+    type Letter = Command;
+
+    fn cells_and_inbox(&mut self) -> (&mut Cells, &Mailbox<Command>) {
+        (&mut self.cells, &self.mail.commands)
+    }
+
+    fn letters(&mut self) -> &mut Vec<Command> {
+        &mut self.letters
+    }
+
+    fn timers(&mut self) -> &mut Timers {
+        &mut self.timers
+    }
+
+    fn now(&self) -> u64 {
+        self.clock()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let held = self.timers.next();
+        let held = held.map(|at| self.epoch + Duration::from_nanos(at));
+        held.into_iter().chain(self.targets.next_retry()).min()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    fn on_letter(&mut self, command: Command) {
+        self.ended |= !self.on_command(command);
+    }
+
+    fn on_ready(&mut self, key: Key, slot: u32) {
+        if let Some((number, _)) = self.find(key, slot) {
+            self.enqueue(number);
+        }
+    }
+
+    fn on_lane_token(&mut self, key: Key, slot: u32, end: bool) -> bool {
+        let Some((number, which)) = self.find(key, slot) else {
+            return false;
+        };
+        if let Some(Some(connection)) = self.connections.get_mut(number) {
+            match &mut connection.state {
+                State::Pending(lane, _) => lane.on_token(end),
+                State::Open(pair) | State::Offered(pair, _) => pair.lane_mut(which).on_token(end),
+                State::Changing => {}
+            }
+        }
+        self.enqueue(number);
+        true
+    }
+
+    fn on_opened(&mut self, key: Key, opened: Opened) {
+        let Some(end) = self.cells.link(key).map(Arc::clone) else {
+            return;
+        };
+        let slot = opened.loan.handle.index;
+        let mut lane = Lane::accepted(&end, opened.loan).of_daemon();
+        let owned = |user| self.owners.allows(&opened.client, user);
+        if !end.user().is_some_and(owned) {
+            return lane.refuse(Errno::ADDRNOTAVAIL.raw_os_error().unsigned_abs());
+        }
+        let wanted = Destination {
+            listener: opened.listener,
+            client: addresses::true_client(opened.client, &opened.server),
+            server: opened.server,
+            since: Instant::now(),
+        };
+        let number = self.unused.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        if !self.settle_in(number, 0, (key, slot), &mut lane) {
+            self.unused.push(number);
+            return lane.refuse(Errno::NOBUFS.raw_os_error().unsigned_abs());
+        }
+        self.stamps += 1;
+        let stamp = self.stamps;
+        if let Some(place) = self.connections.get_mut(number) {
+            *place = Some(Connection {
+                state: State::Pending(lane, wanted),
+                places: [Some((key, slot)), None],
+                queued: false,
+                stamp,
+            });
+        }
+        self.route(Ticket { number, stamp });
+    }
+
+    /// What a program holds back is there in any case.
+    fn on_timer(&mut self, number: u32) {
+        self.enqueue(usize::try_from(number).unwrap_or(usize::MAX));
+    }
+
+    fn work(&mut self) {
+        for _ in 0..self.queue.len() {
+            if let Some(number) = self.queue.pop_front() {
+                self.turn(number);
+            }
+        }
+    }
+
+    fn takes_rest(&mut self) -> bool {
+        !self.queue.is_empty()
+    }
+}
+
+impl Local {
+    fn turn(&mut self, number: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(number) else {
+            return;
+        };
+        connection.queued = false;
+        let ending = match &mut connection.state {
+            State::Pending(lane, _) => {
+                let closed = lane.peer_flags() & (side_flags::CLOSED | side_flags::RESET) != 0;
+                if !closed && !lane.has_hung_up() {
+                    return;
+                }
+                None
+            }
+            // The answer comes first.
+            State::Offered(..) | State::Changing => return,
+            State::Open(pair) => match pair.turn() {
+                Turn::Waits => {
+                    let held = pair.held_for();
+                    return self.set_timer(number, held);
+                }
+                Turn::Busy => return self.enqueue(number),
+                Turn::Over(ending) => Some(ending),
+            },
+        };
+        let Some(connection) = self.take(number) else {
+            return;
+        };
+        match (connection.state, ending) {
+            (State::Open(pair), Some(ending)) => {
+                if ending.is_fault()
+                    && let Some(suppressed) = self.faults.count(Instant::now())
+                {
+                    let what = "a relayed connection was reset: a program wrote what it may not";
+                    tracing::warn!(suppressed, "{what}");
+                }
+                pair.close(ending);
+            }
+            (State::Pending(lane, _), _) => lane.close(false),
+            _ => {}
+        }
+        for (key, _) in connection.places.into_iter().flatten() {
+            self.let_go(key);
+        }
+    }
+}

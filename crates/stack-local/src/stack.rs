@@ -1,0 +1,101 @@
+//! The module as the daemon has it: a thread that is told of links and asks for them.
+
+use super::worker::{Local, Mail};
+use netchannel_service::anchor::Count;
+use netchannel_service::core_engine::{Ask, Command, Engine};
+use netchannel_service::mailbox::Mailbox;
+use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::stack::{Stack, StackHandle};
+use netchannel_service::worker;
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// Questions that CoreEngine answers before others have their turn.
+const MOST_ASKS: usize = 64;
+
+/// Where CoreEngine tells the module things.
+#[derive(Debug)]
+struct Handle {
+    mail: Arc<Mail>,
+    count: Arc<Count>,
+}
+
+impl StackHandle for Handle {
+    fn tell(&self, command: Command) {
+        self.mail.commands.send(command);
+    }
+
+    fn descriptors(&self) -> usize {
+        self.count.held()
+    }
+}
+
+/// The module.
+#[derive(Debug)]
+pub struct LocalStack {
+    handle: Rc<Handle>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LocalStack {
+    /// Starts it. It leads every connection to a listener of this host; `owners` say which ports programs may name.
+    ///
+    /// # Errors
+    /// When descriptors or a thread can not be had.
+    pub fn start(owners: PublishedPorts) -> Result<Self, Errno> {
+        let count = Arc::new(Count::of_half());
+        let mail = Arc::new(Mail {
+            commands: Mailbox::new()?,
+            asks: Mailbox::new()?,
+        });
+        let local = Local::new(Arc::clone(&mail), Arc::clone(&count), owners)?;
+        Ok(Self {
+            handle: Rc::new(Handle { mail, count }),
+            thread: Some(worker::spawn("relay".to_owned(), local)?),
+        })
+    }
+
+    /// What it has asked: the first of it where it is much, the doorbell rings for the rest.
+    #[must_use]
+    pub fn take_asks(&self) -> Vec<Ask> {
+        self.handle.mail.asks.take_some(MOST_ASKS)
+    }
+}
+
+impl Stack for LocalStack {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    fn handle(&self) -> Rc<dyn StackHandle> {
+        Rc::clone(&self.handle) as Rc<dyn StackHandle>
+    }
+
+    fn leads_all(&self) -> bool {
+        true
+    }
+
+    fn doorbells(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.handle.mail.asks.as_fd()]
+    }
+
+    fn on_doorbell(&mut self, _: usize, engine: &mut dyn Engine, _: Instant) {
+        for ask in self.take_asks() {
+            engine.ask(ask);
+        }
+    }
+}
+
+impl Drop for LocalStack {
+    fn drop(&mut self) {
+        self.handle.tell(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A thread that ended otherwise has said why.
+            let _ = thread.join();
+        }
+    }
+}

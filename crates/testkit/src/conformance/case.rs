@@ -1,0 +1,67 @@
+//! What a case is, and how a file lists its own.
+
+/// A named case.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// Its name, unique.
+    pub name: &'static str,
+    /// Returns if it passes; panics or exits if not.
+    pub run: fn(),
+}
+
+/// Makes the list of cases of a file. A case under `families` takes a `Family` and is named with
+/// `_v4` and `_v6`; one under `places` takes a `Place` too and runs with two processes and with
+/// two threads.
+macro_rules! cases {
+    (
+        $(plain: [$($plain:ident),* $(,)?];)?
+        $(families: [$($family:ident),* $(,)?];)?
+        $(places: [$($place:ident),* $(,)?];)?
+    ) => {
+        /// The cases of this file.
+        pub const CASES: &[$crate::case::Case] = &[
+            $($($crate::case::Case { name: stringify!($plain), run: $plain },)*)?
+            $($(
+                $crate::case::Case {
+                    name: concat!(stringify!($family), "_v4"),
+                    run: || $family(netchannel_testkit::support::Family::V4),
+                },
+                $crate::case::Case {
+                    name: concat!(stringify!($family), "_v6"),
+                    run: || $family(netchannel_testkit::support::Family::V6),
+                },
+            )*)?
+            $($(
+                $crate::case::Case {
+                    name: concat!(stringify!($place), "_v4_processes"),
+                    run: || $place(
+                        netchannel_testkit::support::Family::V4,
+                        netchannel_testkit::support::Place::Processes,
+                    ),
+                },
+                $crate::case::Case {
+                    name: concat!(stringify!($place), "_v4_threads"),
+                    run: || $place(
+                        netchannel_testkit::support::Family::V4,
+                        netchannel_testkit::support::Place::Threads,
+                    ),
+                },
+                $crate::case::Case {
+                    name: concat!(stringify!($place), "_v6_processes"),
+                    run: || $place(
+                        netchannel_testkit::support::Family::V6,
+                        netchannel_testkit::support::Place::Processes,
+                    ),
+                },
+                $crate::case::Case {
+                    name: concat!(stringify!($place), "_v6_threads"),
+                    run: || $place(
+                        netchannel_testkit::support::Family::V6,
+                        netchannel_testkit::support::Place::Threads,
+                    ),
+                },
+            )*)?
+        ];
+    };
+}
+pub(crate) use cases;
