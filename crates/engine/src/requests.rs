@@ -84,7 +84,7 @@ impl CoreEngine {
     /// Sends the answer to a request of program `number`.
     ///
     /// # Errors
-    /// As [`InFlight::send`].
+    /// `NOBUFS` where its user has too much unread, and those of `sendmsg`.
     pub fn send_answer(
         &mut self,
         number: u32,

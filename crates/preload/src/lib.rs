@@ -29,9 +29,11 @@ mod waiting;
 use connections::{accepting, connection};
 use descriptors::{attach, copying, credentials, former_ports, limits, ports};
 use ground::{complaint, heap, process};
-use processes::{fork, image, travel, withdrawal};
-use sockets::{class, ended, exclusion, foreign, holders, lane, link, listener, options, socket};
-use waiting::{chores, epoll, wait};
+use processes::{fork, image, passing, withdrawal};
+use sockets::{
+    class, ended_processes, exclusion, foreign, lane, link, listener, options, owner_table, socket,
+};
+use waiting::{epoll, housekeeping, wait};
 
 // What every program writes to when it starts, and when it forks, lies together in a section of its own: each page that is written to
 // is copied first, for each program and each fork.
@@ -49,7 +51,7 @@ impl attach::Dependants for Region {
 
     fn begin(&self) {
         credentials::attached();
-        holders::initialise();
+        owner_table::initialise();
     }
 
     fn follow(&self, former: &attach::Attachment) {
@@ -65,9 +67,9 @@ impl attach::Dependants for Region {
 /// What threads do beside calls that wait.
 struct Beside;
 
-impl chores::Chores for Beside {
+impl housekeeping::Housekeeping for Beside {
     fn carry(&self) -> bool {
-        connection::carried::carry_noted()
+        connection::kernel_retries::carry_noted()
     }
 
     fn announce(&self) {
@@ -91,17 +93,17 @@ fn is_ready() -> bool {
 /// Functions of higher modules that lower ones call.
 #[cold]
 fn register() {
-    let _ = chores::CHORES.set(&Beside);
+    let _ = housekeeping::HOUSEKEEPING.set(&Beside);
     let _ = limits::SPARES.set(socket::drop_spares);
     let _ = socket::FREE_ELSEWHERE.set(foreign::free);
-    let _ = holders::LET_GO.set(ended::let_go);
+    let _ = owner_table::LET_GO.set(ended_processes::let_go);
     let _ = link::ending::UNUSED.set(foreign::unused);
     let _ = foreign::OWN_LINK.set(|role, wanted| listener::own_link(role, wanted));
     let _ = options::MATERIALISE
         .set(|fd, socket, reason| connection::materialise(fd, socket, reason).map(drop));
     let _ = listener::ADD_LINK.set(epoll::add_link);
     let _ = exclusion::LEAVE.set(withdrawal::leave_library);
-    let _ = travel::ADOPT_STANDARD.set(hooks::streams::adopt_standard);
+    let _ = passing::ADOPT_STANDARD.set(hooks::streams::adopt_standard);
     let _ = lane::CARRY_ON.set(connection::carry_on_or_fail);
     let _ = lane::TELL_SETS.set(epoll::changed);
     // The last one: with it the process may attach.

@@ -69,7 +69,7 @@ const RULES: &[Rule] = &[
         crates: ALL,
         files: &[
             "daemon/src/server.rs",
-            "preload/src/processes/receiver.rs",
+            "preload/src/processes/peer_libraries.rs",
             "preload/src/ground/sys/local.rs",
             "trust/src/calls.rs",
         ],

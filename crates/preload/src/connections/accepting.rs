@@ -6,15 +6,15 @@ use netchannel_abi::address::Address;
 
 use crate::connections::connection::{self};
 use crate::descriptors::limits;
-use crate::descriptors::place::Place;
+use crate::descriptors::reserved_number::ReservedNumber;
 use crate::descriptors::table::{self, Kind};
 use crate::ground::{cancel, sys};
-use crate::sockets::listener::bell;
-use crate::sockets::listener::following;
+use crate::sockets::listener::daemon_renewal;
+use crate::sockets::listener::wake_ups;
 use crate::sockets::listener::{self, Listener};
 use crate::sockets::socket::{self, Socket, status};
 use crate::waiting::signals::Held;
-use crate::waiting::{chores, poll, signals};
+use crate::waiting::{housekeeping, poll, signals};
 
 /// What an accept found.
 pub enum Accepted {
@@ -32,7 +32,7 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
     let Some(listener) = socket.listener() else {
         return Ok(Accepted::Kernel(fd));
     };
-    following::follow();
+    daemon_renewal::follow();
     listener.begin_accept();
     let blocking = !socket.has(status::NONBLOCKING);
     let mut place = None;
@@ -84,11 +84,11 @@ fn look(
     socket: &Socket,
     listener: &'static Listener,
     flags: i32,
-    place: &mut Option<Place>,
+    place: &mut Option<ReservedNumber>,
 ) -> Result<Accepted, i32> {
     let mut held = None;
     loop {
-        chores::look();
+        housekeeping::look();
         let look = || {
             let (kernel, offers) = ready(fd, listener.channel());
             // As long as others come through the queue, nobody else looks.
@@ -104,7 +104,7 @@ fn look(
             if pending.in_place {
                 pending
                     .link
-                    .awake(socket.has(status::NONBLOCKING) && bell::serves());
+                    .awake(socket.has(status::NONBLOCKING) && wake_ups::serves());
             }
             match connection::accept(socket, pending, flags, place) {
                 Ok((made, peer)) => {
@@ -140,7 +140,7 @@ fn look(
             return Err(libc::EAGAIN);
         }
         socket.entry.receive.sleepers.fetch_add(1, Ordering::AcqRel);
-        *place = place.or_else(|| Place::hold(fd));
+        *place = place.or_else(|| ReservedNumber::hold(fd));
         let number = *place;
         let undo = || {
             socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
@@ -194,8 +194,8 @@ fn wait(fd: i32, socket: &Socket, held: Option<&Held>) -> Result<(), i32> {
     if limit == 0 {
         // As the kernel's accept would go on after some handlers.
         let sleep = |set: &mut [libc::pollfd], mask| {
-            chores::look();
-            poll::wait_for_connection(set, chores::bounded(timeout), mask)
+            housekeeping::look();
+            poll::wait_for_connection(set, housekeeping::bounded(timeout), mask)
         };
         return signals::sleep_restarting(fd, held, sleep).map(|_| ());
     }

@@ -10,7 +10,7 @@ use crate::descriptors::user;
 use crate::ground::{cancel, real};
 use crate::sockets::lane::{Lane, Manner, Stop, Urgent};
 use crate::sockets::socket::status;
-use crate::waiting::{chores, wait};
+use crate::waiting::{housekeeping, wait};
 
 /// Receives into `vectors`.
 ///
@@ -24,7 +24,7 @@ pub unsafe fn receive(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
     // SAFETY: the caller's promise.
     let result = unsafe { receive_all(lane, vectors, flags) };
     if lane.socket.local.orphan.load(Ordering::Relaxed) > 0 {
-        chores::release(&lane.socket);
+        housekeeping::release(&lane.socket);
     }
     result
 }
@@ -226,7 +226,7 @@ pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<u
         }
     };
     if lane.socket.local.orphan.load(Ordering::Relaxed) > 0 {
-        chores::release(&lane.socket);
+        housekeeping::release(&lane.socket);
     }
     if result == Err(libc::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
         // SAFETY: raising a signal in the calling thread, as the kernel would.

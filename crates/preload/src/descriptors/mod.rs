@@ -10,7 +10,7 @@ pub mod faults;
 pub mod former_ports;
 pub mod limits;
 pub mod names;
-pub mod place;
 pub mod ports;
+pub mod reserved_number;
 pub mod table;
 pub mod user;

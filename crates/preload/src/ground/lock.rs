@@ -3,7 +3,7 @@
 //!
 //! Who can write the word of a lock in shared memory can make others wait for it for ever: it need only name a thread that lives. So such
 //! words lie in program regions only, never in links, and a region is shared by processes of one user: a child that becomes another user's
-//! leaves it ([`crate::processes::users`]), virtual sockets go to equal users only ([`crate::processes::receiver`]), and the daemon takes and gives no region
+//! leaves it ([`crate::processes::users`]), virtual sockets go to equal users only ([`crate::processes::peer_libraries`]), and the daemon takes and gives no region
 //! between users. Nobody waits for a word that another user can write.
 
 use core::cell::UnsafeCell;

@@ -1,7 +1,7 @@
 //! `vfork`.
 
 use super::descriptors;
-use crate::processes::lent;
+use crate::processes::vfork;
 
 /// Takes the place of the C function of this name. A child that shares the memory of a process with sockets would close its parent's:
 /// it is an ordinary one then.
@@ -28,8 +28,8 @@ pub unsafe extern "C" fn vfork() -> libc::pid_t {
         "call {after}",
         "add rsp, 8",
         "ret",
-        before = sym lent::before,
-        after = sym lent::after,
+        before = sym vfork::before,
+        after = sym vfork::after,
         fork = sym descriptors::fork,
         number = const libc::SYS_vfork,
     )

@@ -13,8 +13,8 @@ use crate::ground::{clock, real, sys};
 use crate::processes::rights;
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::status;
-use crate::sockets::{beside, options};
-use crate::waiting::chores;
+use crate::sockets::{ancillary, options};
+use crate::waiting::housekeeping;
 
 macro_rules! through {
     ($fd:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
@@ -28,7 +28,7 @@ macro_rules! through {
 /// As `through`, of what receives: who has connected to a listener that waits for its clients' words waits for the first from there.
 macro_rules! receiving {
     ($fd:expr, $flags:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
-        if chores::any_deferred() {
+        if housekeeping::any_deferred() {
             match deferred::before_receive($fd, $flags) {
                 Ok(true) => $kernel,
                 Ok(false) => through!($fd, $kernel, |$lane| $virtual),
@@ -156,8 +156,8 @@ unsafe fn receive_message(
             told |= libc::MSG_TRUNC;
         }
         let mut used = 0;
-        if beside::is_asked_for(&lane.socket) {
-            let beside = beside::tell(lane, &given, count, flags & libc::MSG_PEEK != 0)?;
+        if ancillary::is_asked_for(&lane.socket) {
+            let beside = ancillary::tell(lane, &given, count, flags & libc::MSG_PEEK != 0)?;
             (used, told) = (beside.used, told | beside.flags);
         }
         user::write(&raw mut (*message).msg_controllen, used)?;
@@ -328,7 +328,7 @@ hook! {
     }
 
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-        if chores::any_deferred() {
+        if housekeeping::any_deferred() {
             match deferred::before_receive(fd, flags) {
                 Ok(true) => return real::recvmsg(fd, message, flags),
                 Ok(false) => {}
@@ -351,7 +351,7 @@ hook! {
         fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int,
         timeout: *mut libc::timespec,
     ) -> c_int {
-        if chores::any_deferred() {
+        if housekeeping::any_deferred() {
             match deferred::before_receive(fd, flags) {
                 Ok(true) => return real::recvmmsg(fd, messages, count, flags, timeout),
                 Ok(false) => {}

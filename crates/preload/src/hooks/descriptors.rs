@@ -6,12 +6,12 @@ use netchannel_abi::reason::Reason;
 
 use crate::connections::connection::{self, deferred, flags, lane};
 use crate::descriptors::table::{self, Kind, Word};
-use crate::descriptors::{attach, copying, limits, place, user};
+use crate::descriptors::{attach, copying, limits, reserved_number, user};
 use crate::ground::{addresses, gate, process, real, sys};
-use crate::processes::{confining, fork as forking, relocate};
+use crate::processes::{filters, fork as forking, relocate};
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{self, status};
-use crate::sockets::{listener, owner};
+use crate::sockets::{listener, signal_owner};
 use crate::waiting::epoll;
 use crate::waiting::poll as polling;
 
@@ -81,7 +81,7 @@ unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rl
     let Ok(limit) = (unsafe { user::read(new) }) else {
         return;
     };
-    confining::before_limit(resource, &limit);
+    filters::before_limit(resource, &limit);
     if limits::is_of_files(resource) && !limits::is_poor() && limits::leaves_none(&limit) {
         listener::retire_all();
         socket::for_each(listener::before_poverty);
@@ -158,7 +158,7 @@ fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
         // A number that the kernel will not give stays what it is.
         && (!open || limits::allow(to))
     {
-        if place::is_held(to) || !relocate::make_way(to) {
+        if reserved_number::is_held(to) || !relocate::make_way(to) {
             return real::fail(libc::EBUSY);
         }
         let polled = polling::begin_replacement(to);
@@ -258,10 +258,10 @@ unsafe fn control(
         deferred::announce(fd);
     }
     if word.kind() == Kind::Fresh
-        && owner::is_asked_by(command)
+        && signal_owner::is_asked_by(command)
         && let Some(socket) = socket::of_word(word)
         // SAFETY: the program's arguments, for another file.
-        && let Some(result) = owner::of_fresh(&socket, |file| unsafe { call(file, command, argument) })
+        && let Some(result) = signal_owner::of_fresh(&socket, |file| unsafe { call(file, command, argument) })
     {
         return result;
     }
@@ -524,7 +524,7 @@ hook! {
         if word.kind() == Kind::Fresh
             && matches!(request, FIOSETOWN | SIOCSPGRP | FIOGETOWN | SIOCGPGRP)
             && let Some(socket) = socket::of_word(word)
-            && let Some(result) = owner::of_fresh(&socket, |file| real::ioctl(file, request, argument))
+            && let Some(result) = signal_owner::of_fresh(&socket, |file| real::ioctl(file, request, argument))
         {
             return result;
         }

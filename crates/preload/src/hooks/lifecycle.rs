@@ -12,7 +12,7 @@ use crate::descriptors::table::{self, Kind};
 use crate::ground::{real, sys};
 use crate::sockets::socket::{self, Socket, status};
 use crate::sockets::{class, options};
-use crate::waiting::chores;
+use crate::waiting::housekeeping;
 
 /// Result of a call that gives 0 or an errno.
 fn done(result: Result<(), i32>) -> c_int {
@@ -185,11 +185,11 @@ hook! {
                         // To the kernel it never blocks: another process was quicker.
                         continue;
                     }
-                    chores::release(&socket);
+                    housekeeping::release(&socket);
                     return made;
                 }
                 Err(error) => {
-                    chores::release(&socket);
+                    housekeeping::release(&socket);
                     return real::fail(error);
                 }
             }
@@ -197,7 +197,7 @@ hook! {
     }
 
     fn shutdown(fd: c_int, how: c_int) -> c_int {
-        if chores::any_deferred() && how == libc::SHUT_RD && deferred::shut_read(fd) {
+        if housekeeping::any_deferred() && how == libc::SHUT_RD && deferred::shut_read(fd) {
             return 0;
         }
         match lane(fd) {

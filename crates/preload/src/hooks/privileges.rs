@@ -6,8 +6,8 @@ use libc::{c_char, c_int, c_long, c_ulong, c_void, gid_t, size_t, uid_t};
 
 use crate::descriptors::copying::{never_again, without};
 use crate::ground::{real, sys};
-use crate::processes::confining;
-use crate::processes::confining::Ahead;
+use crate::processes::filters;
+use crate::processes::filters::Ahead;
 use crate::processes::users::{self, Change};
 
 /// What the calls `seccomp` and `prctl` are about to set, and nothing where they only ask.
@@ -48,7 +48,7 @@ enum Concern {
 unsafe fn before_filter(ahead: &Ahead) {
     never_again();
     // SAFETY: the caller's promise.
-    unsafe { confining::before(ahead) };
+    unsafe { filters::before(ahead) };
 }
 
 /// Calls by number, as `syscall` makes them.

@@ -8,10 +8,10 @@ use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::descriptors::{attach, limits, user};
 use crate::ground::{addresses, real, sys};
-use crate::processes::departure::{self, How};
+use crate::processes::exec_preparation::{self, How};
 use crate::processes::image::{self, Entries};
-use crate::processes::lent;
 use crate::processes::program::{self, Verdict};
+use crate::processes::vfork;
 
 type Strings = *const *const c_char;
 
@@ -76,11 +76,11 @@ unsafe fn become_program(
     let Some((verdict, entries)) = known else {
         return call(environment);
     };
-    let environment = lent::keep(departure::prepare(How::Exec, verdict, entries));
+    let environment = vfork::keep(exec_preparation::prepare(How::Exec, verdict, entries));
     let result = with_own_limits(|| call(environment));
     let error = real::errno();
-    if let Some(departure) = lent::take_back() {
-        departure.undo();
+    if let Some(preparation) = vfork::take_back() {
+        preparation.undo();
     }
     if result < 0 {
         return real::fail(error);
@@ -239,14 +239,14 @@ unsafe fn spawn(file: *const c_char, spawn: &Spawn, call: impl FnOnce(Strings) -
         return call(spawn.environment);
     };
     let verdict = program::judge(&file);
-    if verdict != Verdict::Takes && departure::concerns(how) {
+    if verdict != Verdict::Takes && exec_preparation::concerns(how) {
         // SAFETY: the program's arguments.
         return unsafe { spawn_by_shell(&file, spawn, entries) };
     }
-    let departure = departure::prepare(how, verdict, entries);
-    let result = with_own_limit(|| call(departure.environment.pointer()));
+    let preparation = exec_preparation::prepare(how, verdict, entries);
+    let result = with_own_limit(|| call(preparation.environment.pointer()));
     if result != 0 {
-        departure.undo();
+        preparation.undo();
     }
     result
 }
@@ -267,8 +267,8 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
         arguments.extend(given.into_iter().skip(1));
         arguments.push(null());
         let how = child(spawn.actions);
-        let departure = departure::prepare(how, Verdict::Takes, entries);
-        let environment = departure.environment.pointer();
+        let preparation = exec_preparation::prepare(how, Verdict::Takes, entries);
+        let environment = preparation.environment.pointer();
         let result = real::posix_spawn(
             spawn.process,
             shell.as_ptr(),
@@ -278,7 +278,7 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
             environment,
         );
         if result != 0 {
-            departure.undo();
+            preparation.undo();
         }
         result
     }
@@ -286,11 +286,11 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
 
 /// Before the C library itself spawns a shell with this process's environment.
 unsafe fn before_shell() {
-    if !departure::concerns(How::Child) {
+    if !exec_preparation::concerns(How::Child) {
         return;
     }
-    let departure = departure::prepare(How::Child, Verdict::Takes, Entries::default());
-    if departure.inherits() {
+    let preparation = exec_preparation::prepare(How::Child, Verdict::Takes, Entries::default());
+    if preparation.inherits() {
         // SAFETY: C strings.
         unsafe { libc::setenv(c"NETCHANNEL_INHERIT".as_ptr(), c"1".as_ptr(), 1) };
     }

@@ -8,8 +8,8 @@ use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{limits, user};
 use crate::ground::{clock, real};
 use crate::sockets::socket::{self, status};
-use crate::waiting::chores;
 use crate::waiting::epoll::{self, EpollSet};
+use crate::waiting::housekeeping;
 use crate::waiting::poll::{self as polling, Counting, Entries};
 
 /// How long a call may wait, as the program says it.
@@ -100,7 +100,7 @@ impl Timeout {
             } else {
                 0
             };
-            let polled = chores::sliced(limit, |limit| polling::poll(set, limit, mask));
+            let polled = housekeeping::sliced(limit, |limit| polling::poll(set, limit, mask));
             self.tell(limit, start);
             polled
         }
@@ -199,7 +199,7 @@ unsafe fn wait_active(
     unsafe {
         if user::probe_write(events.cast()).is_ok() {
             let events = array_mut(events, room);
-            return count(chores::sliced(limit, |limit| {
+            return count(housekeeping::sliced(limit, |limit| {
                 known.wait(events, limit, mask)
             }));
         }
@@ -350,7 +350,7 @@ hook! {
         match (epoll::of(set), usize::try_from(most)) {
             (Some(known), Ok(room @ 1..)) if !known.is_active() && !events.is_null() => {
                 let events = array_mut(events, room);
-                count(chores::sliced(limit, |limit| known.wait(events, limit, mask)))
+                count(housekeeping::sliced(limit, |limit| known.wait(events, limit, mask)))
             }
             (Some(known), Ok(room @ 1..)) if known.is_active() => {
                 wait_active(set, known, events, room, limit, mask)
@@ -369,7 +369,7 @@ hook! {
             }
             (Some(known), Ok(room @ 1..), Ok(limit)) if !events.is_null() => {
                 let events = array_mut(events, room);
-                count(chores::sliced(limit, |limit| known.wait(events, limit, mask)))
+                count(housekeeping::sliced(limit, |limit| known.wait(events, limit, mask)))
             }
             _ => real::epoll_pwait2(set, events, most, timeout, mask),
         }

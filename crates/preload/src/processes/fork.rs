@@ -10,13 +10,13 @@ use crate::HEAP;
 use crate::connections::{accepting, connection};
 use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{
-    attach, copying, credentials, faults, former_ports, limits, names, place, ports,
+    attach, copying, credentials, faults, former_ports, limits, names, ports, reserved_number,
 };
 use crate::ground::{addresses, gate, process, sys, thread};
-use crate::processes::{baggage, receiver};
+use crate::processes::{in_transit, peer_libraries};
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{self, Socket};
-use crate::sockets::{foreign, holders, link, listener, rings};
+use crate::sockets::{foreign, link, listener, owner_table, rings};
 use crate::waiting::{epoll, poll};
 
 static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
@@ -33,8 +33,8 @@ pub fn returned(made: libc::pid_t) {
     let claimed = MADE.take();
     match u32::try_from(made) {
         Ok(0) => {}
-        Ok(child) => holders::is_child(claimed, child),
-        Err(_) => holders::no_child(claimed),
+        Ok(child) => owner_table::is_child(claimed, child),
+        Err(_) => owner_table::no_child(claimed),
     }
 }
 
@@ -121,12 +121,12 @@ fn prepare_child() {
 
 /// The child will hold every socket once, whatever the number of its descriptors.
 fn count_holds() {
-    holders::before_fork();
+    owner_table::before_fork();
     let fork = FORKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     socket::for_each(|socket| {
         if socket.local.forked.swap(fork, Ordering::Relaxed) != fork {
             socket.add_hold();
-            holders::inherit(socket.word.index());
+            owner_table::inherit(socket.word.index());
         }
     });
 }
@@ -162,11 +162,11 @@ pub fn clone() -> Result<usize, i32> {
     let made = unsafe { sys::raw(libc::SYS_clone, [0; 6]) };
     limits::after_fork();
     match made {
-        Err(_) => holders::no_child(holders::in_parent()),
+        Err(_) => owner_table::no_child(owner_table::in_parent()),
         // The child, or its child, takes the record.
         Ok(0) => {}
         Ok(_) => {
-            holders::in_parent();
+            owner_table::in_parent();
         }
     }
     // In the child too, where it does not matter who opens it.
@@ -182,7 +182,7 @@ pub fn become_child() {
 }
 
 unsafe extern "C" fn in_parent() {
-    MADE.set(holders::in_parent());
+    MADE.set(owner_table::in_parent());
     gate::in_parent();
     limits::after_fork();
     if FOR_CHILD.load(Ordering::Relaxed) >= 0 {
@@ -205,7 +205,7 @@ unsafe extern "C" fn in_child() {
     if attach::current().is_none() {
         return;
     }
-    holders::in_child();
+    owner_table::in_child();
     attach::adopt_in_child(FOR_CHILD.swap(-1, Ordering::AcqRel));
     ports::reset();
     connection::reset_in_child();
@@ -214,10 +214,10 @@ unsafe extern "C" fn in_child() {
     socket::reset_in_child();
     link::reset_in_child();
     foreign::reset_in_child();
-    baggage::reset_in_child();
-    receiver::reset_in_child();
+    in_transit::reset_in_child();
+    peer_libraries::reset_in_child();
     epoll::reset_in_child();
-    place::reset_in_child();
+    reserved_number::reset_in_child();
     poll::reset_in_child();
     listener::reset_in_child();
     names::reset_in_child();

@@ -8,7 +8,7 @@ use libc::{c_char, c_int};
 
 use crate::descriptors::{attach, user};
 use crate::processes::program::{Verdict, contains, variable};
-use crate::processes::{baggage, handover, travel};
+use crate::processes::{in_transit, passing, pump_hand_over};
 
 /// Says that sockets came with the exec.
 const INHERIT: &[u8] = b"NETCHANNEL_INHERIT=";
@@ -43,8 +43,10 @@ pub fn arrive() {
     }
     if variable(c"NETCHANNEL_INHERIT").is_some() {
         let sets = variable(c"NETCHANNEL_SETS").map(<[u8]>::to_vec);
-        let baggage = variable(c"NETCHANNEL_BAGGAGE").map(String::from_utf8_lossy);
-        baggage.as_deref().inspect(|told| baggage::unpack(told));
+        let in_transit = variable(c"NETCHANNEL_BAGGAGE").map(String::from_utf8_lossy);
+        in_transit
+            .as_deref()
+            .inspect(|told| in_transit::unpack(told));
         // SAFETY: no thread but this one runs yet.
         unsafe {
             for name in [
@@ -58,7 +60,7 @@ pub fn arrive() {
         }
         if attach::ensure().or_else(attach::alone).is_some() {
             let sets = sets.and_then(|sets| String::from_utf8(sets).ok());
-            travel::adopt_inherited(sets.as_deref());
+            passing::adopt_inherited(sets.as_deref());
         }
     }
     arrive_handed();
@@ -70,7 +72,7 @@ fn arrive_handed() {
         return;
     };
     if attach::ensure().is_some() {
-        handover::adopt(&text);
+        pump_hand_over::adopt(&text);
     }
     // SAFETY: no thread but this one runs yet.
     unsafe { libc::unsetenv(c"NETCHANNEL_NAMES".as_ptr()) };
@@ -180,7 +182,7 @@ pub struct Inherited {
     /// The control socket, with its cookie.
     pub control: Option<(i32, u64)>,
     /// What goes with connections.
-    pub baggage: Option<String>,
+    pub in_transit: Option<String>,
     /// Sets.
     pub sets: Option<String>,
 }
@@ -214,12 +216,12 @@ impl Environment {
         if let Some((fd, cookie)) = inherited.control {
             own.push([CONTROL, format!("{fd}:{cookie}").as_bytes()].concat());
         }
-        for (name, told) in [(SETS, &inherited.sets), (BAGGAGE, &inherited.baggage)] {
+        for (name, told) in [(SETS, &inherited.sets), (BAGGAGE, &inherited.in_transit)] {
             if let Some(told) = told {
                 own.push([name, told.as_bytes()].concat());
             }
         }
-        if let Some(names) = handover::names() {
+        if let Some(names) = pump_hand_over::names() {
             own.push([NAMES, names.as_bytes()].concat());
         }
         let own: Vec<CString> = own

@@ -1,17 +1,17 @@
 //! Forks, execs, passing, other users, pumps: what becomes of sockets when processes begin, change and end.
 
-pub mod baggage;
-pub mod confining;
-pub mod departure;
+pub mod exec_preparation;
+pub mod filters;
 pub mod fork;
-pub mod handover;
 pub mod image;
-pub mod lent;
+pub mod in_transit;
+pub mod passing;
+pub mod peer_libraries;
 pub mod program;
 pub mod pump;
-pub mod receiver;
+pub mod pump_hand_over;
 pub mod relocate;
 pub mod rights;
-pub mod travel;
 pub mod users;
+pub mod vfork;
 pub mod withdrawal;

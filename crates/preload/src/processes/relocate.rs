@@ -3,9 +3,9 @@
 
 use crate::connections::connection;
 use crate::descriptors::table::{self, Kind, Word};
-use crate::descriptors::{attach, place};
+use crate::descriptors::{attach, reserved_number};
 use crate::ground::sys;
-use crate::processes::baggage;
+use crate::processes::in_transit;
 use crate::sockets::{foreign, listener};
 use crate::waiting::epoll;
 
@@ -25,11 +25,11 @@ pub fn make_way(fd: i32) -> bool {
     // The event loops first: they know it by its number.
     epoll::relocate(fd, moved);
     attach::relocate(fd, moved);
-    baggage::relocate(fd, moved);
+    in_transit::relocate(fd, moved);
     foreign::relocate(fd, moved);
     connection::relocate(fd, moved);
     listener::relocate(fd, moved);
-    place::relocate(fd, moved);
+    reserved_number::relocate(fd, moved);
     table::set(fd, Word::FOREIGN);
     true
 }

@@ -7,7 +7,7 @@ use crate::descriptors::table::{self, Kind};
 use crate::descriptors::user;
 use crate::ground::real;
 use crate::processes::pump::{self, Pump};
-use crate::processes::{receiver, travel};
+use crate::processes::{passing, peer_libraries};
 use crate::sockets::rings;
 use crate::sockets::socket::{self, Socket};
 
@@ -146,9 +146,9 @@ unsafe fn send_sockets(
 ) -> isize {
     let mut deposited: Vec<(c_int, Socket)> = Vec::new();
     let mut diverted: Vec<(c_int, Socket)> = Vec::new();
-    let knows_us = receiver::has_library(fd);
+    let knows_us = peer_libraries::has_library(fd);
     for (sent, found) in sockets {
-        if knows_us && travel::deposit(*sent, found).is_ok() {
+        if knows_us && passing::deposit(*sent, found).is_ok() {
             deposited.push((*sent, *found));
         } else {
             diverted.push((*sent, *found));
@@ -177,7 +177,7 @@ unsafe fn send_sockets(
     if result < 0 {
         let error = real::errno();
         for (sent, found) in &deposited {
-            travel::withdraw(*sent, found);
+            passing::withdraw(*sent, found);
         }
         if let Some(pump) = &pump {
             pump.cancel();
@@ -204,8 +204,8 @@ pub unsafe fn received(message: *mut msghdr, flags: c_int) {
         for_each_descriptor(control.cast(), length, |place| {
             let fd = place.read_unaligned();
             connection::forget_unseen(fd);
-            travel::adopt_listener(fd);
-            travel::adopt(fd, flags & libc::MSG_PEEK != 0);
+            passing::adopt_listener(fd);
+            passing::adopt(fd, flags & libc::MSG_PEEK != 0);
             rings::received(fd);
         });
     }

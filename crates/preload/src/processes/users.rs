@@ -1,5 +1,5 @@
 //! A process that becomes another user's. Before the call returns it shares no writable memory with relatives of the user it was: what
-//! it holds moves to a region of its own, links are left, connections go on through a pump ([`crate::processes::handover`]), and the daemon is
+//! it holds moves to a region of its own, links are left, connections go on through a pump ([`crate::processes::pump_hand_over`]), and the daemon is
 //! asked anew, as the new user, and shown its listeners.
 //!
 //! ```text
@@ -19,10 +19,10 @@ use crate::descriptors::credentials::{self, Users};
 use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{attach, copying, ports};
 use crate::ground::{gate, mappings, process, sys};
-use crate::processes::handover::{self, Handover};
-use crate::processes::{baggage, receiver};
-use crate::sockets::listener::following;
-use crate::sockets::{foreign, holders, link, listener, socket};
+use crate::processes::pump_hand_over::{self, Handover};
+use crate::processes::{in_transit, peer_libraries};
+use crate::sockets::listener::daemon_renewal;
+use crate::sockets::{foreign, link, listener, owner_table, socket};
 use crate::waiting::epoll;
 
 /// A call that changes users: what the process will be if it succeeds.
@@ -75,7 +75,7 @@ pub fn change<R>(change: &Change, call: impl FnOnce() -> R) -> R {
         let shared = credentials::is_shared();
         let handover = (shared && credentials::is_another(change.of(before))).then(|| {
             listener::hand_on_everything();
-            handover::prepare()
+            pump_hand_over::prepare()
         });
         let result = call();
         let errno = crate::ground::real::errno();
@@ -103,7 +103,7 @@ fn become_another(handover: Option<Handover>, shared: bool) {
     // The ports that were given to the former user are not the new one's, and the other ends of links know for whom they were made.
     ports::forget();
     listener::end_client_links();
-    receiver::reset_in_child();
+    peer_libraries::reset_in_child();
     attach::begin_anew(memory);
     if !shared {
         // Over the same socket: the daemon lets go of the region's former user before it is shown the region.
@@ -124,7 +124,7 @@ fn announce_listeners() {
     table::for_each(|_, word| any |= word.kind() == Kind::Listener);
     attach::daemon_is_gone();
     if any {
-        following::follow();
+        daemon_renewal::follow();
     }
 }
 
@@ -134,15 +134,15 @@ fn leave_region() -> Option<i32> {
     let own = attach::current()?;
     // Nobody changes meanwhile what descriptors name.
     gate::before_fork();
-    let used = handover::used_entries();
+    let used = pump_hand_over::used_entries();
     let size = program::size(own.entries);
     let made = Region::create(c"netchannel-program", size).ok();
     let made = made.and_then(|(fd, region)| {
         socket::copy_into(&region, &used)?;
         Some((attach::keep(fd), region))
     });
-    holders::leave(&used);
-    baggage::forsake_all();
+    owner_table::leave(&used);
+    in_transit::forsake_all();
     link::forsake_all();
     listener::forsake_links();
     let memory = made.and_then(|(fd, region)| match region.take_place_of(own.region) {
@@ -158,8 +158,9 @@ fn leave_region() -> Option<i32> {
     mappings::leave_all(own.region);
     foreign::forsake_all();
     epoll::keep_boards();
-    holders::initialise();
-    used.iter().for_each(|entry| holders::note(*entry, true));
+    owner_table::initialise();
+    used.iter()
+        .for_each(|entry| owner_table::note(*entry, true));
     gate::in_parent();
     memory
 }

@@ -6,7 +6,7 @@ use netchannel_abi::reason::Reason;
 use crate::connections::connection;
 use crate::descriptors::copying;
 use crate::descriptors::table::{self, Kind};
-use crate::processes::handover;
+use crate::processes::pump_hand_over;
 use crate::sockets::socket;
 
 /// What is virtual goes on over a pump; fresh sockets and listeners become the kernel's.
@@ -29,7 +29,7 @@ pub fn leave_library(why: Reason) {
         }
     }
     copying::without(|| {
-        let kept = handover::prepare().complete();
+        let kept = pump_hand_over::prepare().complete();
         kept.iter().for_each(|one| one.publish(why));
     });
 }

@@ -17,10 +17,10 @@ use crate::sockets::link::LinkEnd;
 use crate::sockets::{link, socket};
 
 /// The first link of this process that is wanted: who keeps them registers it.
-pub static OWN_LINK: OnceLock<OwnLink> = OnceLock::new();
-
-/// Finds one of a role that fits.
-pub type OwnLink = fn(Role, &dyn Fn(&&'static LinkEnd) -> bool) -> Option<&'static LinkEnd>;
+#[expect(clippy::type_complexity, reason = "it stands here alone")]
+pub static OWN_LINK: OnceLock<
+    fn(Role, &dyn Fn(&&'static LinkEnd) -> bool) -> Option<&'static LinkEnd>,
+> = OnceLock::new();
 
 fn own_link(role: Role, wanted: &dyn Fn(&&'static LinkEnd) -> bool) -> Option<&'static LinkEnd> {
     OWN_LINK.get().and_then(|own_link| own_link(role, wanted))

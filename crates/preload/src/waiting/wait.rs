@@ -13,7 +13,7 @@ use crate::ground::clock::{self, MICROSECOND};
 use crate::ground::{cancel, real, sys};
 use crate::sockets::lane::{Lane, WRITER};
 use crate::sockets::socket::status;
-use crate::waiting::{chores, signals};
+use crate::waiting::{housekeeping, signals};
 
 /// After this the spinning thread lets others run between its looks.
 const POLITE: u64 = 3 * MICROSECOND;
@@ -140,9 +140,9 @@ fn sleep(
     lane.lie_down(unit, wanted);
     // Before the last look: a time that comes after it ends the sleep, one that came before is seen.
     let held = lane.held_for().filter(|_| wanted == bits::DATA);
-    let held = if chores::any_deferred() {
-        chores::look();
-        chores::earlier(held)
+    let held = if housekeeping::any_deferred() {
+        housekeeping::look();
+        housekeeping::earlier(held)
     } else {
         held
     };
@@ -159,7 +159,7 @@ fn sleep(
     let limit = timeout.load(Ordering::Relaxed);
     let undo = || {
         lane.rise(unit, wanted);
-        chores::release(&lane.socket);
+        housekeeping::release(&lane.socket);
     };
     let result = cancel::guarded(undo, || {
         if lane.socket.has(status::ANCHOR_SHUT) {
@@ -293,14 +293,14 @@ fn sleep_limited(fd: i32, microseconds: u64) -> Result<bool, i32> {
     poll_once(fd, nanoseconds(microseconds))
 }
 
-/// A limit of a socket, in the unit of [`sleep_in_poll`].
+/// A limit of a socket, in the unit of [`signals::sleep_in_poll`].
 pub fn nanoseconds(microseconds: u64) -> i64 {
     i64::try_from(microseconds)
         .unwrap_or(i64::MAX / 1000)
         .saturating_mul(1000)
 }
 
-/// As [`sleep_in_poll`], where the end of the time is an error, as of a socket's call.
+/// As [`signals::sleep_in_poll`], where the end of the time is an error, as of a socket's call.
 fn sleep_at_most(
     set: &mut [libc::pollfd],
     nanoseconds: i64,

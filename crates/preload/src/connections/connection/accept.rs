@@ -12,13 +12,13 @@ use netchannel_abi::reason::Reason;
 
 use super::{describe, flags, publish, set_blocking, turn_into};
 use crate::descriptors::attach::header;
-use crate::descriptors::place::{self, Place};
+use crate::descriptors::reserved_number::{self, ReservedNumber};
 use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{attach, former_ports, limits, names};
 use crate::ground::lock::Lock;
 use crate::ground::sys;
 use crate::sockets::link::LinkEnd;
-use crate::sockets::listener::following;
+use crate::sockets::listener::daemon_renewal;
 use crate::sockets::listener::{self, Listener, Named, Pending};
 use crate::sockets::options::Inherited;
 use crate::sockets::socket::{self, Socket, status};
@@ -31,7 +31,7 @@ pub fn accept(
     listening: &Socket,
     pending: Pending,
     flags: c_int,
-    place: &mut Option<Place>,
+    place: &mut Option<ReservedNumber>,
 ) -> Result<(i32, Address), i32> {
     let Pending {
         link,
@@ -58,8 +58,8 @@ pub fn accept(
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     set_blocking(loan, !nonblocking);
     let number = match in_place {
-        true => Ok(place::settle(place, loan.anchor, close_on_exec)),
-        false => place::number(place, loan.anchor, close_on_exec),
+        true => Ok(reserved_number::settle(place, loan.anchor, close_on_exec)),
+        false => reserved_number::number(place, loan.anchor, close_on_exec),
     };
     let fd = match number {
         Ok(fd) => fd,
@@ -146,7 +146,7 @@ fn has_port(link: &LinkEnd, named: &Named) -> bool {
 /// The client may know of another daemon already, which gave it the port, while this process still has the former one's table.
 #[cold]
 fn has_port_by_now(user: u32, peer: &Address) -> bool {
-    following::catch_up();
+    daemon_renewal::catch_up();
     attach::current().is_some_and(|own| {
         let owner = names::owner_of_port(own, peer.port);
         directory::is_owned(owner, user, peer) || former_ports::were_owned(user, peer, owner != 0)
@@ -269,7 +269,7 @@ pub fn receive_listener(fd: i32) {
 
 /// A listener of which no daemon could be told when it was made is announced now.
 pub fn announce_late(fd: i32) {
-    if following::may_try()
+    if daemon_renewal::may_try()
         && let Some(socket) = socket::of(fd)
         && is_listening(fd)
     {

@@ -10,9 +10,9 @@ use crate::descriptors::table::{self, Kind, Word};
 use crate::descriptors::{attach, ports};
 use crate::ground::gate::{self, Inside};
 use crate::ground::{lock, sys, thread};
-use crate::sockets::holders;
 use crate::sockets::lane::Lane;
 use crate::sockets::link::Loan;
+use crate::sockets::owner_table;
 use crate::sockets::socket::{self, Left, Socket, status};
 use crate::waiting::epoll;
 
@@ -81,7 +81,7 @@ fn let_go(fd: i32, socket: &Socket, inside: Inside) -> Result<(), i32> {
         }
         let closed = close_kernel(fd);
         if left == Left::Elsewhere {
-            holders::look_now_and_then();
+            owner_table::look_now_and_then();
         }
         return closed;
     }

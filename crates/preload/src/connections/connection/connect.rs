@@ -9,8 +9,8 @@ use netchannel_abi::reason::Reason;
 
 use super::pending;
 use super::{
-    REPLACING, deferral, describe, falls_back, flags, is_shared, materialise, noted, other_numbers,
-    set_blocking, tuples, turn_into,
+    REPLACING, deferral, describe, falls_back, flags, is_shared, materialise, other_numbers,
+    refused_connects, set_blocking, tuples, turn_into,
 };
 use crate::descriptors::attach::header;
 use crate::descriptors::names::Target;
@@ -20,10 +20,10 @@ use crate::ground::{process, sys};
 use crate::sockets::lane::Lane;
 use crate::sockets::lane::Progress;
 use crate::sockets::link::{LinkEnd, Loan, reset_side};
-use crate::sockets::listener::following;
+use crate::sockets::listener::daemon_renewal;
 use crate::sockets::socket::{Socket, status};
-use crate::sockets::{listener, options, owner, rings};
-use crate::waiting::{chores, epoll};
+use crate::sockets::{listener, options, rings, signal_owner};
+use crate::waiting::{epoll, housekeeping};
 
 /// What became of a connect.
 pub enum Connected {
@@ -37,7 +37,7 @@ pub enum Connected {
 pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected {
     if socket.word.kind() == Kind::Virtual {
         let again = Lane::of(*socket, fd).map(|lane| lane.progress());
-        chores::carry();
+        housekeeping::carry();
         return if again == Some(Progress::Waits) && table::get(fd) != socket.word {
             // The kernel says how far it has come.
             Connected::Kernel
@@ -61,7 +61,7 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
     {
         return Connected::Virtual(Err(libc::EADDRNOTAVAIL));
     }
-    following::look();
+    daemon_renewal::look();
     match try_virtual(fd, socket, address) {
         Ok(_) if socket.has(status::NONBLOCKING) => {
             socket.mark(status::CONNECTING);
@@ -76,7 +76,7 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
             match crate::sockets::socket::of(fd) {
                 // What was known of the listener is old, or the other host does not want the connection on a channel.
                 Some(kernel)
-                    if waited.is_err_and(noted::is_for_kernel)
+                    if waited.is_err_and(refused_connects::is_for_kernel)
                         && kernel.word.kind() == Kind::Kernel =>
                 {
                     falls_back(&kernel, Reason::NoListener, address);
@@ -393,7 +393,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     }
     describe(socket, link, loan, local, peer, number);
     let turned = turn_into(fd, socket, Kind::Virtual, State::Virtual);
-    owner::follow(&turned, fd);
+    signal_owner::follow(&turned, fd);
     if turned.has(status::APPENDS) {
         flags::put_on_anchor(&turned, fd);
     }

@@ -6,7 +6,7 @@ use crate::descriptors::{attach, limits};
 use crate::ground::{clock, sys};
 use crate::sockets::options;
 use crate::sockets::socket::{Socket, status};
-use crate::waiting::chores::{DEFERRED, NEXT};
+use crate::waiting::housekeeping::{DEFERRED, NEXT};
 use core::sync::atomic::Ordering;
 use netchannel_abi::address::Address;
 use netchannel_abi::program::State;

@@ -24,8 +24,8 @@ use crate::ground::lock::Lock;
 use crate::ground::{clock, sys};
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{self, Socket, status};
-use crate::sockets::{options, owner};
-use crate::waiting::chores::{self, DEFERRED, NEXT};
+use crate::sockets::{options, signal_owner};
+use crate::waiting::housekeeping::{self, DEFERRED, NEXT};
 use crate::waiting::signals::{self, Held};
 use crate::waiting::{epoll, wait};
 
@@ -46,7 +46,7 @@ pub fn reset_in_child() {
 /// The deferred connection under a number.
 #[inline]
 pub fn at(fd: i32) -> Option<Socket> {
-    if !chores::any_deferred() {
+    if !housekeeping::any_deferred() {
         return None;
     }
     let word = table::get(fd);
@@ -125,7 +125,7 @@ pub fn end_all() {
 }
 
 fn for_each(wanted: impl Fn(&Socket) -> bool) {
-    if !chores::any_deferred() {
+    if !housekeeping::any_deferred() {
         return;
     }
     let mut found = Vec::new();
@@ -217,7 +217,7 @@ fn to_kernel(fd: i32, socket: &Socket, reason: Option<Reason>) {
         }
     }
     let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
-    owner::follow(&turned, fd);
+    signal_owner::follow(&turned, fd);
     match reason {
         Some(reason) => falls_back(&turned, reason, Some(peer)),
         None => turned.local.former_port.note(0, local.port),
@@ -318,7 +318,7 @@ fn patience(socket: &Socket) -> Option<u32> {
 /// As of a call that receives.
 #[cold]
 pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
-    chores::look();
+    housekeeping::look();
     let Some(socket) = at(fd) else {
         return Ok(false);
     };
@@ -344,9 +344,9 @@ pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
             return Err(libc::EAGAIN);
         }
         let sleep = |set: &mut [libc::pollfd], mask| {
-            chores::look();
+            housekeeping::look();
             if at(fd).is_some() {
-                return signals::sleep_in_poll(set, chores::bounded(left), mask);
+                return signals::sleep_in_poll(set, housekeeping::bounded(left), mask);
             }
             set.iter_mut().for_each(|one| one.revents = libc::POLLIN);
             Ok(set.len())

@@ -6,7 +6,7 @@ use super::{before_kernel_use, deferred};
 use crate::descriptors::table::{self, Kind};
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{self, status};
-use crate::waiting::chores;
+use crate::waiting::housekeeping;
 
 /// The lane behind a descriptor, when it is a connected virtual socket.
 #[inline(always)]
@@ -39,7 +39,7 @@ pub fn is_connected_yet(fd: c_int) -> bool {
     let word = table::get(fd);
     if let Some(lane) = socket::of_word(word).and_then(|socket| Lane::of(socket, fd)) {
         lane.progress();
-        chores::carry();
+        housekeeping::carry();
     }
     table::get(fd) == word
 }

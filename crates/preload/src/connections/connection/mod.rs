@@ -2,7 +2,6 @@
 //! the kernel's where it is not.
 
 mod accept;
-pub mod carried;
 mod close;
 mod connect;
 pub mod deferral;
@@ -10,9 +9,10 @@ pub mod deferred;
 mod dissolve;
 pub mod flags;
 mod found;
-pub mod noted;
+pub mod kernel_retries;
 mod pending;
 mod rebinding;
+pub mod refused_connects;
 mod replacing;
 mod shutdown;
 mod tuples;
@@ -30,7 +30,7 @@ use crate::ground::lock::Lock;
 use crate::ground::{gate, sys};
 use crate::sockets::link::{LinkEnd, Loan};
 use crate::sockets::socket::{self, Socket, status};
-use crate::sockets::{exclusion, options, owner, rings};
+use crate::sockets::{exclusion, options, rings, signal_owner};
 use crate::waiting::epoll;
 
 use accept::is_listening;
@@ -149,7 +149,7 @@ static REPLACING: Lock<()> = Lock::new(());
 pub fn reset_in_child() {
     REPLACING.reset();
     accept::reset_in_child();
-    noted::reset_in_child();
+    refused_connects::reset_in_child();
     deferred::reset_in_child();
 }
 
@@ -192,7 +192,7 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
         replaced?;
     }
     let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
-    owner::follow(&turned, fd);
+    signal_owner::follow(&turned, fd);
     if reason != Reason::None {
         turned.falls_back(reason);
     }

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::{side_flags, waiter as bits};
 
 use super::dissolve::after_failure;
-use super::noted;
+use super::refused_connects;
 use crate::sockets::lane::{Lane, Progress};
 use crate::sockets::options;
 use crate::sockets::socket::{Socket, status};
@@ -15,7 +15,7 @@ use crate::waiting::{epoll, wait};
 /// What becomes of a connect that the relay refuses.
 pub fn carry_on_or_fail(lane: &Lane) -> Progress {
     let error = lane.refusal();
-    if noted::may_carry(&lane.socket, error) && noted::note(lane) {
+    if refused_connects::may_carry(&lane.socket, error) && refused_connects::note(lane) {
         return Progress::Waits;
     }
     lane.fail_with(error);

@@ -12,7 +12,7 @@ use crate::descriptors::{attach, limits, names, ports};
 use crate::ground::{lock, sys};
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{Socket, status};
-use crate::sockets::{options, owner, socket};
+use crate::sockets::{options, signal_owner, socket};
 use crate::waiting::epoll;
 
 /// A kernel socket that is not connected, with all that the program has set on a virtual one, or the one that it bound before, which
@@ -91,7 +91,7 @@ pub(super) fn become_kernel(
     for number in &numbers {
         epoll::before_replace(*number, socket);
     }
-    owner::hand_on(fd, made);
+    signal_owner::hand_on(fd, made);
     let replaced = replace_all(made, &numbers);
     sys::close(made);
     let replaced = replaced.map(|()| {

@@ -1,14 +1,14 @@
 //! The data path of a virtual socket: copies between the program's buffers and the two rings, and
 //! what the other side is told about it. No system call unless the other side sleeps.
 
-mod aside;
-mod deaf;
 mod holding;
 mod lending;
 mod manner;
 mod progress;
 mod receive;
+mod reserved_rings;
 mod send;
+mod shut_peer;
 mod urgent;
 mod wake;
 

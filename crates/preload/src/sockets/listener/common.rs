@@ -16,8 +16,8 @@ use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role};
 use netchannel_abi::program::SocketEntry;
 
-use super::bell;
 use super::queue::Queue;
+use super::wake_ups;
 use super::{Listener, Named, Pending, get_up, poll_jobs};
 use crate::descriptors::channel::Channel;
 use crate::descriptors::{attach, limits, names};
@@ -289,7 +289,7 @@ impl Listener {
     /// No set watches it any more. A loop that accepts soon may be about to add it again, as nginx does with every 16th connection, to
     /// be the last of those whom the kernel wakes.
     pub fn rest_soon(&self) {
-        if self.common().is_some() && bell::accepts_soon() {
+        if self.common().is_some() && wake_ups::accepts_soon() {
             self.unwatched.store(true, Ordering::Relaxed);
             UNWATCHED.store(true, Ordering::Relaxed);
         } else {
@@ -313,7 +313,7 @@ impl Listener {
         if self.pending.any() && self.common().is_some() {
             let accepted = self.accepted.load(Ordering::Relaxed);
             // A loop may have waited for its processor.
-            let soon = if bell::accepts_soon() { LATE } else { SOON };
+            let soon = if wake_ups::accepts_soon() { LATE } else { SOON };
             if clock::now().wrapping_sub(accepted) > soon {
                 self.share();
             }
@@ -325,7 +325,7 @@ impl Listener {
         if self.common().is_some() {
             let now = clock::now();
             self.accepted.store(now, Ordering::Relaxed);
-            bell::accepts(now);
+            wake_ups::accepts(now);
         }
     }
 
@@ -340,7 +340,7 @@ impl Listener {
     /// no loop of its watches connections beside its listeners.
     #[inline]
     pub fn keeps_what_it_takes(&self) -> bool {
-        !bell::serves() && !self.can_share()
+        !wake_ups::serves() && !self.can_share()
     }
 
     fn put_all(&self) {

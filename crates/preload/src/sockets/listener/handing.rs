@@ -5,10 +5,10 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::message::Operation;
 
-use super::bell;
 use super::links::{REGISTRY, Registry, any_listener, for_each_listener, leave_queues};
 use super::renewal::announce_retired;
 use super::resetting::reset;
+use super::wake_ups;
 use super::{Listener, Pending, poll_jobs, server_links};
 use crate::descriptors::{attach, confinement, names};
 use crate::ground::{clock, process, sys};
@@ -70,7 +70,7 @@ impl Listener {
         }
         self.offers().inspect(|channel| channel.end());
         self.leave_common();
-        self.bell.silence();
+        self.wake_ups.close();
     }
 
     /// Tells the daemon that this process has its part in the listener no longer.
@@ -160,7 +160,7 @@ pub fn have_retired() -> bool {
 /// This process has accepted a connection and may now be busy for long: what else has come, to any of its listeners, is handed to
 /// their other holders.
 pub fn withdraw() {
-    if bell::anybody_sleeps() || !any_listener(Listener::has_other_holders) {
+    if wake_ups::anybody_sleeps() || !any_listener(Listener::has_other_holders) {
         // Other threads of this process accept, or nobody else does.
         return;
     }

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use netchannel_abi::link::Role;
 use netchannel_abi::message::Operation;
 
-use super::bell;
 use super::resetting::reset;
+use super::wake_ups;
 use super::{Listener, Pending};
 use crate::descriptors::attach;
 use crate::descriptors::names::Target;
@@ -73,7 +73,7 @@ pub fn listen_for_jobs() -> bool {
         return true;
     };
     let mut came = false;
-    let loops = bell::accepts_soon();
+    let loops = wake_ups::accepts_soon();
     for link in &registry.servers {
         if link.is_alive() {
             link.listen_for_jobs(loops);
@@ -98,7 +98,7 @@ pub fn awake(soon: bool) {
 /// Before a fork: a thread that has slept or looked for connections, in a call that is over, has left its links as those of one who
 /// sleeps or loops. That harmed nobody while this process was the only one to accept. Who loops says so again when he looks.
 pub fn get_up() {
-    if bell::anybody_sleeps() {
+    if wake_ups::anybody_sleeps() {
         return;
     }
     let Some(registry) = REGISTRY.lock() else {
@@ -418,7 +418,7 @@ pub fn reset_in_child() {
         listener.eras.reset_in_child();
         listener.accepts.store(false, Ordering::Relaxed);
         listener.taking.reset();
-        listener.bell.silence();
+        listener.wake_ups.close();
         listener.kernel_tells();
         listener.pending.reset_in_child();
         listener.reset_common_in_child();
@@ -437,7 +437,7 @@ pub fn relocate(from: i32, to: i32) {
         listener
             .offers()
             .inspect(|channel| channel.relocate(from, to));
-        listener.bell.relocate(from, to);
+        listener.wake_ups.relocate(from, to);
         listener.pending.relocate(from, to);
         listener.relocate_common(from, to);
     }

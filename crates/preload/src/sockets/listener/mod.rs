@@ -1,17 +1,17 @@
 //! Listeners: the kernel's TCP listener, and beside it the virtual connections that came over
 //! links or in offers of the daemon.
 
-pub mod bell;
 mod common;
-mod eras;
-pub mod following;
+pub mod daemon_renewal;
 mod handing;
 mod links;
+mod option_snapshots;
 mod queue;
 mod renewal;
 mod resetting;
 pub mod sleeping;
 mod waiting;
+pub mod wake_ups;
 
 pub use resetting::reset;
 
@@ -32,11 +32,11 @@ use crate::ground::sys;
 use crate::sockets::link::{LinkEnd, Loan, reset_side};
 use crate::sockets::socket::Socket;
 use crate::sockets::{foreign, options};
-use bell::Bell;
+use wake_ups::WakeUps;
 
 use common::Common;
-use eras::Eras;
 use links::REGISTRY;
+use option_snapshots::OptionSnapshots;
 use waiting::Waiting;
 
 pub use common::{before_adoption, before_fork, before_poverty, rest_unwatched};
@@ -150,7 +150,7 @@ pub struct Listener {
     /// The kernel has told of it since its queue was last seen empty, or nobody has looked yet.
     kernel_told: AtomicBool,
     /// Wakes threads that sleep for connections without an event loop.
-    pub bell: Bell,
+    pub wake_ups: WakeUps,
     /// Event loops that want to hear of connections.
     watchers: Lock<Vec<&'static dyn Watcher>>,
     /// The last of them has let it go, and its thread has not waited since.
@@ -165,7 +165,7 @@ pub struct Listener {
     retires: AtomicBool,
     pending: Waiting,
     /// What was set of it when connections came that wait still.
-    eras: Eras,
+    eras: OptionSnapshots,
     /// The queue that relatives have with this process; null before the first fork.
     common: AtomicPtr<Common>,
 }
@@ -204,7 +204,7 @@ impl Listener {
             accepts: AtomicBool::new(false),
             told: AtomicBool::new(false),
             kernel_told: AtomicBool::new(true),
-            bell: Bell::new(),
+            wake_ups: WakeUps::new(),
             watchers: Lock::new(Vec::new()),
             unwatched: AtomicBool::new(false),
             taking: Lock::new(()),
@@ -212,7 +212,7 @@ impl Listener {
             leaves: AtomicBool::new(false),
             retires: AtomicBool::new(false),
             pending: Waiting::new(),
-            eras: Eras::new(),
+            eras: OptionSnapshots::new(),
             common: AtomicPtr::new(core::ptr::null_mut()),
         }));
         REGISTRY.lock()?.listeners.push(made);
@@ -298,7 +298,7 @@ impl Listener {
         if self.can_share() && self.has_queued() {
             // Some came over links, others through the queue: who came first is accepted first, and the others are for all, or for the
             // next accepts of a loop.
-            if bell::accepts_soon() {
+            if wake_ups::accepts_soon() {
                 self.take_queued(None)
                     .into_iter()
                     .for_each(|queued| self.push(queued));
@@ -361,7 +361,7 @@ impl Listener {
         pending.era = self.eras.now();
         self.pending.push_back(pending);
         self.arrived.fetch_add(1, Ordering::Relaxed);
-        self.bell.ring();
+        self.wake_ups.wake_one();
         if let Some(watchers) = self.watchers.lock() {
             watchers.iter().for_each(|set| set.has_connection());
         }
@@ -507,7 +507,7 @@ impl Listener {
             registry.servers.push(link);
         }
         ADD_LINK.get().inspect(|add_link| add_link(link));
-        self.bell.ring_all();
+        self.wake_ups.wake_all();
         true
     }
 

@@ -15,7 +15,7 @@ use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role};
 use netchannel_abi::message::{Operation, queue_flags};
 
-use super::following;
+use super::daemon_renewal;
 use super::{Listener, Pending};
 use crate::descriptors::channel::Channel;
 use crate::descriptors::{attach, confinement, credentials, limits, names};
@@ -171,7 +171,7 @@ fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
 fn fetch_renewed(link: u64, listener: &Listener, can_be_borrowed: bool) -> Result<(i32, u64), i32> {
     match fetch(link, listener.number()) {
         Err(error) if error != libc::EPERM && !can_be_borrowed => {
-            following::catch_up();
+            daemon_renewal::catch_up();
             fetch(link, listener.number())
         }
         fetched => fetched,

@@ -61,7 +61,7 @@ impl Listener {
             watchers.iter().for_each(|set| set.add_channel(offers, 0));
         }
         self.announce_queue();
-        self.bell.ring_all();
+        self.wake_ups.wake_all();
         true
     }
 }

@@ -7,7 +7,7 @@ use libc::c_int;
 use super::{apply, get_raw, is_only_v6, remember};
 use crate::descriptors::limits;
 use crate::ground::sys;
-use crate::sockets::beside;
+use crate::sockets::ancillary;
 use crate::sockets::socket::{MOST_BYTES, Record, flag_bit, set_flag};
 use crate::sockets::socket::{Socket, status};
 
@@ -170,7 +170,7 @@ pub fn note_received(socket: &Socket, fd: c_int) {
             length: u32::try_from(length).unwrap_or(0),
             value,
         };
-        if beside::note(socket, level, name, true) {
+        if ancillary::note(socket, level, name, true) {
             continue;
         }
         apply(socket, fd, &record);

@@ -21,17 +21,15 @@ use crate::descriptors::{limits, user};
 use crate::ground::{real, sys};
 use crate::sockets::socket::{FLAGS, MOST_BYTES, Record, flag_bit, is_on, set_flag};
 use crate::sockets::socket::{Socket, status};
-use crate::sockets::{beside, class};
+use crate::sockets::{ancillary, class};
 
 use answers::{CLOSED, ESTABLISHED, state};
 pub use answers::{get, take_error};
 pub use inherited::{Inherited, note_bound, note_received};
 
 /// Makes a fresh socket the kernel's, for this reason. Who makes connections registers it.
-pub static MATERIALISE: OnceLock<Materialise> = OnceLock::new();
-
-/// The number, its fresh socket, and why it becomes the kernel's.
-pub type Materialise = fn(c_int, &Socket, Reason) -> Result<(), c_int>;
+#[expect(clippy::type_complexity, reason = "it stands here alone")]
+pub static MATERIALISE: OnceLock<fn(c_int, &Socket, Reason) -> Result<(), c_int>> = OnceLock::new();
 
 fn materialise(fd: c_int, socket: &Socket, reason: Reason) -> Result<(), c_int> {
     MATERIALISE.get().map_or(Err(libc::ENOTSUP), |materialise| {
@@ -54,7 +52,7 @@ pub fn replay(socket: &Socket, fd: c_int) {
             let _ = set_raw(fd, &record);
         }
     }
-    for (level, name) in beside::set_options(socket) {
+    for (level, name) in ancillary::set_options(socket) {
         let mut record = Record {
             level,
             name,
@@ -231,7 +229,7 @@ pub unsafe fn set(
         return told;
     }
     with_scratch(socket, |scratch| set_raw(scratch, &record))??;
-    if size >= 4 && beside::note(socket, level, name, as_int(&record) != 0) {
+    if size >= 4 && ancillary::note(socket, level, name, as_int(&record) != 0) {
         return Ok(());
     }
     apply(socket, fd, &record);
@@ -282,7 +280,7 @@ pub unsafe fn note(
     if let Some(bit) = flag_bit(level, name).filter(|_| size >= 4) {
         return set_flag(socket, bit, as_int(&record) != 0);
     }
-    if size >= 4 && beside::note(socket, level, name, as_int(&record) != 0) {
+    if size >= 4 && ancillary::note(socket, level, name, as_int(&record) != 0) {
         return;
     }
     apply(socket, fd, &record);

@@ -10,7 +10,7 @@ use crate::descriptors::attach::header;
 use crate::descriptors::table::{Kind, Word};
 use crate::descriptors::{attach, faults};
 use crate::ground::process;
-use crate::sockets::holders;
+use crate::sockets::owner_table;
 
 /// What a socket says of its class of which nothing was said: what `netchannel run --class` says of all.
 #[unsafe(link_section = ".data.netchannel_start")]
@@ -24,13 +24,13 @@ pub fn begin_with(hints: u32) {
 /// Takes a free entry. It has one reference, no address and no options.
 pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     faults::ensure();
-    holders::look_now_and_then();
+    owner_table::look_now_and_then();
     let header = header()?;
     let index = take_free(header).or_else(|| {
-        holders::look_at_all();
+        owner_table::look_at_all();
         take_free(header)
     })?;
-    holders::note(index, true);
+    owner_table::note(index, true);
     let (entry, local) = (entry(index)?, local(index)?);
     for word in [
         &entry.reason,

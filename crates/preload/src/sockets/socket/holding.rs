@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use super::{Socket, status};
-use crate::sockets::holders;
+use crate::sockets::owner_table;
 
 /// Who still has a socket of which a descriptor is gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,12 +32,12 @@ impl Socket {
         // The last one says so until it has ended the connection and freed the entry: it may be killed meanwhile.
         let alone = self.entry.references.load(Ordering::Acquire) == 1;
         if !alone {
-            holders::note(index, false);
+            owner_table::note(index, false);
         }
         if !self.drop_hold() {
             return Left::Elsewhere;
         }
-        holders::note(index, true);
+        owner_table::note(index, true);
         Left::Nowhere
     }
 
@@ -83,7 +83,7 @@ impl Socket {
 
     /// What this process has is from now on held by what is on its way. How many descriptors that were.
     pub fn surrender(&self) -> u32 {
-        holders::note(self.word.index(), false);
+        owner_table::note(self.word.index(), false);
         self.drop_hold();
         self.local.descriptors.swap(0, Ordering::AcqRel)
     }
@@ -91,7 +91,7 @@ impl Socket {
     /// It came to nothing.
     pub fn take_back(&self, descriptors: u32) {
         self.entry.references.fetch_add(1, Ordering::AcqRel);
-        holders::note(self.word.index(), true);
+        owner_table::note(self.word.index(), true);
         self.local.descriptors.store(descriptors, Ordering::Release);
     }
 }

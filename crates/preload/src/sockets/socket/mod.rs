@@ -21,8 +21,8 @@ use crate::descriptors::attach::header;
 use crate::descriptors::table::{self, Kind, Word};
 use crate::ground::lock::{self, Lock};
 use crate::ground::sys;
-use crate::sockets::holders;
 use crate::sockets::link::LinkEnd;
+use crate::sockets::owner_table;
 use former_port::FormerPort;
 
 /// Bits of [`SocketEntry::status`].
@@ -142,7 +142,7 @@ pub struct Local {
     pub deferred_at: AtomicU64,
     /// Family of a fresh socket.
     pub family: AtomicI32,
-    /// Whom to signal of a fresh socket, see [`crate::sockets::owner`]; 0 for nobody.
+    /// Whom to signal of a fresh socket, see [`crate::sockets::signal_owner`]; 0 for nobody.
     pub owner: AtomicU64,
     /// The entry, where it lies in the region of another program.
     pub foreign: AtomicPtr<SocketEntry>,
@@ -262,7 +262,7 @@ pub fn of_entry(entry: &'static SocketEntry, own: Option<usize>) -> Option<Socke
     let pointer = core::ptr::from_ref(entry).cast_mut();
     local.foreign.store(pointer, Ordering::Release);
     reset_local(local);
-    holders::note(index, true);
+    owner_table::note(index, true);
     let tag = local.tag.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     let word = Word::new(Kind::Virtual, u32::try_from(index).ok()?, tag);
     Some(Socket { entry, local, word })
@@ -444,7 +444,7 @@ impl Socket {
             FREE_ELSEWHERE.get().inspect(|free| free(self.entry));
             return self.leave();
         }
-        holders::note(self.word.index(), false);
+        owner_table::note(self.word.index(), false);
         if let Some(header) = header() {
             free_entry(header, self.word.index(), self.entry);
         }

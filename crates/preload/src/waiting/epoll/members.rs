@@ -14,7 +14,7 @@ use crate::ground::sys;
 use crate::sockets::link::LinkEnd;
 use crate::sockets::listener;
 use crate::sockets::listener::Watcher;
-use crate::sockets::listener::bell;
+use crate::sockets::listener::wake_ups;
 use crate::sockets::socket::{self, Socket};
 
 /// Whether `EPOLLEXCLUSIVE`, if it is asked for, may be.
@@ -264,7 +264,7 @@ impl EpollSet {
         match item.word.kind() {
             Kind::Virtual => {
                 if !state.listeners.is_empty() {
-                    bell::note_serving();
+                    wake_ups::note_serving();
                 }
                 if let Some(lane) = item.lane() {
                     item.cell = Self::join_cell(state, &lane, number);
@@ -303,7 +303,7 @@ impl EpollSet {
             Kind::Listener => {
                 state.listeners.insert(number);
                 if !state.cells.is_empty() || !state.watched.is_empty() {
-                    bell::note_serving();
+                    wake_ups::note_serving();
                 }
                 if let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener()) {
                     let exclusive = item.events & flag(EPOLLEXCLUSIVE);
@@ -328,7 +328,7 @@ impl EpollSet {
         if link.is_alive() && !state.links.iter().any(|known| core::ptr::eq(*known, link)) {
             state.links.push(link);
             self.add_channel(link.channel(), 0);
-            link.awake(bell::serves());
+            link.awake(wake_ups::serves());
         }
     }
 

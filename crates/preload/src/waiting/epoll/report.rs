@@ -12,7 +12,7 @@ use crate::ground::{clock, sys};
 use crate::sockets::listener;
 use crate::sockets::listener::Listener;
 use crate::sockets::socket::{self, status};
-use crate::waiting::chores;
+use crate::waiting::housekeeping;
 
 impl EpollSet {
     /// Gathers ready members into `out`, behind the first `have` events, which the kernel has told.
@@ -25,7 +25,7 @@ impl EpollSet {
         let (told, out) = out.split_at_mut(have);
         let count = self.report(&mut state, told, out);
         drop(state);
-        chores::carry();
+        housekeeping::carry();
         count
     }
 

@@ -15,7 +15,7 @@ use super::item::Item;
 use super::{EpollSet, State, all, flag, spares};
 use crate::descriptors::table::{self, Kind, Word};
 use crate::ground::process;
-use crate::sockets::listener::bell;
+use crate::sockets::listener::wake_ups;
 use crate::sockets::{foreign, socket};
 
 /// Strangers that are told at once.
@@ -103,7 +103,7 @@ pub fn before_fork() {
 pub fn reset_in_child() {
     super::UNUSED.reset();
     spares::reset_in_child();
-    bell::reset_in_child();
+    wake_ups::reset_in_child();
     for set in all() {
         set.state.reset();
         set.parents.reset();

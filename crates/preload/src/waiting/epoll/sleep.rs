@@ -12,7 +12,7 @@ use super::{EpollSet, State, flag, inside};
 use crate::descriptors::table::Kind;
 use crate::ground::sys;
 use crate::sockets::listener::{self, Listener};
-use crate::sockets::listener::{bell, sleeping};
+use crate::sockets::listener::{sleeping, wake_ups};
 use crate::sockets::socket::{self, status};
 
 /// After a member has left, a wake-up may be on its way to it: the first sleep is bounded.
@@ -210,7 +210,7 @@ impl EpollSet {
             return;
         };
         self.arm_members(&mut state);
-        if !state.listeners.is_empty() && bell::anybody_sleeps() {
+        if !state.listeners.is_empty() && wake_ups::anybody_sleeps() {
             let _ = listener::listen_for_jobs();
         }
         // Pairs with the fence of a peer: it sees who sleeps, or what it did is seen by the caller's look.

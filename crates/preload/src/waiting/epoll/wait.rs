@@ -7,7 +7,7 @@ use libc::c_int;
 use super::{Asleep, EpollSet};
 use crate::ground::{cancel, clock, real, sys};
 use crate::sockets::listener;
-use crate::waiting::{chores, wait};
+use crate::waiting::{housekeeping, wait};
 
 /// How long the kernel's descriptors may wait while virtual ones keep the loop busy.
 const FAIR: u64 = 50 * clock::MICROSECOND;
@@ -240,7 +240,7 @@ impl EpollSet {
             self.turns.tries.store(TRIES, Ordering::Relaxed);
             return Ok(None);
         };
-        if chores::are_due() {
+        if housekeeping::are_due() {
             // Found on the way to sleep: who looks again carries it on.
             asleep.wake();
             return Ok(None);

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use crate::ground::thread;
 use crate::sockets::socket::Socket;
-use crate::waiting::chores;
+use crate::waiting::housekeeping;
 
 /// The thread is about to sleep on the socket, which is kept if another one closes it.
 pub(super) fn keep(socket: &Socket) {
@@ -21,5 +21,5 @@ pub(super) fn let_go(socket: &Socket) {
     // In a child that was forked meanwhile nobody is counted.
     let less = |count: u32| count.checked_sub(1);
     let _ = polled.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
-    chores::release(socket);
+    housekeeping::release(socket);
 }

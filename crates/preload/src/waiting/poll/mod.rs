@@ -16,10 +16,10 @@ use netchannel_abi::link::waiter as bits;
 use crate::descriptors::table::{self, Kind};
 use crate::ground::{cancel, clock, sys};
 use crate::sockets::listener;
-use crate::sockets::listener::{bell, sleeping};
+use crate::sockets::listener::{sleeping, wake_ups};
 use crate::sockets::socket::Socket;
 use crate::waiting::epoll::Asleep;
-use crate::waiting::{chores, epoll, signals, wait};
+use crate::waiting::{epoll, housekeeping, signals, wait};
 
 use entries::UNUSED;
 pub use entries::{ASKED, COUNTS, Counting, Entries, MANY};
@@ -178,7 +178,7 @@ impl Call<'_> {
         loop {
             let mut count = self.look()?;
             let closed = count > 0 && !self.kept.is_empty();
-            if (chores::carry() || closed) && self.manner.loops {
+            if (housekeeping::carry() || closed) && self.manner.loops {
                 self.watch_again();
                 count = self.look()?;
             }
@@ -337,7 +337,7 @@ impl Call<'_> {
         if let Some(held) = self.held_for() {
             left = if left < 0 { held } else { left.min(held) };
         }
-        if self.any() || chores::are_due() {
+        if self.any() || housekeeping::are_due() {
             disarm(self.watches, &mut asleep, self.manner.loops, &mut self.kept);
             return Ok(());
         }
@@ -425,7 +425,7 @@ fn wake_descriptors(set: &[pollfd], watches: &[Watch]) -> Vec<i32> {
             && let Some(listener) = socket.listener()
         {
             list.extend(listener.wake_descriptors());
-            list.push(listener.bell.fd());
+            list.push(listener.wake_ups.fd());
         }
     }
     for watch in watches {
@@ -458,7 +458,7 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
                 listeners = true;
                 keep(socket);
                 if let Some(listener) = socket.listener() {
-                    listener.bell.listen();
+                    listener.wake_ups.listen();
                 }
             }
             Watch::Set(set) => asleep.push(set.fall_asleep()),
@@ -467,7 +467,7 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
     }
     if listeners {
         if lanes {
-            bell::note_serving();
+            wake_ups::note_serving();
         }
         sleeping::lie_down();
     }
@@ -492,7 +492,7 @@ fn disarm(watches: &[Watch], asleep: &mut Vec<Asleep>, loops: bool, kept: &mut V
             Watch::Listener(socket, _) => {
                 listeners = true;
                 if let Some(listener) = socket.listener() {
-                    listener.bell.leave();
+                    listener.wake_ups.leave();
                 }
                 if socket.local.orphan.load(Ordering::Acquire) > 0 {
                     // Until the call returns: a message of the daemon may have woken it, and no connection yet.
@@ -527,7 +527,7 @@ fn serve(watches: &[Watch], kernel: &[pollfd]) {
             if let Watch::Listener(socket, _) = watch
                 && let Some(listener) = socket.listener()
             {
-                listener.bell.answer();
+                listener.wake_ups.take_one();
                 listener.take_offers();
             }
         }

@@ -1,7 +1,7 @@
 //! Virtual sockets that go to a process which is no fork of this one: over exec, to spawned
 //! programs, in `SCM_RIGHTS` messages. The kernel carries the anchor; the daemon keeps, under the
 //! anchor's cookie, where the socket's entry and link are, for whoever finds the anchor. The sender keeps the same, for when the daemon
-//! is gone by then ([`crate::processes::baggage`]).
+//! is gone by then ([`crate::processes::in_transit`]).
 //!
 //! ```text
 //!  sender:   deposit (entry, link) --> daemon     one reference more: that of the descriptor
@@ -21,7 +21,7 @@ use crate::connections::connection;
 use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{attach, credentials, limits};
 use crate::ground::{clock, gate, sys};
-use crate::processes::baggage::{self, Record};
+use crate::processes::in_transit::{self, Record};
 use crate::sockets::lane::Lane;
 use crate::sockets::link::LinkEnd;
 use crate::sockets::socket::{self, Socket, status};
@@ -63,7 +63,7 @@ pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
         return Err(libc::ENOTCONN);
     }
     if let Some(record) = made.record {
-        baggage::keep(*socket, made.link, record);
+        in_transit::keep(*socket, made.link, record);
     }
     Ok(())
 }
@@ -99,7 +99,7 @@ pub fn prepare(fd: i32, socket: &Socket) -> Result<Deposit, i32> {
     });
     Ok(Deposit {
         left: asked.is_ok(),
-        record: baggage::record(socket, lane.link, words),
+        record: in_transit::record(socket, lane.link, words),
         link: lane.link,
     })
 }
@@ -119,7 +119,7 @@ fn with_second_call<R>(mut ask: impl FnMut() -> Result<R, i32>) -> Result<R, i32
 pub fn withdraw(fd: i32, socket: &Socket) {
     let mut words = [0; 14];
     words[0] = sys::cookie(fd).unwrap_or(0);
-    baggage::withdraw(words[0]);
+    in_transit::withdraw(words[0]);
     let mut received = [-1; sys::MOST];
     if let Ok((_, count)) = attach::request(Operation::Lookup, words, &[], &mut received) {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
@@ -220,7 +220,7 @@ fn break_off(anchor: i32) {
 /// As [`find`], by what the sender keeps: its daemon is gone, and another one knows nothing of it.
 #[cold]
 fn find_kept(cookie: u64) -> Option<(Socket, bool)> {
-    let (record, [memory, region]) = baggage::find(cookie)?;
+    let (record, [memory, region]) = in_transit::find(cookie)?;
     if attach::current().is_none() && attach::alone().is_none() {
         [memory, region].into_iter().for_each(sys::close);
         return None;
@@ -331,7 +331,7 @@ pub fn adopt_inherited(sets: Option<&str>) {
             adopted.push((cookie, word));
         }
     }
-    baggage::arrived();
+    in_transit::arrived();
     epoll::adopt_inherited(sets);
     if !adopted.is_empty() {
         rings::inherited();

@@ -6,11 +6,11 @@ use crate::connections::connection::flags;
 use crate::descriptors::table::{self, Kind, Word};
 use crate::descriptors::{attach, limits};
 use crate::ground::sys;
-use crate::processes::baggage::Packed;
 use crate::processes::image::{Entries, Environment, Inherited};
+use crate::processes::in_transit::Packed;
 use crate::processes::program::Verdict;
 use crate::processes::pump::{self, Pump};
-use crate::processes::{baggage, travel};
+use crate::processes::{in_transit, passing};
 use crate::sockets::listener;
 use crate::sockets::socket::{self, Socket};
 use crate::waiting::epoll;
@@ -42,14 +42,14 @@ impl Traveller {
 }
 
 /// What was done, to be undone if the program does not begin.
-pub struct Departure {
+pub struct ExecPreparation {
     /// For the new program.
     pub environment: Environment,
     deposited: Vec<Traveller>,
     diverted: Vec<Traveller>,
     pump: Option<Pump>,
     backups: Vec<(i32, i32, Word)>,
-    baggage: Option<Packed>,
+    in_transit: Option<Packed>,
     control: bool,
     inherits: bool,
     /// The kernel was told of the members of sets.
@@ -126,19 +126,19 @@ pub fn concerns(how: How) -> bool {
 }
 
 /// Makes ready for a program of which `verdict` says whether the library will be in it.
-pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> Departure {
+pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> ExecPreparation {
     let (mut deposited, mut diverted) = (Vec::new(), Vec::new());
     let mut inherited = Inherited::default();
-    let mut baggage = None;
+    let mut in_transit = None;
     if attach::current().is_some() {
         let (travellers, listeners) = gather(how, verdict);
         let takes = verdict == Verdict::Takes;
         if !takes {
             diverted = travellers;
         } else if how == How::Exec {
-            ([deposited, diverted], baggage) = deposit(travellers);
+            ([deposited, diverted], in_transit) = deposit(travellers);
         } else {
-            let leave = |one: &Traveller| travel::deposit(one.descriptor(), &one.socket).is_ok();
+            let leave = |one: &Traveller| passing::deposit(one.descriptor(), &one.socket).is_ok();
             deposited = travellers.into_iter().filter(leave).collect();
         }
         inherited.any = takes && (listeners || !deposited.is_empty());
@@ -161,14 +161,14 @@ pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> Departure {
             diverted.clear();
         }
     }
-    inherited.baggage = baggage.as_ref().map(|one: &Packed| one.told.clone());
-    let mut made = Departure {
+    inherited.in_transit = in_transit.as_ref().map(|one: &Packed| one.told.clone());
+    let mut made = ExecPreparation {
         environment: Environment::new(environment, verdict, &inherited),
         deposited,
         diverted,
         pump: None,
         backups: Vec::new(),
-        baggage,
+        in_transit,
         control: inherited.control.is_some(),
         inherits: inherited.any,
         packed: how == How::Exec && verdict == Verdict::Takes && attach::current().is_some(),
@@ -183,7 +183,7 @@ fn deposit(travellers: Vec<Traveller>) -> ([Vec<Traveller>; 2], Option<Packed>) 
     let (mut ready, mut diverted) = (Vec::new(), Vec::new());
     let mut records = Vec::new();
     for one in travellers {
-        match travel::prepare(one.descriptor(), &one.socket) {
+        match passing::prepare(one.descriptor(), &one.socket) {
             Ok(made) => {
                 ready.push((one, made.left, made.record.is_some()));
                 records.extend(made.record);
@@ -191,12 +191,12 @@ fn deposit(travellers: Vec<Traveller>) -> ([Vec<Traveller>; 2], Option<Packed>) 
             Err(_) => diverted.push(one),
         }
     }
-    let packed = baggage::pack(&records);
+    let packed = in_transit::pack(&records);
     let (deposited, unknown): (Vec<_>, Vec<_>) = ready
         .into_iter()
         .partition(|(_, left, recorded)| *left || *recorded && packed.is_some());
     for (one, ..) in unknown {
-        travel::withdraw(one.descriptor(), &one.socket);
+        passing::withdraw(one.descriptor(), &one.socket);
         diverted.push(one);
     }
     let deposited = deposited.into_iter().map(|(one, ..)| one).collect();
@@ -212,7 +212,7 @@ fn keep_control(on: bool) -> Option<(i32, u64)> {
     Some((fd, cookie))
 }
 
-impl Departure {
+impl ExecPreparation {
     /// Puts the pump's ends in the place of the sockets it serves.
     fn divert(&mut self) {
         if self.diverted.is_empty() {
@@ -258,9 +258,9 @@ impl Departure {
             if self.how == How::Exec {
                 one.socket.take_back(one.held);
             }
-            travel::withdraw(one.descriptor(), &one.socket);
+            passing::withdraw(one.descriptor(), &one.socket);
         }
-        if let Some(packed) = &self.baggage {
+        if let Some(packed) = &self.in_transit {
             packed.undo();
         }
         for one in &self.diverted {

@@ -11,7 +11,7 @@ use crate::sockets::socket::Socket;
 
 /// What was written of control data.
 #[derive(Default)]
-pub struct Beside {
+pub struct Ancillary {
     /// Bytes.
     pub used: usize,
     /// `MSG_CTRUNC` where there was no room.
@@ -96,8 +96,8 @@ pub unsafe fn tell(
     message: &msghdr,
     count: usize,
     peeked: bool,
-) -> Result<Beside, c_int> {
-    let mut beside = Beside::default();
+) -> Result<Ancillary, c_int> {
+    let mut beside = Ancillary::default();
     let receive = &lane.socket.entry.receive;
     let end = receive.own.load(Ordering::Relaxed) + if peeked { count as u64 } else { 0 };
     // Bytes have no time here: it is the one at which they are received.
@@ -130,7 +130,7 @@ pub unsafe fn tell(
     Ok(beside)
 }
 
-impl Beside {
+impl Ancillary {
     unsafe fn put<T: Copy>(
         &mut self,
         message: &msghdr,

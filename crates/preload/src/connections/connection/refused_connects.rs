@@ -7,7 +7,7 @@ use crate::descriptors::table::Word;
 use crate::ground::lock::Lock;
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{Socket, status};
-use crate::waiting::chores::NOTED;
+use crate::waiting::housekeeping::NOTED;
 
 /// Their words, and a descriptor of each.
 static WORDS: Lock<Vec<(Word, i32)>> = Lock::new(Vec::new());

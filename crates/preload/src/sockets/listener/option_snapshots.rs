@@ -12,11 +12,11 @@ use crate::ground::{process, sys};
 use crate::sockets::options::Inherited;
 use crate::sockets::socket::Socket;
 
-/// Eras that are remembered. Of those before them what is set now holds.
+/// OptionSnapshots that are remembered. Of those before them what is set now holds.
 const MOST: usize = 64;
 
 /// The eras of one listener.
-pub(super) struct Eras {
+pub(super) struct OptionSnapshots {
     now: AtomicU64,
     /// Connections that had come when it began.
     arrived: AtomicU64,
@@ -25,7 +25,7 @@ pub(super) struct Eras {
     former: Lock<VecDeque<(u64, Inherited)>>,
 }
 
-impl Eras {
+impl OptionSnapshots {
     pub const fn new() -> Self {
         Self {
             now: AtomicU64::new(0),

@@ -1,4 +1,4 @@
-//! What a process held that has ended is let go of by those that go on, see [`crate::sockets::holders`].
+//! What a process held that has ended is let go of by those that go on, see [`crate::sockets::owner_table`].
 
 use core::sync::atomic::Ordering;
 

@@ -12,11 +12,11 @@ use libc::{c_char, c_int, pid_t};
 
 use crate::descriptors::{attach, faults, limits, table};
 use crate::ground::{process, real};
-use crate::processes::departure::Departure;
+use crate::processes::exec_preparation::ExecPreparation;
 
 thread_local! {
     /// What the child that executed a program left in its parent's memory.
-    static LEFT: Cell<*mut Departure> = const { Cell::new(null_mut()) };
+    static LEFT: Cell<*mut ExecPreparation> = const { Cell::new(null_mut()) };
 }
 
 /// Before such a child is made. False where there must be none.
@@ -47,14 +47,14 @@ pub unsafe extern "C" fn after(made: c_int) -> pid_t {
 }
 
 /// Keeps what a program is executed with where its parent finds it, whose memory it may be.
-pub fn keep(departure: Departure) -> *const *const c_char {
-    let environment = departure.environment.pointer();
-    LEFT.set(Box::into_raw(Box::new(departure)));
+pub fn keep(preparation: ExecPreparation) -> *const *const c_char {
+    let environment = preparation.environment.pointer();
+    LEFT.set(Box::into_raw(Box::new(preparation)));
     environment
 }
 
 /// What was kept: the program did not begin.
-pub fn take_back() -> Option<Departure> {
+pub fn take_back() -> Option<ExecPreparation> {
     let left = LEFT.replace(null_mut());
     // SAFETY: null, or the box that `keep` made, which nobody else has.
     (!left.is_null()).then(|| unsafe { *Box::from_raw(left) })

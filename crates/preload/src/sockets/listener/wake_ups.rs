@@ -1,7 +1,7 @@
 //! Waking the threads of this process that sleep for connections in `poll` or `accept`.
 //!
 //! Any thread may take connections off a link, also those of a listener for which another thread
-//! sleeps: it rings that listener's bell, once for each connection.
+//! sleeps: it wakes one of them for each connection.
 
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -88,14 +88,14 @@ pub fn reset_in_child() {
     SERVES.store(false, Ordering::Relaxed);
 }
 
-/// The bell of one listener: an eventfd that counts, made when somebody first sleeps for it.
-pub struct Bell {
+/// The wake-ups of one listener: an eventfd that counts, made when somebody first sleeps for it.
+pub struct WakeUps {
     fd: AtomicI32,
     sleepers: AtomicUsize,
 }
 
-impl Bell {
-    /// A bell that nobody listens to.
+impl WakeUps {
+    /// Nobody sleeps for it yet.
     pub const fn new() -> Self {
         Self {
             fd: AtomicI32::new(-1),
@@ -132,8 +132,8 @@ impl Bell {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Takes one ring.
-    pub fn answer(&self) {
+    /// Takes one wake-up.
+    pub fn take_one(&self) {
         let mut eight = [0; 8];
         let pointer = eight.as_mut_ptr().addr();
         let fd = sys::int(self.fd.load(Ordering::Acquire));
@@ -142,25 +142,25 @@ impl Bell {
     }
 
     /// Wakes one of those who sleep.
-    pub fn ring(&self) {
+    pub fn wake_one(&self) {
         // Pairs with `listen`: who sleeps looks once more after it.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            self.strike(1);
+            self.count_up(1);
         }
     }
 
     /// Wakes all of them.
-    pub fn ring_all(&self) {
+    pub fn wake_all(&self) {
         fence(Ordering::SeqCst);
         let sleepers = self.sleepers.load(Ordering::SeqCst);
         if sleepers > 0 {
-            self.strike(sleepers as u64);
+            self.count_up(sleepers as u64);
         }
     }
 
     #[cold]
-    fn strike(&self, times: u64) {
+    fn count_up(&self, times: u64) {
         let bytes = times.to_ne_bytes();
         let pointer = bytes.as_ptr().addr();
         let fd = sys::int(self.fd.load(Ordering::Acquire));
@@ -174,8 +174,8 @@ impl Bell {
         let _ = self.fd.compare_exchange(from, to, order, order);
     }
 
-    /// Lets the descriptor go: the listener is closed, or the bell is the parent's.
-    pub fn silence(&self) {
+    /// Lets the descriptor go: the listener is closed, or it is the parent's.
+    pub fn close(&self) {
         self.sleepers.store(0, Ordering::SeqCst);
         attach::drop_kept(self.fd.swap(-1, Ordering::AcqRel));
     }

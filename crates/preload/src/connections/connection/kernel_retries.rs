@@ -8,7 +8,7 @@ use netchannel_abi::link::side_flags;
 use netchannel_abi::reason::Reason;
 
 use super::replacing::{become_kernel, make_kernel};
-use super::{REPLACING, falls_back, noted};
+use super::{REPLACING, falls_back, refused_connects};
 use crate::descriptors::names;
 use crate::descriptors::table::{self, Word};
 use crate::sockets::lane::{Lane, Progress};
@@ -19,7 +19,7 @@ use crate::waiting::poll;
 /// Carries on what was noted. The caller holds no lock of a socket or an event loop. True if descriptors are something else now.
 #[cold]
 pub fn carry_noted() -> bool {
-    let Some(words) = noted::take() else {
+    let Some(words) = refused_connects::take() else {
         return false;
     };
     for (word, fd) in words {

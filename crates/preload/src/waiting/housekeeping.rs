@@ -8,7 +8,7 @@ use crate::ground::clock;
 use crate::sockets::socket::Socket;
 
 /// How each of them is done.
-pub trait Chores: Sync {
+pub trait Housekeeping: Sync {
     /// Carries on the connects that were noted. The caller holds no lock of a socket or an event loop. True if descriptors are something
     /// else now.
     fn carry(&self) -> bool;
@@ -19,7 +19,7 @@ pub trait Chores: Sync {
 }
 
 /// Registered when the library begins.
-pub static CHORES: OnceLock<&'static dyn Chores> = OnceLock::new();
+pub static HOUSEKEEPING: OnceLock<&'static dyn Housekeeping> = OnceLock::new();
 
 /// Connects that wait to be carried on.
 pub static NOTED: AtomicUsize = AtomicUsize::new(0);
@@ -34,17 +34,17 @@ pub fn are_due() -> bool {
     NOTED.load(Ordering::Relaxed) > 0
 }
 
-/// As [`Chores::carry`].
+/// As [`Housekeeping::carry`].
 #[inline]
 pub fn carry() -> bool {
-    are_due() && CHORES.get().is_some_and(|chores| chores.carry())
+    are_due() && HOUSEKEEPING.get().is_some_and(|how| how.carry())
 }
 
-/// As [`Chores::release`].
+/// As [`Housekeeping::release`].
 #[inline]
 pub fn release(socket: &Socket) {
     if socket.local.orphan.load(Ordering::Acquire) > 0 {
-        CHORES.get().inspect(|chores| chores.release(socket));
+        HOUSEKEEPING.get().inspect(|how| how.release(socket));
     }
 }
 
@@ -65,7 +65,7 @@ pub fn look() {
 #[cold]
 fn look_at_time() {
     if clock::nanoseconds() >= NEXT.load(Ordering::Relaxed) {
-        CHORES.get().inspect(|chores| chores.announce());
+        HOUSEKEEPING.get().inspect(|how| how.announce());
     }
 }
 

@@ -17,9 +17,9 @@ static PLACES: [AtomicI32; MOST] = [const { AtomicI32::new(FREE) }; MOST];
 
 /// A number that is held.
 #[derive(Clone, Copy)]
-pub struct Place(usize);
+pub struct ReservedNumber(usize);
 
-impl Place {
+impl ReservedNumber {
     /// The lowest number that is free, if any. What lies under it answers every call on sockets and files as if it was closed; where
     /// none can be opened, it is the file of `fd`.
     pub fn hold(fd: i32) -> Option<Self> {
@@ -67,7 +67,11 @@ impl Place {
 ///
 /// # Errors
 /// As `dup`.
-pub fn number(place: &mut Option<Place>, anchor: i32, close_on_exec: bool) -> Result<i32, i32> {
+pub fn number(
+    place: &mut Option<ReservedNumber>,
+    anchor: i32,
+    close_on_exec: bool,
+) -> Result<i32, i32> {
     match place
         .take()
         .and_then(|place| place.fill(anchor, close_on_exec))
@@ -78,7 +82,7 @@ pub fn number(place: &mut Option<Place>, anchor: i32, close_on_exec: bool) -> Re
 }
 
 /// The number of an anchor that has one of the program's already: that, or the one that was held.
-pub fn settle(place: &mut Option<Place>, anchor: i32, close_on_exec: bool) -> i32 {
+pub fn settle(place: &mut Option<ReservedNumber>, anchor: i32, close_on_exec: bool) -> i32 {
     let held = place.take();
     match held.and_then(|place| place.fill(anchor, close_on_exec)) {
         Some(number) => {
