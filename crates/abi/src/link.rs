@@ -3,7 +3,6 @@
 //! ```text
 //!  0        header                       (i)
 //!  4096     job queue     client->server (c) tail, entries; (s) head
-//!  ....     completion queue, reverse    (s) tail, entries; (c) head
 //!  ....     cells of the client          who of its event loops sleeps, and what is ready
 //!  ....     cells of the server
 //!  ....     slots                        one per virtual socket
@@ -21,7 +20,7 @@ use crate::address::SharedAddress;
 
 /// First word of a link.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NCLINK01");
-/// Elements in each queue; a power of two.
+/// Elements in the job queue; a power of two.
 pub const QUEUE_CAPACITY: usize = 1024;
 /// Event loops of one side that can be woken collectively on one link.
 pub const CELLS: usize = 16;
@@ -71,7 +70,7 @@ pub mod asleep {
 
 const _: () = assert!(size_of::<QueueIndices>() == 256);
 
-/// Both index words of a queue, each on lines of its own.
+/// Both index words of the queue, each on lines of its own.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct QueueIndices {
@@ -90,7 +89,7 @@ pub struct QueueIndices {
     _tail_gap: [u32; 26],
 }
 
-/// Bytes of one queue: its indices, then its elements.
+/// Bytes of the queue: its indices, then its elements.
 pub const QUEUE_BYTES: usize =
     (size_of::<QueueIndices>() + QUEUE_CAPACITY * 32).next_multiple_of(PAGE);
 
@@ -330,22 +329,22 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Start of the queue that `producer` writes.
+    /// Start of the queue in which the client announces connections.
     #[must_use]
-    pub const fn queue(&self, producer: Role) -> usize {
-        PAGE + QUEUE_BYTES * producer as usize
+    pub const fn job_queue(&self) -> usize {
+        PAGE
     }
 
     /// Start of cell `index` of `owner`.
     #[must_use]
     pub const fn cell(&self, owner: Role, index: usize) -> usize {
-        PAGE + 2 * QUEUE_BYTES + (owner as usize * CELLS + index) * PAGE
+        PAGE + QUEUE_BYTES + (owner as usize * CELLS + index) * PAGE
     }
 
     /// Start of slot `index`.
     #[must_use]
     pub const fn slot(&self, index: usize) -> usize {
-        PAGE + 2 * QUEUE_BYTES + 2 * CELLS * PAGE + index * size_of::<Slot>()
+        PAGE + QUEUE_BYTES + 2 * CELLS * PAGE + index * size_of::<Slot>()
     }
 
     /// The small ring of slot `index` that `producer` writes.
@@ -412,8 +411,7 @@ mod tests {
 
     #[test]
     fn parts_do_not_overlap() {
-        assert!(LAYOUT.queue(Role::Server) >= LAYOUT.queue(Role::Client) + QUEUE_BYTES);
-        assert!(LAYOUT.cell(Role::Client, 0) >= LAYOUT.queue(Role::Server) + QUEUE_BYTES);
+        assert!(LAYOUT.cell(Role::Client, 0) >= LAYOUT.job_queue() + QUEUE_BYTES);
         assert!(LAYOUT.slot(0) > LAYOUT.cell(Role::Server, CELLS - 1));
         let first = LAYOUT.small_ring(Role::Client, 0);
         assert!(usize::try_from(first.offset).unwrap() >= LAYOUT.slot(LAYOUT.slots));

@@ -330,13 +330,12 @@ fn parts_of_a_link_lie_where_the_document_says() {
         arena: 1 << 22,
     };
     let parts = [
-        layout.queue(Role::Client),
-        layout.queue(Role::Server),
+        layout.job_queue(),
         layout.cell(Role::Client, 0),
         layout.cell(Role::Server, 0),
         layout.slot(0),
     ];
-    assert_eq!(parts, [4096, 40960, 77824, 143_360, 208_896]);
+    assert_eq!(parts, [4096, 40960, 106_496, 172_032]);
     for part in parts {
         assert!(DOCUMENT.contains(&format!("| {part} |")), "{part}");
     }

@@ -3,11 +3,11 @@
 use crate::error::{BenchError, PlotError};
 use crate::hosts::HostsArguments;
 use crate::load;
-use crate::often::{OnOneHost, Repeated};
 use crate::options::{Experiment, Launcher, Options, Transport, WorkerCommand};
 use crate::output::Output;
 use crate::paper::{self, PaperArguments};
 use crate::patterns::{self, PatternsArguments};
+use crate::repetitions::{OnOneHost, Repeated};
 use clap::{Args, Subcommand};
 use netchannel_namespaces::Error as Refused;
 

@@ -3,8 +3,8 @@
 use crate::case::Case;
 use crate::error::{BenchError, RunError};
 use crate::measurement::Measurement;
-use crate::often::check;
 use crate::options::{Options, Transport};
+use crate::repetitions::check;
 use std::collections::BTreeSet;
 
 /// What a run yields.

@@ -7,7 +7,7 @@ use crate::host::Host;
 use crate::measurement::Measurement;
 use crate::options::Transport;
 use crate::plan::{Plan, Run};
-use crate::told::tell;
+use crate::profile_report::tell;
 use serde::Serialize;
 use std::collections::BTreeSet;
 

@@ -3,7 +3,7 @@
 mod support;
 
 use netchannel_abi::directory::{self, ENTRIES, ENTRIES_OFFSET, PORTS_OFFSET, owner_word};
-use netchannel_abi::link::{QueueIndices, Role};
+use netchannel_abi::link::QueueIndices;
 use netchannel_abi::message::Operation;
 use netchannel_abi::{LAYOUT_HASH, VERSION, program};
 use netchannel_daemon::Limits;
@@ -331,7 +331,7 @@ fn what_came_over_a_link_goes_on_however_many_were_made_since() {
     for (_, taken) in &links[..20] {
         let layout = small().layout();
         let memory = Region::map(taken[0].as_raw_fd(), layout.size(), Access::ReadWrite).unwrap();
-        let indices: &QueueIndices = memory.at(layout.queue(Role::Client)).unwrap();
+        let indices: &QueueIndices = memory.at(layout.job_queue()).unwrap();
         indices.departure.store(departure::LEFT, Relaxed);
     }
     for _ in 0..8 {

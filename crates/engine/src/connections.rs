@@ -291,7 +291,7 @@ impl CoreEngine {
     /// Whether the server's end says that it takes no more connections. Who was killed says nothing.
     fn has_left(&self, link: &Link) -> bool {
         let layout = self.limits.layout();
-        let place = layout.queue(Role::Client) + offset_of!(QueueIndices, departure);
+        let place = layout.job_queue() + offset_of!(QueueIndices, departure);
         let mut word = [0; 4];
         let read = Outside::admit(link.memory.as_raw_fd(), layout.size())
             .and_then(|memory| memory.read(place, &mut word));

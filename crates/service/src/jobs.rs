@@ -57,8 +57,8 @@ const MOST_LOOKS: u32 = 100;
 
 impl LinkEnd {
     #[inline]
-    pub(super) fn queue(&self, producer: Role) -> Option<(&QueueIndices, &[Element])> {
-        let start = self.layout.queue(producer);
+    pub(super) fn job_queue(&self) -> Option<(&QueueIndices, &[Element])> {
+        let start = self.layout.job_queue();
         let indices = self.region.at(start)?;
         let elements = start + size_of::<QueueIndices>();
         Some((indices, self.region.slice(elements, QUEUE_CAPACITY)?))
@@ -68,7 +68,7 @@ impl LinkEnd {
     /// and is hereby claimed, which the caller then must wake with [`Self::announce`].
     #[inline]
     pub fn claim(&self) -> bool {
-        let Some((indices, _)) = self.queue(Role::Client) else {
+        let Some((indices, _)) = self.job_queue() else {
             return false;
         };
         match indices.asleep.load(Ordering::Acquire) {
@@ -119,7 +119,7 @@ impl LinkEnd {
     /// woken once.
     #[must_use]
     pub fn post(&self, handle: Handle, listener: u32, addresses: (&Address, &Address)) -> bool {
-        let Some((indices, elements)) = self.queue(Role::Client) else {
+        let Some((indices, elements)) = self.job_queue() else {
             return false;
         };
         self.describe(handle, listener, addresses);
@@ -149,7 +149,7 @@ impl LinkEnd {
     /// (client) Wakes the program if it sleeps and has not taken all that was posted, or if it was `claimed`.
     #[inline]
     pub fn rouse(&self, claimed: bool) {
-        let Some((indices, _)) = self.queue(Role::Client) else {
+        let Some((indices, _)) = self.job_queue() else {
             return;
         };
         // Pairs with the fence in `cell::sleep`, by which the program asks for a doorbell.
@@ -182,7 +182,7 @@ impl LinkEnd {
     /// (server) How many connections wait to be taken, by the program's word: no more than the queue holds.
     #[inline]
     pub(super) fn jobs(&self) -> usize {
-        let Some((indices, _)) = self.queue(Role::Client) else {
+        let Some((indices, _)) = self.job_queue() else {
             return 0;
         };
         let head = indices.head.load(Ordering::Relaxed);
@@ -193,14 +193,14 @@ impl LinkEnd {
 
     /// (server) Asks for a doorbell; the caller looks at [`Self::has_jobs`] once more.
     pub fn listen_for_jobs(&self) {
-        if let Some((indices, _)) = self.queue(Role::Client) {
+        if let Some((indices, _)) = self.job_queue() {
             cell::sleep(&indices.asleep);
         }
     }
 
     /// (server) Looks by itself again.
     pub fn listen_no_more(&self) {
-        if let Some((indices, _)) = self.queue(Role::Client) {
+        if let Some((indices, _)) = self.job_queue() {
             cell::wake(&indices.asleep);
         }
     }
@@ -211,7 +211,7 @@ impl LinkEnd {
     /// # Errors
     /// A fault of the program; the link has failed then.
     pub fn take_jobs(&self, most: usize, mut each: impl FnMut(Opened)) -> Result<(), Fault> {
-        let (indices, elements) = self.queue(Role::Client).ok_or(Fault)?;
+        let (indices, elements) = self.job_queue().ok_or(Fault)?;
         let mut batch = [Nqe::default(); BATCH];
         let mut taken = 0;
         while taken < most {

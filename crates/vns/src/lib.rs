@@ -91,13 +91,13 @@
 //! When the peer's daemon has begun anew, all sockets fail ([`VirtualSocket::fail`]) before anything is sent on its channels: the
 //! handles that they know name others now.
 //!
-//! [`HandleTable`] keeps the sockets, recognises stale handles, and remembers how ended ones ended ([`Farewell`]).
+//! [`HandleTable`] keeps the sockets, recognises stale handles, and remembers how ended ones ended ([`FinalState`]).
 #![forbid(unsafe_code)]
 
 mod channel;
 mod claims;
 mod clock;
-mod farewell;
+mod final_state;
 mod flight;
 mod ranges;
 mod receiver;
@@ -110,7 +110,7 @@ mod types;
 
 pub use channel::ChannelId;
 pub use claims::{Claim, Hold, MOST_CLAIMS};
-pub use farewell::{Arrived, Farewell};
+pub use final_state::{Arrived, FinalState};
 pub use flight::MOST_FLIGHTS;
 pub use netchannel_abi::handle::Handle;
 pub use ranges::MOST_RANGES;

@@ -10,7 +10,7 @@ mod tests;
 
 use crate::channel::Notice;
 use crate::clock::{Clock, Situation};
-use crate::farewell::Farewell;
+use crate::final_state::FinalState;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::settings::{KeepAlive, Settings};
@@ -195,7 +195,7 @@ impl VirtualSocket {
     }
 
     /// Whether it is over, nothing is left to say, and nobody reads or writes its rings: it may be removed, and its
-    /// [`Self::farewell`] remembered in its place.
+    /// [`Self::final_state`] remembered in its place.
     #[must_use]
     pub fn is_finished(&self, now: u64) -> bool {
         matches!(self.state, State::Closed(_))
@@ -206,14 +206,14 @@ impl VirtualSocket {
 
     /// What the table has to remember of it.
     #[must_use]
-    pub fn farewell(&self) -> Farewell {
+    pub fn final_state(&self) -> FinalState {
         match self.state {
-            State::Closed(End::Finished) if self.receiver.is_ended() => Farewell::Finished {
+            State::Closed(End::Finished) if self.receiver.is_ended() => FinalState::Finished {
                 filled: self.receiver.frontier(),
                 limit: self.receiver.first_window(),
             },
-            State::Closed(End::Aborted(reason)) => Farewell::Reset(reason),
-            _ => Farewell::Reset(Reason::NoSocket),
+            State::Closed(End::Aborted(reason)) => FinalState::Reset(reason),
+            _ => FinalState::Reset(Reason::NoSocket),
         }
     }
 

@@ -2,9 +2,9 @@
 
 use super::options::{HostsExperiment, HostsOptions};
 use crate::error::BenchError;
-use crate::often::{BetweenHosts, Repeated};
 use crate::options::{Transport, WorkerCommand};
 use crate::output::Output;
+use crate::repetitions::{BetweenHosts, Repeated};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 

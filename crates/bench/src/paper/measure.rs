@@ -6,12 +6,12 @@ use super::verdict::Verdict;
 use crate::ends::Ends;
 use crate::error::RunError;
 use crate::experiment;
-use crate::often::Often;
 use crate::options::{Options, Transport};
 use crate::patterns::cell::Cell;
 use crate::patterns::compared::{Runs, Spread, ratios};
 use crate::patterns::comparison::{Progress, compare};
 use crate::patterns::lab::{Lab, Measured};
+use crate::repetitions::Often;
 use crate::session::Session;
 use std::path::Path;
 

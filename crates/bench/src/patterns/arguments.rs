@@ -4,9 +4,9 @@ use super::cell::{Optimisations, Path, Pattern, Work};
 use super::lab::LabOptions;
 use crate::error::BenchError;
 use crate::hosts::Made;
-use crate::often::{BetweenHosts, Often, Repeated};
 use crate::options::WorkerCommand;
 use crate::output::Shown;
+use crate::repetitions::{BetweenHosts, Often, Repeated};
 use clap::Args;
 use std::path::PathBuf;
 

@@ -4,7 +4,7 @@ use super::compared::Runs;
 use super::lab::Measured;
 use crate::error::RunError;
 use crate::interrupt;
-use crate::often::Often;
+use crate::repetitions::Often;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 

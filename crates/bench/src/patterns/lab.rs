@@ -11,9 +11,9 @@ use crate::interrupt;
 use crate::measurement::Measurement;
 use crate::options::{Transport, WorkerCommand};
 use crate::plan::Figures;
+use crate::profile_report::tell;
 use crate::report::{Place, reasons_text};
 use crate::session::{NetChannel, Session};
-use crate::told::tell;
 use netchannel_namespaces::{
     BUFFER, Configuration, Cores, Delay, Host, Hosts, Loss, Offload, daemon_arguments, gain_rights,
     write_key,

@@ -1,7 +1,7 @@
 //! Links as they are needed: whose they are, what their queues and slots say, what memory they take.
 
 use super::estates::numbers;
-use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Role, Slot};
+use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Slot};
 use netchannel_engine::program::Estate;
 use netchannel_engine::turn::Turn;
 use netchannel_engine::{CoreEngine, Link};
@@ -110,7 +110,7 @@ impl Announced {
 
 /// Connections in the job queue of a link.
 fn announced(core: &CoreEngine, link: &Link, copy: &mut Snapshot) -> u64 {
-    let place = core.limits().layout().queue(Role::Client);
+    let place = core.limits().layout().job_queue();
     let filled = memory_of(core, link)
         .and_then(|outside| copy.fill(&outside, place, size_of::<QueueIndices>()).ok());
     let indices = filled.and_then(|()| copy.at::<QueueIndices>(place));

@@ -1,5 +1,7 @@
 //! Time on the hot path: the processor's counter, in cycles; good for "a few microseconds ago".
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 /// About a second. Counters tick at 1-5 GHz, and nothing here needs to be exact.
 pub const SECOND: u64 = 2_500_000_000;
 /// About a microsecond.
@@ -38,4 +40,14 @@ pub fn remaining(timeout: i64, start: u64) -> i64 {
     }
     let spent = i64::try_from(nanoseconds().saturating_sub(start)).unwrap_or(i64::MAX);
     timeout.saturating_sub(spent).max(0)
+}
+
+/// Whether more than `every` has passed since it was last due, in this clock's units; to one thread alone of those that ask at once.
+/// `last` says when that was, and is kept here.
+pub fn is_due(last: &AtomicU64, every: u64) -> bool {
+    let (now, before) = (now(), last.load(Ordering::Relaxed));
+    now.wrapping_sub(before) > every
+        && last
+            .compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
 }

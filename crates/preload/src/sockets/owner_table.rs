@@ -188,12 +188,7 @@ pub fn look_now_and_then() {
     if !others {
         return;
     }
-    let (now, last) = (clock::now(), LOOKED.load(Ordering::Relaxed));
-    if now.wrapping_sub(last) > EVERY
-        && LOOKED
-            .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-    {
+    if clock::is_due(&LOOKED, EVERY) {
         look();
     }
 }

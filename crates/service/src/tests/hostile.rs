@@ -20,7 +20,7 @@ fn side<'a>(client: &'a LinkEnd, lane: &Lane) -> &'a Side {
 
 /// Announces whatever it likes.
 fn push(client: &LinkEnd, handle: Handle) {
-    let (indices, elements) = client.queue(Role::Client).unwrap();
+    let (indices, elements) = client.job_queue().unwrap();
     let nqe = Nqe {
         operation: 1,
         handle: handle.to_word(),
@@ -105,7 +105,7 @@ fn wrong_jobs_end_the_link() {
         Err(Fault)
     );
     let (client, server) = link();
-    let queue: &QueueIndices = client.region.at(client.layout.queue(Role::Client)).unwrap();
+    let queue: &QueueIndices = client.region.at(client.layout.job_queue()).unwrap();
     queue.tail.store(5000, Ordering::Relaxed);
     assert_eq!(
         server.take_jobs(QUEUE_CAPACITY, |_| panic!("none")),

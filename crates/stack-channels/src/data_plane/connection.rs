@@ -313,7 +313,7 @@ impl Connection {
     /// What is remembered of it.
     pub fn tombstone(&self, state: &State) -> Tombstone {
         Tombstone {
-            farewell: state.socket.farewell(),
+            final_state: state.socket.final_state(),
             theirs: state.theirs,
             last: state.last,
         }

@@ -11,7 +11,7 @@ use super::tombstone::Tombstone;
 use super::worker::ChannelWorker;
 use crate::announcement::Announcement;
 use netchannel_service::urgent::Row;
-use netchannel_vns::{Arrived, Farewell, Handle, Reason, State as Phase, Transmit, Window};
+use netchannel_vns::{Arrived, FinalState, Handle, Reason, State as Phase, Transmit, Window};
 use netchannel_wire::{Frame, GoAwayReason, MOST_FIXED_FRAME, NcSynAck, NoSocket};
 use std::sync::Arc;
 
@@ -171,8 +171,8 @@ impl ChannelWorker {
         arrived: Arrived,
     ) {
         let said = match tombstone {
-            Some(tombstone) => tombstone.farewell.answer_to(arrived),
-            None => Farewell::answer_for_unknown(arrived),
+            Some(tombstone) => tombstone.final_state.answer_to(arrived),
+            None => FinalState::answer_for_unknown(arrived),
         };
         let Some(said) = said else { return };
         let nobody = Frame::NoSocket(NoSocket { handle });
@@ -190,8 +190,8 @@ impl ChannelWorker {
     }
 
     /// Says the last word of a socket again.
-    pub(super) fn say_farewell(&mut self, peer: &Arc<Peer>, tombstone: &Tombstone) {
-        let said = tombstone.farewell.answer_to(Arrived::Data);
+    pub(super) fn send_final_state(&mut self, peer: &Arc<Peer>, tombstone: &Tombstone) {
+        let said = tombstone.final_state.answer_to(Arrived::Data);
         let frame = said.zip(tombstone.theirs);
         let frame = frame.and_then(|(said, theirs)| frame_to(theirs, None, &said));
         frame.iter().for_each(|frame| self.say_to(peer, frame));

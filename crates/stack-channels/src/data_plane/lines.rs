@@ -94,7 +94,7 @@ impl ChannelWorker {
             }
             let unheard = peer.sockets().unheard(key);
             for tombstone in unheard {
-                self.say_farewell(&peer, &tombstone);
+                self.send_final_state(&peer, &tombstone);
             }
         }
         self.refresh(&peer);

@@ -184,7 +184,7 @@ fn misbehave(family: Family, port: u16, draw: u64, written: Baton) {
 /// Writes one word: anywhere, or where the words of connections are; at random, or near the truth.
 pub fn lie(words: &[AtomicU64], random: &mut Random) {
     // Header, queues and cells take the first 208 KiB; slots follow, 384 bytes each.
-    const SLOTS: usize = 208_896 / 8;
+    const SLOTS: usize = 172_032 / 8;
     let index = match random.below(4) {
         0 => random.below(SLOTS),
         1 => random.below(words.len().min(1 << 21)),

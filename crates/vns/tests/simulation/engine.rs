@@ -1,7 +1,7 @@
 //! What a daemon does around its sockets: this is how they are meant to be driven.
 
 use netchannel_vns::{
-    Arrived, Changes, End, Farewell, Handle, Lookup, Placement, Reason, State, Transmit,
+    Arrived, Changes, End, FinalState, Handle, Lookup, Placement, Reason, State, Transmit,
     VirtualSocket, Window,
 };
 
@@ -154,9 +154,9 @@ impl World {
     fn remove(&mut self, who: Who) {
         let now = self.now;
         let connection = self.connection(who).unwrap();
-        let farewell = connection.socket.farewell();
+        let final_state = connection.socket.final_state();
         let memory = Memory {
-            farewell,
+            final_state,
             peer: connection.peer,
             // Not known here; taken for any.
             last_on: None,
@@ -312,8 +312,8 @@ impl World {
             _ => memory.as_ref().and_then(|memory| memory.peer),
         };
         let answer = match &memory {
-            Some(memory) => memory.farewell.answer_to(arrived),
-            None => Farewell::answer_for_unknown(arrived),
+            Some(memory) => memory.final_state.answer_to(arrived),
+            None => FinalState::answer_for_unknown(arrived),
         };
         if let Some(answer) = answer {
             let reply = match peer {
@@ -335,7 +335,7 @@ impl World {
                     });
                 }
                 Lookup::Ended(memory) => {
-                    if let Farewell::Reset(reason) = memory.farewell {
+                    if let FinalState::Reset(reason) = memory.final_state {
                         let body = Body::Transmit(Transmit::Reset { reason });
                         let reply = self.frame_of_none(frame.from, NO_HANDLE, body);
                         self.send_plain(host, Some(known), reply);
@@ -488,15 +488,15 @@ impl World {
             if memory.last_on.is_none_or(|last| last == id)
                 && let Some(peer) = memory.peer
             {
-                let body = match memory.farewell {
-                    Farewell::Finished { filled, limit } => Transmit::Window(Window {
+                let body = match memory.final_state {
+                    FinalState::Finished { filled, limit } => Transmit::Window(Window {
                         filled,
                         limit,
                         fin: true,
                         ask: false,
                         again: false,
                     }),
-                    Farewell::Reset(reason) => Transmit::Reset { reason },
+                    FinalState::Reset(reason) => Transmit::Reset { reason },
                 };
                 again.push((handle, peer, body));
             }

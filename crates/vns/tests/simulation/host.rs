@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use netchannel_vns::{ChannelId, End, Farewell, Handle, HandleTable, VirtualSocket};
+use netchannel_vns::{ChannelId, End, FinalState, Handle, HandleTable, VirtualSocket};
 
 use crate::network::Frame;
 use crate::program::{Program, byte};
@@ -49,7 +49,7 @@ impl Connection {
 /// In place of a connection.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    pub farewell: Farewell,
+    pub final_state: FinalState,
     pub peer: Option<Handle>,
     pub last_on: Option<ChannelId>,
 }

@@ -27,8 +27,8 @@ const FEW: u64 = 4;
 const JUST_NOW: u64 = 3 * SAID_EVERY;
 
 impl LinkEnd {
-    fn queue(&self, producer: Role) -> Option<(&QueueIndices, &[Element])> {
-        let start = self.layout.queue(producer);
+    fn job_queue(&self) -> Option<(&QueueIndices, &[Element])> {
+        let start = self.layout.job_queue();
         let indices = self.region.at(start)?;
         let elements = self
             .region
@@ -38,13 +38,13 @@ impl LinkEnd {
 
     /// (client) Whether somebody sleeps at the other end, who is hereby claimed: the caller must wake him with [`Self::announce`].
     pub fn claim(&self) -> bool {
-        let indices = self.queue(Role::Client);
+        let indices = self.job_queue();
         indices.is_some_and(|(indices, _)| rouse(indices, asleep::AWAKE))
     }
 
     /// (client) How long ago an event loop at the other end has looked that is awake, and how many connections wait for it.
     fn looping(&self) -> Option<(u64, u64)> {
-        let (indices, _) = self.queue(Role::Client)?;
+        let (indices, _) = self.job_queue()?;
         let looked = indices.looked.load(Ordering::Relaxed);
         let (tail, head) = (&indices.tail, &indices.head);
         let waiting = tail
@@ -68,20 +68,20 @@ impl LinkEnd {
 
     /// (client) Whether an event loop at the other end sleeps, which is woken by what is announced.
     pub fn rests(&self) -> bool {
-        let indices = self.queue(Role::Client);
+        let indices = self.job_queue();
         indices.is_some_and(|(indices, _)| indices.asleep.load(Ordering::Acquire) == asleep::RESTS)
     }
 
     /// (client) Whether the server who accepted last from the queue, over which connections go here, was an event loop.
     pub fn serves_loops(&self) -> bool {
-        let indices = self.queue(Role::Client);
+        let indices = self.job_queue();
         indices.is_some_and(|(indices, _)| indices.asleep.load(Ordering::Relaxed) == asleep::LOOPS)
     }
 
     /// (client) Announces a connection whose slot is filled in, and wakes the server if need be, or
     /// if he was `claimed`. False when the server's queue is full.
     pub fn announce(&self, handle: Handle, listener: u32, claimed: bool) -> bool {
-        let Some((indices, elements)) = self.queue(Role::Client) else {
+        let Some((indices, elements)) = self.job_queue() else {
             return false;
         };
         let now = clock::now();
@@ -165,7 +165,7 @@ impl LinkEnd {
 
     /// (server) Says that this end is awake: in an event loop, or for how long nobody knows.
     pub fn awake(&self, loops: bool) {
-        if let Some((indices, _)) = self.queue(Role::Client) {
+        if let Some((indices, _)) = self.job_queue() {
             let loops = loops && self.is_alive();
             let word = if loops { asleep::LOOPS } else { asleep::AWAKE };
             if loops {
@@ -179,7 +179,7 @@ impl LinkEnd {
 
     /// (server) An event loop looks at it `now`.
     pub fn looks(&self, now: u64) {
-        if let Some((indices, _)) = self.queue(Role::Client)
+        if let Some((indices, _)) = self.job_queue()
             && now.wrapping_sub(indices.looked.load(Ordering::Relaxed)) > SAID_EVERY
         {
             indices.looked.store(now, Ordering::Relaxed);
@@ -189,7 +189,7 @@ impl LinkEnd {
     /// (server) No more connections will be taken but those that one more look finds. The caller looks, and says that it has
     /// [left](Self::left).
     pub fn hang_up(&self) {
-        if let Some((indices, _)) = self.queue(Role::Client) {
+        if let Some((indices, _)) = self.job_queue() {
             departure::leave(&indices.departure);
         }
         self.channel.with(|fd| {
@@ -213,7 +213,7 @@ impl LinkEnd {
         }
         self.departed.store(true, Ordering::Relaxed);
         drop(reading);
-        if let Some((indices, _)) = self.queue(Role::Client) {
+        if let Some((indices, _)) = self.job_queue() {
             departure::left(&indices.departure);
         }
     }
@@ -221,7 +221,7 @@ impl LinkEnd {
     /// (server) Whether connections wait to be taken.
     #[inline]
     pub fn has_jobs(&self) -> bool {
-        let Some((indices, _)) = self.queue(Role::Client) else {
+        let Some((indices, _)) = self.job_queue() else {
             return false;
         };
         let head = indices.head.load(Ordering::Relaxed);
@@ -237,7 +237,7 @@ impl LinkEnd {
 
     /// (server) Asks for a doorbell; the caller, who accepts soon after it where it `loops`, looks at [`Self::has_jobs`] once more.
     pub fn listen_for_jobs(&self, loops: bool) {
-        if let Some((indices, _)) = self.queue(Role::Client) {
+        if let Some((indices, _)) = self.job_queue() {
             let word = if loops { asleep::RESTS } else { asleep::SLEEPS };
             indices.asleep.store(word, Ordering::Relaxed);
             // Pairs with the fence in `announce`.
@@ -247,7 +247,7 @@ impl LinkEnd {
 
     /// (server) Takes new connections, calling `each` with the listener, the loan, and when it was announced.
     pub fn take_jobs(&self, mut each: impl FnMut(u32, Loan, u64)) {
-        let Some((indices, elements)) = self.queue(Role::Client) else {
+        let Some((indices, elements)) = self.job_queue() else {
             return;
         };
         // `None` in a handler that interrupted the reading: who was interrupted looks again.
@@ -288,7 +288,7 @@ impl LinkEnd {
 
     /// What the last look did not come to, behind a connection that waits for numbers: clients were told that it is taken.
     fn keep_announced(&self) {
-        let Some((indices, elements)) = self.queue(Role::Client) else {
+        let Some((indices, elements)) = self.job_queue() else {
             return;
         };
         let mut batch = [Nqe::default(); 32];

@@ -2,7 +2,7 @@
 //! the program listens to. Meanwhile new connections go over kernel TCP. Nobody waits for a daemon;
 //! it is looked for when a connection is accepted or made, now and then.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
 
 use crate::descriptors::attach;
 use crate::ground::clock;
@@ -37,21 +37,12 @@ pub fn catch_up() {
 
 /// Whether this was not tried for a second: to tell a daemon of a listener that none knows.
 pub fn may_try() -> bool {
-    now_and_then(&TRIED)
-}
-
-fn now_and_then(last: &AtomicU64) -> bool {
-    let (now, before) = (clock::now(), last.load(Ordering::Relaxed));
-    let due = now.wrapping_sub(before) > clock::SECOND;
-    if due {
-        last.store(now, Ordering::Relaxed);
-    }
-    due
+    clock::is_due(&TRIED, clock::SECOND)
 }
 
 /// As [`follow`], for who was told nothing: asks now and then whether the daemon has gone.
 pub fn look() {
-    if attach::current().is_some() && now_and_then(&ASKED) && !attach::is_gone() {
+    if attach::current().is_some() && clock::is_due(&ASKED, clock::SECOND) && !attach::is_gone() {
         attach::forget_if_gone();
     }
     follow();

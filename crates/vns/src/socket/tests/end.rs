@@ -139,8 +139,8 @@ fn who_is_finished_still_says_that_the_end_was_taken() {
     assert!(!pair.b.is_finished(pair.now), "the Window is due");
     let told = pair.b_sends(0, TWO).unwrap();
     assert!(pair.b.is_finished(pair.now));
-    let farewell = pair.b.farewell();
-    assert_eq!(farewell.answer_to(Arrived::Fin), Some(told));
+    let final_state = pair.b.final_state();
+    assert_eq!(final_state.answer_to(Arrived::Fin), Some(told));
     // Lost: said again on the loss, and whenever the peer says its end again.
     pair.b.on_channel_lost(TWO, pair.now);
     assert_eq!(pair.b_sends(0, ONE), Some(told));
@@ -321,7 +321,9 @@ fn a_reset_that_a_channel_took_along_is_said_again() {
         panic!()
     };
     assert_eq!(
-        pair.a.farewell().answer_to(Arrived::Window { ask: false }),
+        pair.a
+            .final_state()
+            .answer_to(Arrived::Window { ask: false }),
         Some(reset)
     );
 }

@@ -135,7 +135,7 @@ fn who_gave_up_before_the_answer_says_so_when_it_comes() {
     assert_eq!(pair.a.state(), State::Closed(End::Aborted(Reason::Aborted)));
     assert_eq!(pair.a_sends(0, ONE), None);
     assert_eq!(
-        pair.a.farewell().answer_to(Arrived::Answer),
+        pair.a.final_state().answer_to(Arrived::Answer),
         Some(Transmit::Reset {
             reason: Reason::Aborted
         })

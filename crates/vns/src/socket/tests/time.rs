@@ -148,7 +148,7 @@ fn a_closed_program_waits_for_the_peer_s_end_only_so_long() {
     assert!(pair.a.is_finished(pair.now));
     // The peer learns it when it speaks.
     assert_eq!(
-        pair.a.farewell().answer_to(Arrived::Data),
+        pair.a.final_state().answer_to(Arrived::Data),
         Some(Transmit::Reset {
             reason: Reason::NoSocket
         })

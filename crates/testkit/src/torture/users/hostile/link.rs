@@ -130,7 +130,7 @@ impl Link {
             data: u64::from(listener),
             ..Nqe::default()
         };
-        let queue = self.layout.queue(Role::Client);
+        let queue = self.layout.job_queue();
         let place = usize::try_from(self.done).unwrap_or(0) % QUEUE_CAPACITY;
         let element = queue + size_of::<QueueIndices>() + place * 32;
         for (index, word) in nqe.to_words().into_iter().enumerate() {
@@ -146,7 +146,7 @@ impl Link {
 
     /// (server) Takes what a client announced, and answers as if it had come to the right place. How many there were.
     pub fn take(&mut self, random: &mut Random) -> u64 {
-        let queue = self.layout.queue(Role::Client);
+        let queue = self.layout.job_queue();
         let Some(tail) = self.word(queue) else {
             return 0;
         };

@@ -4,7 +4,7 @@ use crate::types::{Reason, Transmit, Window};
 
 /// Remembered of an ended connection, in place of it, for as long as its handle is not used again (as TIME_WAIT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Farewell {
+pub enum FinalState {
     /// It ended in order; the peer may not have heard that its Fin has come.
     Finished {
         /// As in [`Window`].
@@ -34,8 +34,8 @@ pub enum Arrived {
     Reset,
 }
 
-impl Farewell {
-    /// What is answered, if anything. No answer is itself answered by a farewell of the other side, so two never talk for ever.
+impl FinalState {
+    /// What is answered, if anything. No answer is itself answered by one of the other side, so two never talk for ever.
     #[must_use]
     pub const fn answer_to(self, arrived: Arrived) -> Option<Transmit> {
         match (self, arrived) {
@@ -79,32 +79,32 @@ mod tests {
         match transmit {
             Transmit::Window(window) => Arrived::Window { ask: window.ask },
             Transmit::Reset { .. } => Arrived::Reset,
-            _ => unreachable!("a farewell says nothing else"),
+            _ => unreachable!("a final state says nothing else"),
         }
     }
 
     #[test]
     fn a_late_answer_does_not_reset_what_ended_in_order() {
-        let farewell = Farewell::Finished {
+        let final_state = FinalState::Finished {
             filled: 1,
             limit: 2,
         };
-        let answer = farewell.answer_to(Arrived::Answer);
+        let answer = final_state.answer_to(Arrived::Answer);
         assert!(matches!(answer, Some(Transmit::Window(window)) if window.fin));
-        assert_eq!(answer, farewell.answer_to(Arrived::Fin));
+        assert_eq!(answer, final_state.answer_to(Arrived::Fin));
     }
 
     #[test]
     fn two_farewells_do_not_talk_for_ever() {
-        let farewells = [
-            Farewell::Finished {
+        let states = [
+            FinalState::Finished {
                 filled: 1,
                 limit: 2,
             },
-            Farewell::Reset(Reason::Aborted),
+            FinalState::Reset(Reason::Aborted),
         ];
-        for first in farewells {
-            for second in farewells {
+        for first in states {
+            for second in states {
                 for arrived in ARRIVED {
                     let answer = first.answer_to(arrived);
                     let reply = answer.and_then(|said| second.answer_to(as_arrived(said)));
