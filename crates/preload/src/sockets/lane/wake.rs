@@ -206,7 +206,7 @@ impl Lane {
 
     /// The event loops that have the socket look at it again, but not that of the set `by`.
     pub(super) fn tell_sets(&self, by: Option<u32>) {
-        if self.socket.has_memberships()
+        if self.socket.ever_had_memberships()
             && let Some(tell) = TELL_SETS.get()
         {
             tell(&self.socket, by);

@@ -394,6 +394,12 @@ impl Socket {
         Some(with(&mut *lazy(&self.local.memberships)?.lock()?))
     }
 
+    /// Whether this process ever put it into an epoll set: a load, no lock.
+    #[inline]
+    pub fn ever_had_memberships(&self) -> bool {
+        !self.local.memberships.load(Ordering::Acquire).is_null()
+    }
+
     /// Whether any epoll set was joined, without making the list.
     pub fn has_memberships(&self) -> bool {
         self.memberships() > 0
