@@ -55,7 +55,6 @@ impl attach::Dependants for Region {
     }
 
     fn follow(&self, former: &attach::Attachment) {
-        // Before anybody sees the other directory: what clients of the former one name is judged by what it said.
         former_ports::keep(former);
     }
 
@@ -65,9 +64,9 @@ impl attach::Dependants for Region {
 }
 
 /// What threads do beside calls that wait.
-struct Beside;
+struct Housekeeper;
 
-impl housekeeping::Housekeeping for Beside {
+impl housekeeping::Housekeeping for Housekeeper {
     fn carry(&self) -> bool {
         connection::kernel_retries::carry_noted()
     }
@@ -93,7 +92,7 @@ fn is_ready() -> bool {
 /// Functions of higher modules that lower ones call.
 #[cold]
 fn register() {
-    let _ = housekeeping::HOUSEKEEPING.set(&Beside);
+    let _ = housekeeping::HOUSEKEEPING.set(&Housekeeper);
     let _ = limits::SPARES.set(socket::drop_spares);
     let _ = socket::FREE_ELSEWHERE.set(foreign::free);
     let _ = owner_table::LET_GO.set(ended_processes::let_go);

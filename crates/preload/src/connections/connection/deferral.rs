@@ -11,7 +11,8 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::address::Address;
 use netchannel_abi::program::State;
 
-const SECOND: u64 = 1_000_000_000;
+/// In nanoseconds.
+pub(super) const SECOND: u64 = 1_000_000_000;
 
 /// Makes a fresh socket one. The port of `local` is its own.
 pub(super) fn begin(fd: i32, socket: &Socket, local: &Address, peer: &Address) -> Result<(), i32> {

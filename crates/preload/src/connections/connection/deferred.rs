@@ -17,6 +17,7 @@ use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
+use super::deferral::SECOND;
 use super::{REPLACING, connect, falls_back, flags, in_place, other_numbers, shutdown, turn_into};
 use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{attach, limits, names, ports};
@@ -31,8 +32,6 @@ use crate::waiting::{epoll, wait};
 
 /// Held by the thread that announces one.
 static ANNOUNCING: Lock<()> = Lock::new(());
-
-const SECOND: u64 = 1_000_000_000;
 /// So long the kernel takes at most to connect to this host, unless a backlog is full.
 const ON_THIS_HOST: i64 = 100_000_000;
 /// For so many looks of 50 microseconds the relay's answer is waited for.
@@ -279,9 +278,6 @@ fn meet_nobody(made: i32, peer: &Address) {
 /// Announces those whose time is over.
 pub fn announce_due() {
     let now = clock::nanoseconds();
-    if now < NEXT.load(Ordering::Relaxed) {
-        return;
-    }
     let (mut due, mut next) = (Vec::new(), u64::MAX);
     table::for_each(|fd, word| {
         let one = (word.kind() == Kind::Deferred).then(|| socket::of_word(word));

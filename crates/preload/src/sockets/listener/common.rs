@@ -30,9 +30,7 @@ const WORDS: usize = 16;
 const BYTES: usize = WORDS * size_of::<u64>();
 /// The ring that goes along, where there is no plenty.
 const LEAST_APART_LOG2: u32 = 18;
-/// An event loop that has accepted accepts again within this time, in the clock's units.
-const SOON: u64 = 1000 * clock::MICROSECOND;
-/// The same of a loop that has accepted as soon as it was told.
+/// As [`wake_ups::SOON`], of a loop that accepts as soon as it is told: it may have waited for its processor.
 const LATE: u64 = 20_000 * clock::MICROSECOND;
 /// How often a process that finds another one taking tries again.
 const TRIES: usize = 100;
@@ -313,7 +311,11 @@ impl Listener {
         if self.pending.any() && self.common().is_some() {
             let accepted = self.accepted.load(Ordering::Relaxed);
             // A loop may have waited for its processor.
-            let soon = if wake_ups::accepts_soon() { LATE } else { SOON };
+            let soon = if wake_ups::accepts_soon() {
+                LATE
+            } else {
+                wake_ups::SOON
+            };
             if clock::now().wrapping_sub(accepted) > soon {
                 self.share();
             }

@@ -23,8 +23,8 @@ const SURE: u32 = 8;
 const SLOW: u32 = 2;
 /// Some loop of this process has watched connections together with a listener, see [`serves`].
 static SERVES: AtomicBool = AtomicBool::new(false);
-/// That soon.
-const SOON: u64 = 1000 * clock::MICROSECOND;
+/// An event loop that has accepted accepts again within this time, in the units of the clock.
+pub(super) const SOON: u64 = 1000 * clock::MICROSECOND;
 
 /// An event loop of this process has accepted a connection `now`.
 pub fn accepts(now: u64) {
