@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import sys
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
@@ -11,8 +12,7 @@ class Handler(SimpleHTTPRequestHandler):
 
     def do_PUT(self):
         if self.headers.get("Transfer-Encoding") == "chunked":
-            self.close_connection = True
-            self.send_error(411)
+            self.refuse()
             return
         left = int(self.headers["Content-Length"])
         with open(self.translate_path(self.path), "wb") as file:
@@ -25,6 +25,16 @@ class Handler(SimpleHTTPRequestHandler):
         self.send_response(201)
         self.send_header("Content-Length", "0")
         self.end_headers()
+
+    def refuse(self):
+        """Answers a body without a length, and closes when the client has. To close over what is unread resets the
+        connection, and whether a client that still sends reads the answer before it is then a matter of time."""
+        self.close_connection = True
+        self.send_error(411)
+        self.wfile.flush()
+        self.connection.shutdown(socket.SHUT_WR)
+        while self.connection.recv(1 << 16):
+            pass
 
     do_POST = do_PUT
 
