@@ -35,9 +35,13 @@ pub fn is_own(socket: impl AsFd) -> Option<bool> {
 /// Whether a process is in this network namespace; `None` where it may not be looked at: a process of the daemon's own user always
 /// may, those of others by a daemon that may trace them (`CAP_SYS_PTRACE`).
 pub fn has(process: u32) -> Option<bool> {
-    let inode = |path: &str| std::fs::metadata(path).map(|found| found.ino()).ok();
-    let own = inode("/proc/self/ns/net")?;
-    Some(inode(&format!("/proc/{process}/ns/net"))? == own)
+    Some(inode(process, "net")? == inode("self", "net")?)
+}
+
+/// Names the namespace of one `kind` in which a process is, or `self`: a file of `/proc/PROCESS/ns`.
+pub fn inode(process: impl std::fmt::Display, kind: &str) -> Option<u64> {
+    let found = std::fs::metadata(format!("/proc/{process}/ns/{kind}"));
+    found.map(|found| found.ino()).ok()
 }
 
 /// Whether who connected by `socket` may be in another network namespace than this. Where nothing can be known it is taken to be: a

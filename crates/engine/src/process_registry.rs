@@ -1,12 +1,12 @@
 //! Which processes of a program have ended, as its region says who holds what. What only they held is gone, though its entries are
 //! still there: the survivors free them when they next look.
 
+use crate::namespace;
 use crate::turn::Turn;
 use netchannel_abi::program::{self, HOLDERS, Holder};
 use netchannel_shm::{Outside, Snapshot};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
-use std::os::unix::fs::MetadataExt;
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -16,8 +16,8 @@ const DIGITS: usize = HOLDERS.ilog2() as usize + 1;
 
 /// Inode of the PID namespace in which the daemon counts; 0 where it is not known.
 static HERE: LazyLock<u32> = LazyLock::new(|| {
-    let found = std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino());
-    u32::try_from(found).unwrap_or(0)
+    let own = namespace::inode("self", "pid");
+    own.and_then(|own| u32::try_from(own).ok()).unwrap_or(0)
 });
 
 /// How many ended processes hold each of 64 entries: the digits of the 64 counts, a word for each digit.

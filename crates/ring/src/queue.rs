@@ -11,7 +11,8 @@
 //! ```
 
 use crate::Fault;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use netchannel_abi::link::asleep;
 use netchannel_abi::nqe::Nqe;
 
 /// An element in shared memory.
@@ -151,4 +152,20 @@ impl Consumer {
         }
         Ok(popped)
     }
+}
+
+/// Takes the sleep of a consumer away, which is in the state `next` of [`asleep`] from then on. True where this producer took it,
+/// and owes the consumer a byte on the link channel.
+///
+/// Between the push and this call lies a sequentially consistent fence; it pairs with the fence of the consumer between its store
+/// to `word` and its last look at the queue.
+#[inline]
+#[must_use]
+pub fn claim_sleep(word: &AtomicU32, next: u32) -> bool {
+    let state = word.load(Ordering::Acquire);
+    // AcqRel: only one of several producers takes a sleep, and it sees what the consumer wrote before.
+    matches!(state, asleep::SLEEPS | asleep::RESTS)
+        && word
+            .compare_exchange(state, next, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
 }

@@ -11,7 +11,7 @@ use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Role, asleep, side_flag
 use netchannel_abi::message::Operation;
 use netchannel_abi::nqe::{Nqe, Operation as Job};
 use netchannel_ring::departure::{self, Fate};
-use netchannel_ring::queue::Element;
+use netchannel_ring::queue::{self, Element};
 use netchannel_ring::{Fault, cell};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -77,7 +77,7 @@ impl LinkEnd {
                 let looked = indices.looked.load(Ordering::Relaxed);
                 counter::now().wrapping_sub(looked) < asleep::LOOKS_AGAIN
             }
-            asleep::SLEEPS | asleep::RESTS => rouse(indices),
+            asleep::SLEEPS | asleep::RESTS => queue::claim_sleep(&indices.asleep, asleep::AWAKE),
             _ => false,
         }
     }
@@ -156,7 +156,7 @@ impl LinkEnd {
         fence(Ordering::SeqCst);
         let tail = indices.tail.load(Ordering::Relaxed);
         let waits = indices.head.load(Ordering::Relaxed) != tail;
-        let slept = waits && rouse(indices);
+        let slept = waits && queue::claim_sleep(&indices.asleep, asleep::AWAKE);
         if slept || claimed && indices.asleep.load(Ordering::Relaxed) == asleep::AWAKE {
             self.ring();
         }
@@ -327,16 +327,4 @@ impl LinkEnd {
         }
         true
     }
-}
-
-/// Takes the sleep away. True for who must ring.
-#[inline]
-fn rouse(indices: &QueueIndices) -> bool {
-    let (order, otherwise) = (Ordering::AcqRel, Ordering::Relaxed);
-    let word = indices.asleep.load(Ordering::Acquire);
-    matches!(word, asleep::SLEEPS | asleep::RESTS)
-        && indices
-            .asleep
-            .compare_exchange(word, asleep::AWAKE, order, otherwise)
-            .is_ok()
 }

@@ -1,7 +1,7 @@
 //! What the configuration says, as peers and the data plane take it.
 
 use crate::data_plane::Terms;
-use crate::peers::{PeerLimits, PeerSettings, Settings, Times};
+use crate::peers::{PeerLimits, PeerSettings, Settings};
 use crate::prefix::Prefix;
 use netchannel_configuration::{ChannelOptions, Configuration, PerClass, SharedKey};
 use netchannel_driver::Options;
@@ -65,7 +65,7 @@ pub fn settings(configuration: &Configuration, keys: &mut Keys) -> Settings {
         dscp: said.dscp,
         ..Options::default()
     };
-    let (times, limits) = (&configuration.times, &configuration.limits);
+    let limits = &configuration.limits;
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     Settings {
         listen: configuration.host.listen.clone(),
@@ -74,14 +74,7 @@ pub fn settings(configuration: &Configuration, keys: &mut Keys) -> Settings {
             latency: options(&configuration.transport.latency),
             throughput: options(&configuration.transport.throughput),
         },
-        times: Times {
-            dial: times.dial,
-            handshake: times.handshake,
-            silence: times.silence,
-            retry_least: times.retry_least,
-            retry_most: times.retry_most,
-            unreachable: times.unreachable,
-        },
+        times: configuration.times,
         limits: PeerLimits {
             payload: limits.segment,
             sockets: limits.sockets_per_peer,

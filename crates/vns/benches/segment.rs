@@ -65,7 +65,8 @@ impl Pair {
             black_box(self.b.next_timeout());
         }
         self.b.on_read(self.written, self.now).expect("forward");
-        self.b.before_idle(self.now);
+        self.now += Settings::default().acknowledge_delay;
+        self.b.on_timeout(self.now);
         while let Some(transmit) = self.b.next_transmit(0, self.now) {
             self.b.sent(&transmit, ChannelId(0), self.now);
             if let Transmit::Window(window) = transmit {

@@ -79,7 +79,8 @@
 //! b.finish(claim, now);
 //! assert_eq!(b.frontier(), 1000); // to be published to the program
 //!
-//! b.before_idle(now);
+//! let now = b.next_timeout().unwrap(); // what is little is acknowledged after a while
+//! b.on_timeout(now);
 //! let Some(Transmit::Window(window)) = b.next_transmit(0, now) else { unreachable!() };
 //! a.on_window(window, now).unwrap();
 //! assert_eq!(a.acknowledged(), 1000); // the program's ring may be reused

@@ -210,11 +210,6 @@ impl Receiver {
         (self.frontier - self.told_filled + fin, opened)
     }
 
-    /// The worker is about to have nothing to do: the peer should not wait for a timer to give its memory back.
-    pub(crate) fn before_idle(&mut self) {
-        self.due |= self.untold().0 > 0;
-    }
-
     /// What was due later may be due now.
     pub(crate) fn on_time(&mut self, now: u64) {
         self.due |= self.due_at.is_some_and(|at| at <= now);

@@ -244,10 +244,9 @@ impl Run {
 
     fn time_and_channels(&mut self) {
         let channel = self.channel();
-        match self.random.upto(4) {
+        match self.random.upto(3) {
             0 => self.socket.on_channel_lost(channel, self.now),
-            1 => self.socket.before_idle(self.now),
-            2 => {
+            1 => {
                 self.socket.take_changes();
             }
             _ => self.socket.on_timeout(self.now),

@@ -1,12 +1,11 @@
 //! What the daemon is told about its peers. Plain values: who fills them has checked them.
 
 use crate::prefix::Prefix;
-pub use netchannel_configuration::{Bounds, PerClass};
+pub use netchannel_configuration::{Bounds, PerClass, Times};
 use netchannel_driver as driver;
 use netchannel_wire::Key;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Everything about peers.
 #[derive(Clone, Debug, Default)]
@@ -39,36 +38,6 @@ pub struct PeerSettings {
     pub key: Arc<Key>,
     /// How many channels there are to be.
     pub channels: PerClass<Bounds>,
-}
-
-/// How long things may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
-    /// A channel being made: until the transport is connected.
-    pub dial: Duration,
-    /// Its handshake, from then on.
-    pub handshake: Duration,
-    /// Without a frame of the peer, after which a channel is dead; at least a millisecond.
-    pub silence: Duration,
-    /// Pause after the first failed attempt; it doubles each time.
-    pub retry_least: Duration,
-    /// Longest such pause.
-    pub retry_most: Duration,
-    /// Without any channel, after which the connections with a peer fail.
-    pub unreachable: Duration,
-}
-
-impl Default for Times {
-    fn default() -> Self {
-        Self {
-            dial: Duration::from_secs(5),
-            handshake: Duration::from_secs(5),
-            silence: Duration::from_secs(15),
-            retry_least: Duration::from_millis(100),
-            retry_most: Duration::from_secs(30),
-            unreachable: Duration::from_secs(60),
-        }
-    }
 }
 
 /// What peers and strangers may take of this host. Those that HELLO tells hold for the daemon's life.

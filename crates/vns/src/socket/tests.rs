@@ -17,6 +17,9 @@ pub(super) const A: u64 = u64::MAX - 5;
 pub(super) const B: u64 = u64::MAX - 2000;
 pub(super) const CAPACITY: u64 = 4096;
 
+/// [`Settings::acknowledge_delay`] as usual.
+pub(super) const DELAY: u64 = 10 * MILLISECOND;
+
 /// Small, so that segments are of the size of the ring's parts.
 pub(super) fn settings() -> Settings {
     Settings {
@@ -140,17 +143,29 @@ impl Pair {
                 self.b_hears(transmit);
                 quiet = false;
             }
-            self.b.before_idle(self.now);
+            self.acknowledgements_come_due();
             while let Some(transmit) = self.b_sends(1000, ONE) {
                 self.a_hears(transmit);
                 quiet = false;
             }
-            self.a.before_idle(self.now);
+            self.acknowledgements_come_due();
             if quiet {
                 return;
             }
         }
         panic!("they talk for ever");
+    }
+
+    /// Lets so much time pass that what is not acknowledged yet is.
+    fn acknowledgements_come_due(&mut self) {
+        let soon = self.now + DELAY;
+        let sockets = [&self.a, &self.b];
+        if sockets
+            .iter()
+            .any(|socket| socket.next_timeout().is_some_and(|at| at <= soon))
+        {
+            self.pass(DELAY);
+        }
     }
 
     /// Lets time pass, with the calls that are due.

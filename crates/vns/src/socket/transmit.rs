@@ -115,12 +115,4 @@ impl VirtualSocket {
             self.follow(now);
         }
     }
-
-    /// The worker has nothing more to do for now: what has arrived is acknowledged without waiting for a timer.
-    pub fn before_idle(&mut self, now: u64) {
-        if self.state == State::Established {
-            self.receiver.before_idle();
-            self.follow(now);
-        }
-    }
 }

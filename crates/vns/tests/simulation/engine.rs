@@ -260,11 +260,6 @@ impl World {
                 self.receive(name, frame, part);
             }
         }
-        if self.scenario.idles > 0 && self.random.once_in(self.scenario.idles) {
-            for who in self.all(host) {
-                self.with(who, |socket| socket.before_idle(now));
-            }
-        }
         self.pump_all(1 - host);
     }
 

@@ -30,8 +30,6 @@ pub struct Scenario {
     pub crumbs: bool,
     /// Workers are slow between learning where bytes belong and writing them: one in so many times, 0 never.
     pub slow_workers: u64,
-    /// One in so many times a worker says that it is about to idle; 0 never.
-    pub idles: u64,
     /// All channels have numbers that are the same modulo 64.
     pub numbers_collide: bool,
     /// Longest time on a channel.
@@ -101,7 +99,6 @@ impl Scenario {
             without_probes,
             crumbs,
             slow_workers,
-            idles: random.upto(2),
             numbers_collide: random.once_in(8),
             latency: [20 * MICROSECOND, MILLISECOND, 20 * MILLISECOND][random.index(3)],
             bytes: match (crumbs, small) {

@@ -12,7 +12,7 @@ mod shut_peer;
 mod urgent;
 mod wake;
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use netchannel_abi::class::Hints;
 use netchannel_abi::handle::Handle;
@@ -23,6 +23,7 @@ use netchannel_shm::split::Transfer;
 
 use crate::descriptors::attach::header;
 use crate::descriptors::copying;
+use crate::ground::lock;
 use crate::sockets::link::LinkEnd;
 use crate::sockets::socket::{self, Socket, status};
 
@@ -60,6 +61,15 @@ pub enum Stop {
 
 /// The largest run that is copied before it is published, so that the other side can begin.
 const STRIDE: u64 = 64 * 1024;
+
+/// What a call returns that met memory which the program does not have, after `done` bytes.
+const fn faulted_after(done: u64) -> Result<usize, Stop> {
+    if done > 0 {
+        Ok(done as usize)
+    } else {
+        Err(Stop::Error(libc::EFAULT))
+    }
+}
 
 impl Lane {
     /// Resolves a virtual socket.
@@ -315,6 +325,27 @@ impl Lane {
             publish(copied);
         }
         (step, copied)
+    }
+
+    /// Runs `work` under the lock of one direction. Where another thread has dissolved the connection under the same socket
+    /// meanwhile, the call fails with `dissolved`.
+    #[inline(always)]
+    fn under<R>(
+        &self,
+        held: &AtomicU32,
+        dissolved: i32,
+        work: impl FnOnce() -> Result<R, Stop>,
+    ) -> Result<R, Stop> {
+        if !lock::acquire(held) {
+            return Err(Stop::Error(libc::EAGAIN));
+        }
+        let result = if self.socket.is(self.fd) {
+            work()
+        } else {
+            Err(Stop::Error(self.lost(dissolved)))
+        };
+        lock::release(held);
+        result
     }
 
     fn fault(&self) -> Stop {

@@ -9,8 +9,7 @@ use netchannel_shm::split::{Direction, Transfer};
 use super::manner::Met;
 use super::manner::{Manner, Marks};
 use super::progress::Progress;
-use super::{Lane, STRIDE, Stop};
-use crate::ground::lock;
+use super::{Lane, STRIDE, Stop, faulted_after};
 use crate::sockets::socket::status;
 
 /// Of the flags of the receiving direction: the ring is read by [`LinkEnd::read_apart`](crate::sockets::link::LinkEnd::read_apart).
@@ -78,17 +77,7 @@ impl Lane {
         &self,
         work: impl FnOnce() -> Result<R, Stop>,
     ) -> Result<R, Stop> {
-        let entry = self.socket.entry;
-        if !lock::acquire(&entry.receive.lock) {
-            return Err(Stop::Error(libc::EAGAIN));
-        }
-        let result = if self.socket.is(self.fd) {
-            work()
-        } else {
-            Err(Stop::Error(self.lost(libc::EPIPE)))
-        };
-        lock::release(&entry.receive.lock);
-        result
+        self.under(&self.socket.entry.receive.lock, libc::EPIPE, work)
     }
 
     /// From `skip` bytes further on than was read.
@@ -209,11 +198,7 @@ impl Lane {
             head = head.wrapping_add(copied);
             done += copied;
             if copied < step {
-                return if done > 0 {
-                    Ok(done as usize)
-                } else {
-                    Err(Stop::Error(libc::EFAULT))
-                };
+                return faulted_after(done);
             }
             if done >= total {
                 break;

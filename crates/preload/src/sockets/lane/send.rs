@@ -13,7 +13,7 @@ use super::manner::PIECE;
 use super::manner::is_shut;
 use super::manner::{CALM_RING_LOG2, Going, Urgent};
 use super::progress::Progress;
-use super::{Lane, Stop};
+use super::{Lane, Stop, faulted_after};
 use crate::ground::lock;
 use crate::sockets::socket::status;
 
@@ -204,17 +204,7 @@ impl Lane {
         &self,
         work: impl FnOnce() -> Result<usize, Stop>,
     ) -> Result<usize, Stop> {
-        let entry = self.socket.entry;
-        if !lock::acquire(&entry.transmit.lock) {
-            return Err(Stop::Error(libc::EAGAIN));
-        }
-        let result = if self.socket.is(self.fd) {
-            work()
-        } else {
-            Err(Stop::Error(self.lost(libc::ECONNRESET)))
-        };
-        lock::release(&entry.transmit.lock);
-        result
+        self.under(&self.socket.entry.transmit.lock, libc::ECONNRESET, work)
     }
 
     #[inline(always)]
@@ -315,11 +305,7 @@ impl Lane {
             tail = tail.wrapping_add(copied);
             done += copied;
             if copied < step {
-                return if done > 0 {
-                    Ok(done as usize)
-                } else {
-                    Err(Stop::Error(libc::EFAULT))
-                };
+                return faulted_after(done);
             }
             if urgent != Urgent::None && tail == last {
                 break;

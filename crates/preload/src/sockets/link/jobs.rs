@@ -8,7 +8,7 @@ use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Role, Slot, asleep};
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::nqe::{Nqe, Operation as Job};
 use netchannel_ring::departure::{self, Fate};
-use netchannel_ring::queue::Element;
+use netchannel_ring::queue::{self, Element};
 
 use super::{LinkEnd, Loan, Taken, reset_side};
 use crate::descriptors::limits;
@@ -39,7 +39,7 @@ impl LinkEnd {
     /// (client) Whether somebody sleeps at the other end, who is hereby claimed: the caller must wake him with [`Self::announce`].
     pub fn claim(&self) -> bool {
         let indices = self.job_queue();
-        indices.is_some_and(|(indices, _)| rouse(indices, asleep::AWAKE))
+        indices.is_some_and(|(indices, _)| queue::claim_sleep(&indices.asleep, asleep::AWAKE))
     }
 
     /// (client) How long ago an event loop at the other end has looked that is awake, and how many connections wait for it.
@@ -122,9 +122,9 @@ impl LinkEnd {
             asleep::RESTS => {
                 // What comes until it has looked needs not wake it.
                 indices.looked.store(now, Ordering::Relaxed);
-                rouse(indices, asleep::LOOPS)
+                queue::claim_sleep(&indices.asleep, asleep::LOOPS)
             }
-            _ => rouse(indices, asleep::AWAKE),
+            _ => queue::claim_sleep(&indices.asleep, asleep::AWAKE),
         };
         if (slept || claimed && indices.asleep.load(Ordering::Relaxed) == asleep::AWAKE)
             && let Some(Err(libc::EPIPE | libc::ECONNRESET)) = self.ring()
@@ -466,16 +466,4 @@ fn time_of(nqe: &Nqe) -> u64 {
 
 fn listener_of(nqe: &Nqe) -> u32 {
     u32::try_from(nqe.data).unwrap_or(0)
-}
-
-/// Takes the sleep of a consumer away, who does `next`. True for who must ring.
-fn rouse(indices: &QueueIndices, next: u32) -> bool {
-    // Acquire: pairs with the fence of who sleeps.
-    let word = indices.asleep.load(Ordering::Acquire);
-    let (order, otherwise) = (Ordering::AcqRel, Ordering::Relaxed);
-    matches!(word, asleep::SLEEPS | asleep::RESTS)
-        && indices
-            .asleep
-            .compare_exchange(word, next, order, otherwise)
-            .is_ok()
 }

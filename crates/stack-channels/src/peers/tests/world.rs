@@ -88,6 +88,7 @@ pub fn quick() -> Times {
         retry_least: Duration::from_millis(5),
         retry_most: Duration::from_millis(100),
         unreachable: Duration::from_millis(300),
+        ..Times::default()
     }
 }
 

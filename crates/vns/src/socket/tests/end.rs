@@ -354,7 +354,6 @@ fn after_the_end_nothing_happens() {
     pair.a.abort(Reason::TimedOut, now);
     pair.a.fail(Reason::TimedOut, now);
     pair.a.on_reset(Reason::TimedOut, now);
-    pair.a.before_idle(now);
     pair.a.on_timeout(now);
     pair.a.on_window(plain(77, 7), now).unwrap();
     assert!(pair.a.take_changes().is_empty());

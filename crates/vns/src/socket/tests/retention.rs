@@ -114,7 +114,7 @@ fn a_claim_keeps_its_place_from_being_used_again() {
     pair.b_hears(data(A, 1000));
     pair.b_hears(data(A.wrapping_add(1000), 3000));
     pair.read(4000);
-    pair.b.before_idle(pair.now);
+    pair.pass(DELAY);
     let told = pair.b_sends(0, ONE).unwrap();
     let limit = A.wrapping_add(CAPACITY);
     assert_eq!(told, window(A.wrapping_add(4000), limit), "not opened");
@@ -255,7 +255,7 @@ fn more_ranges_than_may_be_remembered_are_forgotten_not_acknowledged() {
     }
     let frontier = A.wrapping_add(2 * MOST_RANGES as u64 + 1);
     assert_eq!(pair.b.frontier(), frontier);
-    pair.b.before_idle(pair.now);
+    pair.pass(DELAY);
     assert_eq!(pair.b_sends(0, ONE), Some(again(frontier, limit)));
     pair.a_hears(again(frontier, limit));
     pair.settle();

@@ -1,8 +1,5 @@
 use super::*;
 
-/// [`crate::Settings::acknowledge_delay`] as usual.
-const DELAY: u64 = 10 * MILLISECOND;
-
 /// Defect 6 of the module: no credit, so that a slow reader holds up all that share its channel.
 #[test]
 fn defect_6_a_reader_that_stops_stops_its_sender_only_by_its_window() {
@@ -141,15 +138,15 @@ fn the_window_is_told_when_it_opened_by_much() {
 }
 
 #[test]
-fn acknowledgements_wait_a_little_but_not_for_idle_workers() {
+fn acknowledgements_wait_a_little() {
     let mut pair = Pair::new();
     pair.b_hears(data(A, 100));
     assert_eq!(pair.b_sends(0, ONE), None);
     assert_eq!(pair.b.next_timeout(), Some(pair.now + DELAY));
-    pair.b.before_idle(pair.now);
+    pair.pass(DELAY);
     assert!(pair.b_sends(0, ONE).is_some());
     assert_eq!(pair.b.next_timeout(), None);
-    pair.b.before_idle(pair.now);
+    pair.pass(DELAY);
     assert_eq!(pair.b_sends(0, ONE), None);
     // Two segments, or a quarter of the capacity, do not wait.
     pair.b_hears(data(A.wrapping_add(100), 1024));
