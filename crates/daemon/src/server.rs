@@ -135,7 +135,7 @@ impl Daemon {
         let addresses = locals::subscribe()
             .inspect_err(|error| tracing::warn!("changes of addresses are not seen ({error})"))
             .ok();
-        let told = packet::tell_senders(&bound.attach);
+        let told = packet::pass_credentials(&bound.attach);
         told.map_err(ServeError::Events)?;
         let watched = || {
             watch.add(&bound.attach, Subject::Attach)?;
@@ -283,7 +283,7 @@ impl Daemon {
         let mut next = None;
         for (stack, id) in self.stacks.iter_mut().zip(&self.ids) {
             news.iter().for_each(|one| stack.on_listener(*one));
-            stack.tend(&mut self.core.for_stack(*id), now);
+            stack.on_loop_pass(&mut self.core.for_stack(*id), now);
             next = next.into_iter().chain(stack.deadline(now)).min();
         }
         next

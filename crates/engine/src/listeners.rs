@@ -9,7 +9,7 @@ use netchannel_abi::directory::{LEFT, entry_flags};
 use netchannel_abi::message::{listen_flags, queue_flags};
 use netchannel_abi::program::RELAY;
 use netchannel_service::addresses::shown as shown_address;
-use netchannel_service::core_engine::{Command, ListenerNews, OwnListener};
+use netchannel_service::core_engine::{Command, ListenerChange, OwnListener};
 use netchannel_service::packet;
 use rustix::io::Errno;
 use rustix::net::SocketType;
@@ -122,7 +122,7 @@ impl CoreEngine {
         known.defers = defers;
         self.directory.defer(listener, defers);
         match (was_known_to_peers, defers == 0) {
-            (true, false) => self.note_news(ListenerNews::Gone(listener)),
+            (true, false) => self.note_news(ListenerChange::Removed(listener)),
             (false, true) => self.announce_to_peers(listener),
             _ => {}
         }
@@ -136,7 +136,7 @@ impl CoreEngine {
             && known.defers == 0
         {
             let (address, v6_only) = (known.address, known.v6_only);
-            self.note_news(ListenerNews::Listens(
+            self.note_news(ListenerChange::Added(
                 listener,
                 OwnListener { address, v6_only },
             ));
@@ -339,8 +339,8 @@ impl CoreEngine {
         self.cookies.remove(&cookie);
         // The daemon's own are known until it lets go of them: what waits in them may be passed on.
         self.forget_links(|link| link.listener == listener && link.client != RELAY);
-        self.note_news(ListenerNews::Gone(listener));
-        self.tell_stacks(|| Command::Gone(listener));
+        self.note_news(ListenerChange::Removed(listener));
+        self.tell_stacks(|| Command::ListenerClosed(listener));
     }
 
     /// Nobody holds `listener` any more.

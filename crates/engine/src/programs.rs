@@ -202,7 +202,7 @@ impl CoreEngine {
         let ticket = self.admit_program(parent.user)?;
         // Both ends are of the daemon's making: a socket that a program made could lead back to the daemon, which would answer itself.
         let (daemons, childs) = packet::owned_pair(SocketType::SEQPACKET)?;
-        packet::tell_senders(&daemons)?;
+        packet::pass_credentials(&daemons)?;
         rustix::io::ioctl_fionbio(&childs, false)?;
         let count = usize::try_from(words[0]).unwrap_or(usize::MAX);
         // A list that does not fit stands for everything the parent holds: fork passes all on.

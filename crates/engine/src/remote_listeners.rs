@@ -7,7 +7,7 @@ use crate::limits::FIRST_ANCHORS;
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::entry_flags;
 use netchannel_abi::program::RELAY;
-use netchannel_service::core_engine::{Command, ListenerNews};
+use netchannel_service::core_engine::{Command, ListenerChange};
 use rustix::io::Errno;
 
 impl CoreEngine {
@@ -88,11 +88,11 @@ impl CoreEngine {
     }
 
     /// What has happened to listeners of this host since the last time.
-    pub fn take_news(&mut self) -> Vec<ListenerNews> {
+    pub fn take_news(&mut self) -> Vec<ListenerChange> {
         std::mem::take(&mut self.news)
     }
 
-    pub(super) fn note_news(&mut self, news: ListenerNews) {
+    pub(super) fn note_news(&mut self, news: ListenerChange) {
         if !self.stacks.is_empty() {
             self.news.push(news);
         }

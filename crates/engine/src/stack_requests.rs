@@ -7,7 +7,7 @@ use crate::limits::FIRST_ANCHORS;
 use crate::quota::{Amounts, DAEMON, Kind, Ticket};
 use netchannel_abi::address::Address;
 use netchannel_abi::program::RELAY;
-use netchannel_service::core_engine::{Ask, Command, Engine, WRONG_ADDRESS};
+use netchannel_service::core_engine::{Command, Engine, StackRequest, WRONG_ADDRESS};
 use netchannel_service::link::Parts;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -30,13 +30,13 @@ impl CoreEngine {
     }
 
     /// Answers one question.
-    pub fn answer(&mut self, ask: Ask, asker: StackId) {
-        let answer = match ask {
-            Ask::Forget(link) => {
+    pub fn answer(&mut self, request: StackRequest, asker: StackId) {
+        let answer = match request {
+            StackRequest::Forget(link) => {
                 self.links.remove(&link);
                 return;
             }
-            Ask::Link(listener, destination) => {
+            StackRequest::Link(listener, destination) => {
                 let made = self.connect_stack(listener, &destination);
                 let mode = self.listeners.get(&listener).map(Listener::mode);
                 let answer = made.map(|parts| (parts, mode.unwrap_or_default()));
@@ -44,14 +44,14 @@ impl CoreEngine {
                 let gone = matches!(answer, Err(Errno::CONNREFUSED));
                 let other = gone.then(|| self.other_listener(listener, &destination));
                 match other.flatten() {
-                    Some(to) => Command::Moved { from: listener, to },
+                    Some(to) => Command::ListenerReplaced { from: listener, to },
                     None => Command::Link(listener, answer),
                 }
             }
-            Ask::OfferLink(listener) => {
+            StackRequest::OfferLink(listener) => {
                 Command::OfferLink(listener, self.make_offer_link(listener).map_err(errno))
             }
-            Ask::Offer {
+            StackRequest::Offer {
                 ticket,
                 listener,
                 link,
@@ -147,8 +147,8 @@ pub struct ForStack<'a> {
 }
 
 impl Engine for ForStack<'_> {
-    fn ask(&mut self, ask: Ask) {
-        self.core.answer(ask, self.stack);
+    fn request(&mut self, request: StackRequest) {
+        self.core.answer(request, self.stack);
     }
 
     fn next_remote(&mut self) -> u32 {

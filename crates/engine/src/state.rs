@@ -13,7 +13,7 @@ use crate::program::Program;
 use crate::quota::{Bounds, Kind, Quotas};
 use crate::totals::Users;
 use netchannel_abi::address::Address;
-use netchannel_service::core_engine::ListenerNews;
+use netchannel_service::core_engine::ListenerChange;
 use netchannel_service::memory;
 use netchannel_service::stack::{Stack, StackHandle};
 use rustix::io::Errno;
@@ -86,7 +86,7 @@ pub struct CoreEngine {
     /// Listeners of other hosts in the directory.
     pub(super) remotes: HashMap<u32, (Address, StackId)>,
     /// What happened to listeners of this host.
-    pub(super) news: Vec<ListenerNews>,
+    pub(super) news: Vec<ListenerChange>,
 }
 
 impl CoreEngine {
@@ -129,7 +129,7 @@ impl CoreEngine {
     /// A stack module is there: before programs are.
     pub fn add_stack(&mut self, stack: &dyn Stack) -> StackId {
         let id = StackId(self.stacks.len());
-        if stack.leads_all() {
+        if stack.routes_all() {
             self.local = Some(id);
         }
         self.stacks.push(stack.handle());

@@ -1,20 +1,21 @@
-//! Addresses: which listener is the one for a destination, where a program may say that it connects from, and how they are shown.
+//! Addresses: which listener covers a destination, which source address a program may claim, and how addresses are
+//! shown.
 
 use netchannel_abi::address::{Address, INET, INET6};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::sync::{PoisonError, RwLock};
 
-/// The addresses as they were last read: the process is on one host.
+/// The addresses of this host as they were last read. They are static because the process is on one host.
 static OWN: RwLock<Vec<Address>> = RwLock::new(Vec::new());
 
-/// Keeps the addresses for [`true_client`].
+/// Stores the addresses of this host for [`true_client`].
 pub fn remember(locals: &[Address]) {
     let mut own = OWN.write().unwrap_or_else(PoisonError::into_inner);
     locals.clone_into(&mut own);
 }
 
-/// Where a program connects from: what it claims, if that is an address of this host; otherwise the
-/// address it connects to, which is one where the listener is of this host too.
+/// The address from which a program connects. This is the address that it claims if that one belongs to this host.
+/// Otherwise it is the address to which it connects, which belongs to this host when the listener does.
 pub fn true_client(claimed: Address, server: &Address) -> Address {
     let plain = claimed.unmapped();
     let own = OWN.read().unwrap_or_else(PoisonError::into_inner);
@@ -28,7 +29,7 @@ pub fn true_client(claimed: Address, server: &Address) -> Address {
     }
 }
 
-/// Whether a listener at `local` is the one for `destination`: its very address, or any.
+/// Whether a listener at `local` covers `destination`: by exactly its address, or by the wildcard address.
 pub fn covers(local: &Address, destination: &Address) -> bool {
     let any =
         local.is_wildcard() && (local.family == INET6 || destination.unmapped().family == INET);
@@ -36,7 +37,7 @@ pub fn covers(local: &Address, destination: &Address) -> bool {
     local.port == meant.port && (any || local.bytes == meant.bytes)
 }
 
-/// An address as commands show it.
+/// An address in the form that commands show.
 #[must_use]
 pub fn shown(address: &Address) -> String {
     match address.family {
@@ -66,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_program_connects_from_an_address_of_this_host() {
-        // A network for documentation: no other test's.
+        // A network for documentation, which no other test uses.
         let own = Address::v4([192, 0, 2, 77], 0);
         remember(&[own]);
         let loopback = Address::v4([127, 0, 0, 1], 80);

@@ -1,5 +1,5 @@
-//! Anchors: the daemon's end of the pair whose other end is a program's descriptor. A token is one
-//! byte on it, its hang-up is the end of everybody who held the other end.
+//! Anchors: the daemon's end of the pair whose other end is a program's descriptor. A token is one byte on the anchor.
+//! A hang-up means that no process holds the other end any more.
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -9,12 +9,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of tokens taken at once.
+/// Bytes of tokens read with one call.
 const TOKENS: usize = 256;
-/// More than fit are not waited for.
+/// Reads of one drain. Tokens beyond these are left for later.
 const MOST_READS: u32 = 16;
 
-/// How many anchors a stack module holds, and may hold.
+/// The number of anchors that a stack module holds, and its limit.
 #[derive(Debug)]
 pub struct Count {
     held: AtomicUsize,
@@ -22,7 +22,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// None yet, and never more than `most`.
+    /// A count of zero with the limit `most`.
     #[must_use]
     pub const fn new(most: usize) -> Self {
         Self {
@@ -31,14 +31,15 @@ impl Count {
         }
     }
 
-    /// None yet, and at most half of the descriptors that this process may open: the other half is for programs to attach.
+    /// A count of zero whose limit is half of the descriptors that this process may open. The other half is for
+    /// programs that attach.
     #[must_use]
     pub fn of_half() -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Self::new(usize::try_from(limit / 2).unwrap_or(usize::MAX))
     }
 
-    /// How many there are.
+    /// The number of anchors held.
     #[must_use]
     #[inline]
     pub fn held(&self) -> usize {
@@ -46,22 +47,22 @@ impl Count {
     }
 }
 
-/// One end of a pair of anchors, and which worker listens to it.
+/// One end of a pair of anchors, and the worker that watches it.
 #[derive(Debug)]
 pub struct Anchor {
     descriptor: OwnedFd,
-    /// The epoll set that it is in. It stays there while it is pooled.
+    /// The epoll set that contains the anchor. It stays there while it is pooled.
     watcher: Option<Arc<OwnedFd>>,
-    /// Tokens that came since they were last taken off.
+    /// Tokens that have arrived since the anchor was last drained.
     tokens: u32,
     count: Arc<Count>,
 }
 
-/// Tokens left on an anchor; several times as many fit.
+/// Tokens that may be left unread on an anchor. Several times as many fit.
 const MOST_TOKENS: u32 = 32;
 
 impl Anchor {
-    /// An anchor nobody listens to yet. `None` where there are too many: it is closed.
+    /// An anchor that no worker watches yet. `None` where the limit is reached: the descriptor is closed.
     #[must_use]
     pub fn new(descriptor: OwnedFd, count: &Arc<Count>) -> Option<Self> {
         let anchor = Self {
@@ -70,13 +71,13 @@ impl Anchor {
             tokens: 0,
             count: Arc::clone(count),
         };
-        // Counted before the look, so that dropping it counts right.
+        // Counted before the check, so that the drop counts down in both cases.
         let before = count.held.fetch_add(1, Ordering::Relaxed);
         (before < count.most).then_some(anchor)
     }
 
-    /// Puts it into an epoll set, under `data`. The next connection of a slot may be of another worker than the last: it leaves
-    /// the set in which it was.
+    /// Adds the anchor to an epoll set, under `data`. The next connection of a slot may belong to another worker than
+    /// the last one: the anchor leaves the set in which it was.
     ///
     /// # Errors
     /// The errno of `epoll_ctl`.
@@ -89,27 +90,27 @@ impl Anchor {
             return Ok(());
         }
         self.unwatch();
-        // Edges: a token that lies there unread wakes once.
+        // Edge-triggered: an unread token wakes once.
         let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&**set, &self.descriptor, data, flags)?;
         self.watcher = Some(Arc::clone(set));
         Ok(())
     }
 
-    /// Takes it out of the set.
+    /// Removes the anchor from its set.
     pub fn unwatch(&mut self) {
         if let Some(set) = self.watcher.take() {
-            // It is in the set.
+            // This can not fail: the anchor is in the set.
             let _ = epoll::delete(&*set, &self.descriptor);
         }
     }
 
-    /// Writes one token. False where nobody holds the other end any more.
+    /// Writes one token. False where no process holds the other end any more.
     pub fn ring(&self) -> bool {
         self.send_token(SendFlags::empty())
     }
 
-    /// Writes one for which the kernel signals whom the program named.
+    /// Writes one token as urgent data: the kernel signals the process that the program has set as the owner.
     pub(super) fn ring_urgently(&self) {
         self.send_token(SendFlags::OOB);
     }
@@ -122,8 +123,8 @@ impl Anchor {
         )
     }
 
-    /// A token came, or the `end`. Tokens wake without being taken: true when they should be, before
-    /// they fill the socket, or to see whether it is the end.
+    /// Notes that a token arrived, or the `end`. Tokens wake without being read. True when they must be read now:
+    /// before they fill the socket, or to find out whether this is the end.
     #[inline]
     pub(super) const fn note_token(&mut self, end: bool) -> bool {
         self.tokens += 1;
@@ -134,7 +135,7 @@ impl Anchor {
         due
     }
 
-    /// Takes all tokens off. False where nobody holds the other end any more.
+    /// Reads all tokens. False where no process holds the other end any more.
     pub fn drain(&self) -> bool {
         let mut tokens = [0; TOKENS];
         for _ in 0..MOST_READS {

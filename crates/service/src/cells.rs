@@ -1,5 +1,5 @@
-//! Readiness for one worker: its cell in every link, the job queues of links towards it, anchors and
-//! channels in one epoll set, and sleep without missing anything or burning a processor.
+//! Readiness for one worker: its cell in every link, the job queues of links towards it, and anchors and channels in
+//! one epoll set. A worker sleeps without missing an event and without wasting processor time.
 //!
 //! ```text
 //!  look:   awake links: cell bits, job queue          (memory only)
@@ -8,8 +8,8 @@
 //!          a token, doorbell or hang-up makes its link awake again
 //! ```
 //!
-//! A link that brought no news since the last sleep stays armed and costs nothing, however many there
-//! are; its program's first news costs it one token.
+//! A link that brought no news since the last sleep stays armed. It costs nothing, however many such links there are.
+//! The first news of its program cost that program one token.
 
 use super::anchor::Anchor;
 use super::jobs::Opened;
@@ -26,38 +26,38 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Events of the kernel taken at once.
+/// Events taken from the kernel with one call.
 const MOST_EVENTS: usize = 256;
 /// Nanoseconds.
 const MICROSECOND: u64 = 1000;
-/// While there is work the kernel is looked at this often.
-const KERNEL_EVERY: Duration = Duration::from_micros(50);
-/// Doorbells are left in a channel up to this number; more than twice as many fit.
+/// How often the kernel is asked while there is work.
+const KERNEL_POLL_INTERVAL: Duration = Duration::from_micros(50);
+/// Doorbells that may lie unread in a channel. More than twice as many fit.
 const MOST_UNREAD: u32 = 64;
-/// The end of a channel is looked for behind so many times what is read of it at once.
+/// Batches of messages that are read in search of the end of a channel.
 const MOST_READS: u32 = 8;
-/// A link that brought no news for so many sleeps costs nothing until it brings some.
-const MOST_CALM: u32 = 16;
-/// New connections of one link that are taken before others have their turn.
+/// A link that brought no news for this many sleeps stays armed until it brings some.
+const MOST_IDLE_SLEEPS: u32 = 16;
+/// New connections of one link that are taken before other links have their turn.
 const MOST_JOBS: usize = 64;
-/// In place of a slot: the link channel.
+/// The link channel, in the place of a slot number.
 const CHANNEL: u32 = u32::MAX;
 
-/// A link of this worker. Not used again before the next look after the link was removed.
+/// A link of this worker. The key of a removed link is not used again before the next [`Cells::look`].
 pub type Key = u32;
 
-/// What a worker has to look at.
+/// An event for a worker.
 #[derive(Debug)]
 pub enum News {
-    /// The program published something in a slot, or made room.
+    /// The program published bytes in a slot, or made room.
     Ready(Key, u32),
-    /// A token on the anchor of a slot, or (true) its hang-up.
+    /// A token on the anchor of a slot, or, where true, its hang-up.
     Token(Key, u32, bool),
-    /// A program made a connection.
+    /// A program has made a connection.
     Opened(Key, Opened),
-    /// No new connection comes over a link any more: the program is gone, or broke the rules.
+    /// No new connection comes over a link any more: the program has ended, or broke the rules.
     Ended(Key),
-    /// A descriptor of the worker's own, by its name.
+    /// An event on a descriptor of the worker's own, by its name.
     Own(u32),
 }
 
@@ -66,11 +66,12 @@ struct Watched {
     end: Arc<LinkEnd>,
     cell: usize,
     awake: bool,
-    /// This worker takes the link's new connections, and reads its channel.
+    /// This worker takes the new connections of the link, and reads its channel.
     takes_new: bool,
-    /// Sleeps since it had news.
-    calm: Cell<u32>,
-    /// Most doorbells that lie in the channel: each asked-for one, since it was last read.
+    /// Sleeps since the link last brought news.
+    idle_sleeps: Cell<u32>,
+    /// An upper limit of the doorbells that lie in the channel: one for each time that one was requested since the last
+    /// read.
     unread: u32,
 }
 
@@ -94,12 +95,12 @@ pub struct Cells {
     epoll: Arc<OwnedFd>,
     links: Vec<Option<Watched>>,
     unused: Vec<Key>,
-    /// Removed since the last look: events of theirs may still be on their way.
+    /// Keys removed since the last look: events of these links may still be pending in the kernel.
     retired: Vec<Key>,
     awake: Vec<Key>,
     patience: Patience<MICROSECOND>,
     epoch: Instant,
-    asked_kernel: Instant,
+    kernel_polled: Instant,
 }
 
 impl Cells {
@@ -116,7 +117,7 @@ impl Cells {
             awake: Vec::new(),
             patience: Patience::new(0),
             epoch: Instant::now(),
-            asked_kernel: Instant::now(),
+            kernel_polled: Instant::now(),
         })
     }
 
@@ -129,7 +130,8 @@ impl Cells {
         epoll::add(&*self.epoll, descriptor, data, EventFlags::IN)
     }
 
-    /// Watches a channel of the worker's own under a name: every change, for reading and writing, is told once.
+    /// Watches a channel of the worker's own under a name. It is edge-triggered: every change, for reading and writing,
+    /// is reported once.
     ///
     /// # Errors
     /// The errno of `epoll_ctl`.
@@ -139,18 +141,18 @@ impl Cells {
         epoll::add(&*self.epoll, descriptor, data, flags)
     }
 
-    /// Listens to a descriptor of the worker's own no longer.
+    /// Stops watching a descriptor of the worker's own.
     pub fn forget_own(&self, descriptor: impl AsFd) {
         // It may not have been watched.
         let _ = epoll::delete(&*self.epoll, descriptor);
     }
 
-    /// Takes a link up. `None` when its cells are used up or the kernel refuses.
+    /// Adds a link. `None` when all its cells are in use or the kernel refuses.
     pub fn add_link(&mut self, end: Arc<LinkEnd>) -> Option<Key> {
         self.add(end, true)
     }
 
-    /// Takes a link up of which another worker takes new connections and reads the channel.
+    /// Adds a link whose new connections and channel belong to another worker.
     pub fn add_shared_link(&mut self, end: Arc<LinkEnd>) -> Option<Key> {
         self.add(end, false)
     }
@@ -166,7 +168,7 @@ impl Cells {
         };
         if takes_new {
             let data = EventData::new_u64(word(key, CHANNEL));
-            // Edges: a doorbell wakes without being read.
+            // Edge-triggered: a doorbell wakes without being read.
             let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
             epoll::add(&*self.epoll, end.channel(), data, flags).ok()?;
         }
@@ -175,7 +177,7 @@ impl Cells {
             cell,
             awake: true,
             takes_new,
-            calm: Cell::new(0),
+            idle_sleeps: Cell::new(0),
             unread: 0,
         };
         *self.links.get_mut(index(key))? = Some(watched);
@@ -183,7 +185,7 @@ impl Cells {
         Some(key)
     }
 
-    /// Lets a link go that no connection uses any more.
+    /// Removes a link that no connection uses any more.
     pub fn remove_link(&mut self, key: Key) {
         if let Some(place) = self.links.get_mut(index(key))
             && place.take().is_some()
@@ -193,7 +195,7 @@ impl Cells {
         }
     }
 
-    /// Whether any link brought news since the last sleep.
+    /// Whether any link has brought news since the last sleep.
     #[must_use]
     #[inline]
     pub const fn is_awake(&self) -> bool {
@@ -214,7 +216,7 @@ impl Cells {
         Some(self.links.get(index(key))?.as_ref()?.cell)
     }
 
-    /// Listens to an anchor. It stays in the set while it is pooled: done once.
+    /// Watches an anchor. This is done once: the anchor stays in the set while it is pooled.
     ///
     /// # Errors
     /// The errno of `epoll_ctl`.
@@ -222,39 +224,39 @@ impl Cells {
         anchor.watch(&self.epoll, EventData::new_u64(word(key, slot)))
     }
 
-    /// The program of a link ended, or is not listened to any more.
-    pub fn silence(&self, key: Key) {
+    /// Stops watching the channel of a link: its program has ended, or takes no more connections.
+    pub fn unwatch_channel(&self, key: Key) {
         if let Some(end) = self.link(key) {
-            // It may have been silenced before.
+            // The channel may have been removed before.
             let _ = epoll::delete(&*self.epoll, end.channel());
         }
     }
 
-    /// Collects what there is to look at, without waiting.
+    /// Collects all news without waiting.
     #[inline]
     pub fn look(&mut self, news: &mut Vec<News>) {
         self.unused.append(&mut self.retired);
         self.collect(news);
-        if self.asked_kernel.elapsed() > KERNEL_EVERY {
-            self.ask_kernel(news, Some(Duration::ZERO));
+        if self.kernel_polled.elapsed() > KERNEL_POLL_INTERVAL {
+            self.wait_for_kernel(news, Some(Duration::ZERO));
         }
     }
 
-    /// Asks the kernel what it has now.
-    pub fn ask(&mut self, news: &mut Vec<News>) {
-        self.ask_kernel(news, Some(Duration::ZERO));
+    /// Polls the kernel without waiting.
+    pub fn poll_kernel(&mut self, news: &mut Vec<News>) {
+        self.wait_for_kernel(news, Some(Duration::ZERO));
     }
 
-    /// Sleeps until there is something, or `until`. A short spin comes before, where that pays.
+    /// Sleeps until there is news, or until `until`. A short spin comes first where it pays.
     pub fn sleep(&mut self, news: &mut Vec<News>, until: Option<Instant>) {
         let spins = !self.awake.is_empty();
-        self.sleep_beside(news, until, spins, || false, || false);
+        self.sleep_with(news, until, spins, || false, || false);
     }
 
-    /// As [`Self::sleep`], for a worker that waits for other things too: `look` is asked while it does not sleep yet, where it `spins`,
-    /// and `arm` once before it sleeps, which makes what comes later ring a descriptor of the worker's own. Both say
-    /// whether there is something.
-    pub fn sleep_beside(
+    /// As [`Self::sleep`], for a worker that also waits for other things. `look` is asked while the worker `spins`.
+    /// `arm_others` is called once before the worker sleeps: what comes later then rings a descriptor of the worker's
+    /// own. Both return whether there is something to do.
+    pub fn sleep_with(
         &mut self,
         news: &mut Vec<News>,
         until: Option<Instant>,
@@ -280,33 +282,36 @@ impl Cells {
         }
         let start = Instant::now();
         let patience = until.map(|until| until.saturating_duration_since(start));
-        self.ask_kernel(news, patience);
-        let duration = self.asked_kernel.duration_since(start);
+        self.wait_for_kernel(news, patience);
+        let duration = self.kernel_polled.duration_since(start);
         self.patience.learn(nanoseconds(duration));
         slept.into_iter().for_each(|key| self.stay_awake(key));
         self.collect(news);
     }
 
-    /// Whether a token that came over this link may have been for another worker: a program looks up whose cell it is to
-    /// mark, and the socket moves, or its slot is used again, before the token arrives on the anchor.
+    /// Whether a token on this link may have been for another worker. A program looks up the cell that it marks; the
+    /// socket may move, or its slot may be used again, before the token arrives on the anchor.
     #[must_use]
     #[inline]
-    pub fn owes_others(&self, key: Key) -> bool {
+    pub fn has_marks_for_others(&self, key: Key) -> bool {
         let watched = self.links.get(index(key)).and_then(Option::as_ref);
-        watched.is_some_and(|watched| watched.end.has_marks_beside(Some(watched.cell)))
+        watched.is_some_and(|watched| watched.end.has_marks_for_others(Some(watched.cell)))
     }
 
-    /// A token that was to wake this worker went to another one, or was lost with an anchor that was let go: the link is looked
-    /// at before the next sleep.
+    /// Looks at a link before the next sleep: a token for this worker reached another worker, or was lost with an
+    /// anchor that was closed.
     #[inline]
-    pub fn touch(&mut self, key: Key) {
+    pub fn wake_link(&mut self, key: Key) {
         self.wake(key);
     }
 
-    /// Where there was news of late there will be more, which shall not cost a token again.
+    /// Keeps a link awake that brought news lately: more news is likely, and each would cost a token if the link were
+    /// armed.
     fn stay_awake(&mut self, key: Key) {
         let watched = self.links.get(index(key)).and_then(Option::as_ref);
-        if watched.is_some_and(|watched| watched.calm.get() < MOST_CALM || watched.has_news()) {
+        if watched.is_some_and(|watched| {
+            watched.idle_sleeps.get() < MOST_IDLE_SLEEPS || watched.has_news()
+        }) {
             self.wake(key);
         }
     }
@@ -333,13 +338,13 @@ impl Cells {
             };
             let end = &watched.end;
             if watched.takes_jobs() && end.has_jobs() {
-                watched.calm.set(0);
+                watched.idle_sleeps.set(0);
                 take_jobs(*key, end, MOST_JOBS, news);
             }
             if let Some(shared) = end.cell(end.role(), watched.cell) {
                 let slots = end.layout.slots;
                 cell::take(&shared.summary, &shared.ready, |slot| {
-                    watched.calm.set(0);
+                    watched.idle_sleeps.set(0);
                     if let (true, Ok(slot)) = (slot < slots, u32::try_from(slot)) {
                         news.push(News::Ready(*key, slot));
                     }
@@ -348,16 +353,16 @@ impl Cells {
         }
     }
 
-    fn ask_kernel(&mut self, news: &mut Vec<News>, patience: Option<Duration>) {
+    fn wait_for_kernel(&mut self, news: &mut Vec<News>, patience: Option<Duration>) {
         let patience = patience.map(|patience| Timespec {
             tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(patience.subsec_nanos()),
         });
         let mut events = [MaybeUninit::<Event>::uninit(); MOST_EVENTS];
-        // A failure other than EINTR can not be: the set is ours.
+        // No other error than EINTR is possible: the epoll set is valid.
         let events = epoll::wait(&*self.epoll, &mut events, patience.as_ref())
             .map_or(&[][..], |(events, _)| events);
-        self.asked_kernel = Instant::now();
+        self.kernel_polled = Instant::now();
         for event in events {
             let (data, flags) = (event.data, event.flags);
             let [high, low] = halves(data.u64());
@@ -373,8 +378,9 @@ impl Cells {
                 CHANNEL => {}
                 slot => {
                     if end && let Some(link) = self.link(key) {
-                        // Told once, and now: a job taken from here on shall not get an anchor of which it was told before. One
-                        // that a job has got stands before this news, or with a lane.
+                        // The hang-up is reported once, and the anchor is dropped now: a job taken from here on must
+                        // not get an anchor whose hang-up was reported before. An anchor that a job has got already is
+                        // handled by the news below, or by its lane.
                         link.drop_anchor(slot);
                     }
                     news.push(News::Token(key, slot, end));
@@ -383,7 +389,8 @@ impl Cells {
         }
     }
 
-    /// The program let go of its end. Told once: all that it sent before is read here.
+    /// The program has closed its end of the channel. This is reported once: all messages that it sent before are read
+    /// here.
     fn on_channel_end(&self, key: Key, news: &mut Vec<News>) {
         let Some(end) = self.link(key) else { return };
         for _ in 0..MOST_READS {
@@ -391,7 +398,7 @@ impl Cells {
                 break;
             }
         }
-        // What was announced before the end is still taken.
+        // Connections announced before the end are still taken.
         if end.role() == Role::Server && end.is_alive() {
             take_jobs(key, end, QUEUE_CAPACITY, news);
         }
@@ -416,7 +423,9 @@ fn take_jobs(key: Key, end: &LinkEnd, most: usize, news: &mut Vec<News>) {
 fn arm(links: &mut [Option<Watched>], key: Key) {
     if let Some(Some(watched)) = links.get_mut(index(key)) {
         watched.awake = false;
-        watched.calm.set(watched.calm.get().saturating_add(1));
+        watched
+            .idle_sleeps
+            .set(watched.idle_sleeps.get().saturating_add(1));
         let end = &watched.end;
         if let Some(shared) = end.cell(end.role(), watched.cell) {
             cell::sleep(&shared.asleep);
@@ -426,7 +435,7 @@ fn arm(links: &mut [Option<Watched>], key: Key) {
             watched.unread += 1;
             if watched.unread > MOST_UNREAD {
                 watched.unread = 0;
-                // Its end is told by the kernel.
+                // The kernel reports the end of the channel.
                 let _ = end.read_channel();
             }
         }

@@ -1,9 +1,9 @@
-//! What programs say about the class of their sockets, in the scheduler's words.
+//! The class hints of programs, converted to the types of the scheduler.
 
 use netchannel_abi::class::{self, LATENCY, THROUGHPUT};
 use netchannel_scheduler::{Class, Hints, Source, classify};
 
-/// Reads a word that a program wrote; any word is something.
+/// Decodes a word that a program wrote. Every word is valid.
 #[must_use]
 pub fn hints(word: u32) -> Hints {
     let said = class::Hints::from_word(word);
@@ -21,7 +21,7 @@ pub fn hints(word: u32) -> Hints {
     }
 }
 
-/// The class that a word makes by itself, and what decided it; nothing where it says nothing.
+/// The class that a hint word selects by itself, and the source of that decision. `None` where the word has no hint.
 #[must_use]
 pub fn said(word: u32) -> Option<(&'static str, &'static str)> {
     let (class, source) = classify(&hints(word));
@@ -32,7 +32,7 @@ pub fn said(word: u32) -> Option<(&'static str, &'static str)> {
     (source != Source::Default).then(|| (class, name(source)))
 }
 
-/// What decided, as commands show it.
+/// The name of a source as commands show it.
 #[must_use]
 pub const fn name(source: Source) -> &'static str {
     match source {
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(word(0, 1, 8, 0), Some(("throughput", "DSCP")));
         assert_eq!(word(0, 1, 8, 6), Some(("latency", "SO_PRIORITY")));
         assert_eq!(word(2, 1, 8, 6), Some(("throughput", "SO_APP_TYPE")));
-        // Half a sentence says nothing.
+        // An incomplete hint selects nothing.
         assert_eq!(word(3, 3, 26, 0), None);
     }
 }

@@ -1,119 +1,119 @@
-//! What CoreEngine and stack modules tell each other.
+//! The messages between CoreEngine and stack modules.
 
 use super::link::Parts;
 use netchannel_abi::address::Address;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// The answer to [`Ask::Link`] where the listener is at another address than the connection means: no fault of the listener's, nor
-/// of others that wait for it.
+/// The answer to [`StackRequest::Link`] where the listener is at another address than the connection's destination.
+/// This is no fault of the listener, nor of other connections that wait for it.
 pub const WRONG_ADDRESS: Errno = Errno::ADDRNOTAVAIL;
 
-/// What CoreEngine tells a stack module.
+/// A message of CoreEngine to a stack module.
 #[derive(Debug)]
 pub enum Command {
-    /// A program connects over a link: the server's end.
+    /// A program connects over this link: the server's end.
     Serve(Parts),
-    /// The answer to [`Ask::Link`]: the client's end, and what is to be known of the listener.
+    /// The answer to [`StackRequest::Link`]: the client's end, and how the listener takes connections.
     Link(u32, Result<(Parts, AcceptMode), Errno>),
-    /// Another answer: the listener is gone, but another one is at the destination.
-    Moved {
-        /// The one asked for.
+    /// Another answer to [`StackRequest::Link`]: the listener is closed, but another one is at the destination.
+    ListenerReplaced {
+        /// The closed listener.
         from: u32,
-        /// The one to go to.
+        /// The listener to use instead.
         to: u32,
     },
-    /// The answer to [`Ask::OfferLink`]: the client's end, and the channel that keeps it alive.
+    /// The answer to [`StackRequest::OfferLink`]: the client's end, and the channel that keeps the link alive.
     OfferLink(u32, Result<(Parts, OwnedFd), Errno>),
-    /// The answer to [`Ask::Offer`].
+    /// The answer to [`StackRequest::Offer`].
     Offered(Ticket, Result<(), Errno>),
-    /// What is to be known of a listener has changed.
+    /// A listener takes connections in another way from now on.
     AcceptMode(u32, AcceptMode),
-    /// A listener is gone.
-    Gone(u32),
-    /// The daemon ends.
+    /// A listener is closed.
+    ListenerClosed(u32),
+    /// The daemon shuts down.
     Stop,
 }
 
 /// How a listener takes connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcceptMode {
-    /// Several processes hold it.
+    /// Several processes hold the listener.
     pub shared: bool,
-    /// Connections that may wait to be accepted, besides one.
+    /// Connections that may wait for accept, besides one.
     pub backlog: usize,
-    /// Where it listens.
+    /// The address of the listener.
     pub address: Option<Address>,
 }
 
-/// A connection of a stack module, by its number and what tells it from others of that number.
+/// A connection of a stack module. The stamp tells it from other connections that had the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    /// Its number.
+    /// The number of the connection.
     pub number: usize,
-    /// Never the same for two connections.
+    /// Unique for each connection.
     pub stamp: u64,
 }
 
-/// What a stack module asks of CoreEngine.
+/// A request of a stack module to CoreEngine.
 #[derive(Debug)]
-pub enum Ask {
-    /// A link to a listener of this host, for a connection to this destination.
+pub enum StackRequest {
+    /// Asks for a link to a listener of this host, for a connection to this destination.
     Link(u32, Address),
-    /// A link for connections to a listener that are offered one by one.
+    /// Asks for a link to a listener whose connections are offered one by one.
     OfferLink(u32),
-    /// Offer one connection to whoever accepts at a listener.
+    /// Asks CoreEngine to offer one connection to the processes that accept at a listener.
     Offer {
-        /// Which connection.
+        /// The connection.
         ticket: Ticket,
         /// The listener.
         listener: u32,
-        /// Number of the link.
+        /// The number of the link.
         link: u64,
-        /// Slot of the connection.
+        /// The slot of the connection.
         slot: u32,
-        /// The program's end of its anchor.
+        /// The program's end of the connection's anchor.
         anchor: OwnedFd,
     },
-    /// A link that the module asked for is not used any more.
+    /// The module no longer uses a link for which it asked.
     Forget(u64),
 }
 
 /// A listener of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnListener {
-    /// Where it listens.
+    /// The address of the listener.
     pub address: Address,
-    /// An IPv6 listener that takes no IPv4.
+    /// An IPv6 listener that takes no IPv4 connections.
     pub v6_only: bool,
 }
 
-/// What other hosts are to be told of the listeners of this one.
+/// A change of a listener of this host, to be announced to other hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListenerNews {
-    /// There is one.
-    Listens(u32, OwnListener),
-    /// It is gone.
-    Gone(u32),
+pub enum ListenerChange {
+    /// A listener was added.
+    Added(u32, OwnListener),
+    /// A listener was removed.
+    Removed(u32),
 }
 
-/// CoreEngine, as a stack module sees it when it has its turn.
+/// CoreEngine, as a stack module sees it in its turn.
 pub trait Engine {
-    /// Asks something. The answer comes as a [`Command`].
-    fn ask(&mut self, ask: Ask);
+    /// Sends a request. The answer comes as a [`Command`].
+    fn request(&mut self, request: StackRequest);
 
-    /// A number for a listener of another host.
+    /// A new number for a listener of another host.
     fn next_remote(&mut self) -> u32;
 
-    /// Shows a listener of another host to programs: who connects to it gets a link to the module.
+    /// Shows a listener of another host to programs: a program that connects to it gets a link to the module.
     ///
     /// # Errors
     /// `NOBUFS` when there are too many.
     fn add_remote(&mut self, number: u32, address: &Address) -> Result<(), Errno>;
 
-    /// Takes it out again. Connections to it live on.
+    /// Removes a listener of another host. Its connections live on.
     fn remove_remote(&mut self, number: u32);
 
-    /// The networks of other hosts: an address, how many of its bits count, and whether that host is up.
+    /// Sets the networks of other hosts: an address, its prefix length in bits, and whether that host is up.
     fn set_networks(&mut self, networks: Vec<(Address, u32, bool)>);
 }

@@ -1,6 +1,6 @@
-//! The processor's counter, by which programs say when their loops last looked.
+//! The processor's time-stamp counter. Programs use it to record when their loops last looked.
 
-/// Cycles since some moment.
+/// Cycles since a fixed moment.
 pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: reads a counter.

@@ -1,11 +1,11 @@
-//! Faults of programs: counted all, logged once per burst.
+//! Faults of programs: all are counted, one per burst is logged.
 
 use std::time::{Duration, Instant};
 
-/// A burst ends after this long without a line in the log.
+/// A burst ends when this time has passed since the last line in the log.
 const BURST: Duration = Duration::from_secs(10);
 
-/// The counter.
+/// The counter of faults.
 #[derive(Debug, Default)]
 pub struct Faults {
     total: u64,
@@ -14,13 +14,13 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// How many there were.
+    /// The number of faults.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// Counts one. Returns how many were not logged since the last line where it is time for one.
+    /// Counts a fault. Where a line is due in the log, returns how many faults were not logged since the last line.
     pub fn count(&mut self, now: Instant) -> Option<u64> {
         self.total += 1;
         if self

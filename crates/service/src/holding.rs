@@ -1,5 +1,6 @@
-//! What a program holds back (`MSG_MORE`, `TCP_CORK`): the daemon takes it for not written yet, as the other program would that reads from
-//! the same ring, until the program lets it go, the other end has said something, or the time for it has come.
+//! Bytes that a program holds back (`MSG_MORE`, `TCP_CORK`). The daemon treats them as not written yet, as the other
+//! program does that reads from the same ring. They are released when the program releases them, when the other end has
+//! answered, or when their time is over.
 
 use super::lane::Lane;
 use netchannel_abi::link::{Side, side_flags};
@@ -8,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The clock by which programs say until when.
+/// The clock of the deadlines that programs write.
 fn milliseconds() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -16,9 +17,10 @@ fn milliseconds() -> u64 {
 }
 
 impl Lane {
-    /// How much of what the program has written up to `tail`, which was loaded before, is there, where it was `shown` some of it already.
+    /// The sequence up to which bytes are available to this end. The program has written up to `tail`, which was loaded
+    /// before; bytes up to `seen` have been available before.
     #[inline]
-    pub(super) fn there_of(&self, peer: &Side, shown: u64, tail: u64) -> u64 {
+    pub(super) fn available_up_to(&self, peer: &Side, shown: u64, tail: u64) -> u64 {
         match held::look(&peer.held) {
             0 => tail,
             word => self.before(word, peer, shown, tail),
@@ -33,30 +35,30 @@ impl Lane {
         let is_there = flags & side_flags::FIN != 0
             || self.has_hung_up()
             || held::left(word, milliseconds()) == 0
-            || held::is_answered(word, self.has_said());
-        // What is held back goes with a connection that is reset.
+            || held::is_answered(word, self.answered_up_to());
+        // A reset discards what is held back.
         if is_there && !dropped {
             return tail;
         }
         let before = held::before(word, shown, tail);
-        let full = match (tail - before) / self.reader.piece {
+        let full = match (tail - before) / self.reader.packet {
             _ if dropped => 0,
-            // The acknowledgement of a full packet takes the rest along, unless that is corked.
+            // The acknowledgement of a full packet releases the rest too, unless that is corked.
             1.. if held::waits_for_answer(word) => return tail,
-            pieces => pieces * self.reader.piece,
+            pieces => pieces * self.reader.packet,
         };
         before + full
     }
 
-    /// Bytes that fill a packet to the other end go at once, whatever is to come.
+    /// Sets the packet size towards the other end: bytes that fill a packet are never held back.
     #[inline]
-    pub const fn set_piece(&mut self, bytes: u64) {
-        self.reader.piece = bytes;
+    pub const fn set_packet_size(&mut self, bytes: u64) {
+        self.reader.packet = bytes;
     }
 
-    /// How much of the other end the program has, the end included.
+    /// The sequence up to which the program has the bytes of the other end. The end of the stream counts as one.
     #[inline]
-    fn has_said(&self) -> u64 {
+    fn answered_up_to(&self) -> u64 {
         let flags = self
             .sides()
             .map_or(0, |(own, _)| own.flags.load(Ordering::Relaxed));
@@ -64,29 +66,31 @@ impl Lane {
         self.published().wrapping_add(end)
     }
 
-    /// For how long bytes may be held back still, those among them that the program writes meanwhile; `None` where none are.
+    /// How long bytes may still be held back, with those that the program writes meanwhile. `None` where none are held
+    /// back.
     #[must_use]
     #[inline]
-    pub fn held_for(&self) -> Option<Duration> {
+    pub fn hold_time_left(&self) -> Option<Duration> {
         let (_, peer) = self.sides()?;
         match held::look(&peer.held) {
             0 => None,
-            word => self.held_by(word),
+            word => self.hold_time_left_of(word),
         }
     }
 
     #[cold]
-    fn held_by(&self, word: u64) -> Option<Duration> {
+    fn hold_time_left_of(&self, word: u64) -> Option<Duration> {
         let left = held::left(word, milliseconds());
         let over = self.peer_flags() & (side_flags::RESET | side_flags::FIN) != 0
             || self.has_hung_up()
-            || held::is_answered(word, self.has_said());
+            || held::is_answered(word, self.answered_up_to());
         (left > 0 && !over).then_some(Duration::from_millis(left))
     }
 
-    /// Whether the end of the other program would let go bytes that this one holds back: they meet a reset, where nobody reads any more.
+    /// Whether the end of the other program would release bytes that this program holds back: they would meet a reset,
+    /// as nobody reads them any more.
     #[must_use]
-    pub fn end_lets_go(&self) -> bool {
+    pub fn hang_up_releases_bytes(&self) -> bool {
         let Some((_, peer)) = self.sides() else {
             return false;
         };
@@ -95,6 +99,6 @@ impl Lane {
             let tail = peer.tail.load(Ordering::Acquire);
             self.frontier().is_ok_and(|seen| seen != tail)
         };
-        held::waits_for_answer(held::look(&peer.held)) && self.held_for().is_some() && holds()
+        held::waits_for_answer(held::look(&peer.held)) && self.hold_time_left().is_some() && holds()
     }
 }

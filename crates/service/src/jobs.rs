@@ -1,5 +1,5 @@
-//! New connections of a link: announced by the client over the queue, taken by the server, with
-//! doorbells and anchors over the channel.
+//! New connections of a link. The client announces them over the queue and the server takes them. Doorbells and anchors
+//! go over the channel.
 
 use super::counter;
 use super::ledger::release;
@@ -17,9 +17,9 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use std::sync::atomic::{Ordering, fence};
 
-/// Messages of one channel taken before others have their turn.
+/// Messages of one channel that are read before other channels have their turn.
 const MOST_MESSAGES: usize = 64;
-/// Anchors that one message names: two to a word, behind the first.
+/// Anchors that one message names: two to a word, after the first word.
 const MOST_SENT_AT_ONCE: usize = 26;
 /// Jobs taken from a queue at once.
 const BATCH: usize = 32;
@@ -27,21 +27,21 @@ const BATCH: usize = 32;
 /// A connection that a program has made.
 #[derive(Debug)]
 pub struct Opened {
-    /// The listener it asked for.
+    /// The listener that it asked for.
     pub listener: u32,
-    /// Its own address, by its own word.
+    /// The client's address, as the program claims it.
     pub client: Address,
-    /// Where it connected to.
+    /// The address to which it connected.
     pub server: Address,
     /// Its slot and anchor.
     pub loan: Loan,
 }
 
-/// Whether what was just posted, up to `position`, is or will be taken: by a program that stays, or before it left.
+/// Whether the jobs posted up to `position` are or will be taken: by a program that stays, or before it left.
 fn is_taken(indices: &QueueIndices, position: u64) -> bool {
-    // Pairs with the fence of who leaves.
+    // Pairs with the fence of the program that leaves.
     fence(Ordering::SeqCst);
-    // It does nothing between but take what there is. One that stands still there is not waited for.
+    // A program that leaves only takes jobs between these steps. A program that stops there is not waited for.
     for _ in 0..MOST_LOOKS {
         match departure::fate(&indices.departure, &indices.head, position) {
             Fate::Taken => return true,
@@ -52,7 +52,7 @@ fn is_taken(indices: &QueueIndices, position: u64) -> bool {
     true
 }
 
-/// How often is looked whether a program that leaves has left.
+/// How many times to check whether a program that leaves has left.
 const MOST_LOOKS: u32 = 100;
 
 impl LinkEnd {
@@ -64,15 +64,15 @@ impl LinkEnd {
         Some((indices, self.region.slice(elements, QUEUE_CAPACITY)?))
     }
 
-    /// (client) Whether somebody at the other end will take a connection soon: he loops and has just looked, or sleeps
-    /// and is hereby claimed, which the caller then must wake with [`Self::announce`].
+    /// (client) Whether the program at the other end will accept soon. Either it loops and has looked just now, or it
+    /// sleeps and is claimed by this call: the caller must then wake it with [`Self::announce`].
     #[inline]
     pub fn claim(&self) -> bool {
         let Some((indices, _)) = self.job_queue() else {
             return false;
         };
         match indices.asleep.load(Ordering::Acquire) {
-            // One that has not looked for a while may be anywhere, and others accept what comes meanwhile.
+            // A program that has not looked for a while may be busy elsewhere, and others may accept meanwhile.
             asleep::LOOPS => {
                 let looked = indices.looked.load(Ordering::Relaxed);
                 counter::now().wrapping_sub(looked) < asleep::LOOKS_AGAIN
@@ -82,7 +82,7 @@ impl LinkEnd {
         }
     }
 
-    /// (client) Writes into the slot of a loan what the connection is.
+    /// (client) Writes the metadata of the connection into the slot of a loan.
     pub fn describe(&self, handle: Handle, listener: u32, addresses: (&Address, &Address)) {
         let Some(slot) = self.slot(handle.index) else {
             return;
@@ -162,7 +162,7 @@ impl LinkEnd {
         }
     }
 
-    /// (client) Wakes a claimed program for nothing: the connection did not come about.
+    /// (client) Wakes a claimed program although the connection was not made.
     #[inline]
     pub fn ring(&self) {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -179,34 +179,35 @@ impl LinkEnd {
         self.jobs() > 0
     }
 
-    /// (server) How many connections wait to be taken, by the program's word: no more than the queue holds.
+    /// (server) How many connections wait to be taken. The program's index is clamped to the capacity of the queue.
     #[inline]
     pub(super) fn jobs(&self) -> usize {
         let Some((indices, _)) = self.job_queue() else {
             return 0;
         };
         let head = indices.head.load(Ordering::Relaxed);
-        // Acquire: pairs with the release with which the program announces; anchors it sent before lie in the channel.
+        // Acquire: pairs with the release with which the program announces. Anchors that it sent before are in the
+        // channel.
         let announced = indices.tail.load(Ordering::Acquire).wrapping_sub(head);
         usize::try_from(announced).map_or(QUEUE_CAPACITY, |count| count.min(QUEUE_CAPACITY))
     }
 
-    /// (server) Asks for a doorbell; the caller looks at [`Self::has_jobs`] once more.
+    /// (server) Requests a doorbell. The caller checks [`Self::has_jobs`] once more.
     pub fn listen_for_jobs(&self) {
         if let Some((indices, _)) = self.job_queue() {
             cell::sleep(&indices.asleep);
         }
     }
 
-    /// (server) Looks by itself again.
+    /// (server) Cancels the request: this end looks by itself again.
     pub fn listen_no_more(&self) {
         if let Some((indices, _)) = self.job_queue() {
             cell::wake(&indices.asleep);
         }
     }
 
-    /// (server) Takes new connections, up to `most` or a few more: a program may announce them faster than they are taken, and others
-    /// want their turn.
+    /// (server) Takes new connections, up to `most` or a few more. The limit matters because a program may announce
+    /// them faster than they are taken, while other links wait for their turn.
     ///
     /// # Errors
     /// A fault of the program; the link has failed then.
@@ -236,7 +237,7 @@ impl LinkEnd {
         Ok(())
     }
 
-    /// `None` for a connection that was refused, as there is no anchor for it.
+    /// `None` for a connection that was refused because its anchor is missing.
     fn take_job(&self, nqe: &Nqe) -> Result<Option<Opened>, Fault> {
         let handle = Handle::from_word(nqe.handle);
         let slot = self.slot(handle.index).ok_or(Fault)?;
@@ -246,7 +247,7 @@ impl LinkEnd {
         let index = usize::try_from(handle.index).map_err(|_| Fault)?;
         let pair = slot.meta.anchor.load(Ordering::Relaxed);
         if !self.has_pair(index, pair) {
-            // It was sent before the job was announced.
+            // The anchor was sent before the job was announced.
             let _ = self.read_channel();
         }
         let mut state = self.state();
@@ -266,7 +267,7 @@ impl LinkEnd {
         let ring = self.layout.small_ring(self.role(), index);
         reset_side(&slot.server, handle.generation, ring);
         let Some(anchor) = anchor else {
-            // The client sees the end of its anchor; it needs no token.
+            // The client sees the end of its anchor, and needs no token.
             let errno = Errno::NOBUFS.raw_os_error().unsigned_abs();
             slot.server.error.store(errno, Ordering::Relaxed);
             let flags = side_flags::RESET | side_flags::CLOSED | side_flags::ANCHOR_GONE;
@@ -283,20 +284,20 @@ impl LinkEnd {
         }))
     }
 
-    /// Whether the anchor of pair number `pair` of a slot has come, not an older one whose other end
-    /// is closed.
+    /// Whether the anchor of pair number `pair` of a slot has arrived. An anchor of an older pair does not count: its
+    /// other end is closed.
     fn has_pair(&self, slot: usize, pair: u32) -> bool {
         let state = self.state();
         state.slots.get(slot).is_some_and(|lent| lent.pairs == pair)
     }
 
-    /// Reads doorbells and anchors from the channel. False where the program let go of its end.
+    /// Reads doorbells and anchors from the channel. False where the program has closed its end.
     pub fn read_channel(&self) -> bool {
         for _ in 0..MOST_MESSAGES {
             match packet::receive(&self.channel) {
                 Received::Nothing => return true,
                 Received::Ended => return false,
-                // Doorbells, or what a later version says.
+                // A doorbell, or a message of a later version.
                 Received::Garbage => {}
                 Received::Message {
                     message,
@@ -320,7 +321,7 @@ impl LinkEnd {
                     if lost {
                         let said = usize::try_from(message.words[0]).unwrap_or(usize::MAX);
                         (came..said.min(MOST_SENT_AT_ONCE))
-                            .for_each(|index| self.miss_anchor(slot(index)));
+                            .for_each(|index| self.skip_anchor(slot(index)));
                     }
                 }
             }

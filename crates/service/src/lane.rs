@@ -1,5 +1,5 @@
-//! The data path of one virtual socket towards its program: what can be read, where there is room,
-//! and what each side tells the other. No system call unless the program sleeps; no byte is looked at.
+//! The data path of one virtual socket towards its program: available bytes, room, flags and wake-ups. It makes no
+//! system call unless the program sleeps, and looks at no byte.
 //!
 //! ```text
 //!            consumed        frontier                     published    limit
@@ -35,18 +35,18 @@ pub struct Lane {
     pub(super) anchor: Anchor,
     pub(super) reader: Reader,
     pub(super) writer: Writer,
-    /// What the program was told of urgent bytes.
-    pub(super) told: Told,
-    /// The kernel says that nobody holds the other end of the anchor any more.
+    /// The urgent bytes of which the program was notified.
+    pub(super) announced: Told,
+    /// The kernel has reported that no process holds the other end of the anchor any more.
     hung_up: bool,
-    /// Whoever moves many connections wakes their programs afterwards.
-    held: bool,
-    /// What is owed meanwhile: a token for who sleeps on the socket, or for a cell that was claimed.
-    owed: Cell<Option<Wake>>,
+    /// Wake-ups are deferred: a worker that handles many connections wakes their programs afterwards.
+    deferred: bool,
+    /// The deferred wake-up: a token for a thread that sleeps on the socket, or for a cell that was claimed.
+    wake_up: Cell<Option<Wake>>,
 }
 
 impl Lane {
-    /// (server) A connection that a program has made. Its side of the slot is set up.
+    /// (server) A connection that a program has made. This end's side of the slot is set up already.
     #[must_use]
     pub fn accepted(link: &Arc<LinkEnd>, loan: Loan) -> Self {
         let ring = |role| {
@@ -56,17 +56,18 @@ impl Lane {
         Self {
             reader: Reader::new(ring(link.role().other())),
             writer: Writer::new(ring(link.role())),
-            told: Told::default(),
+            announced: Told::default(),
             link: Arc::clone(link),
             handle: loan.handle,
             anchor: loan.anchor,
             hung_up: false,
-            held: false,
-            owed: Cell::new(None),
+            deferred: false,
+            wake_up: Cell::new(None),
         }
     }
 
-    /// Should the daemon end without a word, the connection counts as reset: that is no end of what the other program says.
+    /// If the daemon ends unexpectedly, the connection counts as reset: the end of the daemon is no end of the other
+    /// program's stream.
     #[must_use]
     #[inline]
     pub fn of_daemon(self) -> Self {
@@ -76,8 +77,8 @@ impl Lane {
         self
     }
 
-    /// (client) A connection that is to be announced: sets its side of the slot up. `None` only
-    /// where the slot does not exist.
+    /// (client) A connection that is to be announced: initializes its side of the slot. `None` only where the slot does
+    /// not exist.
     #[must_use]
     pub fn lent(link: &Arc<LinkEnd>, loan: Loan) -> Option<Self> {
         let slot = link.slot(loan.handle.index)?;
@@ -93,7 +94,7 @@ impl Lane {
         self.handle
     }
 
-    /// The anchor, to be watched for tokens and its end.
+    /// The anchor, to be watched for tokens and its hang-up.
     #[inline]
     pub const fn anchor_mut(&mut self) -> &mut Anchor {
         &mut self.anchor
@@ -112,15 +113,15 @@ impl Lane {
         self.slot().map(|slot| self.link.sides(slot))
     }
 
-    /// The program's flags; none while it has not taken up this connection yet.
+    /// The program's flags; 0 while it has not taken this connection yet.
     #[must_use]
     #[inline]
     pub fn peer_flags(&self) -> u32 {
         let Some((_, peer)) = self.sides() else {
             return side_flags::RESET;
         };
-        // The generation first: what is read after it is of this connection. Acquire: pairs with
-        // the releases with which the program sets both words.
+        // The generation is loaded first: the words loaded after it belong to this connection. Acquire: pairs with the
+        // releases with which the program sets both words.
         if peer.generation.load(Ordering::Acquire) != self.handle.generation {
             return 0;
         }
@@ -134,7 +135,7 @@ impl Lane {
         class::hints(self.hints_word())
     }
 
-    /// The same as one word, to see whether it is another one.
+    /// The hints as one word, to detect a change.
     #[must_use]
     #[inline]
     pub fn hints_word(&self) -> u32 {
@@ -148,28 +149,28 @@ impl Lane {
         })
     }
 
-    /// Whether the program is gone without having closed: its bytes can still be read.
+    /// Whether the program has ended without closing the connection. Its bytes can still be read.
     #[must_use]
     #[inline]
     pub const fn has_hung_up(&self) -> bool {
         self.hung_up
     }
 
-    /// A token came, or the `end`.
+    /// Handles a token, or the `end`.
     #[inline]
     pub fn on_token(&mut self, end: bool) {
-        // A program that shuts its own end down leaves ours open: an end is that nobody holds it.
+        // A program that shuts its own end down leaves this one open: the end is reached when no process holds it.
         self.hung_up |= self.anchor.note_token(end) && !self.anchor.drain();
     }
 
-    /// As if nobody held the other end any more.
+    /// Behaves as if no process deferred the other end any more.
     #[cfg(test)]
     pub(super) const fn hang_up_for_test(&mut self) {
         self.hung_up = true;
     }
 
-    /// A program that ended without a word: would TCP have reset the connection? It would when
-    /// bytes were unread, or it had asked for it, or never accepted.
+    /// Whether TCP would have reset the connection of a program that ended without closing it: when bytes were unread,
+    /// or the program had asked for it, or never accepted.
     #[must_use]
     pub fn ended_by_reset(&self) -> bool {
         let flags = self.peer_flags();
@@ -179,8 +180,8 @@ impl Lane {
                 || self.link.role() == Role::Client && flags & side_flags::ACCEPTED == 0)
     }
 
-    /// Whether the reset of a program comes behind the end of what it says, as it tells itself, or as is seen where it ended without a word:
-    /// to the other program that is a broken pipe.
+    /// Whether the program's reset comes after the end of its stream. The program states this in its error word; where
+    /// it ended without closing, it follows from its flags. To the other program such a reset is a broken pipe.
     #[must_use]
     #[inline]
     pub fn resets_behind_its_end(&self) -> bool {
@@ -188,14 +189,15 @@ impl Lane {
         if flags & side_flags::RESET == 0 {
             return flags & side_flags::FIN != 0;
         }
-        // Shown by the release of RESET.
+        // The release of RESET makes the error word visible.
         let error = self
             .sides()
             .map(|(_, peer)| peer.error.load(Ordering::Relaxed));
         error == Some(Errno::PIPE.raw_os_error().unsigned_abs())
     }
 
-    /// (client) Whether no program has accepted it, and one may. What was closed was accepted before, or never will be.
+    /// (client) Whether no program has accepted the connection, and one may. A closed connection was accepted before,
+    /// or never will be.
     #[must_use]
     #[inline]
     pub fn waits_for_accept(&self) -> bool {
@@ -216,16 +218,16 @@ impl Lane {
         spans.map(|span| self.link.region().room(span).unwrap_or(Room::empty()))
     }
 
-    /// Sets flags of this side and tells the program. What they speak of was published before.
+    /// Sets flags of this side and notifies the program. The bytes that the flags refer to were published before.
     pub fn set_flags(&self, flags: u32) {
         if let Some((own, _)) = self.sides() {
-            // Release: the tail that FIN makes final stands before it.
+            // Release: the tail that FIN makes final was stored before.
             own.flags.fetch_or(flags, Ordering::AcqRel);
             self.announce_flags();
         }
     }
 
-    /// Hands the socket to a worker's cell. The caller looks at the lane once more.
+    /// Attaches the socket to a worker's cell. The caller looks at the lane once more.
     #[inline]
     pub fn attach_cell(&self, index: usize) {
         if let Some((own, _)) = self.sides() {
@@ -233,19 +235,20 @@ impl Lane {
         }
     }
 
-    /// Wants the program's ring to have `1 << log2` bytes.
+    /// Asks the program for a ring of `1 << log2` bytes.
     #[inline]
-    pub fn want_ring(&self, log2: u32) {
+    pub fn request_ring(&self, log2: u32) {
         let Some((own, _)) = self.sides() else { return };
-        // Relaxed, both: the word guards nothing. The program reads the line that it lies on.
+        // Both are relaxed: the word guards nothing. The check avoids writes to the cache line, which the program
+        // reads.
         if own.wanted_ring.load(Ordering::Relaxed) != log2 {
             own.wanted_ring.store(log2, Ordering::Relaxed);
         }
     }
 
-    /// Wants the worker to hear of room. The caller looks once more.
+    /// Asks the program to notify the worker of room. The caller looks once more.
     #[inline]
-    pub fn want_space(&self) {
+    pub fn request_space_news(&self) {
         if let Some((own, _)) = self.sides() {
             waiter::arm(&own.waiter, bits::CELL_SPACE);
         }
@@ -274,7 +277,7 @@ impl Lane {
 
     #[cold]
     fn deliver(&self, wake: Wake) {
-        let mut owed = Wake {
+        let mut wake_up = Wake {
             token: wake.token,
             cell: None,
         };
@@ -287,34 +290,34 @@ impl Lane {
             } = cell;
             let slot = usize::try_from(self.handle.index).unwrap_or(usize::MAX);
             if cell::mark(asleep, summary, ready, slot) {
-                owed.cell = wake.cell;
-                owed.token |= !cell::may_be_left(summary);
+                wake_up.cell = wake.cell;
+                wake_up.token |= !cell::may_be_left(summary);
             }
         }
-        if !owed.token && owed.cell.is_none() {
+        if !wake_up.token && wake_up.cell.is_none() {
             return;
         }
-        let before = self.owed.take().unwrap_or_default();
-        if before.cell.is_some() && owed.cell.is_some() {
-            // Of two cells that were claimed, neither may be forgotten.
+        let before = self.wake_up.take().unwrap_or_default();
+        if before.cell.is_some() && wake_up.cell.is_some() {
+            // Two cells were claimed: each needs its own token.
             self.ring(before);
         } else {
-            owed.token |= before.token;
-            owed.cell = owed.cell.or(before.cell);
+            wake_up.token |= before.token;
+            wake_up.cell = wake_up.cell.or(before.cell);
         }
-        if self.held {
-            self.owed.set(Some(owed));
+        if self.deferred {
+            self.wake_up.set(Some(wake_up));
         } else {
-            self.ring(owed);
+            self.ring(wake_up);
         }
     }
 
     /// Writes a token.
-    fn ring(&self, owed: Wake) {
+    fn ring(&self, wake_up: Wake) {
         if !self.anchor.ring()
-            && let Some(map) = owed.cell.and_then(|index| self.program_cell(index))
+            && let Some(map) = wake_up.cell.and_then(|index| self.program_cell(index))
         {
-            // This anchor wakes nobody any more: the next socket of the loop shall.
+            // This anchor can not wake the loop. Restoring the sleep makes the next socket of the loop do it.
             cell::sleep(&map.asleep);
         }
     }
@@ -323,24 +326,24 @@ impl Lane {
         self.link.cell(self.link.role().other(), index)
     }
 
-    /// From now on the program is not woken before [`Self::ring_owed`].
+    /// From now on wake-ups of the program are deferred until [`Self::send_wake_up`].
     #[inline]
-    pub const fn hold_wake_up(&mut self) {
-        self.held = true;
+    pub const fn defer_wake_ups(&mut self) {
+        self.deferred = true;
     }
 
-    /// Whether the program is to be woken. If not, its wake-up is not held any more.
+    /// Whether a wake-up is pending. If not, wake-ups are not deferred any more.
     #[inline]
-    pub const fn owes(&mut self) -> bool {
-        let owes = self.owed.get().is_some();
-        self.held = owes;
+    pub const fn has_deferred_wake_up(&mut self) -> bool {
+        let owes = self.wake_up.get().is_some();
+        self.deferred = owes;
         owes
     }
 
-    /// Whether much waits for the program: half of a ring to be read, or else to be filled.
+    /// Whether much waits for the program: it has half of a ring to read, or half of its own ring to fill.
     #[must_use]
     #[inline]
-    pub fn presses(&self) -> bool {
+    pub fn is_pressing(&self) -> bool {
         match self.unread_by_peer() {
             0 => {
                 let kept = self.frontier().map_or(0, |to| to - self.consumed());
@@ -350,27 +353,29 @@ impl Lane {
         }
     }
 
-    /// Wakes the program, if that is still due.
-    pub fn ring_owed(&mut self) {
-        self.held = false;
-        let Some(owed) = self.owed.take() else { return };
-        let map = owed.cell.and_then(|index| self.program_cell(index));
+    /// Wakes the program if a wake-up is pending and still needed.
+    pub fn send_wake_up(&mut self) {
+        self.deferred = false;
+        let Some(wake_up) = self.wake_up.take() else {
+            return;
+        };
+        let map = wake_up.cell.and_then(|index| self.program_cell(index));
         // A loop that has taken all marks since is awake, and looks once more before it sleeps.
-        let heard = !owed.token && map.is_some_and(|map| !cell::any(&map.summary));
-        if !heard {
-            self.ring(owed);
+        let seen = !wake_up.token && map.is_some_and(|map| !cell::any(&map.summary));
+        if !seen {
+            self.ring(wake_up);
         }
     }
 
-    /// Ends this side: no byte follows, and nothing is read any more. With `reset` what the program
-    /// has not read is void too. The slot and the anchor go back.
+    /// Ends this side: no byte follows, and nothing is read any more. With `reset`, bytes that the program has not read
+    /// are discarded too. The slot and the anchor are returned.
     pub fn close(mut self, reset: bool) {
-        // Before the slot is given up: afterwards the anchor is another connection's.
-        self.ring_owed();
+        // This must precede the return of the slot: afterwards the anchor may belong to another connection.
+        self.send_wake_up();
         let flags = side_flags::FIN | side_flags::CLOSED;
         let reset = if reset { side_flags::RESET } else { 0 };
         if let Some((own, _)) = self.sides() {
-            // Nobody is woken on our behalf any more.
+            // This end needs no wake-up any more.
             own.waiter.store(0, Ordering::Release);
         }
         self.set_flags(flags | reset);
@@ -389,23 +394,22 @@ impl Lane {
         }
     }
 
-    /// (server) Ends a connection that does not come about, with a reason for who waits in connect:
-    /// an errno.
+    /// (server) Ends a connection that could not be made. The errno is the result of the client's connect.
     pub fn refuse(self, errno: u32) {
-        self.blame(errno);
+        self.set_reset_error(errno);
         self.close(true);
     }
 
-    /// The errno that the RESET to come stands for, if it is no usual one.
+    /// Sets the errno of the RESET that follows, if it is not the usual one.
     #[inline]
-    pub fn blame(&self, errno: u32) {
+    pub fn set_reset_error(&self, errno: u32) {
         if let Some((own, _)) = self.sides() {
-            // The release of RESET shows it.
+            // The release of RESET makes it visible.
             own.error.store(errno, Ordering::Relaxed);
         }
     }
 
-    /// (client) Takes a lane back that could not be announced: the program never saw it.
+    /// (client) Takes back a lane that could not be announced: the program never saw it.
     pub fn withdraw(self) {
         if let Some(slot) = self.slot() {
             // Both sides count as closed.

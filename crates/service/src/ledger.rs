@@ -1,7 +1,7 @@
-//! The pool of anchors and the ledger of slots: lent, closed, settled, lent again.
+//! The pool of anchors and the ledger of slots. A slot is lent to a connection, closed, settled, and lent again.
 
 use super::anchor::Anchor;
-use super::link::{Lent, LinkEnd, Loan, State};
+use super::link::{LinkEnd, Loan, SlotState, State};
 use crate::packet;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{
@@ -14,20 +14,21 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-/// Anchors this end puts back: what a burst needs, not all there ever were.
+/// Anchors that this end returns to the pool: enough for a burst.
 const MOST_POOLED: usize = 64;
-/// Anchors a program may have sent beyond those of the connections that it has announced: more than one that keeps the rules ever has.
+/// Anchors that a program may have sent beyond those of the connections that it has announced. A program that keeps the
+/// rules never has more.
 const MOST_SENT: usize = 256;
-/// Pairs made at once.
+/// Anchor pairs made at once.
 const BATCH: usize = 16;
 
-const GONE: u32 = side_flags::RELEASED | side_flags::ANCHOR_GONE;
+const CLOSED: u32 = side_flags::RELEASED | side_flags::ANCHOR_GONE;
 
 impl State {
-    /// Another pair of anchors is of this slot.
-    fn next_pair(&mut self, slot: usize) -> Option<&mut Lent> {
+    /// Counts another pair of anchors of this slot.
+    fn next_pair(&mut self, slot: usize) -> Option<&mut SlotState> {
         if self.slots.len() <= slot {
-            self.slots.resize_with(slot + 1, Lent::default);
+            self.slots.resize_with(slot + 1, SlotState::default);
         }
         let lent = self.slots.get_mut(slot)?;
         lent.pairs = lent.pairs.wrapping_add(1);
@@ -36,8 +37,8 @@ impl State {
 }
 
 impl LinkEnd {
-    /// Puts a new anchor into the pool, in place of one that was there. Where there are too many, the
-    /// slot stays without: a connection in it is refused.
+    /// Puts a new anchor into the pool, in the place of the one that was there. Where there are too many, the slot
+    /// stays without an anchor: a connection in it is refused.
     pub(super) fn add_anchor(&self, slot: usize, anchor: OwnedFd) {
         let Ok(number) = u32::try_from(slot) else {
             return;
@@ -63,14 +64,15 @@ impl LinkEnd {
         }
     }
 
-    /// A pair's anchor did not come, for want of a descriptor: the slot stays without, and both ends count the same all the same.
-    pub(super) fn miss_anchor(&self, slot: usize) {
+    /// A pair's anchor did not arrive because this process has no descriptor left. The slot stays without an anchor,
+    /// and its pair is still counted, so that both ends agree on the number.
+    pub(super) fn skip_anchor(&self, slot: usize) {
         if slot < self.layout.slots {
             self.state().next_pair(slot);
         }
     }
 
-    /// The pooled anchor of a slot may have nobody at its other end.
+    /// Drops the pooled anchor of a slot if no process holds its other end.
     pub fn drop_anchor(&self, slot: u32) {
         let mut state = self.state();
         let lent = usize::try_from(slot)
@@ -84,10 +86,10 @@ impl LinkEnd {
         }
     }
 
-    /// (client) A slot with its anchor, for a new connection.
+    /// (client) Borrows a slot with its anchor, for a new connection.
     ///
     /// # Errors
-    /// `EAGAIN` while the link has no more to give; another errno where the daemon has no descriptor or memory for it.
+    /// `EAGAIN` while the link has no free slot; another errno where the daemon has no descriptor or memory for it.
     pub fn lend(&self) -> Result<Loan, Errno> {
         let mut state = self.state();
         if state.free.is_empty() {
@@ -120,7 +122,7 @@ impl LinkEnd {
         })
     }
 
-    /// (client) A slot with a new pair, whose other end goes to the program by another way than the
+    /// (client) Borrows a slot with a new pair. The other end of the pair goes to the program by another way than the
     /// channel.
     ///
     /// # Errors
@@ -133,7 +135,7 @@ impl LinkEnd {
         let index = match state.bare.pop() {
             Some(index) => index,
             None if state.slots.len() < self.layout.slots => {
-                state.slots.push(Lent::default());
+                state.slots.push(SlotState::default());
                 u32::try_from(state.slots.len() - 1).map_err(|_| Errno::AGAIN)?
             }
             None => return Err(Errno::AGAIN),
@@ -155,7 +157,7 @@ impl LinkEnd {
         Ok((Loan { handle, anchor }, theirs))
     }
 
-    /// (client) Looks which slots that were closed here the program has closed too.
+    /// (client) Settles slots that were closed here and that the program has closed by now.
     fn reclaim(&self, state: &mut State) {
         let closing = std::mem::take(&mut state.closing);
         for number in closing {
@@ -164,7 +166,7 @@ impl LinkEnd {
                 // Acquire: pairs with the release with which the program says so.
                 let flags = slot.server.flags.load(Ordering::Acquire);
                 let same = slot.server.generation.load(Ordering::Relaxed) == generation;
-                (same && flags & GONE != 0).then_some(flags)
+                (same && flags & CLOSED != 0).then_some(flags)
             });
             match flags {
                 Some(flags) => self.settle(state, number, flags),
@@ -173,9 +175,9 @@ impl LinkEnd {
         }
     }
 
-    /// (client) Both sides have closed the slot. The program frees its ring with the next connection of the slot, which may be long
-    /// in coming: beyond what is kept its pages go back now, while nobody uses them.
-    fn release_ring_of_program(&self, state: &mut State, number: u32) {
+    /// (client) Both sides have closed the slot. The program frees its ring with the next connection of the slot, which
+    /// may come late. So the pages beyond what is kept are released now, while nobody uses them.
+    fn release_program_ring(&self, state: &mut State, number: u32) {
         let Some(slot) = self.slot(number) else {
             return;
         };
@@ -205,7 +207,7 @@ impl LinkEnd {
                 // Acquire: pairs with the release with which the program says so.
                 let flags = slot.client.flags.load(Ordering::Acquire);
                 let generation = slot.client.generation.load(Ordering::Relaxed);
-                generation == generation_of(state, number) && flags & GONE != 0
+                generation == generation_of(state, number) && flags & CLOSED != 0
             });
             let Ok(lent) = lent(state, number) else {
                 continue;
@@ -224,9 +226,9 @@ impl LinkEnd {
         }
     }
 
-    /// (client) Both sides have closed the slot: it is free, with or without its anchor.
+    /// (client) Both sides have closed the slot: it is free, with or without an anchor.
     fn settle(&self, state: &mut State, number: u32, flags: u32) {
-        self.release_ring_of_program(state, number);
+        self.release_program_ring(state, number);
         let State {
             slots,
             free,
@@ -265,13 +267,13 @@ impl LinkEnd {
                     slots.push(number);
                 } else if state.slots.len() < self.layout.slots {
                     slots.push(u32::try_from(state.slots.len()).map_err(|_| Errno::AGAIN)?);
-                    state.slots.push(Lent::default());
+                    state.slots.push(SlotState::default());
                 } else {
                     break;
                 }
             }
         }
-        // Without a slot the link is full.
+        // Without a free slot the link is full.
         let mut short = Errno::AGAIN;
         let pair = |_| {
             packet::anchor_pair()
@@ -293,7 +295,7 @@ impl LinkEnd {
             Err(short)
         } else {
             packet::send_borrowed(&self.channel, &message, &theirs).map_err(|errno| match errno {
-                // The program does not read, or is gone: another link may be had.
+                // The program does not read, or has ended: another link may be available.
                 Errno::PIPE | Errno::CONNRESET => Errno::AGAIN,
                 errno => errno,
             })
@@ -312,14 +314,14 @@ impl LinkEnd {
         self.make_anchors()
     }
 
-    /// Whether slots were closed here, of which the program had not said so yet.
-    pub fn is_untidy(&self) -> bool {
+    /// Whether slots were closed here that the program had not closed yet.
+    pub fn has_unsettled_slots(&self) -> bool {
         let state = self.state();
         !state.closing.is_empty() || !state.retained.is_empty()
     }
 
-    /// Settles slots that the program has closed by now: nobody tells of that.
-    pub fn tidy(&self) {
+    /// Settles slots that the program has closed by now. There is no notification of that.
+    pub fn settle_slots(&self) {
         let mut state = self.state();
         match self.role() {
             Role::Client => self.reclaim(&mut state),
@@ -327,17 +329,17 @@ impl LinkEnd {
         }
     }
 
-    /// Whether the pool takes another anchor.
+    /// Whether the pool has room for another anchor.
     pub(super) fn wants_anchor(&self) -> bool {
         self.is_alive() && self.pooled.load(Ordering::Relaxed) < MOST_POOLED
     }
 
-    /// A block for a larger transmit ring.
+    /// Allocates a block for a larger transmit ring.
     pub(super) fn allocate(&self, log2: u32) -> Option<Geometry> {
         self.state().arena.allocate(log2)
     }
 
-    /// Takes a block back that the program reads no longer.
+    /// Frees a block that the program no longer reads.
     pub(super) fn release(&self, block: Geometry) {
         if block.log2 > SMALL_RING_LOG2 {
             let release = |block| release(&self.region, block);
@@ -345,8 +347,8 @@ impl LinkEnd {
         }
     }
 
-    /// This end has said in the slot that it is closed, and told the program. `anchor` goes back to
-    /// the pool where it is given; `rings` are its transmit rings, which the program may still read.
+    /// This end has written into the slot that it is closed, and notified the program. `anchor` goes back to the pool
+    /// where it is given. `rings` are the transmit rings of the connection, which the program may still read.
     pub(super) fn finish(
         &self,
         slot: &Slot,
@@ -380,7 +382,7 @@ impl LinkEnd {
         if self.role() == Role::Client {
             let theirs = peer.flags.load(Ordering::Acquire);
             let same = peer.generation.load(Ordering::Relaxed) == handle.generation;
-            if same && theirs & GONE != 0 {
+            if same && theirs & CLOSED != 0 {
                 self.settle(&mut state, handle.index, theirs);
             } else {
                 state.closing.push(handle.index);
@@ -393,13 +395,13 @@ impl LinkEnd {
     }
 }
 
-/// A free block of this end's arena keeps no memory.
+/// Releases the pages of a free block of this end's arena.
 pub(super) fn release(region: &Region, block: Geometry) {
     let offset = usize::try_from(block.offset).unwrap_or(usize::MAX);
     region.release_pages(offset, usize::try_from(block.size()).unwrap_or(0));
 }
 
-fn lent(state: &mut State, index: u32) -> Result<&mut Lent, Errno> {
+fn lent(state: &mut State, index: u32) -> Result<&mut SlotState, Errno> {
     let index = usize::try_from(index).unwrap_or(usize::MAX);
     state.slots.get_mut(index).ok_or(Errno::AGAIN)
 }

@@ -1,14 +1,15 @@
-//! The service library: what is at the other end of a lane that the infrastructure serves, whatever stack carries its bytes on.
-//! Towards programs it is just another program: it speaks exactly the protocol that `libnetchannel.so` speaks.
+//! The service library: the infrastructure's end of the lanes that it serves, whatever stack carries their bytes on.
+//! Towards programs it behaves as another program: it speaks exactly the protocol that `libnetchannel.so` speaks.
 //!
-//! Never: trusts a word that a program wrote, panics over one, waits for a program, or looks at a byte of a stream.
+//! Never: trusts a word that a program wrote, panics because of one, waits for a program, or looks at a byte of a
+//! stream.
 //!
 //! ```text
 //!  program ==link== LinkEnd: ledger of slots, anchors, rings
 //!                     |  Lane: what the program wrote, room for what it reads, flags, wake-ups
 //!                     |  Cells: readiness for one worker: look, spin, sleep
 //!                     |  Worker: a thread; its passes, its sleep
-//!  CoreEngine <--Ask, Command--> Leads: a connection's way to a listener of this host (Targets)
+//!  CoreEngine <--StackRequest, Command--> Router: a connection's way to a listener of this host (Targets)
 //! ```
 #![cfg_attr(
     not(test),
@@ -31,7 +32,6 @@ pub mod faults;
 mod holding;
 pub mod jobs;
 pub mod lane;
-pub mod leading;
 mod ledger;
 pub mod link;
 pub mod mailbox;
@@ -41,6 +41,7 @@ pub mod played;
 pub mod published_ports;
 mod reader;
 mod reading;
+pub mod routing;
 pub mod signal_stack;
 pub mod slice;
 pub mod spans;

@@ -1,6 +1,6 @@
-//! One end of a link, held by the daemon: the region shared with one program, the pool of anchors and
-//! the ledger of slots. The same protocol as the library's ends, towards a program that may be
-//! hostile: whatever it writes is at worst a fault, which ends the link.
+//! One end of a link, held by the daemon: the region shared with one program, the pool of anchors and the ledger of
+//! slots. It speaks the same protocol as the library's ends, towards a program that may be hostile: a bad word is a
+//! fault, which ends the link.
 
 use super::anchor::{Anchor, Count};
 use netchannel_abi::LAYOUT_HASH;
@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What CoreEngine hands over with a link.
+/// What CoreEngine hands over for a link.
 #[derive(Debug)]
 pub struct Parts {
     /// The daemon's number for the link.
@@ -30,7 +30,7 @@ pub struct Parts {
     pub channel: OwnedFd,
     /// Anchors of the first slots.
     pub anchors: Vec<OwnedFd>,
-    /// User of the program that makes connections over it, if a program does.
+    /// The user of the program that makes connections over the link, if a program does.
     pub user: Option<u32>,
 }
 
@@ -53,32 +53,32 @@ pub struct LinkEnd {
     state: Mutex<State>,
 }
 
-/// What a slot is to this end.
+/// The state of a slot at this end.
 #[derive(Debug, Default)]
-pub(super) struct Lent {
+pub(super) struct SlotState {
     pub generation: u32,
-    /// How many anchor pairs the slot has had; both ends count the same.
+    /// How many anchor pairs the slot has had. Both ends count the same.
     pub pairs: u32,
     pub anchor: Option<Anchor>,
     pub busy: bool,
     /// Transmit rings of the last connection, which the program may still read.
     pub blocks: [Option<Geometry>; 2],
-    /// (client) Bytes of the program's ring of the last connection whose pages stay until the next.
+    /// (client) Bytes of the program's ring of the last connection whose pages are kept until the next one.
     pub kept: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
-    pub slots: Vec<Lent>,
+    pub slots: Vec<SlotState>,
     /// (client) Slots with an anchor, ready for a connection.
     pub free: Vec<u32>,
     /// (client) Slots without an anchor.
     pub bare: Vec<u32>,
-    /// (client) Closed here, not yet closed by the server.
+    /// (client) Slots closed by this end, not yet closed by the server.
     pub closing: Vec<u32>,
-    /// (server) Closed here, with rings that the program may still read.
+    /// (server) Slots closed by this end, with rings that the program may still read.
     pub retained: Vec<u32>,
-    /// (client) Bytes of all slots' `kept`.
+    /// (client) The sum of `kept` over all slots.
     pub kept: u64,
     pub arena: Arena,
     pub producer: Producer,
@@ -95,8 +95,8 @@ pub struct Loan {
 }
 
 impl LinkEnd {
-    /// Takes one end of a link. The memory is mapped and its descriptor closed. `None` where it
-    /// can not be mapped or is no link of this daemon. Its anchors are counted.
+    /// Takes over one end of a link: maps its memory and closes the descriptor. `None` where it can not be mapped or is
+    /// no link of this daemon. Its anchors are counted.
     #[must_use]
     pub fn new(parts: Parts, count: &Arc<Count>) -> Option<Self> {
         let layout = parts.layout;
@@ -144,7 +144,7 @@ impl LinkEnd {
         Some(link)
     }
 
-    /// The daemon's number for it.
+    /// The daemon's number for the link.
     #[must_use]
     #[inline]
     pub const fn number(&self) -> u64 {
@@ -158,7 +158,7 @@ impl LinkEnd {
         self.role
     }
 
-    /// User of the program that makes connections over it.
+    /// The user of the program that makes connections over the link.
     #[must_use]
     #[inline]
     pub const fn user(&self) -> Option<u32> {
@@ -172,21 +172,21 @@ impl LinkEnd {
         &self.region
     }
 
-    /// The link channel: doorbells, anchors, the end of the other process.
+    /// The link channel. It carries doorbells and anchors, and its hang-up is the end of the other process.
     #[must_use]
     #[inline]
     pub const fn channel(&self) -> &OwnedFd {
         &self.channel
     }
 
-    /// Connections that use it.
+    /// The number of connections that use the link.
     #[must_use]
     #[inline]
     pub fn connections(&self) -> usize {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Whether new connections may still come over it.
+    /// Whether new connections may still come over the link.
     #[must_use]
     #[inline]
     pub fn is_alive(&self) -> bool {
@@ -283,15 +283,15 @@ impl LinkEnd {
         (0..CELLS).filter(move |cell| taken & 1 << cell != 0)
     }
 
-    /// Whether there is news for a worker other than the one that has cell `own`.
-    pub fn has_marks_beside(&self, own: Option<usize>) -> bool {
+    /// Whether a cell of another worker than the one with cell `own` has marks.
+    pub fn has_marks_for_others(&self, own: Option<usize>) -> bool {
         let cells = self.reserved_cells().filter(|cell| Some(*cell) != own);
         let mut maps = cells.filter_map(|cell| self.cell(self.role, cell));
         maps.any(|map| cell::any(&map.summary))
     }
 }
 
-/// Sets a side's words up for a new connection.
+/// Initializes the words of a side for a new connection.
 pub(super) fn reset_side(side: &Side, generation: u32, ring: Geometry) {
     side.tail.store(0, Ordering::Relaxed);
     side.head.store(0, Ordering::Relaxed);
@@ -307,6 +307,6 @@ pub(super) fn reset_side(side: &Side, generation: u32, ring: Geometry) {
     side.waiter.store(0, Ordering::Relaxed);
     side.error.store(0, Ordering::Relaxed);
     side.flags.store(0, Ordering::Relaxed);
-    // Release: who sees the generation sees the words of this connection, not of the last.
+    // Release: a reader that sees the generation sees the words of this connection, not of the last one.
     side.generation.store(generation, Ordering::Release);
 }

@@ -1,4 +1,4 @@
-//! Letters to a worker: a list under a short lock, and a doorbell that is rung only while the worker sleeps.
+//! Messages to a worker: a list under a short lock, and a doorbell that rings only while the worker sleeps.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -6,40 +6,41 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Letters to one reader.
+/// The messages to one reader.
 #[derive(Debug)]
 pub struct Mailbox<T> {
-    letters: Mutex<Vec<T>>,
+    messages: Mutex<Vec<T>>,
     count: AtomicUsize,
     asleep: AtomicBool,
     doorbell: OwnedFd,
 }
 
 impl<T> Mailbox<T> {
-    /// An empty one.
+    /// An empty mailbox.
     ///
     /// # Errors
     /// When no descriptor is left.
     pub fn new() -> Result<Self, Errno> {
         Ok(Self {
-            letters: Mutex::new(Vec::new()),
+            messages: Mutex::new(Vec::new()),
             count: AtomicUsize::new(0),
             asleep: AtomicBool::new(true),
             doorbell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
     }
 
-    fn letters(&self) -> MutexGuard<'_, Vec<T>> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn messages(&self) -> MutexGuard<'_, Vec<T>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends, and wakes the reader if it sleeps.
-    pub fn send(&self, letter: T) {
-        let mut letters = self.letters();
-        letters.push(letter);
-        self.count.store(letters.len(), Ordering::Relaxed);
-        drop(letters);
-        // Pairs with the fence in `sleep`: either the reader sees the letter, or this the reader asleep.
+    /// Sends a message, and wakes the reader if it sleeps.
+    pub fn send(&self, message: T) {
+        let mut messages = self.messages();
+        messages.push(message);
+        self.count.store(messages.len(), Ordering::Relaxed);
+        drop(messages);
+        // Pairs with the fence in `sleep`: either the reader sees the message, or this thread sees that the reader
+        // sleeps.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
             self.ring();
@@ -47,17 +48,18 @@ impl<T> Mailbox<T> {
     }
 
     fn ring(&self) {
-        // Full is rung.
+        // An error means that the counter is full: the doorbell rings already.
         let _ = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
     }
 
-    /// Whether there are letters. Cheap.
+    /// Whether there are messages. Costs one load.
     #[inline]
     pub fn has_any(&self) -> bool {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// The reader is about to sleep: letters ring from now on. It looks at [`Self::has_any`] once more.
+    /// Announces that the reader is about to sleep: messages ring from now on. The reader checks [`Self::has_any`] once
+    /// more.
     #[inline]
     pub fn sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
@@ -65,38 +67,38 @@ impl<T> Mailbox<T> {
         fence(Ordering::SeqCst);
     }
 
-    /// The reader is awake.
+    /// Announces that the reader is awake.
     #[inline]
     pub fn wake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Silences the doorbell.
-    pub fn hear(&self) {
-        // Nothing to read is silence.
+    /// Resets the doorbell.
+    pub fn reset_doorbell(&self) {
+        // An error means that it does not ring.
         let _ = rustix::io::read(&self.doorbell, &mut [0; 8]);
     }
 
-    /// Takes all letters, into an empty list.
+    /// Moves all messages into an empty list.
     #[inline]
     pub fn take(&self, into: &mut Vec<T>) {
         if self.has_any() {
-            let mut letters = self.letters();
+            let mut messages = self.messages();
             self.count.store(0, Ordering::Relaxed);
-            into.append(&mut letters);
+            into.append(&mut messages);
         }
     }
 
-    /// For a reader that has other things to do, and always sleeps on the doorbell: takes the first letters, up to `most`. The doorbell rings
-    /// for the others.
+    /// Takes the first messages, up to `most`. This is for a reader that has other work too and always sleeps on the
+    /// doorbell, which rings again for the remaining messages.
     pub fn take_some(&self, most: usize) -> Vec<T> {
-        self.hear();
+        self.reset_doorbell();
         self.sleep();
-        let mut letters = self.letters();
-        let count = letters.len().min(most);
-        let taken = letters.drain(..count).collect();
-        self.count.store(letters.len(), Ordering::Relaxed);
-        if !letters.is_empty() {
+        let mut messages = self.messages();
+        let count = messages.len().min(most);
+        let taken = messages.drain(..count).collect();
+        self.count.store(messages.len(), Ordering::Relaxed);
+        if !messages.is_empty() {
             self.ring();
         }
         taken
@@ -120,11 +122,11 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_letters_is_read_in_turns() {
+    fn a_flood_of_messages_is_read_in_turns() {
         let mailbox = Mailbox::new().ok();
         let Some(mailbox) = mailbox else { return };
         assert!(!rings(&mailbox));
-        (0..150).for_each(|letter| mailbox.send(letter));
+        (0..150).for_each(|message| mailbox.send(message));
         for (first, rest) in [(0, true), (64, true), (128, false)] {
             assert!(rings(&mailbox));
             let taken = mailbox.take_some(64);

@@ -1,4 +1,4 @@
-//! Sealed memory that the daemon makes and hands out.
+//! Sealed memory that the daemon creates and hands out.
 
 use netchannel_abi::{LAYOUT_HASH, VERSION, link, program};
 use netchannel_shm::{Access, Outside, Region, ShmError};
@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-/// The errno in an error of the memory layer.
+/// The errno of an error of the memory layer.
 pub fn errno(error: ShmError) -> Errno {
     match error {
         ShmError::System(code) => Errno::from_raw_os_error(code),
@@ -23,7 +23,7 @@ fn create(name: &CStr, size: usize) -> Result<(OwnedFd, Region), Errno> {
     Ok((descriptor, region))
 }
 
-/// The region of a program with `entries` sockets, all of them never used.
+/// Creates the region of a program with `entries` unused sockets.
 pub fn program_region(entries: u32) -> Result<(OwnedFd, usize), Errno> {
     let count = usize::try_from(entries).map_err(|_| Errno::INVAL)?;
     let size = program::size(count);
@@ -35,7 +35,7 @@ pub fn program_region(entries: u32) -> Result<(OwnedFd, usize), Errno> {
     Ok((descriptor, size))
 }
 
-/// A link. All its slots are zero: never used.
+/// Creates the memory of a link. All its slots are zero: never used.
 pub fn link(layout: link::Layout, number: u64) -> Result<OwnedFd, Errno> {
     let slots = u32::try_from(layout.slots).map_err(|_| Errno::INVAL)?;
     let arena = u64::try_from(layout.arena).map_err(|_| Errno::INVAL)?;
@@ -50,8 +50,8 @@ pub fn link(layout: link::Layout, number: u64) -> Result<OwnedFd, Errno> {
     Ok(descriptor)
 }
 
-/// Memory that this process alone may write: its mapping is made before the seal against any
-/// further writable one, which also holds for descriptors opened again through `/proc`.
+/// Creates memory that this process alone may write. Its mapping is made before the seal against further writable
+/// mappings. The seal also holds for descriptors opened again through `/proc`.
 pub fn published(name: &CStr, size: usize) -> Result<(OwnedFd, Region), Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let descriptor = rustix::fs::memfd_create(name, flags)?;
@@ -62,12 +62,12 @@ pub fn published(name: &CStr, size: usize) -> Result<(OwnedFd, Region), Errno> {
     Ok((descriptor, region))
 }
 
-/// Whether a descriptor is memory of exactly `size` bytes for ever.
+/// Whether a descriptor is memory whose size is sealed at exactly `size` bytes.
 pub fn is_sealed(descriptor: &OwnedFd, size: u64) -> bool {
     usize::try_from(size).is_ok_and(|size| Outside::admit(descriptor.as_raw_fd(), size).is_ok())
 }
 
-/// Whether two descriptors are of the same file.
+/// Whether two descriptors refer to the same file.
 pub fn is_same(one: &OwnedFd, other: &OwnedFd) -> bool {
     match (rustix::fs::fstat(one), rustix::fs::fstat(other)) {
         (Ok(one), Ok(other)) => (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino),
@@ -75,7 +75,7 @@ pub fn is_same(one: &OwnedFd, other: &OwnedFd) -> bool {
     }
 }
 
-/// Bytes that a memfd really occupies.
+/// Bytes that a memfd occupies.
 pub fn occupied(descriptor: &OwnedFd) -> u64 {
     rustix::fs::fstat(descriptor)
         .ok()

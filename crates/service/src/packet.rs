@@ -1,5 +1,5 @@
-//! Messages of the attach protocol on `SOCK_SEQPACKET` sockets, with descriptors beside them.
-//! Nothing here blocks, and descriptors that are not wanted are closed.
+//! Messages of the attach protocol on `SOCK_SEQPACKET` sockets, with descriptors as ancillary data. No function here
+//! blocks. Unwanted descriptors are closed.
 
 use netchannel_abi::link::ANCHOR_MARK;
 use netchannel_abi::message::{MESSAGE_BYTES, MOST_DESCRIPTORS, Message};
@@ -11,8 +11,8 @@ use std::mem::{MaybeUninit, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
-/// Who sent a message: the kernel's word, which comes with each message. Nothing else makes one, so nothing that a program may do is
-/// decided by who made the socket.
+/// The sender of a message, as the kernel states it with each message. No other code makes a value of this type, so
+/// that what a program may do is never decided by the maker of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
     process: u32,
@@ -20,70 +20,71 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// The process, by the daemon's numbers; 0 where it has none among them.
+    /// The process, in the daemon's PID namespace; 0 where it has no number there.
     #[must_use]
     pub const fn process(&self) -> u32 {
         self.process
     }
 
-    /// The real user of the process, or another that it may become.
+    /// The real user of the process, or another user that it may become.
     #[must_use]
     pub const fn user(&self) -> u32 {
         self.user
     }
 }
 
-/// What came from a socket.
+/// The result of a receive.
 #[derive(Debug)]
 pub enum Received {
     /// A message of the right size and magic.
     Message {
         /// The message.
         message: Message,
-        /// What came beside it.
+        /// The descriptors that came with the message.
         descriptors: Vec<OwnedFd>,
         /// More descriptors came than fit, or than this process may hold.
         lost: bool,
-        /// Who sent it, where the socket was made to say so ([`tell_senders`]).
+        /// The sender, where the socket was set to report it ([`pass_credentials`]).
         sender: Option<Sender>,
     },
-    /// Anything else.
+    /// Any other message.
     Garbage,
-    /// The other side is gone.
+    /// The other side has closed its end.
     Ended,
-    /// Nothing more for now.
+    /// No message for now.
     Nothing,
 }
 
-/// The user that the kernel names where it knows none.
+/// The user that the kernel reports where it knows none.
 const NOBODY: u32 = 65534;
 
-/// Room for what comes beside a message, aligned as the kernel writes it.
+/// Space for ancillary data, aligned as the kernel writes it.
 #[repr(C, align(8))]
-struct Beside([u8; 256]);
+struct Ancillary([u8; 256]);
 
 /// Descriptors and credentials, each behind a header of 16 bytes.
 const _: () =
-    assert!(size_of::<Beside>() >= 16 + (4 * MOST_DESCRIPTORS).next_multiple_of(8) + 16 + 16);
+    assert!(size_of::<Ancillary>() >= 16 + (4 * MOST_DESCRIPTORS).next_multiple_of(8) + 16 + 16);
 
-/// From now on the kernel says with each message who sent it. What is accepted from a listening socket inherits it.
+/// From now on the kernel reports the sender with each message. An accepted socket inherits this from its listening
+/// socket.
 ///
 /// # Errors
 /// The errno of `setsockopt`.
-pub fn tell_senders(socket: impl AsFd) -> Result<(), Errno> {
+pub fn pass_credentials(socket: impl AsFd) -> Result<(), Errno> {
     rustix::net::sockopt::set_socket_passcred(socket, true)
 }
 
-/// The errno in an error of the standard library.
+/// The errno of an error of the standard library.
 #[must_use]
 pub fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// Takes the next message from `socket`.
+/// Receives the next message from `socket`.
 pub fn receive(socket: impl AsFd) -> Received {
     let mut bytes = [0_u8; MESSAGE_BYTES + 1];
-    let mut beside = Beside([0; 256]);
+    let mut ancillary = Ancillary([0; 256]);
     let mut part = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
@@ -92,8 +93,8 @@ pub fn receive(socket: impl AsFd) -> Received {
     let mut header: libc::msghdr = unsafe { zeroed() };
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
-    header.msg_control = (&raw mut beside).cast();
-    header.msg_controllen = size_of::<Beside>() as _;
+    header.msg_control = (&raw mut ancillary).cast();
+    header.msg_controllen = size_of::<Ancillary>() as _;
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header points at locals that outlive the call.
     let length = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, flags) };
@@ -105,7 +106,7 @@ pub fn receive(socket: impl AsFd) -> Received {
         };
     };
     // SAFETY: the kernel has just filled the header and what it points at.
-    let (descriptors, sender) = unsafe { came_beside(&header) };
+    let (descriptors, sender) = unsafe { read_ancillary(&header) };
     if length == 0 {
         return Received::Ended;
     }
@@ -121,11 +122,11 @@ pub fn receive(socket: impl AsFd) -> Received {
     }
 }
 
-/// Descriptors, which are ours from now on, and who sent them.
+/// The received descriptors, which this process owns from now on, and the sender.
 ///
 /// # Safety
 /// `header` is as `recvmsg` left it, read for the first time.
-unsafe fn came_beside(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<Sender>) {
+unsafe fn read_ancillary(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<Sender>) {
     let mut descriptors = Vec::new();
     let mut sender = None;
     // SAFETY: the header is the kernel's, by the caller's promise.
@@ -147,7 +148,8 @@ unsafe fn came_beside(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<Sender>) {
             (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if length >= size_of::<libc::ucred>() => {
                 // SAFETY: within the data, and any bytes are valid.
                 let told = unsafe { data.cast::<libc::ucred>().read_unaligned() };
-                // What was sent before the kernel was asked to tell comes from no process and nobody.
+                // A message sent before the kernel was asked to report senders comes from process 0 and the user
+                // nobody.
                 if told.pid != 0 || told.uid != NOBODY {
                     sender = Some(Sender {
                         process: told.pid.unsigned_abs(),
@@ -163,14 +165,14 @@ unsafe fn came_beside(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<Sender>) {
     (descriptors, sender)
 }
 
-/// Whether the other side has closed its end, or was killed; only a look.
+/// Whether the other side has closed its end, or was killed. The check changes nothing.
 pub fn is_hung_up(socket: impl AsFd) -> bool {
     let mut looked = [PollFd::new(&socket, PollFlags::empty())];
     let none = Timespec::default();
     poll(&mut looked, Some(&none)).is_ok_and(|count| count > 0)
 }
 
-/// Whether anything that was sent on `socket` was not read yet by the other side, which may still do so.
+/// Whether the other side has not read everything that was sent on `socket`, and may still read it.
 pub fn is_unread(socket: impl AsFd) -> bool {
     let mut bytes: libc::c_int = 0;
     let fd = socket.as_fd().as_raw_fd();
@@ -179,10 +181,10 @@ pub fn is_unread(socket: impl AsFd) -> bool {
     asked == 0 && bytes > 0
 }
 
-/// Sends one message whole.
+/// Sends one whole message.
 ///
 /// # Errors
-/// `AGAIN` where it does not fit now, and whatever the kernel says.
+/// `AGAIN` where the message does not fit now, or the error of the kernel.
 pub fn send(
     socket: impl AsFd,
     message: &Message,
@@ -192,7 +194,7 @@ pub fn send(
     send_borrowed(socket, message, &borrowed)
 }
 
-/// As [`send`], of descriptors that somebody else owns.
+/// As [`send`], for descriptors that the caller does not own.
 ///
 /// # Errors
 /// As [`send`].
@@ -222,14 +224,14 @@ pub fn pair(kind: rustix::net::SocketType) -> Result<(Rc<OwnedFd>, Rc<OwnedFd>),
     Ok((Rc::new(one), Rc::new(other)))
 }
 
-/// As [`pair`], each with one owner.
+/// As [`pair`], with one owner for each end.
 pub fn owned_pair(kind: rustix::net::SocketType) -> Result<(OwnedFd, OwnedFd), Errno> {
     use rustix::net::{AddressFamily, SocketFlags, socketpair};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socketpair(AddressFamily::UNIX, kind, flags, None)
 }
 
-/// A pair of anchors, each with the mark by which whoever gets one knows it.
+/// A pair of anchors, each with the mark by which a program recognizes an anchor.
 pub fn anchor_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let pair = owned_pair(rustix::net::SocketType::STREAM)?;
     for end in [&pair.0, &pair.1] {
@@ -261,7 +263,7 @@ mod tests {
         send_borrowed(&one, &message, &[shown.as_fd()]).unwrap();
         assert_eq!(came(), (1, None, false));
         send_borrowed(&one, &message, &[]).unwrap();
-        tell_senders(&other).unwrap();
+        pass_credentials(&other).unwrap();
         assert_eq!(came(), (0, None, false), "sent before");
         let us = Sender {
             process: std::process::id(),

@@ -1,4 +1,5 @@
-//! Both ends of a link in one process: the daemon's, and one that plays the program. For the tests of this library and of stack modules.
+//! Both ends of a link in one process: the daemon's end, and an end that plays the program. For the tests of this
+//! library and of stack modules.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -47,7 +48,7 @@ pub fn link() -> (Arc<LinkEnd>, Arc<LinkEnd>) {
     laid_out(LAYOUT)
 }
 
-/// The same, with so many slots.
+/// A new link with this many slots.
 pub fn many(slots: usize) -> (Arc<LinkEnd>, Arc<LinkEnd>) {
     laid_out(Layout { slots, ..LAYOUT })
 }
@@ -61,12 +62,12 @@ pub fn laid_out(layout: Layout) -> (Arc<LinkEnd>, Arc<LinkEnd>) {
     (Arc::new(client), Arc::new(server))
 }
 
-/// Where the client connects from.
+/// The address of the client.
 pub const HERE: Address = Address::v4([127, 0, 0, 1], 40000);
-/// Where it connects to.
+/// The address to which the client connects.
 pub const THERE: Address = Address::v4([127, 0, 0, 1], 80);
 
-/// Announces a connection, and does not take it.
+/// Announces a connection that is not taken yet.
 pub fn dial(client: &Arc<LinkEnd>) -> Lane {
     let loan = client.lend().unwrap();
     let lane = Lane::lent(client, loan).unwrap();
@@ -74,7 +75,7 @@ pub fn dial(client: &Arc<LinkEnd>) -> Lane {
     lane
 }
 
-/// Takes what was announced.
+/// Takes the announced connections.
 pub fn take(server: &Arc<LinkEnd>) -> Vec<Opened> {
     let mut opened = Vec::new();
     server
@@ -94,7 +95,7 @@ pub fn connect(client: &Arc<LinkEnd>, server: &Arc<LinkEnd>) -> (Lane, Lane) {
     (lane, Lane::accepted(server, opened.loan))
 }
 
-/// Places bytes at a sequence, as far as there is room. Returns how many.
+/// Places bytes at a sequence, as far as there is room. Returns how many were placed.
 pub fn place(lane: &mut Lane, at: u64, bytes: &[u8]) -> u64 {
     lane.limit().unwrap();
     let room = lane.room(at, bytes.len() as u64).unwrap();
@@ -103,7 +104,7 @@ pub fn place(lane: &mut Lane, at: u64, bytes: &[u8]) -> u64 {
     done
 }
 
-/// Writes all bytes that fit, growing the ring where that is allowed.
+/// Writes all bytes that fit. The ring grows where that is allowed.
 pub fn write(lane: &mut Lane, bytes: &[u8]) -> usize {
     let mut done = 0;
     loop {
@@ -121,7 +122,7 @@ pub fn write(lane: &mut Lane, bytes: &[u8]) -> usize {
     }
 }
 
-/// Looks at bytes from a sequence on, without consuming them.
+/// Copies bytes from a sequence on, without consuming them.
 pub fn peek(lane: &Lane, from: u64, most: usize) -> Vec<u8> {
     let spans = lane.readable(from, most as u64).unwrap();
     let mut bytes = vec![0; spans[0].length + spans[1].length];
@@ -130,7 +131,7 @@ pub fn peek(lane: &Lane, from: u64, most: usize) -> Vec<u8> {
     bytes
 }
 
-/// Reads all there is.
+/// Reads all available bytes.
 pub fn read(lane: &mut Lane) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
@@ -143,9 +144,9 @@ pub fn read(lane: &mut Lane) -> Vec<u8> {
     }
 }
 
-/// Sequence at which the stream of the program ends, once it has said so.
+/// The sequence at which the stream of the program ends, once FIN is set.
 pub fn ends_at(lane: &Lane) -> Option<u64> {
-    // The flag first: whoever has said FIN says no more.
+    // The flag is loaded first: a program that has set FIN writes no more.
     let ends = lane.peer_flags() & side_flags::FIN != 0;
     ends.then(|| lane.frontier().unwrap())
 }

@@ -1,5 +1,5 @@
-//! Which user's programs may give a port to virtual sockets: a word for each port in the directory, which the daemon alone writes.
-//! CoreEngine sets the words; the threads of stack modules read them, as programs do.
+//! The user whose programs may give a port to virtual sockets: a word for each port in the directory, which only the
+//! daemon writes. CoreEngine sets the words. The threads of stack modules read them, as programs do.
 
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::{PORTS, PORTS_OFFSET, is_owned, owner_word};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct PublishedPorts(Arc<Region>);
 
 impl PublishedPorts {
-    /// Those in a directory's memory.
+    /// The owners in a directory's memory.
     #[must_use]
     pub const fn new(directory: Arc<Region>) -> Self {
         Self(directory)
@@ -23,15 +23,15 @@ impl PublishedPorts {
         words.get(usize::from(port))
     }
 
-    /// Says to whom a port belongs: `owner_word` of a user and `place_word` of where, 0 for nobody.
+    /// Sets the owner of a port: `owner_word` of a user and `place_word` of the place, 0 for none.
     pub fn set(&self, port: u16, owner: u64) {
         if let Some(word) = self.word(port) {
-            // Release: who connects was told of the port after this.
+            // Release: a program that connects learned of the port after this store.
             word.store(owner, Ordering::Release);
         }
     }
 
-    /// Whether programs of a user may come from there.
+    /// Whether programs of a user may use this source address.
     #[must_use]
     pub fn allows(&self, from: &Address, user: u32) -> bool {
         let word = self

@@ -1,9 +1,9 @@
-//! Where reading of what a program wrote has come to.
+//! The read position in the bytes that a program wrote.
 
 use netchannel_abi::link::Geometry;
 use std::cell::Cell;
 
-/// Where reading has come to. Private: never read back from shared memory.
+/// The read position. It is private: never read back from shared memory.
 #[derive(Debug)]
 pub(super) struct Reader {
     /// Sequence up to which bytes were consumed.
@@ -12,10 +12,10 @@ pub(super) struct Reader {
     pub ring: Geometry,
     /// Sequence of the last move that was adopted.
     pub adopted: u64,
-    /// Up to there it was seen what was written: that can not be held back any more.
-    pub shown: Cell<u64>,
-    /// As much is never held back; programs of one host see to that themselves.
-    pub piece: u64,
+    /// The sequence up to which bytes were available once: they can not be held back any more.
+    pub seen: Cell<u64>,
+    /// Bytes that fill a packet of this size are never held back. Programs of one host hold back by themselves.
+    pub packet: u64,
 }
 
 impl Reader {
@@ -24,8 +24,8 @@ impl Reader {
             head: 0,
             ring,
             adopted: 0,
-            shown: Cell::new(0),
-            piece: u64::MAX,
+            seen: Cell::new(0),
+            packet: u64::MAX,
         }
     }
 }

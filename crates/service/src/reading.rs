@@ -1,6 +1,6 @@
-//! What the program has written: looked at from any sequence that was not consumed yet, across its
-//! moves to other rings. The ring keeps the bytes until they are consumed, so a sender can send them
-//! again until the other host has them.
+//! Bytes that the program has written, readable from any sequence that was not consumed yet, across the program's moves
+//! to other rings. The ring keeps the bytes until they are consumed, so a sender can send them again until the other
+//! host has them.
 
 use super::lane::Lane;
 use super::spans::{Checked, Spans, spans};
@@ -10,27 +10,27 @@ use netchannel_ring::switch::{self, Position, Readable};
 use std::sync::atomic::Ordering;
 
 impl Lane {
-    /// Sequence up to which this end has consumed.
+    /// The sequence up to which this end has consumed.
     #[must_use]
     #[inline]
     pub const fn consumed(&self) -> u64 {
         self.reader.head
     }
 
-    /// Sequence up to which it was seen what the program has written.
+    /// The sequence up to which bytes were available when this end last looked.
     #[inline]
-    pub(super) const fn shown(&self) -> u64 {
-        self.reader.shown.get()
+    pub(super) const fn seen(&self) -> u64 {
+        self.reader.seen.get()
     }
 
-    /// Bytes that the ring holds in which reading has come to.
+    /// The capacity of the ring at the read position.
     #[must_use]
     #[inline]
     pub const fn program_capacity(&self) -> u64 {
         self.reader.ring.size()
     }
 
-    /// Sequence up to which the program has written and holds nothing back.
+    /// The sequence up to which the program has written and holds nothing back.
     ///
     /// # Errors
     /// A fault in the program's words.
@@ -41,8 +41,8 @@ impl Lane {
         Ok(self.reader.head.wrapping_add(seen.here).wrapping_add(moved))
     }
 
-    /// Where up to `most` bytes from sequence `from` on lie: none of them consumed, all written,
-    /// and all in one ring. Empty where there are none.
+    /// The place of up to `most` bytes from sequence `from` on: all of them are written and not consumed, and all are
+    /// in one ring. Empty where there are none.
     ///
     /// # Errors
     /// A fault in the program's words.
@@ -64,7 +64,7 @@ impl Lane {
     /// Gives the bytes before `to` back to the program, as room.
     ///
     /// # Errors
-    /// A fault in the program's words; `to` is more than it has written.
+    /// A fault in the program's words, or `to` is beyond what it has written.
     pub fn consume(&mut self, to: u64) -> Checked<()> {
         let seen = self.look()?;
         let ahead = to.wrapping_sub(self.reader.head);
@@ -73,17 +73,18 @@ impl Lane {
             if ahead - seen.here > moved.length {
                 return Err(Fault);
             }
-            // Before the head is shown: from then on the program may move again.
+            // This must precede the store of the head: after that store the program may move again.
             self.reader.ring = Geometry::from_word(moved.geometry);
             self.reader.adopted = moved.sequence;
         }
         self.reader.head = to;
         let (own, _) = self.sides().ok_or(Fault)?;
-        // Release: pairs with the acquire of the writer; the bytes before it may be overwritten.
+        // Release: pairs with the acquire of the writer. The bytes before the head may be overwritten.
         own.head.store(to, Ordering::Release);
         let written = seen.here + seen.moved.map_or(0, |moved| moved.length);
         let (left, size) = (written.saturating_sub(ahead), self.reader.ring.size());
-        // As TCP: a writer is not woken for every bit of room. What is left will be consumed, and makes more.
+        // As with TCP, a writer is not woken for every small amount of room. The remaining bytes will be consumed and
+        // make more room.
         if left == 0 || size.saturating_sub(left) >= size / 3 {
             self.announce_space();
         }
@@ -92,7 +93,7 @@ impl Lane {
 
     fn look(&self) -> Checked<Readable> {
         let (_, peer) = self.sides().ok_or(Fault)?;
-        // The generation first: what is read after it is of this connection, never of the last.
+        // The generation is loaded first: the words loaded after it belong to this connection, never to the last one.
         if peer.generation.load(Ordering::Acquire) != self.handle.generation {
             return Ok(Readable::default());
         }
@@ -120,8 +121,8 @@ impl Lane {
         let moved = seen.moved.as_mut().map_or(0, |moved| moved.length);
         let (head, written) = (position.head, seen.here + moved);
         let tail = head.wrapping_add(written);
-        let there = self.there_of(peer, self.shown(), tail);
-        self.reader.shown.set(there);
+        let there = self.available_up_to(peer, self.seen(), tail);
+        self.reader.seen.set(there);
         let there = there.wrapping_sub(head);
         if there < written {
             seen.here = seen.here.min(there);

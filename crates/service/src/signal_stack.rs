@@ -1,11 +1,12 @@
-//! A stack for handlers of signals: where a thread's own is used up, nothing could be told there any more.
+//! An alternate stack for signal handlers: where a thread's own stack is exhausted, a handler could not run on it.
 
 use std::ptr::null_mut;
 
 const SIZE: usize = 64 << 10;
 const GUARD: usize = 4096;
 
-/// The alternate stack of the thread that made it, until it is dropped. None where the thread has such a one, or there is no memory.
+/// The alternate stack of the thread that made it, until it is dropped. Empty where the thread already has one, or
+/// there is no memory.
 pub struct AlternateStack(Option<Made>);
 
 struct Made {
@@ -14,10 +15,10 @@ struct Made {
 }
 
 impl AlternateStack {
-    /// For the calling thread, and to be dropped by it.
+    /// Sets up the stack for the calling thread, which must also drop it.
     #[must_use]
     pub fn new() -> Self {
-        // SAFETY: all zero is a value of it.
+        // SAFETY: all zero is a valid value.
         let mut before: libc::stack_t = unsafe { std::mem::zeroed() };
         // SAFETY: the structure is a local.
         let asked = unsafe { libc::sigaltstack(std::ptr::null(), &raw mut before) };

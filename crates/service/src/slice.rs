@@ -1,16 +1,17 @@
-//! How long a thread keeps the processor before others have their turn: what waits for a packet asks for little at a time, and is let
-//! in at once when it wakes, beside threads that could go on for milliseconds.
+//! The time slice of a thread. A thread that waits for packets asks for a short slice: the kernel then lets it run at
+//! once when it wakes, beside threads that could run on for milliseconds.
 //!
-//! Linux from 6.12 on takes a slice from every thread, as a wish about when and not about how much; older kernels ignore it.
+//! Linux from 6.12 on accepts a slice from every thread. It affects when the thread runs, not how much. Older kernels
+//! ignore it.
 
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// Of threads that want latency: the least that the kernel takes.
+/// The slice of threads that need low latency: the minimum that the kernel accepts.
 pub const LATENCY: Duration = Duration::from_micros(100);
 
-/// Sets the slice of the calling thread, which its children and the program that it becomes inherit. Threads under another policy than
-/// the normal one keep theirs.
+/// Sets the slice of the calling thread. Its children and the program that it executes inherit it. Threads with another
+/// scheduling policy than the normal one keep theirs.
 ///
 /// # Errors
 /// The errno of `sched_getattr` or `sched_setattr`.
@@ -26,7 +27,7 @@ pub fn set(slice: Duration) -> Result<(), Errno> {
     }
     attributes.size = size;
     attributes.sched_runtime = u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX);
-    // SAFETY: the kernel reads the structure, whose size is told.
+    // SAFETY: the kernel reads the structure, whose size is in it.
     checked(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) })
 }
 

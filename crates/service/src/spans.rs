@@ -1,16 +1,16 @@
-//! Where bytes of a stream lie in a ring of a link.
+//! The place of a stream's bytes in a ring of a link.
 
 use netchannel_abi::link::Geometry;
 use netchannel_ring::{Fault, bytes};
 use netchannel_shm::Span;
 
-/// Up to two pieces of a ring, the second of length 0 where one is enough.
+/// Up to two pieces of a ring. The second has length 0 where one is enough.
 pub type Spans = [Span; 2];
 
-/// What a lane found wrong in the words of its program is the end of that connection.
+/// A fault that a lane finds in the words of its program ends that connection.
 pub type Checked<T> = Result<T, Fault>;
 
-/// Where `length` bytes from sequence `at` on lie in a ring that was accepted.
+/// The place of `length` bytes from sequence `at` on in a ring that was accepted.
 #[inline]
 pub(super) fn spans(ring: Geometry, at: u64, length: u64) -> Checked<Spans> {
     let runs = bytes::runs(at, length, ring.size());

@@ -1,5 +1,5 @@
-//! The listeners of this host that a worker has led to: the links to their programs, and who waits
-//! for one.
+//! The listeners of this host that a worker has connected to: the links to their programs, and the connections that
+//! wait for a link.
 
 use super::cells::Key;
 use super::core_engine::{AcceptMode, Ticket};
@@ -11,40 +11,41 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// More links than this to one listener are not made.
+/// The limit of links to one listener.
 const MOST_LINKS: usize = 16;
-/// A full backlog is looked at this often.
+/// How often a full backlog is examined.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// A listener that had no room is tried again after this.
+/// When a listener that had no room is tried again.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// A link to a listener.
 #[derive(Debug)]
-struct Known {
+struct KnownLink {
     key: Key,
-    /// Several processes have held the listener while the link was there. Which of them has it nobody knows: it may be one that holds
-    /// the listener no longer.
+    /// Several processes have held the listener while the link existed. It is not known which of them has the link: it
+    /// may be one that holds the listener no longer.
     shared: bool,
 }
 
 /// One listener.
 #[derive(Debug, Default)]
 struct Target {
-    links: Vec<Known>,
-    /// The link whose connections are offered one by one, and its channel's other end.
+    links: Vec<KnownLink>,
+    /// The link whose connections are offered one by one, and the other end of its channel.
     offer_link: Option<(Key, OwnedFd)>,
-    /// Over a link that several processes may have, only one that will accept soon is taken.
+    /// How the listener takes connections. Of links that several processes may have, only one whose program will accept
+    /// soon is used.
     mode: AcceptMode,
-    /// Connections that, when last looked at, waited to be accepted.
+    /// Connections that waited for accept when they were last examined.
     unaccepted: VecDeque<Ticket>,
-    /// When they were last looked at.
+    /// When they were last examined.
     looked: Option<Instant>,
-    /// CoreEngine was asked for a link, and has not answered.
+    /// CoreEngine was asked for a link and has not answered yet.
     asked: bool,
-    /// Connections that wait for the answer. The first is the one for which CoreEngine was asked.
+    /// Connections that wait for the answer. CoreEngine was asked for the first of them.
     waiting: Vec<Ticket>,
     /// Connections that wait for room at the listener, oldest first.
-    crowd: VecDeque<Ticket>,
+    waiting_for_room: VecDeque<Ticket>,
 }
 
 impl Target {
@@ -56,31 +57,32 @@ impl Target {
     }
 }
 
-/// All listeners that were connected to, by number.
+/// All listeners that connections were routed to, by number.
 #[derive(Debug, Default)]
 pub struct Targets {
     all: HashMap<u32, Target>,
-    /// Listeners at which connections wait for room, and when they are tried again: each at most once, soonest first.
+    /// Listeners at which connections wait for room, with the time of the next try. Each listener occurs at most once,
+    /// and the soonest is first.
     retries: VecDeque<(Instant, u32)>,
 }
 
 /// How a connection gets to its listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Over this link; true where its program was claimed for it.
+    /// Over this link. True where its program was claimed for the connection.
     Link(Key, bool),
-    /// Offered over this link to whoever accepts first.
+    /// Offered over this link to the process that accepts first.
     Offer(Key),
-    /// CoreEngine is to be asked for a link.
-    Ask,
-    /// CoreEngine is to be asked for a link whose connections are offered one by one.
-    AskOfferLink,
-    /// It was asked.
+    /// CoreEngine must be asked for a link.
+    RequestLink,
+    /// CoreEngine must be asked for a link whose connections are offered one by one.
+    RequestOfferLink,
+    /// CoreEngine was asked already.
     Wait,
 }
 
 impl Targets {
-    /// Chooses a link, of those that `find` knows and that live.
+    /// Chooses one of the links that `find` knows and that are alive.
     pub fn choose<'a>(
         &mut self,
         listener: u32,
@@ -94,67 +96,70 @@ impl Targets {
         match own.or_else(|| links.find(|link| claims(link.key))) {
             Some(link) => Choice::Link(link.key, link.shared),
             None if target.links.len() >= MOST_LINKS => {
-                // All who are known are busy: who accepts first shall have it.
+                // All known processes are busy: the process that accepts first shall get the connection.
                 if let Some((key, _)) = &target.offer_link {
                     return Choice::Offer(*key);
                 }
                 if std::mem::replace(&mut target.asked, true) {
                     return Choice::Wait;
                 }
-                Choice::AskOfferLink
+                Choice::RequestOfferLink
             }
             None if std::mem::replace(&mut target.asked, true) => Choice::Wait,
-            None => Choice::Ask,
+            None => Choice::RequestLink,
         }
     }
 
-    /// A connection waits for the answer of CoreEngine.
+    /// The connection waits for the answer of CoreEngine.
     pub fn wait(&mut self, listener: u32, ticket: Ticket) {
         let target = self.all.entry(listener).or_default();
         target.waiting.push(ticket);
     }
 
-    /// The listener has no room: the connection waits behind those that came before it.
+    /// The listener has no room: the connection waits behind older ones.
     pub fn wait_for_room(&mut self, listener: u32, ticket: Ticket, now: Instant) {
         let target = self.all.entry(listener).or_default();
-        if target.crowd.is_empty() {
+        if target.waiting_for_room.is_empty() {
             self.retries.push_back((now + RETRY, listener));
         }
-        let place = target.crowd.partition_point(|one| one.stamp < ticket.stamp);
-        target.crowd.insert(place, ticket);
+        let place = target
+            .waiting_for_room
+            .partition_point(|one| one.stamp < ticket.stamp);
+        target.waiting_for_room.insert(place, ticket);
     }
 
-    /// When a listener is to be tried again.
+    /// The time of the next try.
     #[inline]
     pub fn next_retry(&self) -> Option<Instant> {
         self.retries.front().map(|(at, _)| *at)
     }
 
-    /// A listener whose time has come, with all that wait for room: the caller leads on as many as there is room for.
-    pub fn take_crowd(&mut self, now: Instant) -> Option<(u32, VecDeque<Ticket>)> {
+    /// A listener whose next try is due, with all connections that wait for room. The caller routes as many as there is
+    /// room for.
+    pub fn take_waiting_for_room(&mut self, now: Instant) -> Option<(u32, VecDeque<Ticket>)> {
         if self.next_retry()? > now {
             return None;
         }
         let (_, listener) = self.retries.pop_front()?;
         let target = self.all.get_mut(&listener);
-        let crowd = target.map(|target| std::mem::take(&mut target.crowd));
-        Some((listener, crowd.unwrap_or_default()))
+        let waiting_for_room = target.map(|target| std::mem::take(&mut target.waiting_for_room));
+        Some((listener, waiting_for_room.unwrap_or_default()))
     }
 
     /// Whether connections wait for room at a listener.
-    pub fn is_crowded(&self, listener: u32) -> bool {
+    pub fn has_waiting_for_room(&self, listener: u32) -> bool {
         let target = self.all.get(&listener);
-        target.is_some_and(|target| !target.crowd.is_empty())
+        target.is_some_and(|target| !target.waiting_for_room.is_empty())
     }
 
-    /// Those behind one for whom there was no room wait on.
-    pub fn put_back(&mut self, listener: u32, mut crowd: VecDeque<Ticket>) {
+    /// Puts connections back that are behind one for which there was no room.
+    pub fn put_back(&mut self, listener: u32, mut waiting_for_room: VecDeque<Ticket>) {
         if let Some(target) = self.all.get_mut(&listener) {
-            target.crowd.append(&mut crowd);
+            target.waiting_for_room.append(&mut waiting_for_room);
         }
     }
 
-    /// CoreEngine has answered: who waited.
+    /// CoreEngine has answered: returns the connections that waited.
     pub fn answered(&mut self, listener: u32) -> Vec<Ticket> {
         let Some(target) = self.all.get_mut(&listener) else {
             return Vec::new();
@@ -163,42 +168,42 @@ impl Targets {
         std::mem::take(&mut target.waiting)
     }
 
-    /// A link to a listener.
+    /// Adds a link to a listener.
     pub fn add(&mut self, listener: u32, key: Key, mode: AcceptMode) {
         let target = self.all.entry(listener).or_default();
         let shared = mode.shared;
-        target.links.push(Known { key, shared });
+        target.links.push(KnownLink { key, shared });
         target.set_mode(mode);
     }
 
-    /// The link to a listener whose connections are offered one by one.
+    /// Adds the link to a listener whose connections are offered one by one.
     pub fn add_offer_link(&mut self, listener: u32, key: Key, channel: OwnedFd) {
         let target = self.all.entry(listener).or_default();
         target.offer_link = Some((key, channel));
     }
 
-    /// Whether a listener, as far as it is known, is at a destination.
+    /// Whether a listener covers a destination, as far as its address is known.
     pub fn is_at(&self, listener: u32, destination: &Address) -> bool {
         let known = self.all.get(&listener).and_then(|one| one.mode.address);
         known.is_none_or(|address| addresses::covers(&address, destination))
     }
 
-    /// How a listener takes connections.
+    /// Sets how a listener takes connections.
     pub fn set_mode(&mut self, listener: u32, mode: AcceptMode) {
         if let Some(target) = self.all.get_mut(&listener) {
             target.set_mode(mode);
         }
     }
 
-    /// A connection was led to a listener, and is to be accepted.
+    /// A connection was announced to a listener, and waits for accept.
     pub fn note(&mut self, listener: u32, ticket: Ticket) {
         if let Some(target) = self.all.get_mut(&listener) {
             target.unaccepted.push_back(ticket);
         }
     }
 
-    /// Whether the backlog of a listener is full. `waits` says of a connection whether it still has
-    /// to be accepted; it is asked seldom.
+    /// Whether the backlog of a listener is full. `waits` says whether a connection still waits for accept; it is
+    /// called seldom.
     pub fn is_full(&mut self, listener: u32, now: Instant, waits: impl Fn(Ticket) -> bool) -> bool {
         let Some(target) = self
             .all
@@ -207,7 +212,7 @@ impl Targets {
         else {
             return false;
         };
-        // As Linux counts: one more than the backlog says.
+        // Linux counts the same way: one more than the backlog.
         let most = target.mode.backlog;
         let fresh = target
             .looked
@@ -219,7 +224,7 @@ impl Targets {
         target.unaccepted.len() > most
     }
 
-    /// A listener is gone: the links to it, and who waited for room.
+    /// A listener is closed: returns the links to it, and the connections that waited for room.
     pub fn remove(&mut self, listener: u32) -> (Vec<Key>, VecDeque<Ticket>) {
         let Some(target) = self.all.remove(&listener) else {
             return Default::default();
@@ -227,10 +232,10 @@ impl Targets {
         self.retries.retain(|(_, one)| *one != listener);
         let links = target.links.into_iter().map(|link| link.key);
         let offer_link = target.offer_link.map(|(key, _)| key);
-        (links.chain(offer_link).collect(), target.crowd)
+        (links.chain(offer_link).collect(), target.waiting_for_room)
     }
 
-    /// A link brings nobody any connection any more.
+    /// No connection comes over this link any more.
     pub fn forget_link(&mut self, key: Key) {
         for target in self.all.values_mut() {
             target.links.retain(|one| one.key != key);
@@ -257,19 +262,19 @@ mod tests {
         }
         targets.wait_for_room(4, ticket(1000), start);
         assert_eq!(targets.retries.len(), 2);
-        assert_eq!(targets.take_crowd(start), None);
+        assert_eq!(targets.take_waiting_for_room(start), None);
         let later = start + RETRY;
-        let (listener, mut crowd) = targets.take_crowd(later).unwrap();
-        assert_eq!((listener, crowd.len()), (3, 1000));
-        // The first is led on, for the second there is no room.
-        crowd.pop_front();
-        targets.wait_for_room(3, crowd.pop_front().unwrap(), later);
-        assert!(targets.is_crowded(3));
-        targets.put_back(3, crowd);
-        assert_eq!(targets.take_crowd(later).unwrap().0, 4);
-        assert_eq!(targets.take_crowd(later), None);
-        let (_, crowd) = targets.take_crowd(later + RETRY).unwrap();
-        assert!(crowd.iter().map(|one| one.stamp).eq(1..1000));
+        let (listener, mut waiting_for_room) = targets.take_waiting_for_room(later).unwrap();
+        assert_eq!((listener, waiting_for_room.len()), (3, 1000));
+        // The first is routed. There is no room for the second.
+        waiting_for_room.pop_front();
+        targets.wait_for_room(3, waiting_for_room.pop_front().unwrap(), later);
+        assert!(targets.has_waiting_for_room(3));
+        targets.put_back(3, waiting_for_room);
+        assert_eq!(targets.take_waiting_for_room(later).unwrap().0, 4);
+        assert_eq!(targets.take_waiting_for_room(later), None);
+        let (_, waiting_for_room) = targets.take_waiting_for_room(later + RETRY).unwrap();
+        assert!(waiting_for_room.iter().map(|one| one.stamp).eq(1..1000));
     }
 
     #[test]

@@ -1,20 +1,20 @@
-//! When sockets want to be looked at: one time for each that wants it, so that what comes and goes leaves nothing behind.
+//! The timers of sockets: at most one time for each, so that connections that come and go leave nothing behind.
 
 use std::collections::BTreeSet;
 
 /// No timer is set.
 pub const NEVER: u64 = u64::MAX;
 
-/// The times of a worker's sockets, by their numbers.
+/// The timers of a worker's sockets, by socket number.
 #[derive(Debug, Default)]
 pub struct Timers {
     queue: BTreeSet<(u64, u32)>,
-    /// By number: its time, or [`NEVER`].
+    /// The time of each number, or [`NEVER`].
     times: Vec<u64>,
 }
 
 impl Timers {
-    /// Socket `number` wants to be looked at then, and at no other time.
+    /// Sets the time of socket `number`, in the place of its former one.
     pub fn set(&mut self, number: u32, at: u64) {
         let index = usize::try_from(number).unwrap_or(usize::MAX);
         if at != NEVER && self.times.len() <= index {
@@ -35,13 +35,13 @@ impl Timers {
         }
     }
 
-    /// When the next one wants to be.
+    /// The time of the next timer.
     #[inline]
     pub fn next(&self) -> Option<u64> {
         self.queue.first().map(|(at, _)| *at)
     }
 
-    /// One whose time has come.
+    /// A socket whose time has come.
     pub fn take(&mut self, now: u64) -> Option<u32> {
         if self.next()? > now {
             return None;
@@ -83,7 +83,7 @@ mod tests {
     fn sockets_that_come_and_go_leave_nothing() {
         let mut timers = Timers::default();
         for at in 0..100_000 {
-            // Its connect would time out much later; a Window is due soon; it is over.
+            // The connect would time out much later; a Window frame is due soon; then the connection is over.
             timers.set(5, 1_000_000 + at);
             timers.set(5, at);
             timers.set(5, at);

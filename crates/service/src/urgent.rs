@@ -1,5 +1,5 @@
-//! Urgent bytes of a program, on their way through the daemon: where the last ones are, and telling the other program of them
-//! as that one's own peer would. They are at the same sequences on both sides.
+//! Urgent bytes of a program on their way through the daemon: the place of the last ones, and their announcement to the
+//! other program in the way its own peer would announce them. They have the same sequences on both sides.
 
 use super::lane::Lane;
 use super::spans::Checked;
@@ -7,17 +7,17 @@ use netchannel_abi::link::side_flags;
 use netchannel_ring::urgent::first_of;
 use std::sync::atomic::Ordering;
 
-/// The last urgent bytes of a stream that follow one another, each sent by itself.
+/// The last run of consecutive urgent bytes of a stream, each sent by its own call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Sequence of the first one, less than `end`.
+    /// The sequence of the first byte, less than `end`.
     pub first: u64,
-    /// Sequence behind the last one, 0 where there is none.
+    /// The sequence after the last byte, 0 where there is none.
     pub end: u64,
 }
 
 impl Row {
-    /// Those that lie before `tail`, if the last of what lies there is among them or behind them.
+    /// The urgent bytes before `tail`, if the last byte before `tail` is one of them or follows them.
     #[must_use]
     #[inline]
     pub const fn before(self, tail: u64) -> Option<Self> {
@@ -32,15 +32,15 @@ impl Row {
 }
 
 impl Lane {
-    /// The last bytes that the program has sent as urgent. Asked after its bytes were looked at, it knows of all
-    /// that are among them.
+    /// The last bytes that the program has sent as urgent. Where it is called after the program's bytes were looked at,
+    /// it covers all urgent bytes among them.
     #[must_use]
     #[inline]
     pub fn urgent(&self) -> Row {
         let Some((_, peer)) = self.sides() else {
             return Row::default();
         };
-        // The generation first: what is read after it is of this connection, never of the last.
+        // The generation is loaded first: the words loaded after it belong to this connection, never to the last one.
         if peer.generation.load(Ordering::Acquire) != self.handle.generation {
             return Row::default();
         }
@@ -50,11 +50,11 @@ impl Lane {
         Row { first, end }
     }
 
-    /// All bytes before `tail` were placed: shows them to the program, and wakes it. It is told of those of `urgent` that
-    /// are published, and signalled if it wants to be.
+    /// All bytes before `tail` were placed: publishes them and wakes the program. The program is also notified of those
+    /// bytes of `urgent` that are published, and signalled if it has asked for signals.
     ///
     /// # Errors
-    /// Where `tail` lies behind, or beyond the limit.
+    /// Where `tail` is less than before, or beyond the limit.
     pub fn publish_with_mark(&mut self, tail: u64, urgent: Row) -> Checked<()> {
         let new = urgent.before(tail).filter(|row| self.is_new(*row));
         if let Some(row) = new {
@@ -62,14 +62,15 @@ impl Lane {
         }
         self.show(tail)?;
         if new.is_some() {
-            // Whoever sleeps is interrupted by the signal, not woken and signalled then.
+            // The signal comes first: it interrupts a sleeper, which must not be woken first and signalled then.
             self.signal_urgent();
         }
         self.announce_data();
         Ok(())
     }
 
-    /// The last of these bytes is urgent, and there is no room for it yet: the program is told all the same, as by TCP.
+    /// The last of these bytes is urgent, but there is no room for it yet: the program is notified all the same, as by
+    /// TCP.
     pub fn announce_mark(&mut self, urgent: Row) {
         if self.is_new(urgent) {
             let first = urgent.end - 1;
@@ -81,16 +82,21 @@ impl Lane {
 
     #[inline]
     const fn is_new(&self, urgent: Row) -> bool {
-        urgent.end > self.told.urgent && urgent.end > self.published()
+        urgent.end > self.announced.urgent && urgent.end > self.published()
     }
 
     fn tell_urgent(&mut self, urgent: Row) {
         let inline = self.peer_flags() & side_flags::URGENT_INLINE != 0;
         let head = self.peer_head().unwrap_or(0);
-        let first = urgent.first.max(self.published()).max(self.told.urgent);
-        self.told = self.told.next_in_a_row(first, urgent.end, head, inline);
+        let first = urgent
+            .first
+            .max(self.published())
+            .max(self.announced.urgent);
+        self.announced = self
+            .announced
+            .next_in_a_row(first, urgent.end, head, inline);
         if let Some((own, _)) = self.sides() {
-            self.told.tell(&own.urgent, &own.passed);
+            self.announced.tell(&own.urgent, &own.passed);
         }
     }
 

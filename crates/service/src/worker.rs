@@ -1,49 +1,48 @@
-//! A worker: a thread of a stack module. Its passes take everything there is, within a budget, and then it sleeps.
+//! A worker: a thread of a stack module. Each pass handles all pending work within a budget, then the worker sleeps.
 //!
 //! ```text
-//!  pass:  look --news--> letters, lanes, links --> what comes elsewhere --> timers --> full backlogs --> work
+//!  pass:  look --news--> messages, lanes, links --> what comes elsewhere --> timers --> full backlogs --> work
 //!  sleep: only if a pass left nothing, and nothing came: spin where that pays, then in the kernel
 //! ```
 
 use crate::cells::{Cells, Key, News};
 use crate::jobs::Opened;
-use crate::leading::Leads;
 use crate::mailbox::Mailbox;
+use crate::routing::Router;
 use crate::signal_stack::AlternateStack;
 use crate::timers::Timers;
 use rustix::io::Errno;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Name of the inbox among a worker's own descriptors; others come behind it.
+/// The name of the inbox among a worker's own descriptors. Others have higher names.
 pub const INBOX: u32 = 0;
 
-/// A worker of a stack module. Where it needs more than one kind of news, of letters, or of times, the provided methods say what is done
-/// where there is nothing of the kind.
-pub trait Worker: Leads {
-    /// What it is told by other threads.
-    type Letter;
+/// A worker of a stack module. The provided methods are for workers that have no news, messages or timers of that kind.
+pub trait Worker: Router {
+    /// The messages of other threads to this one.
+    type Message;
 
-    /// Its links, and its letters, which are watched under [`INBOX`].
-    fn cells_and_inbox(&mut self) -> (&mut Cells, &Mailbox<Self::Letter>);
+    /// The links of the worker, and its messages, which are watched under [`INBOX`].
+    fn cells_and_inbox(&mut self) -> (&mut Cells, &Mailbox<Self::Message>);
 
-    /// Room for letters that are being read.
-    fn letters(&mut self) -> &mut Vec<Self::Letter>;
+    /// The buffer for messages that are being read.
+    fn message_buffer(&mut self) -> &mut Vec<Self::Message>;
 
-    /// When its connections want to be looked at.
+    /// The timers of its connections.
     fn timers(&mut self) -> &mut Timers;
 
-    /// Nanoseconds since its clock began: the time of the pass, or the present one.
+    /// Nanoseconds since its clock began: the time of the pass, or the present time.
     fn now(&self) -> u64;
 
-    /// When it is to be woken at the latest.
+    /// The latest time of the next wake-up.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Whether it was told to end.
+    /// Whether the worker was told to end.
     fn has_ended(&self) -> bool;
 
-    /// A letter came.
-    fn on_letter(&mut self, letter: Self::Letter);
+    /// Handles a message.
+    fn on_message(&mut self, message: Self::Message);
 
     /// A program published something in a slot, or made room.
     fn on_ready(&mut self, key: Key, slot: u32);
@@ -54,14 +53,14 @@ pub trait Worker: Leads {
     /// A program made a connection.
     fn on_opened(&mut self, key: Key, opened: Opened);
 
-    /// The time of a connection has come.
+    /// The timer of a connection is due.
     fn on_timer(&mut self, number: u32);
 
-    /// Does what is to be done, within a budget.
+    /// Does the pending work, within a budget.
     fn work(&mut self);
 
-    /// Whether the last pass has left something to do; said once.
-    fn takes_rest(&mut self) -> bool;
+    /// Whether the last pass has left work. Resets the answer.
+    fn take_remaining_work(&mut self) -> bool;
 
     /// The first pass is about to begin.
     fn begin(&mut self) {}
@@ -69,25 +68,25 @@ pub trait Worker: Leads {
     /// A pass begins.
     fn on_pass(&mut self) {}
 
-    /// The news of this pass are known: whether there are `any`. They are not looked at yet.
+    /// The news of this pass are collected, but not handled yet. `any` says whether there are any.
     fn on_news_known(&mut self, _any: bool) {}
 
     /// Something came on a descriptor of the worker's own.
     fn on_own(&mut self, _name: u32) {}
 
-    /// Takes what comes from elsewhere than programs.
+    /// Handles input from other sources than programs.
     fn take_in(&mut self) {}
 
     /// A pass has ended.
     fn on_pass_end(&mut self) {}
 
     /// A token may have been for another worker of the stack.
-    fn on_token_of_others(&mut self, _key: Key) {}
+    fn on_stray_token(&mut self, _key: Key) {}
 
-    /// It was told to end, and does so.
+    /// Called once when the worker ends.
     fn end(&mut self) {}
 
-    /// Sleeps until there is something.
+    /// Sleeps until there is work.
     fn sleep(&mut self, news: &mut Vec<News>) {
         let until = self.deadline();
         let (cells, inbox) = self.cells_and_inbox();
@@ -96,26 +95,26 @@ pub trait Worker: Leads {
             inbox.sleep();
             inbox.has_any()
         };
-        cells.sleep_beside(news, until, spins, || inbox.has_any(), arm);
+        cells.sleep_with(news, until, spins, || inbox.has_any(), arm);
         inbox.wake();
     }
 
-    /// Reads all letters.
-    fn read_letters(&mut self) {
-        let mut letters = std::mem::take(self.letters());
-        self.cells_and_inbox().1.take(&mut letters);
-        for letter in letters.drain(..) {
-            self.on_letter(letter);
+    /// Handles all messages.
+    fn read_messages(&mut self) {
+        let mut messages = std::mem::take(self.message_buffer());
+        self.cells_and_inbox().1.take(&mut messages);
+        for message in messages.drain(..) {
+            self.on_message(message);
         }
-        *self.letters() = letters;
+        *self.message_buffer() = messages;
     }
 
-    /// Something is to be looked at.
+    /// Handles an event.
     fn on_news(&mut self, news: News) {
         match news {
             News::Own(INBOX) => {
-                self.cells_and_inbox().1.hear();
-                self.read_letters();
+                self.cells_and_inbox().1.reset_doorbell();
+                self.read_messages();
             }
             News::Own(name) => self.on_own(name),
             News::Ready(key, slot) => self.on_ready(key, slot),
@@ -127,28 +126,28 @@ pub trait Worker: Leads {
 
     /// A token came on the anchor of a slot, or its `end`.
     fn on_token(&mut self, key: Key, slot: u32, end: bool) {
-        self.on_token_of_others(key);
+        self.on_stray_token(key);
         let has_lane = self.on_lane_token(key, slot, end);
         if let (false, true, Some(link)) = (has_lane, end, self.cells().link(key)) {
-            // The anchor of a lane that was closed lies in the pool again.
+            // The anchor of a closed lane is in the pool again.
             link.drop_anchor(slot);
         }
     }
 }
 
-/// Works until it is told to end.
+/// Runs a worker until it is told to end.
 pub fn run<W: Worker>(mut worker: W) {
     let mut news = Vec::new();
     worker.begin();
     while !worker.has_ended() {
         worker.on_pass();
-        let rest = worker.takes_rest();
+        let rest = worker.take_remaining_work();
         worker.cells_mut().look(&mut news);
         if news.is_empty() && !rest && !worker.cells_and_inbox().1.has_any() {
             worker.sleep(&mut news);
         }
         worker.on_news_known(!news.is_empty());
-        worker.read_letters();
+        worker.read_messages();
         for one in news.drain(..) {
             worker.on_news(one);
         }

@@ -1,22 +1,22 @@
-//! Where writing into this end's transmit ring has come to.
+//! The write position in this end's transmit ring.
 
 use netchannel_abi::link::Geometry;
 
-/// Where writing has come to. Private: never read back from shared memory.
+/// The write position. It is private: never read back from shared memory.
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// Sequence up to which bytes were published.
+    /// The sequence up to which bytes were published.
     pub tail: u64,
-    /// Highest sequence up to which bytes were placed; at least `tail`.
+    /// The highest sequence up to which bytes were placed; at least `tail`.
     pub placed: u64,
-    /// Last checked index of the program.
+    /// The last checked index of the program.
     pub head: u64,
     pub ring: Geometry,
-    /// The ring before, while the program still reads from it.
+    /// The former ring, while the program still reads from it.
     pub former: Option<Geometry>,
-    /// Sequence of the last move.
+    /// The sequence of the last move.
     pub switched: u64,
-    /// No larger ring can be had.
+    /// No larger ring can be allocated.
     pub stuck: bool,
     /// The program's index when the ring was last found full, plus one.
     pub full_at: u64,
@@ -47,7 +47,7 @@ impl Writer {
         [Some(self.ring), self.former]
     }
 
-    /// Until the program has come to the present ring, all that fits is what that ring holds.
+    /// Until the program has reached the present ring, the room is the size of that ring.
     #[inline]
     pub fn limit(&self) -> u64 {
         self.head.max(self.switched) + self.ring.size()

@@ -1,5 +1,5 @@
-//! This end's transmit ring towards a program: room at any sequence ahead of what is published, so
-//! that bytes can be placed out of order, and growth to larger rings.
+//! This end's transmit ring towards a program. Bytes can be placed out of order at any sequence after what is
+//! published, as far as there is room. The ring grows by moving to larger ones.
 
 use super::lane::Lane;
 use super::spans::{Checked, Spans, spans};
@@ -7,9 +7,9 @@ use netchannel_abi::link::{LEAST_RING_LOG2, MOST_RING_LOG2, SMALL_RING_LOG2};
 use netchannel_ring::{Fault, bytes, switch};
 use std::sync::atomic::Ordering;
 
-/// The first larger ring, as the library's.
+/// The size of the first larger ring, as in the library.
 const FIRST_RING_LOG2: u32 = 17;
-/// Growth stops here while the program keeps up.
+/// Growth stops at this size while the program keeps up.
 const CALM_RING_LOG2: u32 = 18;
 
 impl Lane {
@@ -20,7 +20,7 @@ impl Lane {
         self.writer.tail
     }
 
-    /// Sequence up to which bytes may be placed now. Never less than it was before.
+    /// The sequence up to which bytes may be placed now. Never less than before.
     ///
     /// # Errors
     /// A fault in the program's words.
@@ -30,21 +30,21 @@ impl Lane {
         Ok(self.writer.limit())
     }
 
-    /// Sequence up to which the program has read, as of the last [`Self::limit`].
+    /// The sequence up to which the program has read, as of the last [`Self::limit`].
     #[must_use]
     #[inline]
     pub const fn read_by_program(&self) -> u64 {
         self.writer.head
     }
 
-    /// Bytes that the present ring holds.
+    /// The capacity of the present ring.
     #[must_use]
     #[inline]
     pub const fn capacity(&self) -> u64 {
         self.writer.ring.size()
     }
 
-    /// Bytes published that the program has not read yet, by its own word.
+    /// Published bytes that the program has not read yet, by its own index.
     #[must_use]
     #[inline]
     pub fn unread_by_peer(&self) -> u64 {
@@ -55,8 +55,8 @@ impl Lane {
             .min(1 << (MOST_RING_LOG2 + 1))
     }
 
-    /// Where up to `most` bytes from sequence `at` on can be placed, as far as is known since the
-    /// last [`Self::limit`]. `at` lies from what is published to the limit; elsewhere there is no room.
+    /// The place of up to `most` bytes from sequence `at` on, as far as is known since the last [`Self::limit`]. `at`
+    /// must be between what is published and the limit; elsewhere there is no room.
     ///
     /// # Errors
     /// Never for a ring that was allocated.
@@ -70,7 +70,7 @@ impl Lane {
         spans(writer.ring, at, free.min(most))
     }
 
-    /// Bytes up to `to` were placed, perhaps with gaps before them.
+    /// Notes that bytes up to `to` were placed, perhaps with gaps before them.
     #[inline]
     pub fn note_placed(&mut self, to: u64) {
         self.writer.placed = self.writer.placed.max(to);
@@ -84,10 +84,10 @@ impl Lane {
         Ok(())
     }
 
-    /// All bytes before `tail` were placed: shows them to the program, and wakes nobody.
+    /// All bytes before `tail` were placed: publishes them without waking the program.
     ///
     /// # Errors
-    /// Where `tail` lies behind, or beyond the limit.
+    /// Where `tail` is less than before, or beyond the limit.
     #[inline]
     pub(super) fn show(&mut self, tail: u64) -> Checked<()> {
         if tail < self.writer.tail || tail > self.writer.limit() {
@@ -96,13 +96,13 @@ impl Lane {
         self.writer.tail = tail;
         self.note_placed(tail);
         let (own, _) = self.sides().ok_or(Fault)?;
-        // Release: pairs with the acquire of the reader; the bytes before it are there.
+        // Release: pairs with the acquire of the reader, which then sees the bytes before it.
         own.tail.store(tail, Ordering::Release);
         Ok(())
     }
 
-    /// Moves to a larger ring, where `wanted` bytes more than are unread shall fit. Only while
-    /// nothing is placed ahead, and once the program reads from the present ring. True if it did.
+    /// Moves to a larger ring, with room for `wanted` bytes beyond those that are unread. This is possible only while
+    /// no bytes are placed ahead, and once the program reads from the present ring. True if it moved.
     ///
     /// # Errors
     /// A fault in the program's words.
@@ -118,7 +118,7 @@ impl Lane {
             let log2 = double.next_power_of_two().ilog2();
             log2.clamp(FIRST_RING_LOG2, CALM_RING_LOG2)
         } else {
-            // A program that has not moved since needs a larger buffer rather than a faster one.
+            // A program whose index has not moved since the last time needs a larger buffer rather than a faster one.
             let mark = writer.head.wrapping_add(1);
             let calm = std::mem::replace(&mut writer.full_at, mark) == mark;
             if present >= CALM_RING_LOG2 && !calm {
@@ -166,7 +166,7 @@ impl Lane {
         Ok(true)
     }
 
-    /// Takes the program's index, checked, and the former ring back once it has left it.
+    /// Loads and checks the program's index. Frees the former ring once the program has left it.
     fn refresh(&mut self) -> Checked<()> {
         let claimed = self.peer_head().ok_or(Fault)?;
         let writer = &mut self.writer;
@@ -187,11 +187,11 @@ impl Lane {
     #[inline]
     pub(super) fn peer_head(&self) -> Option<u64> {
         let (_, peer) = self.sides()?;
-        // The generation first: what is read after it is of this connection, never of the last.
+        // The generation is loaded first: the words loaded after it belong to this connection, never to the last one.
         if peer.generation.load(Ordering::Acquire) != self.handle.generation {
             return Some(0);
         }
-        // Acquire: pairs with the program's release; bytes before it may be overwritten.
+        // Acquire: pairs with the program's release. Bytes before it may be overwritten.
         Some(peer.head.load(Ordering::Acquire))
     }
 }

@@ -7,7 +7,7 @@ use netchannel_configuration::Configuration;
 use netchannel_control::hosts as shown;
 use netchannel_driver::default_congestion_control;
 use netchannel_scheduler::Class;
-use netchannel_service::stack::{Cursor, Elsewhere};
+use netchannel_service::stack::{Cursor, RemoteConnection};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -56,7 +56,7 @@ impl ChannelsStack {
         &self,
         from: Cursor,
         most: usize,
-    ) -> (Vec<Elsewhere>, Option<Cursor>) {
+    ) -> (Vec<RemoteConnection>, Option<Cursor>) {
         let starts = self.starts.iter();
         let left = starts.filter(|(start, _)| start.0 >= from.start);
         let Some((start, known)) = left.min_by_key(|(start, _)| **start) else {
@@ -183,9 +183,9 @@ fn show_peer(peer: &PeerView, known: Option<&Known>, past: Past, to: &mut shown:
     }
 }
 
-fn show_snapshot(snapshot: &ConnectionSnapshot, host: &Arc<str>) -> Elsewhere {
+fn show_snapshot(snapshot: &ConnectionSnapshot, host: &Arc<str>) -> RemoteConnection {
     let channels: Vec<String> = snapshot.channels.iter().map(ToString::to_string).collect();
-    Elsewhere {
+    RemoteConnection {
         link: snapshot.link,
         slot: snapshot.slot,
         host: Arc::clone(host),

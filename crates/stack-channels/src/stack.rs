@@ -18,9 +18,9 @@ use netchannel_abi::address::Address;
 use netchannel_configuration::Configuration;
 use netchannel_driver::{Tcp, Transport, transport};
 use netchannel_scheduler::ChannelId;
-use netchannel_service::core_engine::{Engine, ListenerNews};
+use netchannel_service::core_engine::{Engine, ListenerChange};
 use netchannel_service::published_ports::PublishedPorts;
-use netchannel_service::stack::{Cursor, Elsewhere, Stack, StackHandle};
+use netchannel_service::stack::{Cursor, RemoteConnection, Stack, StackHandle};
 use netchannel_vns::Reason;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -80,8 +80,8 @@ impl ChannelsStack {
     fn on_reports(&mut self, engine: &mut dyn Engine, now: Instant) {
         for report in self.plane.take_reports() {
             match report {
-                Report::Ask(ask) => {
-                    engine.ask(ask);
+                Report::Request(request) => {
+                    engine.request(request);
                     continue;
                 }
                 Report::ChannelLost { line, reason } => {
@@ -306,7 +306,7 @@ impl Stack for ChannelsStack {
         }
     }
 
-    fn tend(&mut self, engine: &mut dyn Engine, now: Instant) {
+    fn on_loop_pass(&mut self, engine: &mut dyn Engine, now: Instant) {
         self.work(engine, now);
     }
 
@@ -315,10 +315,10 @@ impl Stack for ChannelsStack {
         peers.into_iter().chain(self.scaling.deadline()).min()
     }
 
-    fn on_listener(&mut self, news: ListenerNews) {
+    fn on_listener(&mut self, news: ListenerChange) {
         match news {
-            ListenerNews::Listens(number, listener) => self.peers.on_listener(number, listener),
-            ListenerNews::Gone(number) => self.peers.on_listener_gone(number),
+            ListenerChange::Added(number, listener) => self.peers.on_listener(number, listener),
+            ListenerChange::Removed(number) => self.peers.on_listener_gone(number),
         }
         self.touched = true;
     }
@@ -334,7 +334,11 @@ impl Stack for ChannelsStack {
         self.show_hosts(hosts);
     }
 
-    fn elsewhere(&self, from: Cursor, most: usize) -> (Vec<Elsewhere>, Option<Cursor>) {
+    fn remote_connections(
+        &self,
+        from: Cursor,
+        most: usize,
+    ) -> (Vec<RemoteConnection>, Option<Cursor>) {
         self.some_elsewhere(from, most)
     }
 

@@ -5,15 +5,15 @@ use super::worker::{Connection, Local, State};
 use netchannel_abi::link::side_flags;
 use netchannel_service::anchor::Count;
 use netchannel_service::cells::{Cells, Key};
-use netchannel_service::core_engine::{Ask, Ticket};
+use netchannel_service::core_engine::{StackRequest, Ticket};
 use netchannel_service::lane::Lane;
-use netchannel_service::leading::{Destination, Leads, Refused};
 use netchannel_service::link::LinkEnd;
+use netchannel_service::routing::{Destination, Refused, Router};
 use netchannel_service::targets::Targets;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-impl Leads for Local {
+impl Router for Local {
     fn cells(&self) -> &Cells {
         &self.cells
     }
@@ -30,8 +30,8 @@ impl Leads for Local {
         &self.count
     }
 
-    fn ask(&self, ask: Ask) {
-        self.mail.asks.send(ask);
+    fn request(&self, request: StackRequest) {
+        self.mail.requests.send(request);
     }
 
     fn destination(&self, ticket: Ticket) -> Option<Destination> {
@@ -122,7 +122,7 @@ impl Leads for Local {
         if let Some(end) = self.cells.link(key) {
             end.retire();
         }
-        self.cells.silence(key);
+        self.cells.unwatch_channel(key);
         self.let_go(key);
     }
 

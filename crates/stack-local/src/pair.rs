@@ -93,10 +93,10 @@ impl Pair {
         let [incoming, outgoing] = &mut self.lanes;
         let [to_incoming, to_outgoing] = &mut self.told;
         let forth = advance(incoming, outgoing, to_outgoing, 0);
-        let held = incoming.held_for().is_some();
+        let held = incoming.hold_time_left().is_some();
         let back = advance(outgoing, incoming, to_incoming, 1);
         // What came back may have let go what the other way was held back.
-        let let_go = held && incoming.held_for().is_none();
+        let let_go = held && incoming.hold_time_left().is_none();
         match (forth, back) {
             (over @ Turn::Over(_), _) | (_, over @ Turn::Over(_)) => over,
             (Turn::Busy, _) | (_, Turn::Busy) => Turn::Busy,
@@ -107,8 +107,8 @@ impl Pair {
 
     /// For how long bytes may be held back by either program that were written; `None` where none are.
     #[must_use]
-    pub fn held_for(&self) -> Option<Duration> {
-        self.lanes.iter().filter_map(Lane::held_for).min()
+    pub fn hold_time_left(&self) -> Option<Duration> {
+        self.lanes.iter().filter_map(Lane::hold_time_left).min()
     }
 
     /// Ends both lanes.
@@ -122,9 +122,9 @@ impl Pair {
         if ending.unwanted {
             // TCP looks for an urgent byte in what it refuses.
             other.announce_mark(by.urgent());
-            by.blame(broken);
+            by.set_reset_error(broken);
         } else if ending.reset && by.resets_behind_its_end() {
-            other.blame(broken);
+            other.set_reset_error(broken);
         }
         let resets = |lane| ending.fault || ending.unwanted || ending.reset && lane != ending.by;
         outgoing.close(resets(1));
@@ -194,7 +194,8 @@ fn advance(from: &mut Lane, to: &mut Lane, told: &mut bool, by: usize) -> Turn {
         Moved::Everything => {}
     }
     // Of who had ended before nothing is heard when it closes.
-    let lets_go = (gone || flags & side_flags::CLOSED != 0) && !*told && to.end_lets_go();
+    let lets_go =
+        (gone || flags & side_flags::CLOSED != 0) && !*told && to.hang_up_releases_bytes();
     if gone {
         // What it never read makes a reset of it, as TCP would.
         let unread = to
@@ -242,7 +243,7 @@ fn move_bytes(from: &mut Lane, to: &mut Lane) -> Checked<Moved> {
         }
         let mut room = room_for(to, wanted)?;
         if length(&room) == 0 {
-            to.want_space();
+            to.request_space_news();
             room = room_for(to, wanted)?;
         }
         if length(&room) == 0 {

@@ -8,8 +8,8 @@ use netchannel_service::cells::{Cells, Key};
 use netchannel_service::core_engine::{Command, Ticket};
 use netchannel_service::jobs::Opened;
 use netchannel_service::lane::Lane;
-use netchannel_service::leading::{Destination, Leads};
 use netchannel_service::mailbox::Mailbox;
+use netchannel_service::routing::{Destination, Router};
 use netchannel_service::timers::Timers;
 use netchannel_service::worker::Worker;
 use rustix::io::Errno;
@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl Worker for Local {
-    type Letter = Command;
+    type Message = Command;
 
     fn cells_and_inbox(&mut self) -> (&mut Cells, &Mailbox<Command>) {
         (&mut self.cells, &self.mail.commands)
     }
 
-    fn letters(&mut self) -> &mut Vec<Command> {
+    fn message_buffer(&mut self) -> &mut Vec<Command> {
         &mut self.letters
     }
 
@@ -45,7 +45,7 @@ impl Worker for Local {
         self.ended
     }
 
-    fn on_letter(&mut self, command: Command) {
+    fn on_message(&mut self, command: Command) {
         self.ended |= !self.on_command(command);
     }
 
@@ -120,7 +120,7 @@ impl Worker for Local {
         }
     }
 
-    fn takes_rest(&mut self) -> bool {
+    fn take_remaining_work(&mut self) -> bool {
         !self.queue.is_empty()
     }
 }
@@ -143,7 +143,7 @@ impl Local {
             State::Offered(..) | State::Changing => return,
             State::Open(pair) => match pair.turn() {
                 Turn::Waits => {
-                    let held = pair.held_for();
+                    let held = pair.hold_time_left();
                     return self.set_timer(number, held);
                 }
                 Turn::Busy => return self.enqueue(number),

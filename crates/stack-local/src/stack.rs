@@ -2,7 +2,7 @@
 
 use super::worker::{Local, Mail};
 use netchannel_service::anchor::Count;
-use netchannel_service::core_engine::{Ask, Command, Engine};
+use netchannel_service::core_engine::{Command, Engine, StackRequest};
 use netchannel_service::mailbox::Mailbox;
 use netchannel_service::published_ports::PublishedPorts;
 use netchannel_service::stack::{Stack, StackHandle};
@@ -50,7 +50,7 @@ impl LocalStack {
         let count = Arc::new(Count::of_half());
         let mail = Arc::new(Mail {
             commands: Mailbox::new()?,
-            asks: Mailbox::new()?,
+            requests: Mailbox::new()?,
         });
         let local = Local::new(Arc::clone(&mail), Arc::clone(&count), owners)?;
         Ok(Self {
@@ -61,8 +61,8 @@ impl LocalStack {
 
     /// What it has asked: the first of it where it is much, the doorbell rings for the rest.
     #[must_use]
-    pub fn take_asks(&self) -> Vec<Ask> {
-        self.handle.mail.asks.take_some(MOST_ASKS)
+    pub fn take_requests(&self) -> Vec<StackRequest> {
+        self.handle.mail.requests.take_some(MOST_ASKS)
     }
 }
 
@@ -75,17 +75,17 @@ impl Stack for LocalStack {
         Rc::clone(&self.handle) as Rc<dyn StackHandle>
     }
 
-    fn leads_all(&self) -> bool {
+    fn routes_all(&self) -> bool {
         true
     }
 
     fn doorbells(&self) -> Vec<BorrowedFd<'_>> {
-        vec![self.handle.mail.asks.as_fd()]
+        vec![self.handle.mail.requests.as_fd()]
     }
 
     fn on_doorbell(&mut self, _: usize, engine: &mut dyn Engine, _: Instant) {
-        for ask in self.take_asks() {
-            engine.ask(ask);
+        for request in self.take_requests() {
+            engine.request(request);
         }
     }
 }

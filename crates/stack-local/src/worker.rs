@@ -4,12 +4,12 @@ use super::pair::Pair;
 use netchannel_abi::link::Role;
 use netchannel_service::anchor::Count;
 use netchannel_service::cells::{Cells, Key};
-use netchannel_service::core_engine::{Ask, Command, Ticket};
+use netchannel_service::core_engine::{Command, StackRequest, Ticket};
 use netchannel_service::faults::Faults;
 use netchannel_service::lane::Lane;
-use netchannel_service::leading::Destination;
 use netchannel_service::mailbox::Mailbox;
 use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::routing::Destination;
 use netchannel_service::targets::Targets;
 use netchannel_service::timers::{NEVER, Timers};
 use netchannel_service::worker::INBOX;
@@ -49,7 +49,7 @@ pub struct Mail {
     /// What CoreEngine says.
     pub commands: Mailbox<Command>,
     /// What it is asked.
-    pub asks: Mailbox<Ask>,
+    pub requests: Mailbox<StackRequest>,
 }
 
 /// The worker.
@@ -165,7 +165,7 @@ impl Local {
 
     /// A connection of a link has ended, or the link itself.
     pub(super) fn let_go(&mut self, key: Key) {
-        self.cells.touch(key);
+        self.cells.wake_link(key);
         let Some(end) = self.cells.link(key) else {
             return;
         };
@@ -173,7 +173,7 @@ impl Local {
             return;
         }
         if end.role() == Role::Client {
-            self.mail.asks.send(Ask::Forget(end.number()));
+            self.mail.requests.send(StackRequest::Forget(end.number()));
         }
         self.cells.remove_link(key);
         if let Some(slots) = usize::try_from(key)

@@ -10,13 +10,13 @@ use netchannel_engine::CoreEngine;
 use netchannel_engine::program::{Estate, Program};
 use netchannel_service::addresses::shown as shown_address;
 use netchannel_service::class;
-use netchannel_service::stack::Elsewhere;
+use netchannel_service::stack::RemoteConnection;
 use netchannel_shm::Snapshot;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Connections with programs of other hosts, by link and slot of the socket here.
-pub type ByPlace = HashMap<(u64, u32), Elsewhere>;
+pub type ByPlace = HashMap<(u64, u32), RemoteConnection>;
 
 /// What is shown beside an entry.
 pub struct Beside<'a> {
@@ -106,7 +106,7 @@ fn pending(beside: &Beside<'_>, number: u32) -> u64 {
 }
 
 /// A connection with a program of another host.
-fn show(elsewhere: &Elsewhere, to: &mut Socket) {
+fn show(elsewhere: &RemoteConnection, to: &mut Socket) {
     to.path = Path::Channel;
     (*elsewhere.host).clone_into(&mut to.host);
     elsewhere.class.clone_into(&mut to.class);

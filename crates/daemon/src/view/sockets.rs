@@ -97,7 +97,7 @@ impl Sockets {
 
     fn look_elsewhere(&mut self, host: &Host<'_>, turn: &Turn) -> bool {
         while let Some(stack) = host.stacks.get(self.stack) {
-            let (some, next) = stack.elsewhere(self.cursor, ELSEWHERE_AT_ONCE);
+            let (some, next) = stack.remote_connections(self.cursor, ELSEWHERE_AT_ONCE);
             for one in some {
                 let link = host.core.links().get(&one.link);
                 let mine = |user| link.is_some_and(|link| is_of(host.core, link, user));

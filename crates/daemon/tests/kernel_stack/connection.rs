@@ -3,7 +3,7 @@
 use netchannel_abi::link::side_flags;
 use netchannel_service::cells::Key;
 use netchannel_service::lane::Lane;
-use netchannel_service::leading::Destination;
+use netchannel_service::routing::Destination;
 use netchannel_service::urgent::Row;
 use netchannel_shm::run::transfer;
 use netchannel_shm::{Room, Run};
@@ -96,7 +96,7 @@ impl Connection {
                 free = lane.limit().map_err(drop)? - lane.published();
             }
             if free == 0 {
-                lane.want_space();
+                lane.request_space_news();
                 free = lane.limit().map_err(drop)? - lane.published();
             }
             let most = usize::try_from(free.min(STRIDE)).unwrap();

@@ -3,7 +3,7 @@
 use crate::worker::{Kernel, Letter, Mail};
 use netchannel_abi::address::Address;
 use netchannel_service::anchor::Count;
-use netchannel_service::core_engine::{Command, Engine, ListenerNews};
+use netchannel_service::core_engine::{Command, Engine, ListenerChange};
 use netchannel_service::mailbox::Mailbox;
 use netchannel_service::stack::{Stack, StackHandle};
 use netchannel_service::worker;
@@ -63,7 +63,7 @@ impl KernelStack {
     ) -> Result<Self, Errno> {
         let mail = Arc::new(Mail {
             letters: Mailbox::new()?,
-            asks: Mailbox::new()?,
+            requests: Mailbox::new()?,
         });
         let count = Arc::new(Count::of_half());
         let kernel = Kernel::new(Arc::clone(&mail), Arc::clone(&count), door)?;
@@ -85,16 +85,16 @@ impl Stack for KernelStack {
     }
 
     fn doorbells(&self) -> Vec<BorrowedFd<'_>> {
-        vec![self.handle.mail.asks.as_fd()]
+        vec![self.handle.mail.requests.as_fd()]
     }
 
     fn on_doorbell(&mut self, _: usize, engine: &mut dyn Engine, _: Instant) {
-        for ask in self.handle.mail.asks.take_some(64) {
-            engine.ask(ask);
+        for request in self.handle.mail.requests.take_some(64) {
+            engine.request(request);
         }
     }
 
-    fn tend(&mut self, engine: &mut dyn Engine, _: Instant) {
+    fn on_loop_pass(&mut self, engine: &mut dyn Engine, _: Instant) {
         for address in self.remotes.drain(..) {
             let number = engine.next_remote();
             // First: a program can connect as soon as it sees the entry.
@@ -104,7 +104,7 @@ impl Stack for KernelStack {
         }
     }
 
-    fn on_listener(&mut self, news: ListenerNews) {
+    fn on_listener(&mut self, news: ListenerChange) {
         self.handle.mail.letters.send(Letter::Listener(news));
     }
 }

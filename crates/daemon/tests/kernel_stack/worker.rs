@@ -7,11 +7,11 @@ use netchannel_abi::link::{Role, side_flags};
 use netchannel_service::addresses;
 use netchannel_service::anchor::Count;
 use netchannel_service::cells::{Cells, Key};
-use netchannel_service::core_engine::{Ask, Command, ListenerNews, OwnListener, Ticket};
+use netchannel_service::core_engine::{Command, ListenerChange, OwnListener, StackRequest, Ticket};
 use netchannel_service::jobs::Opened;
 use netchannel_service::lane::Lane;
-use netchannel_service::leading::{Destination, Leads, Refused};
 use netchannel_service::mailbox::Mailbox;
+use netchannel_service::routing::{Destination, Refused, Router};
 use netchannel_service::targets::Targets;
 use netchannel_service::timers::Timers;
 use netchannel_service::worker::{INBOX, Worker};
@@ -31,14 +31,14 @@ const DOOR: u32 = 1;
 pub enum Letter {
     Core(Command),
     Remote(u32, Address),
-    Listener(ListenerNews),
+    Listener(ListenerChange),
 }
 
 /// Both ways between the thread and the daemon's.
 #[derive(Debug)]
 pub struct Mail {
     pub letters: Mailbox<Letter>,
-    pub asks: Mailbox<Ask>,
+    pub requests: Mailbox<StackRequest>,
 }
 
 pub struct Kernel {
@@ -160,7 +160,7 @@ impl Kernel {
 
     /// A link that is not used any more goes.
     fn let_go(&mut self, key: Key) {
-        self.cells.touch(key);
+        self.cells.wake_link(key);
         let Some(end) = self.cells.link(key) else {
             return;
         };
@@ -168,7 +168,7 @@ impl Kernel {
             return;
         }
         if end.role() == Role::Client {
-            self.ask(Ask::Forget(end.number()));
+            self.request(StackRequest::Forget(end.number()));
         }
         self.cells.remove_link(key);
         self.by_slot.retain(|(one, _), _| *one != key);
@@ -270,7 +270,7 @@ impl Kernel {
     }
 }
 
-impl Leads for Kernel {
+impl Router for Kernel {
     fn cells(&self) -> &Cells {
         &self.cells
     }
@@ -287,8 +287,8 @@ impl Leads for Kernel {
         &self.count
     }
 
-    fn ask(&self, ask: Ask) {
-        self.mail.asks.send(ask);
+    fn request(&self, request: StackRequest) {
+        self.mail.requests.send(request);
     }
 
     fn destination(&self, ticket: Ticket) -> Option<Destination> {
@@ -355,7 +355,7 @@ impl Leads for Kernel {
         if let Some(end) = self.cells.link(key) {
             end.retire();
         }
-        self.cells.silence(key);
+        self.cells.unwatch_channel(key);
         self.let_go(key);
     }
 
@@ -369,13 +369,13 @@ impl Leads for Kernel {
 }
 
 impl Worker for Kernel {
-    type Letter = Letter;
+    type Message = Letter;
 
     fn cells_and_inbox(&mut self) -> (&mut Cells, &Mailbox<Letter>) {
         (&mut self.cells, &self.mail.letters)
     }
 
-    fn letters(&mut self) -> &mut Vec<Letter> {
+    fn message_buffer(&mut self) -> &mut Vec<Letter> {
         &mut self.letters
     }
 
@@ -395,16 +395,16 @@ impl Worker for Kernel {
         self.ended
     }
 
-    fn on_letter(&mut self, letter: Letter) {
+    fn on_message(&mut self, letter: Letter) {
         match letter {
             Letter::Core(command) => self.ended |= !self.on_command(command),
             Letter::Remote(number, address) => {
                 self.remotes.insert(number, address);
             }
-            Letter::Listener(ListenerNews::Listens(number, listener)) => {
+            Letter::Listener(ListenerChange::Added(number, listener)) => {
                 self.listeners.insert(number, listener);
             }
-            Letter::Listener(ListenerNews::Gone(number)) => {
+            Letter::Listener(ListenerChange::Removed(number)) => {
                 self.listeners.remove(&number);
             }
         }
@@ -451,7 +451,7 @@ impl Worker for Kernel {
         }
     }
 
-    fn takes_rest(&mut self) -> bool {
+    fn take_remaining_work(&mut self) -> bool {
         !self.queue.is_empty()
     }
 }

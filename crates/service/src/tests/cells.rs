@@ -66,7 +66,7 @@ fn a_sleeping_worker_hears_of_connections_bytes_room_and_ends() {
     assert_eq!(read(&mut lane), b"x");
     assert_eq!(place(&mut lane, 0, &[1; 3000]), 2048);
     lane.publish(2048).unwrap();
-    lane.want_space();
+    lane.request_space_news();
     go.send(()).unwrap();
     hear(&mut cells, &|one| ready(std::slice::from_ref(one), slot));
     assert_eq!(lane.limit(), Ok(4096));
@@ -103,12 +103,12 @@ fn a_token_that_went_to_another_worker_is_passed_on() {
     assert!(news.is_empty(), "{news:?}");
     workers[1].sleep(&mut news, soon());
     assert!(matches!(news[..], [News::Token(..)]), "{news:?}");
-    assert!(workers[1].owes_others(second));
+    assert!(workers[1].has_marks_for_others(second));
     news.clear();
-    workers[0].touch(first);
+    workers[0].wake_link(first);
     workers[0].sleep(&mut news, soon());
     assert!(ready(&news, slot), "{news:?}");
-    assert!(!workers[1].owes_others(second));
+    assert!(!workers[1].has_marks_for_others(second));
 }
 
 #[test]

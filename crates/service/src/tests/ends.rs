@@ -51,7 +51,7 @@ impl Worker {
         match step {
             Step::Nothing => {}
             Step::Looks => self.cells.look(&mut news),
-            Step::Asks => self.cells.ask(&mut news),
+            Step::Asks => self.cells.poll_kernel(&mut news),
             Step::Sleeps => self.cells.sleep(&mut news, Some(Instant::now())),
         }
         for one in news {
@@ -74,7 +74,7 @@ impl Worker {
                 }
                 News::Ended(_) => {
                     self.link.fail();
-                    self.cells.silence(self.key);
+                    self.cells.unwatch_channel(self.key);
                 }
                 News::Ready(..) | News::Own(_) => {}
             }
@@ -93,7 +93,7 @@ fn stays(events: [Event; 3], steps: [Step; 4], again: bool) -> bool {
         former.close(false);
         taken.close(false);
         // A slot whose anchor is in the worker's set is lent first.
-        client.tidy();
+        client.settle_slots();
     }
     let loan = client.lend().unwrap();
     let lane = Lane::lent(&client, loan).unwrap();

@@ -11,10 +11,10 @@ use super::worker::ChannelWorker;
 use netchannel_scheduler::Class;
 use netchannel_service::anchor::Count;
 use netchannel_service::cells::{Cells, Key};
-use netchannel_service::core_engine::{Ask, Ticket};
+use netchannel_service::core_engine::{StackRequest, Ticket};
 use netchannel_service::lane::Lane;
-use netchannel_service::leading::{Destination, Leads, Refused};
 use netchannel_service::link::LinkEnd;
+use netchannel_service::routing::{Destination, Refused, Router};
 use netchannel_service::targets::Targets;
 use netchannel_service::worker::Worker;
 use netchannel_vns::{Reason, VirtualSocket};
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// otherwise. Beyond, a listener counts as full at once.
 const MOST_WAITING: usize = 4096;
 
-impl Leads for ChannelWorker {
+impl Router for ChannelWorker {
     fn cells(&self) -> &Cells {
         &self.cells
     }
@@ -45,8 +45,8 @@ impl Leads for ChannelWorker {
         &self.shared.count
     }
 
-    fn ask(&self, ask: Ask) {
-        self.report(Report::Ask(ask));
+    fn request(&self, request: StackRequest) {
+        self.report(Report::Request(request));
     }
 
     fn destination(&self, ticket: Ticket) -> Option<Destination> {
@@ -114,7 +114,7 @@ impl Leads for ChannelWorker {
         };
         end.retire();
         if self.index == FIRST_WORKER {
-            self.cells.silence(key);
+            self.cells.unwatch_channel(key);
             self.tell_others(|| Letter::LinkEnded(end.number()));
         }
         self.let_go(key);
@@ -135,13 +135,13 @@ impl Leads for ChannelWorker {
 }
 
 impl ChannelWorker {
-    /// Leads on what peers have asked for. Links whose programs have let go of them before that are known by then.
+    /// Routes the connections that peers have requested. The kernel is polled first, so that links whose programs have closed them are known.
     pub(super) fn route_asked(&mut self) {
         if self.asked.is_empty() {
             return;
         }
         let mut news = Vec::new();
-        self.cells.ask(&mut news);
+        self.cells.poll_kernel(&mut news);
         for one in news {
             self.on_news(one);
         }

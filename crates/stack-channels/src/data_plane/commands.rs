@@ -98,7 +98,7 @@ pub enum Command {
 #[derive(Debug)]
 pub enum Report {
     /// They ask CoreEngine for something.
-    Ask(core_engine::Ask),
+    Request(core_engine::StackRequest),
     /// A channel is no more.
     ChannelLost {
         /// Which.

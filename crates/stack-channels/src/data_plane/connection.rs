@@ -355,16 +355,16 @@ pub fn frame_to(
 
 impl State {
     /// Its program is woken at the end of the pass: the caller touches the socket.
-    pub const fn hold_wake_up(&mut self) {
+    pub const fn defer_wake_ups(&mut self) {
         if let Some(lane) = &mut self.lane {
-            lane.hold_wake_up();
+            lane.defer_wake_ups();
         }
     }
 
     /// Whether its program is to be woken.
     pub const fn owes_wake_up(&mut self) -> bool {
         match &mut self.lane {
-            Some(lane) => lane.owes(),
+            Some(lane) => lane.has_deferred_wake_up(),
             None => false,
         }
     }
@@ -394,7 +394,7 @@ impl State {
         let capacity = lane.program_capacity();
         let kept = self.sent_to.saturating_sub(lane.consumed());
         if kept.saturating_sub(unsent) >= capacity / 4 * 3 {
-            lane.want_ring((capacity.ilog2() + GROWTH).min(MOST_RING_LOG2));
+            lane.request_ring((capacity.ilog2() + GROWTH).min(MOST_RING_LOG2));
         }
     }
 
@@ -473,7 +473,7 @@ impl State {
                 _ => None,
             };
             if let Some(errno) = blamed {
-                lane.blame(errno.raw_os_error().unsigned_abs());
+                lane.set_reset_error(errno.raw_os_error().unsigned_abs());
             }
             let refused = end == End::Aborted(Reason::Aborted);
             if refused && lane.peer_flags() & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {

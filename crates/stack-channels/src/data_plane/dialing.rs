@@ -8,7 +8,7 @@ use netchannel_abi::link::Role;
 use netchannel_scheduler::{Class, Source, classify};
 use netchannel_service::addresses;
 use netchannel_service::cells::Key;
-use netchannel_service::core_engine::Ask;
+use netchannel_service::core_engine::StackRequest;
 use netchannel_service::jobs::Opened;
 use netchannel_service::lane::Lane;
 use netchannel_service::link::LinkEnd;
@@ -59,7 +59,7 @@ impl ChannelWorker {
     /// A link of this host is not used any more.
     pub(super) fn forget_link(&self, end: &LinkEnd) {
         if end.role() == Role::Client {
-            self.report(Report::Ask(Ask::Forget(end.number())));
+            self.report(Report::Request(StackRequest::Forget(end.number())));
         }
     }
 }

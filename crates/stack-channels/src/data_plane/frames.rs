@@ -31,7 +31,7 @@ impl ChannelWorker {
             }
             Frame::Fin(fin) => self.with(line, fin.handle, Arrived::Fin, |connection| {
                 let mut state = connection.lock();
-                state.hold_wake_up();
+                state.defer_wake_ups();
                 // A violation has reset the socket.
                 let _ = state.socket.on_fin(fin.sequence, now);
             }),
@@ -112,7 +112,7 @@ impl ChannelWorker {
         let ask = window.ask;
         self.with(line, handle, Arrived::Window { ask }, |connection| {
             let mut state = connection.lock();
-            state.hold_wake_up();
+            state.defer_wake_ups();
             // A violation has reset the socket.
             let _ = state.socket.on_window(window, now);
             connection.follow(&mut state, now);
@@ -135,7 +135,7 @@ impl ChannelWorker {
                 return state.socket.abort(Reason::Violation, now);
             }
             state.theirs = Some(answer.responder);
-            state.hold_wake_up();
+            state.defer_wake_ups();
             // A violation has reset the socket.
             let _ = state.socket.on_answer(answer.limit, now);
             connection.follow(&mut state, now);

@@ -15,9 +15,9 @@ impl ChannelWorker {
         let number = link.number();
         let key = self.keys.get(&number).copied();
         if let Some(key) = key {
-            self.cells.touch(key);
+            self.cells.wake_link(key);
         }
-        if link.has_marks_beside(key.and_then(|key| self.cells.cell(key))) {
+        if link.has_marks_for_others(key.and_then(|key| self.cells.cell(key))) {
             self.tell_others(|| Letter::Look(number));
         }
         if !self.untidy.iter().any(|(_, known, _)| *known == number) {
@@ -42,10 +42,10 @@ impl ChannelWorker {
             let Some(link) = key.and_then(|key| cells.link(*key)) else {
                 return false;
             };
-            link.tidy();
+            link.settle_slots();
             *looks += 1;
             *at = now + (TIDY << *looks);
-            link.is_untidy() && *looks < MOST_LOOKS
+            link.has_unsettled_slots() && *looks < MOST_LOOKS
         });
     }
 }

@@ -39,7 +39,7 @@ pub fn insert(
         lane.refuse(Errno::NOBUFS.raw_os_error().unsigned_abs());
         return None;
     }
-    lane.set_piece(peer.piece(&wanted.server));
+    lane.set_packet_size(peer.piece(&wanted.server));
     let make = |handle| {
         let names = (Arc::clone(peer), handle);
         let link = Arc::clone(link);

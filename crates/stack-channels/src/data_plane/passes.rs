@@ -7,8 +7,8 @@ use super::shared::{FIRST_WORKER, LEAST_CORES, Letter};
 use super::worker::ChannelWorker;
 use netchannel_service::cells::{Cells, Key, News};
 use netchannel_service::jobs::Opened;
-use netchannel_service::leading::Leads;
 use netchannel_service::mailbox::Mailbox;
+use netchannel_service::routing::Router;
 use netchannel_service::timers::{NEVER, Timers};
 use netchannel_service::worker::Worker;
 use netchannel_wire::GoAwayReason;
@@ -27,13 +27,13 @@ const TURN: u64 = 200_000;
 const WINDOW: u64 = 20_000_000;
 
 impl Worker for ChannelWorker {
-    type Letter = Letter;
+    type Message = Letter;
 
     fn cells_and_inbox(&mut self) -> (&mut Cells, &Mailbox<Letter>) {
         (&mut self.cells, &self.inbox)
     }
 
-    fn letters(&mut self) -> &mut Vec<Letter> {
+    fn message_buffer(&mut self) -> &mut Vec<Letter> {
         &mut self.letters
     }
 
@@ -54,7 +54,7 @@ impl Worker for ChannelWorker {
         self.stop
     }
 
-    fn on_letter(&mut self, letter: Letter) {
+    fn on_message(&mut self, letter: Letter) {
         match letter {
             Letter::Command(command) => self.obey(command),
             Letter::Touch(connection) => {
@@ -79,7 +79,7 @@ impl Worker for ChannelWorker {
             Letter::Doubt(peer, path) => self.doubt(&peer, path),
             Letter::Look(number) => {
                 if let Some(key) = self.keys.get(&number).copied() {
-                    self.cells.touch(key);
+                    self.cells.wake_link(key);
                     self.busy = true;
                 }
             }
@@ -140,7 +140,7 @@ impl Worker for ChannelWorker {
         self.wake_programs();
     }
 
-    fn takes_rest(&mut self) -> bool {
+    fn take_remaining_work(&mut self) -> bool {
         std::mem::take(&mut self.busy)
     }
 
@@ -176,8 +176,8 @@ impl Worker for ChannelWorker {
         self.give_way();
     }
 
-    fn on_token_of_others(&mut self, key: Key) {
-        if self.cells.owes_others(key)
+    fn on_stray_token(&mut self, key: Key) {
+        if self.cells.has_marks_for_others(key)
             && let Some(link) = self.cells.link(key).map(|link| link.number())
         {
             self.tell_others(|| Letter::Look(link));
@@ -305,7 +305,7 @@ impl ChannelWorker {
         // Where a worker has much to do and cores are few, who spins takes them from the programs that it waits for.
         let crowded = *now < shared.crowded.load(Ordering::Relaxed);
         let spins = (any_warm || cells.is_awake()) && !crowded;
-        cells.sleep_beside(news, until, spins, look, arm);
+        cells.sleep_with(news, until, spins, look, arm);
         inbox.wake();
     }
 

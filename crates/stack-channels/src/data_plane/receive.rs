@@ -185,7 +185,7 @@ impl ChannelWorker {
         let class = state.class().0;
         if total <= HELD || self.wake_ups.note_large(&mut state.large_came, class) {
             // Of what is larger the program can take the first while the rest is placed.
-            state.hold_wake_up();
+            state.defer_wake_ups();
         }
         state.used.note(route.id, now);
         let most_ring = route.seen.most_ring();

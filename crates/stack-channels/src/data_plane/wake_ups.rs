@@ -82,10 +82,10 @@ impl WakeUps {
             let Some(lane) = &mut state.lane else {
                 return false;
             };
-            if busy && now < wake_up.until && !lane.presses() {
+            if busy && now < wake_up.until && !lane.is_pressing() {
                 return true;
             }
-            lane.ring_owed();
+            lane.send_wake_up();
             state.wake_up_waits = false;
             false
         });

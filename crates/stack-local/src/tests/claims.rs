@@ -5,7 +5,7 @@ use crate::LocalStack;
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::SIZE;
 use netchannel_abi::link::side_flags;
-use netchannel_service::core_engine::{AcceptMode, Ask, Command};
+use netchannel_service::core_engine::{AcceptMode, Command, StackRequest};
 use netchannel_service::memory::published;
 use netchannel_service::published_ports::PublishedPorts;
 use netchannel_service::stack::Stack;
@@ -70,10 +70,13 @@ fn a_program_has_the_ports_of_its_user() {
     let right = dial(HERE.port, THERE);
     let asked = || {
         wait(|| {
-            relay.take_asks().into_iter().find_map(|ask| match ask {
-                Ask::Link(3, meant) => Some(meant.port),
-                _ => None,
-            })
+            relay
+                .take_requests()
+                .into_iter()
+                .find_map(|request| match request {
+                    StackRequest::Link(3, meant) => Some(meant.port),
+                    _ => None,
+                })
         })
     };
     assert_eq!(asked(), 81);
@@ -110,7 +113,7 @@ fn a_link_of_one_of_several_processes_is_claimed_also_when_one_is_left() {
     targets.set_mode(3, of(true));
     targets.set_mode(3, of(false));
     // It may be of the process that is gone.
-    assert_eq!(targets.choose(3, find), Choice::Ask);
+    assert_eq!(targets.choose(3, find), Choice::RequestLink);
     former.1.listen_for_jobs();
     assert_eq!(targets.choose(3, find), Choice::Link(1, true));
     targets.answered(3);

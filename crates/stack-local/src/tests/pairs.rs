@@ -158,7 +158,7 @@ fn a_reset_behind_the_end_is_told_as_a_broken_pipe() {
             relayed.pair.as_mut().unwrap().lane_mut(0).on_token(true);
         } else {
             if ended {
-                program.blame(broken);
+                program.set_reset_error(broken);
             }
             program.close(true);
         }
@@ -219,12 +219,12 @@ fn what_is_held_back_waits_for_an_answer_or_its_time() {
     write(relayed.program(0), b"held");
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)), b"there");
-    assert!(relayed.pair.as_ref().unwrap().held_for().is_some());
+    assert!(relayed.pair.as_ref().unwrap().hold_time_left().is_some());
     // What comes back lets it go in the same turn.
     write(relayed.program(1), b"!");
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)), b"held");
-    assert_eq!(relayed.pair.as_ref().unwrap().held_for(), None);
+    assert_eq!(relayed.pair.as_ref().unwrap().hold_time_left(), None);
     // A cork is no matter of answers.
     hold(relayed.program(0), Answer::Corked, milliseconds());
     write(relayed.program(0), b"corked");
@@ -270,7 +270,12 @@ fn what_is_held_back_goes_with_a_reset_and_is_lost_to_who_closes() {
 #[test]
 fn a_full_packet_is_not_held_back() {
     let mut relayed = relayed();
-    relayed.pair.as_mut().unwrap().lane_mut(0).set_piece(100);
+    relayed
+        .pair
+        .as_mut()
+        .unwrap()
+        .lane_mut(0)
+        .set_packet_size(100);
     hold(relayed.program(0), Answer::Corked, milliseconds());
     write(relayed.program(0), &pattern(250, 1));
     assert!(!relayed.turn());

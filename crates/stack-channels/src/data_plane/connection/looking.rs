@@ -27,7 +27,7 @@ impl State {
         if take_words(lane, &mut self.socket, now).is_err() {
             return self.socket.abort(Reason::ProgramFault, now);
         }
-        self.held_until = lane.held_for().map_or(NEVER, |left| {
+        self.held_until = lane.hold_time_left().map_or(NEVER, |left| {
             now.saturating_add(u64::try_from(left.as_nanos()).unwrap_or(NEVER))
         });
         if resets {
@@ -55,7 +55,7 @@ impl State {
             && self
                 .lane
                 .as_ref()
-                .is_none_or(|lane| lane.held_for().is_none())
+                .is_none_or(|lane| lane.hold_time_left().is_none())
         {
             self.look(now);
         }
@@ -86,7 +86,7 @@ impl State {
         let Some(lane) = &mut self.lane else { return };
         let unread = |lane: &Lane| lane.published() - lane.read_by_program();
         if unread(lane) > lane.capacity() / 2 {
-            lane.want_space();
+            lane.request_space_news();
             self.look_at_reading(now);
         }
     }

@@ -24,7 +24,7 @@ use netchannel_abi::link::{Role, side_flags};
 use netchannel_driver::Channel;
 use netchannel_scheduler::{ChannelId, Class};
 use netchannel_service::anchor::Count;
-use netchannel_service::core_engine::{self as relay, Ask};
+use netchannel_service::core_engine::{self as relay, StackRequest};
 use netchannel_service::lane::Lane;
 use netchannel_service::link::{LinkEnd, Parts};
 use netchannel_service::played::{LAYOUT, read, take, write};
@@ -222,13 +222,13 @@ impl World {
         for which in 0..2 {
             for report in self.hosts[which].take_reports() {
                 match report {
-                    Report::Ask(Ask::Link(LISTENER, _)) if self.listens => {
+                    Report::Request(StackRequest::Link(LISTENER, _)) if self.listens => {
                         let (client, server) = link(2 + self.servers.len() as u64);
                         self.servers.push(program(server));
                         let link = relay::Command::Link(LISTENER, Ok((client, MODE)));
                         self.hosts[which].tell(Command::Links(link));
                     }
-                    Report::Ask(Ask::Link(listener, _)) => {
+                    Report::Request(StackRequest::Link(listener, _)) => {
                         let refused = relay::Command::Link(listener, Err(Errno::CONNREFUSED));
                         self.hosts[which].tell(Command::Links(refused));
                     }

@@ -74,7 +74,7 @@ impl Played {
     /// Plays CoreEngine: the listener is at its address only.
     fn answer(&mut self) {
         for report in self.host.take_reports() {
-            let Report::Ask(Ask::Link(LISTENER, meant)) = report else {
+            let Report::Request(StackRequest::Link(LISTENER, meant)) = report else {
                 continue;
             };
             let answer = if meant == SERVER {

@@ -1,5 +1,5 @@
-//! How a connection gets to a listener of this host: over a link whose program will accept soon, over a new link, or offered to
-//! whoever accepts first.
+//! How a connection gets to a listener of this host: over a link whose program will accept soon, over a new link, or
+//! offered to the process that accepts first.
 //!
 //! ```text
 //!  destination --> Targets: which way? --link--> announced on it -------------------> established
@@ -10,7 +10,7 @@
 
 use crate::anchor::Count;
 use crate::cells::{Cells, Key};
-use crate::core_engine::{AcceptMode, Ask, Command, Ticket, WRONG_ADDRESS};
+use crate::core_engine::{AcceptMode, Command, StackRequest, Ticket, WRONG_ADDRESS};
 use crate::lane::Lane;
 use crate::link::{LinkEnd, Loan, Parts};
 use crate::targets::{Choice, Targets};
@@ -21,87 +21,88 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// So long a full backlog is waited for, about as long as TCP does.
+/// How long a connection waits for a full backlog: about as long as TCP does.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where a connection wants to go.
+/// The destination of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Destination {
     /// The listener, as CoreEngine numbers it.
     pub listener: u32,
-    /// Where the connection comes from.
+    /// The address of the client.
     pub client: Address,
-    /// Where it leads.
+    /// The address to which it connects.
     pub server: Address,
-    /// When it was asked for.
+    /// When the connection was requested.
     pub since: Instant,
 }
 
-/// Why a connection is led nowhere.
+/// Why a connection reaches no listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Nobody listens there.
+    /// No listener is there.
     NoListener,
     /// The backlog was full for too long.
     BacklogFull,
-    /// The daemon lacks something.
+    /// The daemon is out of a resource.
     Shortage(Errno),
 }
 
-enum Way {
-    Elsewhere,
+enum Route {
+    WrongAddress,
     Full,
     Chosen(Choice),
 }
 
-/// A worker that leads connections to listeners of this host. What it must provide is what it knows of a connection; how it is led is
-/// provided.
-pub trait Leads {
+/// A worker that routes connections to listeners of this host. The required methods say what the worker knows of a
+/// connection; the provided methods route it.
+pub trait Router {
     /// The links of the worker.
     fn cells(&self) -> &Cells;
 
-    /// The same, to change them.
+    /// The links of the worker, to change them.
     fn cells_mut(&mut self) -> &mut Cells;
 
-    /// The listeners that it has led to.
+    /// The listeners that the worker has connected to.
     fn targets(&mut self) -> &mut Targets;
 
-    /// How many anchors its stack holds.
+    /// The number of anchors that its stack holds.
     fn count(&self) -> &Arc<Count>;
 
-    /// Asks CoreEngine for something.
-    fn ask(&self, ask: Ask);
+    /// Sends a request to CoreEngine.
+    fn request(&self, request: StackRequest);
 
-    /// Where a connection wants to go, as long as it waits.
+    /// The destination of a connection, as long as it waits.
     fn destination(&self, ticket: Ticket) -> Option<Destination>;
 
-    /// Another listener is at the destination of a connection that waits.
+    /// Changes the listener of a waiting connection: another one is at its destination now.
     fn redirect(&mut self, ticket: Ticket, listener: u32);
 
-    /// Whether a connection that was led to its listener is not accepted yet. The ticket is the one that [`Self::established`] or
-    /// [`Self::offered`] gave.
+    /// Whether a connection that was announced to its listener is not accepted yet. The ticket is the one that
+    /// [`Self::established`] or [`Self::offered`] returned.
     fn is_unaccepted(&self, ticket: Ticket) -> bool;
 
-    /// The listener has been told of a connection: its lane. Returns the ticket by which it is asked whether it is accepted.
+    /// A connection was announced to its listener, over this lane. Returns the ticket for [`Self::is_unaccepted`].
     fn established(&mut self, ticket: Ticket, lane: Lane, key: Key) -> Option<Ticket>;
 
-    /// CoreEngine is asked to offer a connection: its lane is kept until CoreEngine answers. Returns what [`Self::established`] does, where
-    /// the connection counts in the backlog already.
+    /// CoreEngine was asked to offer a connection. The worker keeps its lane until CoreEngine answers. Returns the
+    /// ticket for [`Self::is_unaccepted`] where the connection counts in the backlog already.
     fn offered(&mut self, ticket: Ticket, lane: Lane, key: Key) -> Option<Ticket>;
 
-    /// CoreEngine has offered it: it is established. Returns what [`Self::established`] does, where it does not count in the backlog yet.
+    /// CoreEngine has offered the connection: it is established. Returns the ticket for [`Self::is_unaccepted`] where
+    /// the connection does not count in the backlog yet.
     fn taken(&mut self, ticket: Ticket) -> Option<Ticket>;
 
-    /// CoreEngine could not offer it: gives its lane back; the connection waits again.
+    /// CoreEngine could not offer the connection: returns its lane. The connection waits again.
     fn take_back(&mut self, ticket: Ticket) -> Option<(Lane, Key)>;
 
-    /// A connection that waits is led nowhere.
+    /// Refuses a waiting connection.
     fn refuse(&mut self, ticket: Ticket, why: Refused);
 
-    /// No new connection comes over a link. It goes with its last connection.
+    /// No new connection comes over this link. The link ends with its last connection.
     fn retire(&mut self, key: Key);
 
-    /// Whether a link can be taken for a connection.
+    /// Whether a link can be used for a connection.
     fn may_take(&self, end: &LinkEnd) -> bool {
         end.is_alive()
     }
@@ -114,20 +115,20 @@ pub trait Leads {
     /// That lane is not used after all.
     fn unwatch(&mut self, _: Key, _: u32) {}
 
-    /// A link was taken up.
+    /// A link was added.
     fn added(&mut self, _: u64, _: Key) {}
 
-    /// Anchors of a link may have been let go.
+    /// Anchors of a link may have been closed: looks at its cells.
     fn look_at(&mut self, key: Key, _: &Arc<LinkEnd>) {
-        self.cells_mut().touch(key);
+        self.cells_mut().wake_link(key);
     }
 
-    /// A program was told of a connection, and perhaps `claimed` for it: it is to be woken.
+    /// Wakes a program to which a connection was announced, and which was perhaps `claimed` for it.
     fn rouse(&mut self, _: Key, end: &LinkEnd, claimed: bool) {
         end.rouse(claimed);
     }
 
-    /// What CoreEngine says. False when the worker is to end.
+    /// Handles a message of CoreEngine. False when the worker must end.
     fn on_command(&mut self, command: Command) -> bool {
         match command {
             Command::Serve(parts) => {
@@ -136,15 +137,15 @@ pub trait Leads {
             Command::Link(listener, answer) => self.on_link(listener, answer),
             Command::OfferLink(listener, answer) => self.on_offer_link(listener, answer),
             Command::Offered(ticket, answer) => self.on_offered(ticket, answer),
-            Command::Moved { from, to } => self.on_moved(from, to),
+            Command::ListenerReplaced { from, to } => self.on_moved(from, to),
             Command::AcceptMode(listener, mode) => self.targets().set_mode(listener, mode),
-            Command::Gone(listener) => self.on_gone(listener),
+            Command::ListenerClosed(listener) => self.on_gone(listener),
             Command::Stop => return false,
         }
         true
     }
 
-    /// Takes a link up.
+    /// Adds a link.
     fn add_link(&mut self, parts: Parts) -> Option<Key> {
         let number = parts.number;
         let end = Arc::new(LinkEnd::new(parts, self.count())?);
@@ -165,7 +166,7 @@ pub trait Leads {
         self.retire(key);
     }
 
-    /// Leads a connection that waits to its listener.
+    /// Routes a waiting connection to its listener.
     fn route(&mut self, ticket: Ticket) {
         let Some(wanted) = self.destination(ticket) else {
             return;
@@ -174,22 +175,26 @@ pub trait Leads {
         let mut targets = std::mem::take(self.targets());
         let waits = |ticket: Ticket| self.is_unaccepted(ticket);
         let way = if !targets.is_at(listener, &wanted.server) {
-            Way::Elsewhere
+            Route::WrongAddress
         } else if targets.is_full(listener, Instant::now(), waits) {
-            Way::Full
+            Route::Full
         } else {
             let usable = |key| self.cells().link(key).filter(|end| self.may_take(end));
-            Way::Chosen(targets.choose(listener, usable))
+            Route::Chosen(targets.choose(listener, usable))
         };
         *self.targets() = targets;
         match way {
-            Way::Elsewhere => return self.refuse(ticket, Refused::NoListener),
-            Way::Full => return self.fail(ticket, Errno::AGAIN),
-            Way::Chosen(Choice::Link(key, claimed)) => return self.connect(ticket, key, claimed),
-            Way::Chosen(Choice::Offer(key)) => return self.offer(ticket, key),
-            Way::Chosen(Choice::Ask) => self.ask(Ask::Link(listener, wanted.server)),
-            Way::Chosen(Choice::AskOfferLink) => self.ask(Ask::OfferLink(listener)),
-            Way::Chosen(Choice::Wait) => {}
+            Route::WrongAddress => return self.refuse(ticket, Refused::NoListener),
+            Route::Full => return self.fail(ticket, Errno::AGAIN),
+            Route::Chosen(Choice::Link(key, claimed)) => return self.connect(ticket, key, claimed),
+            Route::Chosen(Choice::Offer(key)) => return self.offer(ticket, key),
+            Route::Chosen(Choice::RequestLink) => {
+                self.request(StackRequest::Link(listener, wanted.server))
+            }
+            Route::Chosen(Choice::RequestOfferLink) => {
+                self.request(StackRequest::OfferLink(listener))
+            }
+            Route::Chosen(Choice::Wait) => {}
         }
         self.targets().wait(listener, ticket);
     }
@@ -200,16 +205,16 @@ pub trait Leads {
         let taken = answer.and_then(|(parts, mode)| {
             let key = self.take_link(parts)?;
             self.targets().add(listener, key, mode);
-            // Its program does not know of the link yet, and can not be claimed.
+            // The program does not know the new link yet, and can not be claimed.
             if let Some(ticket) = waiting.next() {
                 self.connect(ticket, key, false);
             }
             Ok(())
         });
-        self.go_on(listener, waiting, taken);
+        self.resume_waiting(listener, waiting, taken);
     }
 
-    /// CoreEngine has answered with a link for what is offered.
+    /// CoreEngine has answered with a link for offered connections.
     fn on_offer_link(&mut self, listener: u32, answer: Result<(Parts, OwnedFd), Errno>) {
         let waiting = self.targets().answered(listener).into_iter();
         let taken = answer.and_then(|(parts, channel)| {
@@ -217,24 +222,24 @@ pub trait Leads {
             self.targets().add_offer_link(listener, key, channel);
             Ok(())
         });
-        self.go_on(listener, waiting, taken);
+        self.resume_waiting(listener, waiting, taken);
     }
 
-    /// Takes up a link that was asked for.
+    /// Adds a link that was requested.
     ///
     /// # Errors
-    /// `ENOBUFS` where it can not be had.
+    /// `ENOBUFS` where it can not be added.
     fn take_link(&mut self, parts: Parts) -> Result<Key, Errno> {
         let number = parts.number;
         let key = self.add_link(parts);
         if key.is_none() {
-            self.ask(Ask::Forget(number));
+            self.request(StackRequest::Forget(number));
         }
         key.ok_or(Errno::NOBUFS)
     }
 
-    /// CoreEngine has answered: those that waited go on, or learn why not.
-    fn go_on(
+    /// CoreEngine has answered: the waiting connections are routed again, or fail.
+    fn resume_waiting(
         &mut self,
         listener: u32,
         mut waiting: std::vec::IntoIter<Ticket>,
@@ -257,13 +262,14 @@ pub trait Leads {
         }
     }
 
-    /// The listener is gone, but another one is at its address.
+    /// The listener is closed, but another one is at its address.
     fn on_moved(&mut self, from: u32, to: u32) {
         let waiting = self.targets().answered(from);
         self.on_gone(from);
         let asker = waiting.first().and_then(|ticket| self.destination(*ticket));
         for ticket in waiting {
-            // What is at the address of the one for which CoreEngine was asked need not be at the others'.
+            // The new listener is at the destination of the connection for which CoreEngine was asked. The other
+            // connections may have other destinations.
             let wanted = self.destination(ticket);
             if wanted.is_some_and(|one| asker.is_some_and(|asker| asker.server == one.server)) {
                 self.redirect(ticket, to);
@@ -272,22 +278,22 @@ pub trait Leads {
         }
     }
 
-    /// A listener is gone.
+    /// A listener is closed.
     fn on_gone(&mut self, listener: u32) {
         for ticket in self.targets().answered(listener) {
             self.refuse(ticket, Refused::NoListener);
         }
-        let (links, crowd) = self.targets().remove(listener);
-        for ticket in crowd {
+        let (links, waiting_for_room) = self.targets().remove(listener);
+        for ticket in waiting_for_room {
             self.refuse(ticket, Refused::NoListener);
         }
-        // A program that listens no more may still accept what was announced to it.
+        // A program that has closed the listener may still accept connections that were announced before.
         for key in links {
             self.retire(key);
         }
     }
 
-    /// A lane towards the listener of a connection that waits.
+    /// Makes a lane towards the listener of a waiting connection.
     ///
     /// # Errors
     /// Why there is none, as [`LinkEnd::lend`].
@@ -335,7 +341,8 @@ pub trait Leads {
             if end.is_alive() {
                 return self.fail(ticket, Errno::AGAIN);
             }
-            // Its program has left it: there may be another way, and it is known then whether anybody listens.
+            // The program has left the link. Another route may exist, and routing again also shows whether anybody
+            // listens.
             return self.route(ticket);
         }
         self.rouse(key, &end, claimed);
@@ -350,7 +357,7 @@ pub trait Leads {
         }
     }
 
-    /// A lane whose connection CoreEngine can offer, and the program's end of its anchor.
+    /// Borrows a slot for a connection that CoreEngine can offer. Returns its lane and the program's end of its anchor.
     ///
     /// # Errors
     /// As [`LinkEnd::lend_pair`].
@@ -366,7 +373,7 @@ pub trait Leads {
         Ok((self.outgoing(ticket, key, end, loan)?, anchor))
     }
 
-    /// Lets CoreEngine offer a connection.
+    /// Asks CoreEngine to offer a connection.
     fn offer(&mut self, ticket: Ticket, key: Key) {
         let Some(wanted) = self.destination(ticket) else {
             return;
@@ -382,7 +389,7 @@ pub trait Leads {
         end.describe(handle, wanted.listener, (&wanted.client, &wanted.server));
         let waits = self.offered(ticket, lane, key);
         self.note(wanted.listener, waits);
-        self.ask(Ask::Offer {
+        self.request(StackRequest::Offer {
             ticket,
             listener: wanted.listener,
             link: end.number(),
@@ -391,7 +398,7 @@ pub trait Leads {
         });
     }
 
-    /// CoreEngine has offered it, or could not.
+    /// CoreEngine has offered a connection, or could not.
     fn on_offered(&mut self, ticket: Ticket, answer: Result<(), Errno>) {
         let Err(errno) = answer else {
             return self.on_taken(ticket);
@@ -400,12 +407,12 @@ pub trait Leads {
             let slot = lane.handle().index;
             lane.withdraw();
             self.unwatch(key, slot);
-            self.cells_mut().touch(key);
+            self.cells_mut().wake_link(key);
             self.fail(ticket, errno);
         }
     }
 
-    /// CoreEngine has offered it.
+    /// CoreEngine has offered a connection.
     fn on_taken(&mut self, ticket: Ticket) {
         let listener = self.destination(ticket).map(|wanted| wanted.listener);
         let waits = self.taken(ticket);
@@ -414,14 +421,14 @@ pub trait Leads {
         }
     }
 
-    /// A connection could not be led on now.
+    /// A connection could not be made now.
     fn fail(&mut self, ticket: Ticket, errno: Errno) {
         let Some(wanted) = self.destination(ticket) else {
             return;
         };
         let now = Instant::now();
         let why = match errno {
-            // A full backlog: TCP would say it again too.
+            // A full backlog: TCP would retry the SYN too.
             Errno::AGAIN if now.duration_since(wanted.since) < PATIENCE => {
                 return self.targets().wait_for_room(wanted.listener, ticket, now);
             }
@@ -432,17 +439,18 @@ pub trait Leads {
         self.refuse(ticket, why);
     }
 
-    /// Leads on those that wait for room at a listener, until there is none.
+    /// Routes connections that wait for room at a listener, until there is no room left.
     fn retry(&mut self) {
         if self.targets().next_retry().is_none() {
             return;
         }
         let now = Instant::now();
-        while let Some((listener, mut crowd)) = self.targets().take_crowd(now) {
-            while let Some(ticket) = crowd.pop_front() {
+        while let Some((listener, mut waiting_for_room)) = self.targets().take_waiting_for_room(now)
+        {
+            while let Some(ticket) = waiting_for_room.pop_front() {
                 self.route(ticket);
-                if self.targets().is_crowded(listener) {
-                    self.targets().put_back(listener, crowd);
+                if self.targets().has_waiting_for_room(listener) {
+                    self.targets().put_back(listener, waiting_for_room);
                     break;
                 }
             }
