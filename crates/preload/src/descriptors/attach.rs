@@ -113,7 +113,7 @@ pub fn ensure() -> Option<&'static Attachment> {
     if let Some(attachment) = current() {
         return Some(attachment);
     }
-    if process::is_guest() {
+    if process::is_vfork_child() {
         return None;
     }
     let _guard = TALK.lock()?;

@@ -131,7 +131,7 @@ pub fn plan(hints: Hints, call: u64, room: u64, direction: Direction) -> Option<
 /// Makes a call that concerns each thread of a process by itself, or that the kernel refuses to who has several, while there is
 /// no helper.
 pub fn without<R>(call: impl FnOnce() -> R) -> R {
-    if process::is_guest() {
+    if process::is_vfork_child() {
         return call();
     }
     POOL.dismiss();
@@ -142,7 +142,7 @@ pub fn without<R>(call: impl FnOnce() -> R) -> R {
 
 /// No helper from now on: a filter of system calls may end who makes one, or who ends.
 pub fn never_again() {
-    if !process::is_guest() {
+    if !process::is_vfork_child() {
         POOL.dismiss();
     }
 }

@@ -86,7 +86,7 @@ fn wanted(signal: c_int) -> Option<&'static Wanted> {
 /// Whether the library answers for this signal.
 #[inline]
 pub fn concerns(signal: c_int) -> bool {
-    wanted(signal).is_some() && INSTALLED.load(Ordering::Acquire) && !process::is_guest()
+    wanted(signal).is_some() && INSTALLED.load(Ordering::Acquire) && !process::is_vfork_child()
 }
 
 /// Blocks all signals of the thread while `with` runs.

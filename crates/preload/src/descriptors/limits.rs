@@ -39,7 +39,7 @@ const fn choose(soft: u64, hard: u64) -> (u64, bool) {
 
 /// Looks at the limits: at the start, and when the program has changed them.
 pub fn look() {
-    if process::is_guest() {
+    if process::is_vfork_child() {
         return;
     }
     let Some(limit) = exchange(None) else { return };

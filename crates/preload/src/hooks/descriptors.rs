@@ -47,7 +47,7 @@ unsafe fn space(
     new: *const libc::rlimit,
     old: *mut libc::rlimit,
 ) -> Option<c_int> {
-    if !addresses::is_meant(resource)
+    if !addresses::is_address_space(resource)
         || !is_own(process)
         || new.is_null() && addresses::limit().is_none()
         || attach::current().is_none()
@@ -56,7 +56,7 @@ unsafe fn space(
         return None;
     }
     let change = || {
-        let before = addresses::seen()?;
+        let before = addresses::visible()?;
         if !new.is_null() {
             // SAFETY: the program's pointer, read as the kernel does.
             addresses::set(&unsafe { user::read(new) }?)?;

@@ -133,7 +133,7 @@ hook! {
     }
 
     fn pthread_cancel(thread: libc::pthread_t) -> c_int {
-        cancel::begins();
+        cancel::note_cancellation();
         real::pthread_cancel(thread)
     }
 }

@@ -30,7 +30,7 @@ pub fn changed(signal: c_int) {
     let Ok(shift @ 0..64) = u32::try_from(signal - 1) else {
         return;
     };
-    if FAULTS.contains(&signal) || process::is_guest() {
+    if FAULTS.contains(&signal) || process::is_vfork_child() {
         return;
     }
     // SAFETY: all zero is a valid action, and asking changes nothing.

@@ -18,7 +18,7 @@ const ENTRIES: u32 = 65536;
 
 /// The attachment, made without a daemon if need be. `None` where that can not be.
 pub fn alone() -> Option<&'static Attachment> {
-    if current().is_none() && !process::is_guest() {
+    if current().is_none() && !process::is_vfork_child() {
         let _guard = TALK.lock()?;
         if current().is_none() && !confinement::began_confined() {
             let made = make().ok()?;

@@ -144,7 +144,8 @@ impl Common {
                 return Ok(None);
             }
             let (mut bytes, mut fds) = ([0; BYTES], [-1; sys::MOST]);
-            let receive = |fd| sys::alone(fd, || limits::receive_message(fd, &mut bytes, &mut fds));
+            let receive =
+                |fd| sys::with_file_lock(fd, || limits::receive_message(fd, &mut bytes, &mut fds));
             match self.takes.with(receive) {
                 Some(Ok((length, count))) => {
                     if length > 0 {

@@ -465,8 +465,9 @@ impl Listener {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut fds = [-1; sys::MOST];
             let got = self.offers().and_then(|channel| {
-                channel
-                    .with(|fd| sys::alone(fd, || limits::receive_message(fd, &mut bytes, &mut fds)))
+                channel.with(|fd| {
+                    sys::with_file_lock(fd, || limits::receive_message(fd, &mut bytes, &mut fds))
+                })
             });
             let starved = got == Some(Err(libc::EMFILE));
             self.starved.store(starved, Ordering::Relaxed);

@@ -179,7 +179,7 @@ const fn flag(value: c_int) -> u32 {
 
 /// A new set of the program becomes known, also where no daemon serves: one may later.
 pub fn opened(fd: i32) {
-    if process::is_guest() {
+    if process::is_vfork_child() {
         return;
     }
     let reused = UNUSED.lock().and_then(|mut unused| unused.pop());
