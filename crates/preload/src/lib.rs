@@ -113,7 +113,7 @@ fn register() {
 extern "C" fn start() {
     register();
     process::renew();
-    limits::look();
+    limits::refresh();
     complaint::remember();
     wait::initialise();
     fork::initialise();

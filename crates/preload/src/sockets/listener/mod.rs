@@ -184,7 +184,7 @@ impl Listener {
     /// Tells the daemon that `fd` listens. `None` where there is no daemon or it refuses.
     pub fn register(fd: i32, backlog: i32) -> Option<&'static Self> {
         attach::ensure()?;
-        let address = names::of_kernel(fd, false)?;
+        let address = names::kernel_address(fd, false)?;
         // Another user may have made it: then the socket proves it.
         let cookie = sys::cookie(fd).ok()?;
         let announce = |shown| Self::announce(fd, &address, cookie, backlog, shown);
@@ -538,7 +538,7 @@ impl Listener {
             .is_ok_and(|flags| flags & sys::int(libc::O_NONBLOCK) != 0);
         let loan = Loan {
             handle: Handle { index, generation },
-            anchor: attach::keep(anchor),
+            anchor: attach::make_internal(anchor),
             nonblocking,
         };
         self.push(Pending::new(link, loan)?);
