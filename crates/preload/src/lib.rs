@@ -1,8 +1,7 @@
-//! `libnetchannel.so`: the POSIX face of the virtual socket. Loaded before the C library, it takes
-//! the place of the socket calls; what is not ours goes on to the C library untouched.
+//! `libnetchannel.so`: the POSIX face of the virtual socket. The library is loaded before the C library and takes the
+//! place of the socket calls. Calls on descriptors that are not virtual go on to the C library unchanged.
 //!
-//! Never: panics, aborts, or uses the program's allocator. A failure of ours is an errno, or kernel
-//! TCP.
+//! Never: panics, aborts, or uses the program's allocator. A failure of the library is an errno, or kernel TCP.
 //!
 //! ```text
 //!  hooks --> table (what is this descriptor?) --foreign--> the C library
@@ -35,13 +34,13 @@ use sockets::{
 };
 use waiting::{epoll, housekeeping, wait};
 
-// What every program writes to when it starts, and when it forks, lies together in a section of its own: each page that is written to
-// is copied first, for each program and each fork.
+// The variables that every program writes to when it starts and when it forks lie together in one section: the kernel
+// copies each page that is written to, for each program and each fork.
 #[global_allocator]
 #[unsafe(link_section = ".data.netchannel_start")]
 static HEAP: heap::Heap = heap::Heap::new();
 
-/// What stands on the attachment: the sockets of the region, who holds them, ports.
+/// The modules that depend on the attachment: the sockets of the region, their owners, ports.
 struct Region;
 
 impl attach::Dependants for Region {
@@ -63,7 +62,7 @@ impl attach::Dependants for Region {
     }
 }
 
-/// What threads do beside calls that wait.
+/// The work that a thread does before it waits.
 struct Housekeeper;
 
 impl housekeeping::Housekeeping for Housekeeper {
@@ -80,7 +79,8 @@ impl housekeeping::Housekeeping for Housekeeper {
     }
 }
 
-/// Makes the library ready for a socket that is made before its own start, as constructors of other libraries do.
+/// Makes the library ready for a socket that is created before the library's own start, as constructors of other
+/// libraries do.
 #[inline]
 fn is_ready() -> bool {
     if attach::DEPENDANTS.get().is_none() {
@@ -105,7 +105,7 @@ fn register() {
     let _ = passing::ADOPT_STANDARD.set(hooks::streams::adopt_standard);
     let _ = lane::CARRY_ON.set(connection::carry_on_or_fail);
     let _ = lane::TELL_SETS.set(epoll::changed);
-    // The last one: with it the process may attach.
+    // The last registration: once it is set the process may attach.
     let _ = attach::DEPENDANTS.set(&Region);
 }
 
@@ -113,7 +113,7 @@ fn register() {
 extern "C" fn start() {
     register();
     process::renew();
-    limits::look();
+    limits::refresh();
     complaint::remember();
     wait::initialise();
     fork::initialise();

@@ -117,7 +117,7 @@ fn look(
         }
         listener.forget_eras();
         if socket.has(status::NONBLOCKING) && listener.is_done() && !listener.is_starved() {
-            let used_up = limits::are_used_up(fd);
+            let used_up = limits::are_exhausted(fd);
             return Err(if used_up { libc::EMFILE } else { libc::EAGAIN });
         }
         // One look at both: an accept that finds nothing costs the kernel ten times as much.
@@ -133,14 +133,14 @@ fn look(
             return Ok(Accepted::Kernel(fd));
         }
         // TCP looks for a number before it looks for a connection.
-        if listener.is_starved() || place.is_none() && limits::are_used_up(fd) {
+        if listener.is_starved() || place.is_none() && limits::are_exhausted(fd) {
             return Err(libc::EMFILE);
         }
         if socket.has(status::NONBLOCKING) {
             return Err(libc::EAGAIN);
         }
         socket.entry.receive.sleepers.fetch_add(1, Ordering::AcqRel);
-        *place = place.or_else(|| ReservedNumber::hold(fd));
+        *place = place.or_else(|| ReservedNumber::reserve(fd));
         let number = *place;
         let undo = || {
             socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);

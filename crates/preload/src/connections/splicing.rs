@@ -126,7 +126,7 @@ pub fn source(fd: c_int, positioned: bool, nothing: bool) -> Result<Source, c_in
 
 /// Whether the kernel gives the bytes of a file to `sendfile`: of those in `/proc`, which have no size, it gives some and not others.
 fn is_spliced(fd: c_int) -> bool {
-    let Ok((near, far)) = limits::make(|| sys::socket_pair(libc::SOCK_STREAM)) else {
+    let Ok((near, far)) = limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM)) else {
         return true;
     };
     let mut start: libc::off_t = 0;

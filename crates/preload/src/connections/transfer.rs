@@ -254,7 +254,8 @@ unsafe fn send_gathered(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Res
     let mut length = 0;
     for vector in vectors {
         // SAFETY: the caller's promise; together they are no longer than the buffer.
-        let put = unsafe { user::put(base.add(length), vector.iov_base.cast(), vector.iov_len) };
+        let put =
+            unsafe { user::copy_bytes(base.add(length), vector.iov_base.cast(), vector.iov_len) };
         if let Err(fault) = put {
             // What is wrong with the connection counts for more.
             // SAFETY: nothing is copied.

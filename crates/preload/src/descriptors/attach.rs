@@ -1,5 +1,5 @@
-//! The connection to the daemon: made when first needed, asked seldom, and done without when it is
-//! not there.
+//! The attachment to the daemon: made when first needed, asked rarely. The library works without it when no daemon
+//! serves.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::ffi::{CString, OsStr};
@@ -12,27 +12,27 @@ use netchannel_abi::{LAYOUT_HASH, VERSION, directory, program};
 use netchannel_shm::{Access, Outside, Region, ShmError};
 use netchannel_trust::{Distrust, Standing, peer, place};
 
-mod alone;
 mod changes;
-pub use alone::alone;
-pub use changes::{DEPENDANTS, Dependants, another_serves, daemon_is_gone, is_gone};
+mod without_daemon;
+pub use changes::{DEPENDANTS, Dependants, daemon_is_gone, is_daemon_gone, note_new_daemon};
+pub use without_daemon::attach_without_daemon;
 
 use crate::descriptors::table::{self, Kind, Word};
 use crate::descriptors::{confinement, limits};
 use crate::ground::lock::Lock;
 use crate::ground::{clock, complaint, mappings, process, sys};
 
-/// What the daemon gave this program.
+/// The region and the directory that the daemon gave to this program.
 pub struct Attachment {
     /// The daemon's number for the region, 0 while no daemon knows it.
     number: AtomicU64,
     /// The program's own region, whichever daemon made it.
     pub region: &'static Region,
-    /// Entries it has.
+    /// Entries of the region.
     pub entries: usize,
     /// The listeners of all programs.
     pub directory: Region,
-    /// Device and inode of that: another daemon has another.
+    /// Device and inode of the directory: another daemon has another one.
     pub daemon: (u64, u64),
 }
 
@@ -45,43 +45,43 @@ impl Attachment {
 
 static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
 static CONTROL: AtomicI32 = AtomicI32::new(-1);
-/// In a child that has no control socket of its own: that of its parent. Nothing is said on it. As long as it is open the daemon takes the
-/// parent for alive, and with it what the child has from it.
-static PARENTS: AtomicI32 = AtomicI32::new(-1);
+/// The control socket of the parent, in a child that has none of its own. Nothing is sent on it. As long as it is open
+/// the daemon takes the parent for alive, and so keeps what the child has inherited.
+static PARENT_CONTROL: AtomicI32 = AtomicI32::new(-1);
 /// The memfd of the region, for a daemon that did not make it.
 static MEMORY: AtomicI32 = AtomicI32::new(-1);
-/// Whether the process itself has said Attach on its control socket.
+/// Whether this process has sent Attach on its control socket.
 static ATTACHED: AtomicBool = AtomicBool::new(false);
-/// Whether the daemon knows the process as a child of one that was attached: enough to let listeners go.
+/// Whether the daemon knows this process as a child of an attached one: enough to send Unlisten.
 static ADOPTED: AtomicBool = AtomicBool::new(false);
 static SEQUENCE: AtomicU32 = AtomicU32::new(1);
 /// An answer that nobody waited for lies in the control socket.
-static UNREAD: AtomicBool = AtomicBool::new(false);
+static UNREAD_ANSWER: AtomicBool = AtomicBool::new(false);
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
-static TALK: Lock<()> = Lock::new(());
-/// Where the daemon serves, as the environment said at the start: programs clear theirs.
+static CONTROL_LOCK: Lock<()> = Lock::new(());
+/// The path of the daemon's socket from the environment at the start: some programs clear their environment.
 #[unsafe(link_section = ".data.netchannel_start")]
-static PLACE: OnceLock<CString> = OnceLock::new();
+static SOCKET_PATH: OnceLock<CString> = OnceLock::new();
 
-/// The daemon serves there, as the environment said at the start.
-pub fn remember_place(place: CString) {
-    let _ = PLACE.set(place);
+/// Remembers the path of the daemon's socket.
+pub fn remember_socket_path(place: CString) {
+    let _ = SOCKET_PATH.set(place);
 }
 
-/// What was remembered.
-pub fn remembered_place() -> Option<&'static [u8]> {
-    PLACE.get().map(|place| place.to_bytes())
+/// The remembered path of the daemon's socket.
+pub fn remembered_socket_path() -> Option<&'static [u8]> {
+    SOCKET_PATH.get().map(|place| place.to_bytes())
 }
-/// Duplicates a descriptor to where the library's own are, even beyond what the program may have.
+/// Duplicates a descriptor to the range of the library's own numbers, even beyond the program's limit.
 ///
 /// # Errors
 /// Those of `fcntl`.
 pub fn duplicate(fd: i32) -> Result<i32, i32> {
-    limits::make(|| sys::duplicate(fd, limits::high(), true))
+    limits::for_library(|| sys::duplicate(fd, limits::first_library_number(), true))
 }
 
-/// Moves a descriptor of the library out of the program's way and marks it.
-pub fn keep(fd: i32) -> i32 {
+/// Moves a descriptor of the library out of the program's range and marks it as internal.
+pub fn make_internal(fd: i32) -> i32 {
     let kept = match duplicate(fd) {
         Ok(moved) => {
             sys::close(fd);
@@ -94,14 +94,14 @@ pub fn keep(fd: i32) -> i32 {
 }
 
 /// Closes a descriptor of the library.
-pub fn drop_kept(fd: i32) {
+pub fn close_internal(fd: i32) {
     if fd >= 0 {
         table::set(fd, Word::FOREIGN);
         sys::close(fd);
     }
 }
 
-/// The attachment, when there is one.
+/// The attachment, if there is one.
 #[inline]
 pub fn current() -> Option<&'static Attachment> {
     // SAFETY: set once from a leaked box, never freed.
@@ -113,10 +113,10 @@ pub fn ensure() -> Option<&'static Attachment> {
     if let Some(attachment) = current() {
         return Some(attachment);
     }
-    if process::is_guest() {
+    if process::is_vfork_child() {
         return None;
     }
-    let _guard = TALK.lock()?;
+    let _guard = CONTROL_LOCK.lock()?;
     if confinement::began_confined() {
         return None;
     }
@@ -129,9 +129,9 @@ pub fn ensure() -> Option<&'static Attachment> {
     current()
 }
 
-/// Where the daemon serves, as the environment said at the start: programs clear theirs.
+/// The path of the daemon's socket, as remembered at the start or as the environment says now.
 fn socket_path() -> Option<&'static [u8]> {
-    remembered_place().or_else(|| {
+    remembered_socket_path().or_else(|| {
         // SAFETY: getenv returns null or a C string that lives on.
         unsafe {
             let value = libc::getenv(c"NETCHANNEL_SOCKET".as_ptr());
@@ -143,7 +143,7 @@ fn socket_path() -> Option<&'static [u8]> {
 /// Connects to the daemon, if it is the user's own or root's.
 fn dial() -> Option<i32> {
     let path = socket_path()?;
-    let place = complaint::distrusted(path, judge_place(path))?;
+    let place = complaint::distrusted(path, judge_path(path))?;
     // SAFETY: all zero is a valid address.
     let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
     if path.is_empty() || path.len() >= address.sun_path.len() {
@@ -154,7 +154,7 @@ fn dial() -> Option<i32> {
         *to = from.cast_signed();
     }
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    let fd = limits::make(|| sys::socket(libc::AF_UNIX, kind, 0)).ok()?;
+    let fd = limits::for_library(|| sys::socket(libc::AF_UNIX, kind, 0)).ok()?;
     let length = size_of::<libc::sockaddr_un>();
     // SAFETY: the address is a local of that length.
     let connected = unsafe {
@@ -171,10 +171,10 @@ fn dial() -> Option<i32> {
         sys::close(fd);
         return None;
     }
-    Some(keep(fd))
+    Some(make_internal(fd))
 }
 
-fn judge_place(path: &[u8]) -> Result<Standing, Distrust> {
+fn judge_path(path: &[u8]) -> Result<Standing, Distrust> {
     let judge = || place::socket(Path::new(OsStr::from_bytes(path)));
     match judge() {
         Err(Distrust::Unreachable(_, libc::EMFILE)) => limits::with_room(judge),
@@ -184,12 +184,12 @@ fn judge_place(path: &[u8]) -> Result<Standing, Distrust> {
 
 /// Requests in a row that no daemon has answered.
 static UNANSWERED: AtomicU32 = AtomicU32::new(0);
-/// The daemon is given this long to answer before programs go on without it,
+/// How long the daemon may take to answer before the program goes on without it,
 const PATIENCE: i64 = 2_000_000_000;
-/// and this long where going on without it would lose a connection, which came with a descriptor.
+/// and how long where going on without it would lose a connection whose descriptor was received.
 const PATIENCE_FOR_CONNECTION: i64 = 20_000_000_000;
 
-/// How long an answer is waited for, in nanoseconds. The end of a daemon is seen at once.
+/// How long an answer is waited for, in nanoseconds. The death of a daemon is noticed at once.
 const fn patience(operation: Operation) -> i64 {
     match operation {
         Operation::Lookup => PATIENCE_FOR_CONNECTION,
@@ -226,7 +226,7 @@ fn exchange(
             .and_then(Message::from_bytes)
             .ok_or(libc::EPROTO)?;
         if answer.sequence == sequence {
-            UNREAD.store(false, Ordering::Relaxed);
+            UNREAD_ANSWER.store(false, Ordering::Relaxed);
             return Ok((answer, count));
         }
         received.iter().take(count).for_each(|fd| sys::close(*fd));
@@ -251,20 +251,20 @@ fn attach_words() -> [u64; 14] {
     words
 }
 
-/// A daemon's directory, and which it is.
+/// Maps a daemon's directory, and returns its identity.
 fn map_directory(memory: i32) -> Result<(Region, (u64, u64)), ShmError> {
     let sent = Outside::admit(memory, directory::SIZE)?;
     Ok((sent.map(Access::ReadOnly)?, sent.identity()))
 }
 
-/// Attaches; the caller holds `TALK`.
+/// Attaches; the caller holds `CONTROL_LOCK`.
 fn connect() -> bool {
-    // After an exec the former image's is still there, if the daemon is.
+    // After an exec the control socket of the former image is still open, if the daemon lives.
     let inherited = CONTROL.swap(-1, Ordering::AcqRel);
     let dialled = if inherited >= 0 && !sys::has_hung_up(inherited) {
         Some(inherited)
     } else {
-        drop_kept(inherited);
+        close_internal(inherited);
         dial()
     };
     let Some(fd) = dialled else { return false };
@@ -278,7 +278,7 @@ fn connect() -> bool {
             sys::close(received[1]);
             match (region, directory) {
                 (Ok(region), Ok((directory, daemon))) => {
-                    MEMORY.store(keep(received[0]), Ordering::Release);
+                    MEMORY.store(make_internal(received[0]), Ordering::Release);
                     Some(Attachment {
                         number: AtomicU64::new(message.words[3]),
                         region: Box::leak(Box::new(region)),
@@ -300,20 +300,20 @@ fn connect() -> bool {
         Err(_) => None,
     };
     let Some(made) = made else {
-        drop_kept(fd);
+        close_internal(fd);
         return false;
     };
     CONTROL.store(fd, Ordering::Release);
     ATTACHED.store(true, Ordering::Release);
     if !begin(made) {
         ATTACHED.store(false, Ordering::Release);
-        drop_kept(CONTROL.swap(-1, Ordering::AcqRel));
+        close_internal(CONTROL.swap(-1, Ordering::AcqRel));
         return false;
     }
     true
 }
 
-/// The process has a region from now on.
+/// Installs the region of this process.
 fn begin(made: Attachment) -> bool {
     let dependants = DEPENDANTS.get();
     if !dependants.is_some_and(|all| all.prepare(made.entries)) {
@@ -330,26 +330,26 @@ pub fn header() -> Option<&'static program::Header> {
     current()?.region.at(0)
 }
 
-/// Asks the daemon. Descriptors that came are the caller's.
+/// Sends a request to the daemon and waits for its answer. Received descriptors belong to the caller.
 ///
 /// # Errors
-/// The daemon's refusal, or why it could not be asked.
+/// The daemon's refusal, or the reason why it could not be asked.
 pub fn request(
     operation: Operation,
     words: [u64; 14],
     send: &[i32],
     received: &mut [i32; sys::MOST],
 ) -> Result<(Message, usize), i32> {
-    let _guard = TALK.lock().ok_or(libc::EDEADLK)?;
-    let fd = needed_control(operation)?;
+    let _guard = CONTROL_LOCK.lock().ok_or(libc::EDEADLK)?;
+    let fd = control_for(operation)?;
     let asked = exchange(fd, operation, words, send, received);
     let (answer, count) = asked.inspect_err(|error| {
         forget_control();
-        // It lives, and gives to others what it gave to who has hung up.
+        // The daemon lives, and gives the ports of a program that has hung up to others.
         if matches!(*error, libc::ETIMEDOUT | libc::EPROTO) {
             DEPENDANTS.get().inspect(|all| all.forget());
         }
-        leave_alone(*error);
+        back_off(*error);
     })?;
     UNANSWERED.store(0, Ordering::Relaxed);
     if answer.status != 0 {
@@ -359,34 +359,35 @@ pub fn request(
     Ok((answer, count))
 }
 
-/// Tells the daemon, and does not wait for its answer: that is passed over when the next one is read.
-pub fn tell(operation: Operation, words: [u64; 14]) {
-    let said = TALK.lock().is_some_and(|_guard| {
-        // One answer at most waits to be read, so that there is always room for the next.
-        if UNREAD.load(Ordering::Relaxed) {
+/// Sends a request without waiting for its answer, which is skipped when the next answer is read.
+pub fn notify_daemon(operation: Operation, words: [u64; 14]) {
+    let sent_now = CONTROL_LOCK.lock().is_some_and(|_guard| {
+        // At most one answer is left unread, so that the socket always has room for the next one.
+        if UNREAD_ANSWER.load(Ordering::Relaxed) {
             return false;
         }
         let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
         let request = Message::new(operation, sequence, words);
-        let sent = needed_control(operation)
+        let sent = control_for(operation)
             .and_then(|fd| sys::send_message(fd, &request.to_bytes(), &[], libc::MSG_DONTWAIT));
-        UNREAD.store(sent.is_ok(), Ordering::Relaxed);
+        UNREAD_ANSWER.store(sent.is_ok(), Ordering::Relaxed);
         sent.is_ok()
     });
-    if !said {
+    if !sent_now {
         let mut none = [-1; sys::MOST];
         let _ = request(operation, words, &[], &mut none);
     }
 }
 
-/// The control socket for an operation. The caller holds `TALK`.
-fn needed_control(operation: Operation) -> Result<i32, i32> {
+/// The control socket for an operation. The caller holds `CONTROL_LOCK`.
+fn control_for(operation: Operation) -> Result<i32, i32> {
     let known = operation == Operation::Unlisten && ADOPTED.load(Ordering::Acquire);
-    reach(!known)
+    reach_daemon(!known)
 }
 
-/// Who does not answer, stopped or out of breath, is asked again later, and later each time: whoever asks waits for so long.
-fn leave_alone(error: i32) {
+/// A daemon that does not answer, because it is stopped or overloaded, is asked again later, with increasing pauses:
+/// each request blocks its caller until the time-out.
+fn back_off(error: i32) {
     if error == libc::ETIMEDOUT {
         let before = UNANSWERED.fetch_add(1, Ordering::Relaxed).min(4);
         let pause = clock::SECOND << before;
@@ -394,9 +395,9 @@ fn leave_alone(error: i32) {
     }
 }
 
-/// The control socket of a daemon that serves; one that knows the program's region, where that is
-/// `wanted`. The caller holds `TALK`.
-fn reach(wanted: bool) -> Result<i32, i32> {
+/// The control socket of a daemon that serves; with `wanted`, of a daemon that knows the program's region. The caller
+/// holds `CONTROL_LOCK`.
+fn reach_daemon(wanted: bool) -> Result<i32, i32> {
     let mut fd = CONTROL.load(Ordering::Acquire);
     if fd < 0 {
         if clock::now() < RETRY_AT.load(Ordering::Relaxed) {
@@ -412,18 +413,18 @@ fn reach(wanted: bool) -> Result<i32, i32> {
         ADOPTED.store(false, Ordering::Release);
     }
     if wanted && !ATTACHED.load(Ordering::Acquire) {
-        introduce(fd).inspect_err(|error| {
+        attach_again(fd).inspect_err(|error| {
             forget_control();
-            leave_alone(*error);
+            back_off(*error);
         })?;
         ATTACHED.store(true, Ordering::Release);
     }
     Ok(fd)
 }
 
-/// Attaches with the region that there is: in a child to the daemon of its parent, or to one that
-/// serves after another.
-fn introduce(fd: i32) -> Result<(), i32> {
+/// Attaches with the existing region: in a child to the daemon of its parent, or to the daemon that serves after
+/// another one.
+fn attach_again(fd: i32) -> Result<(), i32> {
     let own = current().ok_or(libc::ENOTCONN)?;
     let mut words = attach_words();
     words[5] = own.entries as u64;
@@ -442,11 +443,11 @@ fn introduce(fd: i32) -> Result<(), i32> {
     if answer.words[3] == own.number() {
         return Ok(());
     }
-    // Before anybody sees the other directory: what clients of the former one name is judged by what it said.
+    // Before any thread sees the new directory: clients of the former daemon are judged by the former directory.
     if daemon != own.daemon {
         DEPENDANTS.get().inspect(|all| all.follow(own));
     }
-    // Another daemon. Who still looks into the former directory finds nothing there.
+    // Another daemon. A thread that still looks into the former directory finds zeros there.
     let renewed = Attachment {
         number: AtomicU64::new(answer.words[3]),
         directory,
@@ -469,34 +470,37 @@ pub fn memory_identity() -> Option<(u64, u64)> {
     sys::file::identity(memory())
 }
 
-/// The process is another user's: the next request attaches anew, with the region that the process has now; `memory` is a new one's,
-/// or the former stays.
+/// Called when the process becomes another user's: the next request attaches anew, with the process's present region.
+/// `memory` is the memfd of a new region; `None` keeps the former one.
 pub fn begin_anew(memory: Option<i32>) {
-    let Some(_guard) = TALK.lock() else { return };
+    let Some(_guard) = CONTROL_LOCK.lock() else {
+        return;
+    };
     if let Some(memory) = memory {
-        drop_kept(MEMORY.swap(memory, Ordering::AcqRel));
+        close_internal(MEMORY.swap(memory, Ordering::AcqRel));
         current().inspect(|own| own.number.store(0, Ordering::Release));
     }
     for word in [&ATTACHED, &ADOPTED] {
         word.store(false, Ordering::Release);
     }
-    // The former user's.
-    drop_kept(PARENTS.swap(-1, Ordering::AcqRel));
+    // The parent belongs to the former user.
+    close_internal(PARENT_CONTROL.swap(-1, Ordering::AcqRel));
     RETRY_AT.store(0, Ordering::Relaxed);
 }
 
-/// The next request looks for a daemon at once, however short ago none was found.
-pub fn hasten() {
+/// Lets the next request look for a daemon at once, even if none was found a moment ago.
+pub fn retry_now() {
     RETRY_AT.store(0, Ordering::Relaxed);
 }
 
-/// Takes the control socket away, so that another one is made; -1 where there is none.
-pub fn part() -> i32 {
+/// Takes the control socket away, so that the next request connects anew; -1 where there is none.
+pub fn detach_control() -> i32 {
     CONTROL.swap(-1, Ordering::AcqRel)
 }
 
-/// Uses a control socket again that was taken away, if there is no other now; else it is closed. Whether it is used.
-pub fn rejoin(former: i32) -> bool {
+/// Restores a control socket that was taken away, unless there is another one by now; then it is closed. Returns
+/// whether it is used.
+pub fn restore_control(former: i32) -> bool {
     let order = (Ordering::AcqRel, Ordering::Relaxed);
     let used = former >= 0
         && CONTROL
@@ -506,41 +510,45 @@ pub fn rejoin(former: i32) -> bool {
         ATTACHED.store(false, Ordering::Release);
         RETRY_AT.store(0, Ordering::Relaxed);
     } else {
-        drop_kept(former);
+        close_internal(former);
     }
     used
 }
 
-/// Whether a daemon serves that knows the program, looked for now if need be.
-pub fn is_served() -> bool {
-    TALK.lock().is_some_and(|_guard| reach(true).is_ok())
+/// Whether a daemon serves that knows the program; connects if need be.
+pub fn is_daemon_serving() -> bool {
+    CONTROL_LOCK
+        .lock()
+        .is_some_and(|_guard| reach_daemon(true).is_ok())
 }
 
-/// Whether the daemon lives that this process has talked to. Asks the kernel.
+/// Whether the daemon that this process has talked to lives. Asks the kernel.
 pub fn is_daemon_alive() -> bool {
     let fd = CONTROL.load(Ordering::Acquire);
     fd >= 0 && !sys::has_hung_up(fd)
 }
 
-/// Lets go of the control socket if the daemon has closed it.
-pub fn forget_if_gone() {
-    let Some(_guard) = TALK.lock() else { return };
-    let parents = PARENTS.load(Ordering::Acquire);
+/// Closes the control socket if the daemon has closed its end.
+pub fn close_control_if_hung_up() {
+    let Some(_guard) = CONTROL_LOCK.lock() else {
+        return;
+    };
+    let parents = PARENT_CONTROL.load(Ordering::Acquire);
     let fd = match CONTROL.load(Ordering::Acquire) {
         -1 => parents,
         own => own,
     };
     if fd < 0 || sys::has_hung_up(fd) {
         if fd == parents {
-            drop_kept(PARENTS.swap(-1, Ordering::AcqRel));
+            close_internal(PARENT_CONTROL.swap(-1, Ordering::AcqRel));
         }
         forget_control();
     }
 }
 
 fn forget_control() {
-    drop_kept(CONTROL.swap(-1, Ordering::AcqRel));
-    UNREAD.store(false, Ordering::Relaxed);
+    close_internal(CONTROL.swap(-1, Ordering::AcqRel));
+    UNREAD_ANSWER.store(false, Ordering::Relaxed);
     daemon_is_gone();
 }
 
@@ -553,36 +561,36 @@ pub fn control() -> i32 {
 pub fn inherit_control(fd: i32, cookie: u64) {
     if sys::cookie(fd) == Ok(cookie)
         && sys::option(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_SEQPACKET)
-        // The former image judged the place.
+        // The former image judged the path of the socket.
         && peer::judge(fd, Standing::Unmapped).is_ok()
     {
-        CONTROL.store(keep(fd), Ordering::Release);
+        CONTROL.store(make_internal(fd), Ordering::Release);
     }
 }
 
-/// In a forked child: who talked to the daemon meanwhile, be it for the first time, does not exist.
+/// In a forked child, where a thread that held the lock does not exist.
 pub fn reset_in_child() {
-    TALK.reset();
+    CONTROL_LOCK.reset();
 }
 
-/// In a forked child: `adopted` is its own control socket, or -1 when it has none. Where it has no number to spare for one, it keeps its
-/// parent's.
+/// In a forked child: `adopted` is its own control socket, or -1 when it has none. A child without a number to spare
+/// keeps its parent's.
 pub fn adopt_in_child(adopted: i32) {
     let mut former = CONTROL.swap(adopted, Ordering::AcqRel);
-    if former >= 0 && adopted < 0 && limits::is_poor() {
-        former = PARENTS.swap(former, Ordering::AcqRel);
+    if former >= 0 && adopted < 0 && limits::are_scarce() {
+        former = PARENT_CONTROL.swap(former, Ordering::AcqRel);
     }
-    drop_kept(former);
+    close_internal(former);
     ATTACHED.store(false, Ordering::Release);
     ADOPTED.store(adopted >= 0, Ordering::Release);
-    UNREAD.store(false, Ordering::Relaxed);
+    UNREAD_ANSWER.store(false, Ordering::Relaxed);
 }
 
-/// A descriptor of the library has moved.
+/// Notes that a descriptor of the library has a new number.
 pub fn relocate(from: i32, to: i32) {
-    // Nobody talks on it meanwhile.
-    let _guard = TALK.lock();
-    for word in [&CONTROL, &PARENTS, &MEMORY] {
+    // No thread talks on it meanwhile.
+    let _guard = CONTROL_LOCK.lock();
+    for word in [&CONTROL, &PARENT_CONTROL, &MEMORY] {
         let _ = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 }

@@ -1,5 +1,5 @@
-//! A descriptor of the library that one thread may close while another is about to use it. Its
-//! number is given back when nobody is: what the number names next is somebody else's.
+//! A descriptor of the library that one thread may close while another is about to use it. It is closed after the last
+//! use: afterwards the number may name another file.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
@@ -8,37 +8,37 @@ use crate::descriptors::attach;
 /// A channel to another process, until [`Self::end`].
 pub struct Channel {
     descriptor: AtomicI32,
-    /// Uses under way, and the ending.
+    /// Uses under way, [`Self::end`] included.
     uses: AtomicUsize,
     ended: AtomicBool,
 }
 
 impl Channel {
-    /// Takes `descriptor` over; -1 for none.
+    /// Takes ownership of `descriptor`; -1 for none.
     pub fn new(descriptor: i32) -> Self {
         Self {
-            descriptor: AtomicI32::new(attach::keep(descriptor)),
+            descriptor: AtomicI32::new(attach::make_internal(descriptor)),
             uses: AtomicUsize::new(0),
             ended: AtomicBool::new(descriptor < 0),
         }
     }
 
-    /// The number, to look at or to compare with; -1 after the end.
+    /// The number, for comparison only; -1 after the end.
     pub fn number(&self) -> i32 {
         self.descriptor.load(Ordering::Relaxed)
     }
 
     /// Calls `with` with the descriptor, which stays open meanwhile. `None` after the end.
     pub fn with<R>(&self, with: impl FnOnce(i32) -> R) -> Option<R> {
-        // AcqRel, both: in the order of the changes of `uses` this use comes before the ending's last one, which then leaves the
-        // closing to it, or after it, and then `ended` is seen.
+        // AcqRel, both: in the order of the changes of `uses`, this use comes either before the last decrement of
+        // `end`, which then leaves the closing to this use, or after it, and then this use sees `ended`.
         self.uses.fetch_add(1, Ordering::AcqRel);
         let result = (!self.ended.load(Ordering::Acquire)).then(|| with(self.number()));
         self.leave();
         result
     }
 
-    /// No more uses: closes the descriptor, now or after the last of those under way.
+    /// Ends the channel: closes the descriptor, now or after the last use that is under way.
     pub fn end(&self) {
         self.uses.fetch_add(1, Ordering::AcqRel);
         self.ended.store(true, Ordering::Release);
@@ -47,22 +47,23 @@ impl Channel {
 
     fn leave(&self) {
         if self.uses.fetch_sub(1, Ordering::AcqRel) == 1 && self.ended.load(Ordering::Acquire) {
-            attach::drop_kept(self.descriptor.swap(-1, Ordering::AcqRel));
+            attach::close_internal(self.descriptor.swap(-1, Ordering::AcqRel));
         }
     }
 
-    /// In a forked child, where the uses of other threads do not exist: the parent goes on with it.
+    /// In a forked child, where the uses of other threads do not exist: closes the child's copy, which the parent goes
+    /// on using.
     pub fn end_in_child(&self) {
         self.uses.store(0, Ordering::Release);
         self.end();
     }
 
-    /// In a forked child that uses it too.
+    /// In a forked child that goes on using the channel.
     pub fn reset_in_child(&self) {
         self.uses.store(0, Ordering::Release);
     }
 
-    /// A descriptor of the library has moved.
+    /// Notes that a descriptor of the library has a new number.
     pub fn relocate(&self, from: i32, to: i32) {
         let (order, word) = (Ordering::Relaxed, &self.descriptor);
         let _ = word.compare_exchange(from, to, order, order);

@@ -8,8 +8,8 @@
 //!          POOL (shm::split): helpers and the caller copy, the caller publishes
 //! ```
 //!
-//! Nothing of this is on the way of a small transfer. What the policy is stands in the directory; `netchannel run
-//! --copy-workers` says how many whatever the policy says.
+//! Small transfers never get here. The policy stands in the directory; `netchannel run --copy-workers` sets the number
+//! of workers regardless of the policy.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -25,40 +25,44 @@ use crate::ground::{process, sys};
 /// The helpers of this process. They end after five seconds without work.
 pub static POOL: Pool = Pool::new(5_000_000_000);
 
-/// The environment said nothing.
-const UNSAID: u32 = u32::MAX;
-/// What the environment says instead of the policy: how many workers, the least call that is split, and the size of a part. The
-/// latter two are for tests, which want many parts of little.
-static SAID: [AtomicU32; 3] = [const { AtomicU32::new(UNSAID) }; 3];
-/// Processors of the thread that first made a large transfer, 0 before.
+/// The environment sets no value.
+const NO_OVERRIDE: u32 = u32::MAX;
+/// Values of the environment that override the policy: the number of workers, the least call that is split, and the
+/// size of a part. The latter two are for tests, which want many parts of few bytes.
+static OVERRIDES: [AtomicU32; 3] = [const { AtomicU32::new(NO_OVERRIDE) }; 3];
+/// Processors of the thread that made the first large transfer, 0 before.
 static PROCESSORS: AtomicU32 = AtomicU32::new(0);
 
-/// With fewer processors, programs and the daemon need them all.
+/// With fewer processors, programs and the daemon need all of them.
 const LEAST_PROCESSORS: u32 = 4;
-/// A helper looks so many nanoseconds for the next transfer before it sleeps, where there are processors for that.
+/// Nanoseconds for which a helper spins for the next transfer before it sleeps, where there are enough processors.
 const PATIENCE: u32 = 50_000;
 const PAGE: u64 = 4096;
 
-/// At the start: what the environment says.
+/// Reads the environment at the start.
 pub fn arrive() {
     // SAFETY: getenv returns null or a C string; no other thread runs yet.
-    let said = unsafe {
+    let override_text = unsafe {
         let value = libc::getenv(c"NETCHANNEL_COPY_WORKERS".as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
     };
-    let said = said.and_then(|text| core::str::from_utf8(text).ok());
-    let numbers = said.into_iter().flat_map(|text| text.split(','));
-    for (word, text) in SAID.iter().zip(numbers) {
-        word.store(text.parse().unwrap_or(UNSAID), Ordering::Relaxed);
+    let override_text = override_text.and_then(|text| core::str::from_utf8(text).ok());
+    let numbers = override_text.into_iter().flat_map(|text| text.split(','));
+    for (word, text) in OVERRIDES.iter().zip(numbers) {
+        word.store(text.parse().unwrap_or(NO_OVERRIDE), Ordering::Relaxed);
     }
 }
 
-/// The policy's word, unless the environment says another.
-fn said(index: usize, policy: u32) -> u32 {
-    let said = SAID
+/// The value of the policy, unless the environment overrides it.
+fn overridden(index: usize, policy: u32) -> u32 {
+    let override_text = OVERRIDES
         .get(index)
-        .map_or(UNSAID, |word| word.load(Ordering::Relaxed));
-    if said == UNSAID { policy } else { said }
+        .map_or(NO_OVERRIDE, |word| word.load(Ordering::Relaxed));
+    if override_text == NO_OVERRIDE {
+        policy
+    } else {
+        override_text
+    }
 }
 
 fn processors() -> u32 {
@@ -80,19 +84,19 @@ fn rules() -> Option<Rules> {
     } else {
         policy.workers.min(processors() / LEAST_PROCESSORS)
     };
-    let part = said(2, policy.part);
+    let part = overridden(2, policy.part);
     let rules = Rules {
-        workers: said(0, usual),
-        least: said(1, policy.least),
+        workers: overridden(0, usual),
+        least: overridden(1, policy.least),
         part,
-        local: policy.local.min(said(2, policy.local)),
+        local: policy.local.min(overridden(2, policy.local)),
         ..policy
     };
     Some(rules.bounded())
 }
 
-/// How to split a transfer that is part of a call for `call` bytes: how many of the `room` bytes that could go at once, and with
-/// whom. `None` when the caller copies alone.
+/// How to split a transfer that is part of a call for `call` bytes: the helpers, and how many of the `room` bytes that
+/// fit are copied at once. `None` when the caller copies alone.
 #[cold]
 #[inline(never)]
 pub fn plan(hints: Hints, call: u64, room: u64, direction: Direction) -> Option<(Plan, u64)> {
@@ -105,7 +109,7 @@ pub fn plan(hints: Hints, call: u64, room: u64, direction: Direction) -> Option<
     if hints.says_latency() || POOL.left_to_helpers() >= threshold {
         return None;
     }
-    // Two threads on one page, or on one line, would be in each other's way.
+    // Two threads on one page, or on one cache line, would slow each other down.
     let part = u64::from(rules.part).next_multiple_of(PAGE);
     let local = u64::from(rules.local).next_multiple_of(part);
     let in_flight = u64::from(match direction {
@@ -128,10 +132,10 @@ pub fn plan(hints: Hints, call: u64, room: u64, direction: Direction) -> Option<
     (length > local).then_some((plan, length))
 }
 
-/// Makes a call that concerns each thread of a process by itself, or that the kernel refuses to who has several, while there is
-/// no helper.
-pub fn without<R>(call: impl FnOnce() -> R) -> R {
-    if process::is_guest() {
+/// Makes a call without helpers: one that applies to each thread by itself, or that the kernel refuses to a process
+/// with several threads.
+pub fn without_helpers<R>(call: impl FnOnce() -> R) -> R {
+    if process::is_vfork_child() {
         return call();
     }
     POOL.dismiss();
@@ -140,22 +144,22 @@ pub fn without<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// No helper from now on: a filter of system calls may end who makes one, or who ends.
-pub fn never_again() {
-    if !process::is_guest() {
+/// Ends all helpers for good: a filter of system calls may kill a process that makes or ends a thread.
+pub fn disable() {
+    if !process::is_vfork_child() {
         POOL.dismiss();
     }
 }
 
 /// In a forked child.
 pub fn reset_in_child() {
-    // Where there is no daemon no transfer was shared.
+    // Without a daemon no transfer was ever split.
     if attach::current().is_some() || POOL.is_dismissed() {
         POOL.reset_in_child();
     }
 }
 
-/// Whether a frame of the calling thread lies on the stack of a helper.
+/// Whether the calling thread runs on the stack of a helper.
 pub fn is_helper() -> bool {
     let here = 0u8;
     POOL.has_stack((&raw const here).addr())

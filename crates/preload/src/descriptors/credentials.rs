@@ -1,4 +1,4 @@
-//! Whose region this is, and which users the process is.
+//! The user who owns the region, and the users of the process.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -6,18 +6,18 @@ use netchannel_trust::in_user_namespace;
 
 use crate::ground::sys;
 
-/// See [`are_renumbered`]: 0 where it is not known yet. Asked once: later a filter of system calls may forbid it.
+/// See [`are_renumbered`]: 0 where it is not known yet. Determined once: later a filter of system calls may forbid it.
 static RENUMBERED: AtomicU32 = AtomicU32::new(0);
-/// The user whose region this is.
+/// The user who owns the region.
 static USER: AtomicU32 = AtomicU32::new(0);
-/// Whether other processes may have the region, or this one has others'.
+/// Whether other processes may map the region, or this process has mapped another one's.
 static SHARED: AtomicBool = AtomicBool::new(false);
 
 /// Real, effective and saved user.
 pub type Users = [u32; 3];
 
-/// The users that the process is now.
-pub fn now() -> Users {
+/// The present users of the process.
+pub fn current() -> Users {
     let mut users: Users = [0; 3];
     let [real, effective, saved] = &mut users;
     // SAFETY: three places of ours.
@@ -31,29 +31,30 @@ pub fn now() -> Users {
     users
 }
 
-/// Whether none of them is the user whose region this is.
-pub fn is_another(users: Users) -> bool {
+/// Whether none of them owns the region.
+pub fn differs_from_owner(users: Users) -> bool {
     !users.contains(&owner())
 }
 
-/// The process has a region, as the user it is.
+/// Notes the owner of a new region.
 pub fn attached() {
-    USER.store(now()[1], Ordering::Relaxed);
+    USER.store(current()[1], Ordering::Relaxed);
     SHARED.store(false, Ordering::Relaxed);
 }
 
-/// The user whose region this is.
+/// The user who owns the region.
 pub fn owner() -> u32 {
     USER.load(Ordering::Relaxed)
 }
 
-/// Whether another image in this process would be another user's, though this process may go back: an exec keeps no saved user.
-pub fn ends_at_exec() -> bool {
-    let [real, effective, _] = now();
-    is_another([real, effective, effective])
+/// Whether the next image of this process would belong to another user, although this process may go back: an exec
+/// drops the saved user.
+pub fn changes_owner_at_exec() -> bool {
+    let [real, effective, _] = current();
+    differs_from_owner([real, effective, effective])
 }
 
-/// Whether users have other numbers here than to the daemon, or none, as in a user namespace.
+/// Whether users have other numbers here than in the daemon's view, or none, as in a user namespace.
 pub fn are_renumbered() -> bool {
     const UNKNOWN: u32 = 0;
     let of = |is: bool| u32::from(is) + 1;
@@ -63,12 +64,12 @@ pub fn are_renumbered() -> bool {
     RENUMBERED.load(Ordering::Relaxed) == of(true)
 }
 
-/// Another process may have the region from now on, or this one has another's.
-pub fn shares() {
+/// Notes that another process may map the region from now on, or this process maps another one's.
+pub fn note_shared() {
     SHARED.store(true, Ordering::Relaxed);
 }
 
-/// Whether other processes may have the region, or this one has others'.
+/// Whether other processes may map the region, or this process has mapped another one's.
 pub fn is_shared() -> bool {
     SHARED.load(Ordering::Relaxed)
 }

@@ -1,6 +1,6 @@
-//! Faults in the program's buffers. The library takes `SIGSEGV` and `SIGBUS`, so that a copy that
-//! meets a bad address stops there; every other fault goes to the handler the program believes to
-//! have installed, just as the kernel would have called it.
+//! Faults in the program's buffers. The library handles `SIGSEGV` and `SIGBUS`, so that a copy that meets a bad address
+//! stops there. Every other fault goes to the handler that the program has installed, called as the kernel would have
+//! called it.
 //!
 //! ```text
 //!  kernel --> on_fault --in a copy of ours--> the copy goes on behind the fault, with EFAULT
@@ -9,8 +9,8 @@
 //!             the program's handler, or the default action
 //! ```
 //!
-//! The kernel knows the program's mask and flags, except that the handler is ours: so masks,
-//! alternate stacks and restarts are the kernel's own work.
+//! The kernel knows the program's mask and flags; only the handler is the library's. So masks, alternate stacks and
+//! restarts are handled by the kernel itself.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -21,18 +21,18 @@ use crate::descriptors::copying;
 use crate::ground::lock::Lock;
 use crate::ground::{process, real, sys};
 
-/// What the program wants done with one of the two signals.
-struct Wanted {
-    /// Odd while it changes.
+/// The program's action for one of the two signals.
+struct ProgramAction {
+    /// Odd while the action changes.
     sequence: AtomicU64,
     handler: AtomicUsize,
     flags: AtomicI32,
     mask: AtomicU64,
-    /// `siginterrupt` was called: `signal` then asks for no restart.
+    /// `siginterrupt` was called: `signal` then installs without a restart.
     interrupts: AtomicBool,
 }
 
-impl Wanted {
+impl ProgramAction {
     const fn new() -> Self {
         Self {
             sequence: AtomicU64::new(0),
@@ -59,7 +59,7 @@ impl Wanted {
         }
     }
 
-    /// Only under the lock, and with all signals blocked: [`Self::load`] waits for the end.
+    /// Only under the lock, and with all signals blocked: [`Self::load`] spins until the change is complete.
     fn store(&self, handler: usize, flags: c_int, mask: u64) {
         self.sequence.fetch_add(1, Ordering::AcqRel);
         fence(Ordering::Release);
@@ -70,27 +70,27 @@ impl Wanted {
     }
 }
 
-static WANTED: [Wanted; 2] = [Wanted::new(), Wanted::new()];
+static ACTIONS: [ProgramAction; 2] = [ProgramAction::new(), ProgramAction::new()];
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 static CHANGE: Lock<()> = Lock::new(());
 
-fn wanted(signal: c_int) -> Option<&'static Wanted> {
+fn action_of(signal: c_int) -> Option<&'static ProgramAction> {
     match signal {
-        libc::SIGSEGV => Some(&WANTED[0]),
-        libc::SIGBUS => Some(&WANTED[1]),
+        libc::SIGSEGV => Some(&ACTIONS[0]),
+        libc::SIGBUS => Some(&ACTIONS[1]),
         _ => None,
     }
 }
 
-/// Whether the library answers for this signal.
+/// Whether the library handles this signal.
 #[inline]
-pub fn concerns(signal: c_int) -> bool {
-    wanted(signal).is_some() && INSTALLED.load(Ordering::Acquire) && !process::is_guest()
+pub fn handles(signal: c_int) -> bool {
+    action_of(signal).is_some() && INSTALLED.load(Ordering::Acquire) && !process::is_vfork_child()
 }
 
 /// Blocks all signals of the thread while `with` runs.
-fn undisturbed<R>(with: impl FnOnce() -> R) -> R {
+fn with_signals_blocked<R>(with: impl FnOnce() -> R) -> R {
     let change = |how: c_int, new: *const u64, old: *mut u64| {
         // SAFETY: both masks are locals of eight bytes, or null.
         let _ = unsafe {
@@ -105,7 +105,7 @@ fn undisturbed<R>(with: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Takes the two signals, once: when the first socket is made.
+/// Installs the handlers, once: when the first socket is made.
 #[inline]
 pub fn ensure() {
     if !INSTALLED.load(Ordering::Relaxed) {
@@ -115,17 +115,17 @@ pub fn ensure() {
 
 #[cold]
 fn install() {
-    // Where a fault can not be told from others, nothing is gained.
+    // On other architectures a fault of a copy can not be recognised.
     if cfg!(not(target_arch = "x86_64")) {
         return;
     }
-    undisturbed(|| {
+    with_signals_blocked(|| {
         let Some(_guard) = CHANGE.lock() else { return };
         if INSTALLED.load(Ordering::Relaxed) {
             return;
         }
         for signal in SIGNALS {
-            // SAFETY: all zero is a valid action; asking changes nothing.
+            // SAFETY: all zero is a valid action; reading the present action changes nothing.
             unsafe {
                 let mut before: sigaction = core::mem::zeroed();
                 if real::sigaction(signal, core::ptr::null(), &raw mut before) == 0 {
@@ -142,9 +142,11 @@ fn mask_of(action: &sigaction) -> u64 {
     unsafe { (&raw const action.sa_mask).cast::<u64>().read() }
 }
 
-/// Remembers what the program wants and tells the kernel. Under the lock, signals blocked.
+/// Remembers the program's action and installs the library's. Under the lock, signals blocked.
 fn set(signal: c_int, action: &sigaction) {
-    let Some(wanted) = wanted(signal) else { return };
+    let Some(action_of_program) = action_of(signal) else {
+        return;
+    };
     let plain = matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
     let flags = if plain {
         libc::SA_ONSTACK | libc::SA_NODEFER
@@ -154,17 +156,17 @@ fn set(signal: c_int, action: &sigaction) {
     let mut ours = *action;
     ours.sa_sigaction = on_fault as *const () as usize;
     ours.sa_flags = flags | libc::SA_SIGINFO;
-    wanted.store(action.sa_sigaction, action.sa_flags, mask_of(action));
+    action_of_program.store(action.sa_sigaction, action.sa_flags, mask_of(action));
     // SAFETY: a valid action; the handler is async-signal-safe.
     unsafe { real::sigaction(signal, &raw const ours, core::ptr::null_mut()) };
 }
 
-/// `sigaction` for a signal that [`concerns`] the library.
+/// `sigaction` for a signal that [`handles`] the library.
 pub fn change(signal: c_int, new: Option<&sigaction>) -> Option<sigaction> {
-    let wanted = wanted(signal)?;
-    undisturbed(|| {
+    let action_of_program = action_of(signal)?;
+    with_signals_blocked(|| {
         let guard = CHANGE.lock();
-        let (handler, flags, mask) = wanted.load();
+        let (handler, flags, mask) = action_of_program.load();
         // SAFETY: all zero is a valid action.
         let mut before: sigaction = unsafe { core::mem::zeroed() };
         before.sa_sigaction = handler;
@@ -178,16 +180,17 @@ pub fn change(signal: c_int, new: Option<&sigaction>) -> Option<sigaction> {
     })
 }
 
-/// `siginterrupt` was called for the signal.
+/// Notes that `siginterrupt` was called for the signal.
 pub fn set_interrupts(signal: c_int, on: bool) {
-    if let Some(wanted) = wanted(signal) {
-        wanted.interrupts.store(on, Ordering::Relaxed);
+    if let Some(action_of_program) = action_of(signal) {
+        action_of_program.interrupts.store(on, Ordering::Relaxed);
     }
 }
 
 /// Whether `signal` shall install without a restart.
 pub fn interrupts(signal: c_int) -> bool {
-    wanted(signal).is_some_and(|wanted| wanted.interrupts.load(Ordering::Relaxed))
+    action_of(signal)
+        .is_some_and(|action_of_program| action_of_program.interrupts.load(Ordering::Relaxed))
 }
 
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
@@ -195,14 +198,16 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut
     if unsafe { resume(context) } {
         return;
     }
-    let Some(wanted) = wanted(signal) else { return };
-    let (handler, flags, mask) = wanted.load();
+    let Some(action_of_program) = action_of(signal) else {
+        return;
+    };
+    let (handler, flags, mask) = action_of_program.load();
     // SAFETY: the kernel passes valid information.
     let code = unsafe { (*info).si_code };
-    // What the processor found can not be ignored, only what somebody sent.
+    // A fault that the processor raised can not be ignored; a signal that a process sent can.
     let raised = code > 0;
     if !raised && copying::is_helper() {
-        // Somebody sent it, and the kernel chose a thread that the program knows nothing of.
+        // A process sent it, and the kernel chose a helper thread that the program knows nothing of.
         let (process, signal) = (sys::process() as usize, sys::int(signal));
         // SAFETY: no pointers. The first thread has the number of the process.
         let _ = unsafe { sys::raw(libc::SYS_tgkill, [process, process, signal, 0, 0, 0]) };
@@ -217,7 +222,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut
         return;
     }
     if flags & libc::SA_RESETHAND != 0 {
-        wanted.store(libc::SIG_DFL, flags & !libc::SA_SIGINFO, mask);
+        action_of_program.store(libc::SIG_DFL, flags & !libc::SA_SIGINFO, mask);
     }
     // SAFETY: the program installed this address as its handler; one without SA_SIGINFO does not
     // look at the further arguments.
@@ -228,7 +233,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut
     }
 }
 
-/// Goes on behind the fault when a copy of ours met it.
+/// Continues behind the fault when a copy of the library's raised it.
 unsafe fn resume(context: *mut c_void) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -251,8 +256,7 @@ unsafe fn resume(context: *mut c_void) -> bool {
     }
 }
 
-/// The default action: at once for a signal that was sent, when the instruction is tried again for
-/// a fault.
+/// The default action: at once for a signal that was sent; for a fault, when the instruction is executed again.
 unsafe fn die(signal: c_int, info: *mut siginfo_t, raised: bool) {
     // SAFETY: a valid action; the process is about to end.
     unsafe {
@@ -267,7 +271,7 @@ unsafe fn die(signal: c_int, info: *mut siginfo_t, raised: bool) {
     }
 }
 
-/// In a forked child, where who held the lock does not exist.
+/// In a forked child, where a thread that held the lock does not exist.
 pub fn reset_in_child() {
     CHANGE.reset();
 }

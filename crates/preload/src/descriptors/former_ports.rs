@@ -1,5 +1,5 @@
-//! Who had which port, as daemons said that have ended. Their clients go on over links of that time, for a while with ports that the
-//! next daemon gave to nobody.
+//! The owners of ports according to daemons that have ended. Their clients go on over links of that time, for a while
+//! with ports that the next daemon gave to nobody.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,9 +10,9 @@ use crate::descriptors::attach::Attachment;
 use crate::ground::clock;
 use crate::ground::lock::Lock;
 
-/// What a daemon said at its end.
+/// The ports of a daemon at its end.
 struct Table {
-    /// The ports that somebody had, in their order, with their words.
+    /// The ports that had an owner, sorted, with their words.
     ports: Vec<(u16, u64)>,
     kept: u64,
 }
@@ -26,23 +26,24 @@ impl Table {
         word.is_some_and(|(_, word)| is_owned(*word, user, from))
     }
 
-    /// Whether programs may not have heard yet that it has ended: they look once a second, and wait as long where they found none.
-    fn is_of_just_now(&self) -> bool {
+    /// Whether programs may not have noticed yet that the daemon has ended: they look once a second, and wait as long
+    /// where they found none.
+    fn is_recent(&self) -> bool {
         clock::now().wrapping_sub(self.kept) < 10 * clock::SECOND
     }
 }
 
 static TABLES: Lock<Vec<Table>> = Lock::new(Vec::new());
-/// So many daemons back clients are believed.
+/// The number of former daemons that are kept.
 const MOST: usize = 4;
 
-/// Keeps what a directory says that is about to be given up.
+/// Keeps the ports of a directory that is about to be given up.
 pub fn keep(former: &Attachment) {
     let words: Option<&[AtomicU64]> = former.directory.slice(PORTS_OFFSET, PORTS);
     let words = words.unwrap_or_default().iter().zip(0..=u16::MAX);
-    let said = words.map(|(word, port)| (port, word.load(Ordering::Acquire)));
+    let words_by_port = words.map(|(word, port)| (port, word.load(Ordering::Acquire)));
     let table = Table {
-        ports: said.filter(|(_, word)| *word != 0).collect(),
+        ports: words_by_port.filter(|(_, word)| *word != 0).collect(),
         kept: clock::now(),
     };
     if let Some(mut tables) = TABLES.lock() {
@@ -53,14 +54,14 @@ pub fn keep(former: &Attachment) {
     }
 }
 
-/// Whether a former daemon said that a program of the user with this word may come from there. Of a port that is `another`'s by now
-/// only a daemon that ended just now is believed.
+/// Whether a former daemon said that a program of the user with this word may come from that port. For a port that is
+/// `another`'s by now, only a daemon that ended just now counts.
 pub fn were_owned(user: u32, from: &Address, another: bool) -> bool {
-    let owned = |table: &Table| table.is_owned(user, from) && (!another || table.is_of_just_now());
+    let owned = |table: &Table| table.is_owned(user, from) && (!another || table.is_recent());
     TABLES.lock().is_some_and(|tables| tables.iter().any(owned))
 }
 
-/// In a forked child nobody holds the lock.
+/// In a forked child, where a thread that held the lock does not exist.
 pub fn reset_in_child() {
     TABLES.reset();
 }

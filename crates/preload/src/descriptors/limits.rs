@@ -1,8 +1,8 @@
-//! Numbers for the library's own descriptors, out of the way of the program's.
+//! Numbers for the library's own descriptors, outside of the program's range.
 //!
-//! They lie beyond the program's soft limit: the limit is raised for the one call that makes a descriptor, as far as the hard limit
-//! allows, and the program never sees it raised. Where the hard limit leaves no room, both share what there is. A program that may have
-//! few numbers and none beyond keeps them all, and uses kernel TCP.
+//! They lie above the program's soft limit. The limit is raised for the one call that makes a descriptor, as far as the
+//! hard limit allows, and the program never sees it raised. Where the hard limit leaves no room, the library and the
+//! program share the range. A program with few numbers and no room above them keeps all of them, and uses kernel TCP.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::OnceLock;
@@ -13,92 +13,93 @@ use crate::descriptors::table;
 use crate::ground::lock::Lock;
 use crate::ground::{process, sys};
 
-/// The soft limit as last seen.
+/// The soft limit as last read.
 #[unsafe(link_section = ".data.netchannel_start")]
 static SOFT: AtomicI32 = AtomicI32::new(i32::MAX);
-/// The library may have none.
+/// The library has no numbers.
 #[unsafe(link_section = ".data.netchannel_start")]
-static POOR: AtomicBool = AtomicBool::new(false);
+static SCARCE: AtomicBool = AtomicBool::new(false);
 
-/// Beyond this a high number costs: the kernel's table of descriptors is as long as the highest one, and every fork copies it.
-const FURTHEST: u64 = 16_384;
-/// So many beyond the soft limit are enough for the library.
+/// Higher numbers are expensive: the kernel's table of descriptors is as long as the highest one, and every fork copies
+/// it.
+const HIGHEST: u64 = 16_384;
+/// Numbers above the soft limit that are enough for the library.
 const ROOM: u64 = 256;
-/// Who may have so many can spare some of them.
+/// A program with so many numbers can share them.
 const PLENTY: u64 = 4096;
 
-/// Where the library's numbers begin under these limits, and whether there is no room for it.
-const fn choose(soft: u64, hard: u64) -> (u64, bool) {
+/// The first number of the library under these limits, and whether there is no room for it.
+const fn place_library_range(soft: u64, hard: u64) -> (u64, bool) {
     let soft = if soft < hard { soft } else { hard };
     if hard - soft >= ROOM {
-        return (if soft < FURTHEST { soft } else { FURTHEST }, false);
+        return (if soft < HIGHEST { soft } else { HIGHEST }, false);
     }
     let half = hard / 2;
-    (if half < FURTHEST { half } else { FURTHEST }, hard < PLENTY)
+    (if half < HIGHEST { half } else { HIGHEST }, hard < PLENTY)
 }
 
-/// Looks at the limits: at the start, and when the program has changed them.
-pub fn look() {
-    if process::is_guest() {
+/// Reads the limits: at the start, and when the program has changed them.
+pub fn refresh() {
+    if process::is_vfork_child() {
         return;
     }
     let Some(limit) = exchange(None) else { return };
-    let (high, poor) = choose(limit.rlim_cur, limit.rlim_max);
+    let (high, poor) = place_library_range(limit.rlim_cur, limit.rlim_max);
     SOFT.store(
         i32::try_from(limit.rlim_cur).unwrap_or(i32::MAX),
         Ordering::Relaxed,
     );
     let high = i32::try_from(high).unwrap_or(256).max(16);
-    POOR.store(poor, Ordering::Relaxed);
+    SCARCE.store(poor, Ordering::Relaxed);
     table::split_at(high);
 }
 
-/// Descriptors of the library start here.
+/// First number of the library's descriptors.
 #[inline]
-pub fn high() -> i32 {
-    table::librarys()
+pub fn first_library_number() -> i32 {
+    table::first_library_number()
 }
 
-/// The soft limit of the program, as last seen.
+/// The soft limit of the program, as last read.
 #[inline]
 pub fn soft() -> usize {
     usize::try_from(SOFT.load(Ordering::Relaxed)).unwrap_or(0)
 }
 
-/// Whether the program keeps all its numbers to itself: its sockets are the kernel's.
+/// Whether the program keeps all its numbers: then its sockets are the kernel's.
 #[inline]
-pub fn is_poor() -> bool {
-    POOR.load(Ordering::Relaxed)
+pub fn are_scarce() -> bool {
+    SCARCE.load(Ordering::Relaxed)
 }
 
-/// Whether the kernel will take these limits, and the library have no numbers under them.
-pub fn leaves_none(limit: &libc::rlimit) -> bool {
+/// Whether the kernel will take these limits and they leave the library no numbers.
+pub fn leaves_no_room(limit: &libc::rlimit) -> bool {
     let possible = exchange(None)
         .is_some_and(|now| limit.rlim_max <= now.rlim_max && limit.rlim_cur <= limit.rlim_max);
-    possible && choose(limit.rlim_cur, limit.rlim_max).1
+    possible && place_library_range(limit.rlim_cur, limit.rlim_max).1
 }
 
-/// Whether the program may be given this number: one that it has already may lie beyond a limit that was lowered.
+/// Whether the program may be given this number: a number that it already has may lie above a lowered limit.
 pub fn allow(number: c_int) -> bool {
     let _guard = LIMIT.lock();
     let within = |limit: libc::rlimit| u64::try_from(number).is_ok_and(|it| it < limit.rlim_cur);
     exchange(None).is_none_or(within)
 }
 
-/// Whether the program may make files of so many bytes. Who makes a larger one gets a signal.
+/// Whether the program may make files of so many bytes. A larger one would raise a signal.
 pub fn allow_file(bytes: usize) -> bool {
     let limit = sys::limit(libc::RLIMIT_FSIZE, None);
     limit.is_ok_and(|limit| bytes as u64 <= limit.rlim_cur)
 }
 
 /// Whether `resource` is the number of descriptors.
-pub fn is_of_files(resource: c_int) -> bool {
+pub fn is_nofile(resource: c_int) -> bool {
     sys::is_limit(resource, libc::RLIMIT_NOFILE)
 }
 
-/// Whether the program has used up its numbers; `any` is a descriptor that it has. Asks the kernel only where the highest number that
-/// the library has seen is near the limit.
-pub fn are_used_up(any: c_int) -> bool {
+/// Whether the program has used up its numbers; `any` is an open descriptor. Asks the kernel only where the highest
+/// number that the library has seen is near the limit.
+pub fn are_exhausted(any: c_int) -> bool {
     const NEAR: usize = 64;
     if table::highest().saturating_add(NEAR) < soft() {
         return false;
@@ -112,8 +113,8 @@ pub fn are_used_up(any: c_int) -> bool {
     }
 }
 
-/// Whether a number that is not open lies beyond the table of descriptors the process would have without the library. The kernel makes
-/// one of 64, and doubles it for a higher number.
+/// Whether a closed number lies above the kernel's table of descriptors that the process would have without the
+/// library. The kernel makes a table of 64 entries, and doubles it for a higher number.
 #[cold]
 pub fn is_beyond_table(number: c_int) -> bool {
     const FIRST: c_int = 64;
@@ -121,20 +122,20 @@ pub fn is_beyond_table(number: c_int) -> bool {
         return false;
     }
     let mut from = 1 << number.ilog2();
-    while from < high() {
+    while from < first_library_number() {
         const AT_A_TIME: usize = 256;
         let mut set = [libc::pollfd {
             fd: -1,
             events: 0,
             revents: 0,
         }; AT_A_TIME];
-        for (entry, number) in set.iter_mut().zip(from..high()) {
+        for (entry, number) in set.iter_mut().zip(from..first_library_number()) {
             entry.fd = number;
         }
         let is_open = |entry: &libc::pollfd| entry.fd >= 0 && entry.revents & libc::POLLNVAL == 0;
         let any = match sys::poll_all(&mut set) {
             Ok(_) => set.iter().any(is_open),
-            // So many the limit does not let be polled.
+            // The limit does not allow polling so many.
             Err(_) => set.iter().any(|entry| sys::is_open(entry.fd)),
         };
         if any {
@@ -145,7 +146,8 @@ pub fn is_beyond_table(number: c_int) -> bool {
     true
 }
 
-/// Lets go of numbers that the library can do without, and says whether there were any: who has them registers it.
+/// Closes descriptors that the library can do without, and returns whether there were any. Registered by the module
+/// that has them.
 pub static SPARES: OnceLock<fn() -> bool> = OnceLock::new();
 
 #[cold]
@@ -153,7 +155,7 @@ fn drop_spares() -> bool {
     SPARES.get().is_some_and(|drop| drop())
 }
 
-/// A number for the program. Where it shares them with the library, that gives up what it can do without.
+/// Makes a descriptor for the program. Where the library shares the program's numbers, it closes spare ones if need be.
 ///
 /// # Errors
 /// Those of `make`.
@@ -164,7 +166,7 @@ pub fn for_program<R>(make: impl Fn() -> Result<R, c_int>) -> Result<R, c_int> {
     }
 }
 
-/// Held while the limit is raised, and while the program asks for it or changes it.
+/// Held while the limit is raised, and while the program reads or changes it.
 #[unsafe(link_section = ".data.netchannel_start")]
 static LIMIT: Lock<()> = Lock::new(());
 
@@ -172,7 +174,7 @@ fn exchange(new: Option<&libc::rlimit>) -> Option<libc::rlimit> {
     sys::limit(libc::RLIMIT_NOFILE, new).ok()
 }
 
-/// Runs `work` with as many descriptors as the process may ever have.
+/// Runs `work` with the soft limit raised to the hard limit.
 pub fn with_room<R>(work: impl FnOnce() -> R) -> R {
     let Some(_guard) = LIMIT.lock() else {
         return work();
@@ -192,13 +194,13 @@ pub fn with_room<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Makes a descriptor for the library: again with more room where the program has none left.
+/// Makes a descriptor for the library, with a raised limit where the program has no number left.
 ///
 /// # Errors
 /// Those of `make`.
-pub fn make<R>(mut make: impl FnMut() -> Result<R, c_int>) -> Result<R, c_int> {
+pub fn for_library<R>(mut make: impl FnMut() -> Result<R, c_int>) -> Result<R, c_int> {
     match make() {
-        // What is asked for lies beyond the soft limit: EINVAL.
+        // The requested number lies above the soft limit: EINVAL.
         Err(libc::EMFILE | libc::EINVAL) => match with_room(&mut make) {
             Err(libc::EMFILE) if drop_spares() => with_room(make),
             result => result,
@@ -207,7 +209,7 @@ pub fn make<R>(mut make: impl FnMut() -> Result<R, c_int>) -> Result<R, c_int> {
     }
 }
 
-/// As [`sys::replace`], also where the program has lowered its limit below the number since it got it.
+/// As [`sys::replace`], also where the program has lowered its limit below a number that it has.
 ///
 /// # Errors
 /// Those of `dup3`.
@@ -218,30 +220,30 @@ pub fn replace(from: c_int, to: c_int, close_on_exec: bool) -> Result<c_int, c_i
     }
 }
 
-/// A stream socket of the library's own, closed by an `exec`.
+/// A stream socket of the library's own, closed on exec.
 ///
 /// # Errors
 /// Those of `socket`.
 pub fn stream_socket(family: c_int) -> Result<c_int, c_int> {
-    make(|| sys::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0))
+    for_library(|| sys::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0))
 }
 
-/// Receives a message with all of its descriptors, or leaves it where it is. The caller is the only one who reads there.
+/// Receives a message with all of its descriptors, or leaves it in the queue. The caller is the only reader.
 ///
 /// # Errors
-/// Those of `recvmsg`. `EMFILE` where not all descriptors found a number: the message waits. `EPROTO` where they can not be had although
-/// there are numbers, or are more than any of our messages carries.
+/// Those of `recvmsg`. `EMFILE` where not all descriptors found a number: the message stays in the queue. `EPROTO`
+/// where they can not be received although there are numbers, or are more than any of our messages carries.
 pub fn receive_message(
     fd: c_int,
     bytes: &mut [u8],
     descriptors: &mut [c_int; sys::MOST],
 ) -> Result<(usize, usize), c_int> {
-    let looked = make(|| sys::look_at_message(fd, bytes, descriptors));
+    let looked = for_library(|| sys::look_at_message(fd, bytes, descriptors));
     let got = match looked {
         Err(libc::EMFILE) if with_room(|| has_numbers(fd)) => return Err(libc::EPROTO),
         got => got?,
     };
-    // The descriptors in the message itself are not wanted.
+    // The descriptors were received by the peek: those of the message itself are dropped.
     match sys::receive(fd, &mut [0], libc::MSG_DONTWAIT) {
         Ok(_) => Ok(got),
         Err(error) => {
@@ -268,9 +270,9 @@ fn has_numbers(any: c_int) -> bool {
     count == made.len()
 }
 
-/// The program asks for its limits or changes them, which must not fall in between.
-pub fn undisturbed<R>(resource: c_int, work: impl FnOnce() -> R) -> R {
-    if !is_of_files(resource) {
+/// Runs a call in which the program reads or changes its limits, and which must not see a raised limit.
+pub fn under_limit_lock<R>(resource: c_int, work: impl FnOnce() -> R) -> R {
+    if !is_nofile(resource) {
         return work();
     }
     let _guard = LIMIT.lock();
@@ -289,12 +291,12 @@ pub fn before_fork() {
     }
 }
 
-/// Whether it was the calling thread, and the lock is still held.
+/// Whether the calling thread is in [`before_fork`] and still holds the lock.
 pub fn is_forking() -> bool {
     LIMIT.is_mine() && FORKING.load(Ordering::Relaxed)
 }
 
-/// After it, in both processes.
+/// After a fork, in both processes.
 pub fn after_fork() {
     if FORKING.swap(false, Ordering::Relaxed) {
         LIMIT.reset();
@@ -307,15 +309,23 @@ mod tests {
 
     #[test]
     fn the_librarys_numbers_lie_beyond_the_programs_or_far_away() {
-        assert_eq!(choose(1024, 524_288), (1024, false), "a service's limits");
-        assert_eq!(choose(64, 4096), (64, false));
-        assert_eq!(choose(1 << 20, 1 << 20), (16_384, false), "a container's");
-        assert_eq!(choose(1 << 19, 1 << 20), (16_384, false));
-        assert_eq!(choose(4096, 4096), (2048, false));
+        assert_eq!(
+            place_library_range(1024, 524_288),
+            (1024, false),
+            "a service's limits"
+        );
+        assert_eq!(place_library_range(64, 4096), (64, false));
+        assert_eq!(
+            place_library_range(1 << 20, 1 << 20),
+            (16_384, false),
+            "a container's"
+        );
+        assert_eq!(place_library_range(1 << 19, 1 << 20), (16_384, false));
+        assert_eq!(place_library_range(4096, 4096), (2048, false));
         for few in [64, 300, 1024] {
-            assert!(choose(few, few).1, "{few} and none beyond");
+            assert!(place_library_range(few, few).1, "{few} and none beyond");
         }
-        assert!(choose(u64::MAX, u64::MAX).0 <= FURTHEST);
+        assert!(place_library_range(u64::MAX, u64::MAX).0 <= HIGHEST);
     }
 
     #[test]
@@ -325,7 +335,7 @@ mod tests {
         sys::send_message(one, &bytes, &sent, 0).unwrap();
         let mut got = [0; 8];
         let mut descriptors = [-1; sys::MOST];
-        // Which numbers there are concerns a process of its own.
+        // The limit on numbers needs a process of its own.
         // SAFETY: the child makes system calls only.
         let child = unsafe { libc::fork() };
         if child == 0 {

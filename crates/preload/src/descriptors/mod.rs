@@ -1,5 +1,5 @@
-//! Descriptor numbers and what they name: the table, limits, numbers that the library keeps, the attachment to the daemon, names and ports.
-//! Never: what a connection is.
+//! Descriptor numbers and what they name: the table, limits, reserved numbers, the attachment to the daemon, names and
+//! ports. Never: what a connection is.
 
 pub mod attach;
 pub mod channel;

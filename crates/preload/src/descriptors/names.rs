@@ -38,11 +38,11 @@ pub unsafe fn read(address: *const sockaddr, length: socklen_t) -> Option<Addres
     None
 }
 
-/// Whether it is a name of no family: a connect to it takes the connection away.
+/// Whether the address has no family: a connect to it disconnects the socket.
 ///
 /// # Safety
 /// As [`read`].
-pub unsafe fn is_nowhere(address: *const sockaddr, length: socklen_t) -> bool {
+pub unsafe fn is_unspecified(address: *const sockaddr, length: socklen_t) -> bool {
     // SAFETY: the caller's promise.
     (length as usize) >= size_of::<libc::sa_family_t>()
         && unsafe { user::read(&raw const (*address).sa_family) }
@@ -52,7 +52,7 @@ pub unsafe fn is_nowhere(address: *const sockaddr, length: socklen_t) -> bool {
 /// The longest name of a socket.
 const MOST_BYTES: usize = size_of::<libc::sockaddr_storage>();
 
-/// Whether the kernel would take a name, which it looks at before the socket.
+/// Whether the kernel would take an address; the kernel checks it before the socket.
 ///
 /// # Errors
 /// `EFAULT`, or `EINVAL` for a length no name has.
@@ -65,10 +65,10 @@ pub unsafe fn check(address: *const sockaddr, length: socklen_t) -> Result<(), c
         return Err(libc::EINVAL);
     }
     // SAFETY: the caller's promise.
-    unsafe { user::probe(address.cast(), length) }
+    unsafe { user::probe_read(address.cast(), length) }
 }
 
-/// The name in a message that is sent: a longer one is cut.
+/// Checks the address in a message that is sent: a longer one is truncated.
 ///
 /// # Errors
 /// As [`check`].
@@ -82,10 +82,11 @@ pub unsafe fn check_in_message(message: &libc::msghdr) -> Result<(), c_int> {
     let length = message.msg_namelen.cast_signed();
     let length = usize::try_from(length).map_err(|_| libc::EINVAL)?;
     // SAFETY: the caller's promise.
-    unsafe { user::probe(message.msg_name.cast(), length.min(MOST_BYTES)) }
+    unsafe { user::probe_read(message.msg_name.cast(), length.min(MOST_BYTES)) }
 }
 
-/// Writes an address as the C call would: truncated to `length`, which becomes its true length, also where the address can not be written.
+/// Writes an address as the C call would: truncated to `length`, which becomes its true length, also where the address
+/// can not be written.
 ///
 /// # Errors
 /// `EFAULT`, or `EINVAL` for a negative length.
@@ -99,16 +100,16 @@ pub unsafe fn write(
 ) -> Result<(), c_int> {
     // SAFETY: the program's length.
     let room = unsafe { room(length)? };
-    let (storage, size) = as_name(from);
+    let (storage, size) = to_sockaddr(from);
     // SAFETY: the caller's buffer has `room` bytes; the storage has `size`.
     unsafe {
         user::write(length, socklen_t::try_from(size).unwrap_or(0))?;
-        user::put(to.cast(), (&raw const storage).cast(), room.min(size))
+        user::copy_bytes(to.cast(), (&raw const storage).cast(), room.min(size))
     }
 }
 
-/// An address as the C structure of its family, and how long that is.
-pub fn as_name(from: &Address) -> (libc::sockaddr_in6, usize) {
+/// An address as the C structure of its family, and the length of that.
+pub fn to_sockaddr(from: &Address) -> (libc::sockaddr_in6, usize) {
     // SAFETY: all zero is a valid storage.
     let mut storage: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
     let size = if from.family == INET6 {
@@ -132,7 +133,7 @@ pub fn as_name(from: &Address) -> (libc::sockaddr_in6, usize) {
     (storage, size)
 }
 
-/// The room a program has for a name.
+/// The room that a program gives for an address.
 ///
 /// # Errors
 /// `EFAULT`, or `EINVAL` for a negative length.
@@ -145,8 +146,8 @@ pub unsafe fn room(length: *const socklen_t) -> Result<usize, c_int> {
     usize::try_from(room.cast_signed()).map_err(|_| libc::EINVAL)
 }
 
-/// The kernel's own name of a socket.
-pub fn of_kernel(fd: c_int, peer: bool) -> Option<Address> {
+/// The kernel's own address of a socket.
+pub fn kernel_address(fd: c_int, peer: bool) -> Option<Address> {
     // SAFETY: all zero is a valid storage.
     let mut storage: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
     let mut length = socklen_t::try_from(size_of::<libc::sockaddr_storage>()).unwrap_or(0);
@@ -165,45 +166,45 @@ pub fn of_kernel(fd: c_int, peer: bool) -> Option<Address> {
     }
 }
 
-/// How long the kernel's choice of an address holds: routes change seldom, connections come by the thousand.
-const CHOSEN: u64 = 10_000 * clock::MICROSECOND;
+/// How long the kernel's choice of a source address is cached: routes change rarely, connections come by the thousand.
+const SOURCE_LIFETIME: u64 = 10_000 * clock::MICROSECOND;
 
 /// The last destination, the address chosen for it, and when.
 static SOURCE: Lock<Option<(Address, Address, u64)>> = Lock::new(None);
 
-/// The address of this host from which the kernel would connect to another; without a port.
-pub fn source(to: &Address) -> Option<Address> {
+/// The source address from which the kernel would connect to `to`; without a port.
+pub fn source_address(to: &Address) -> Option<Address> {
     let to = Address { port: 9, ..*to };
     let now = clock::now();
     if let Some((known, chosen, at)) = SOURCE.lock().and_then(|last| *last)
         && known == to
-        && now.wrapping_sub(at) < CHOSEN
+        && now.wrapping_sub(at) < SOURCE_LIFETIME
     {
         return Some(chosen);
     }
-    let chosen = ask_source(&to)?;
+    let chosen = ask_kernel_for_source(&to)?;
     if let Some(mut last) = SOURCE.lock() {
         *last = Some((to, chosen, now));
     }
     Some(chosen)
 }
 
-/// In a forked child: nobody holds the lock.
+/// In a forked child, where a thread that held the lock does not exist.
 pub fn reset_in_child() {
     SOURCE.reset();
 }
 
-fn ask_source(to: &Address) -> Option<Address> {
-    let found = towards(to, |fd| of_kernel(fd, false)).flatten();
+fn ask_kernel_for_source(to: &Address) -> Option<Address> {
+    let found = with_route_to(to, |fd| kernel_address(fd, false)).flatten();
     Some(Address { port: 0, ..found? })
 }
 
-/// Asks the kernel about the way to `to`, with a socket that sends nothing.
-pub fn towards<R>(to: &Address, ask: impl FnOnce(c_int) -> R) -> Option<R> {
+/// Asks the kernel about the route to `to`, with a socket that sends nothing.
+pub fn with_route_to<R>(to: &Address, ask: impl FnOnce(c_int) -> R) -> Option<R> {
     let six = to.family == INET6;
     let family = if six { libc::AF_INET6 } else { libc::AF_INET };
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-    let fd = limits::make(|| sys::socket(family, kind, 0)).ok()?;
+    let fd = limits::for_library(|| sys::socket(family, kind, 0)).ok()?;
     // SAFETY: all zero is a valid storage.
     let mut storage: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
     let mut length = socklen_t::try_from(size_of::<libc::sockaddr_in6>()).unwrap_or(0);
@@ -218,7 +219,7 @@ pub fn towards<R>(to: &Address, ask: impl FnOnce(c_int) -> R) -> Option<R> {
     answer
 }
 
-/// The kernel connects a socket. No cancellation point: the caller holds locks.
+/// Connects a kernel socket. No cancellation point: the caller holds locks.
 ///
 /// # Errors
 /// As `connect`.
@@ -251,34 +252,35 @@ pub fn is_local(attachment: &Attachment, address: &Address) -> bool {
     })
 }
 
-/// Who has a port, and where: see [`directory::is_owned`]. 0 for nobody.
+/// The owner of a port, and where: see [`directory::is_owned`]. 0 for nobody.
 pub fn owner_of_port(attachment: &Attachment, port: u16) -> u64 {
     let place = directory::PORTS_OFFSET + usize::from(port) * size_of::<AtomicU64>();
     let word: Option<&AtomicU64> = attachment.directory.at(place);
-    // Acquire: what was changed before the client was told of its port is seen.
+    // Acquire: changes made before the client got its port are seen.
     word.map_or(0, |word| word.load(Ordering::Acquire))
 }
 
 /// A listener as the directory shows it.
 #[derive(Clone, Copy, Default)]
 pub struct Target {
-    /// The daemon's number.
+    /// The daemon's number for the listener.
     pub listener: u32,
-    /// Several processes hold it.
+    /// Several processes hold the listener.
     pub shared: bool,
-    /// How many do.
+    /// How many processes do.
     pub holders: usize,
-    /// The queue from which all who accept do so, 0 for none.
+    /// The queue from which all acceptors take connections, 0 for none.
     pub queue: u64,
-    /// The user of those who do.
+    /// The user of the acceptors.
     pub queue_user: u32,
-    /// The daemon's relay leads to it.
+    /// The daemon's relay leads to the listener.
     pub remote: bool,
-    /// The destination it was found for: another daemon may have given the number to another.
+    /// The destination for which the listener was found: another daemon may have given the number to another listener.
     pub destination: Address,
-    /// How often TCP would ask a client that says nothing before it may be accepted, 0 where it may be at once.
+    /// How often TCP would probe a client that sends nothing before the connection may be accepted; 0 where it may be
+    /// accepted at once.
     pub defers: u32,
-    /// It is one of a `SO_REUSEPORT` group: which of them, the connection's two addresses decide.
+    /// The listener is one of a `SO_REUSEPORT` group. The connection's two addresses decide which of them gets it.
     pub grouped: bool,
 }
 
@@ -288,25 +290,26 @@ impl Target {
         self.shared && self.queue != 0
     }
 
-    /// The listener by which its link is known: one link leads to all that the relay leads to.
+    /// The listener that names the link: one link leads to all listeners behind the relay.
     pub const fn link(&self) -> u32 {
         if self.remote { RELAY } else { self.listener }
     }
 }
 
-/// Whether several processes have a listener, as the daemon says.
+/// Whether several processes hold a listener, according to the daemon.
 pub fn is_shared(address: &Address, listener: u32) -> bool {
     let entry = entry_of(listener, address);
     entry.is_some_and(|entry| entry.flags.load(Ordering::Relaxed) & entry_flags::SHARED != 0)
 }
 
-/// The user whose programs accept from a listener, all ones where there are several. Root where no daemon knows of it.
+/// The user whose programs accept from a listener; all ones where there are several users, root where no daemon knows
+/// the listener.
 pub fn queue_user(address: &Address, listener: u32) -> u32 {
     let entry = entry_of(listener, address);
     entry.map_or(0, |entry| entry.queue_user.load(Ordering::Relaxed))
 }
 
-/// The queue from which all who accept from a listener do so, 0 where there is none.
+/// The queue from which all acceptors of a listener take connections, 0 where there is none.
 pub fn queue_of(address: &Address, listener: u32) -> u64 {
     let entry = entry_of(listener, address);
     entry.map_or(0, |entry| entry.queue.load(Ordering::Acquire))
@@ -314,60 +317,61 @@ pub fn queue_of(address: &Address, listener: u32) -> u64 {
 
 fn entry_of(listener: u32, address: &Address) -> Option<&'static Entry> {
     let attachment = crate::descriptors::attach::current()?;
-    let mut there = at_port(listed(attachment)?, address.unmapped().port);
-    there.find_map(|(number, entry)| (number == listener).then_some(entry))
+    let mut entries_there = at_port(listed(attachment)?, address.unmapped().port);
+    entries_there.find_map(|(number, entry)| (number == listener).then_some(entry))
 }
 
-/// Whether anybody listens at a port, at whatever address.
+/// Whether there is a listener at a port, at any address.
 pub fn has_listener_at(attachment: &Attachment, port: u16) -> bool {
-    let mut there = listed(attachment)
+    let mut entries_there = listed(attachment)
         .into_iter()
         .flat_map(|all| at_port(all, port));
-    there.any(|(_, entry)| entry.address.load().port == port)
+    entries_there.any(|(_, entry)| entry.address.load().port == port)
 }
 
 fn listed(attachment: &Attachment) -> Option<&[Entry]> {
     attachment.directory.slice(ENTRIES_OFFSET, ENTRIES)
 }
 
-/// The entries where those of a port are, with their listeners; others' may be among them.
+/// The entries of a port's bucket, with their listeners; entries of other ports may be among them.
 fn at_port(entries: &[Entry], port: u16) -> impl Iterator<Item = (u32, &Entry)> {
     let start = directory::bucket(port);
     (0..ENTRIES)
         .map_while(move |step| entries.get((start + step) & (ENTRIES - 1)))
-        // Acquire: what else it says is not older.
+        // Acquire: the rest of the entry is not older.
         .map(|entry| (entry.listener.load(Ordering::Acquire), entry))
         .take_while(|(number, _)| *number != 0)
         .filter(|(number, _)| *number != directory::LEFT)
 }
 
-/// The listener that would get a connection to `address`, or why none. Of a group it is the one that gets what comes from `source`.
+/// The listener that gets a connection to `address`, or the reason why none does. `source` chooses among the listeners
+/// of a group.
 pub fn find_listener(
     attachment: &Attachment,
     address: &Address,
     source: &Address,
 ) -> Result<Target, Reason> {
     let plain = address.unmapped();
-    let connection = mixed(&source.unmapped().to_words(), mixed(&plain.to_words(), 0));
+    let connection = hashed(&source.unmapped().to_words(), hashed(&plain.to_words(), 0));
     let header: &Header = attachment.directory.at(0).ok_or(Reason::NoDaemon)?;
     let entries = listed(attachment).ok_or(Reason::NoDaemon)?;
-    let mut looks: u32 = 0;
+    let mut attempts: u32 = 0;
     let mut began = 0;
     loop {
         let before = header.sequence.load(Ordering::Acquire);
         if before.is_multiple_of(2) {
-            let found = probe(attachment, entries, &plain, connection);
+            let found = search(attachment, entries, &plain, connection);
             core::sync::atomic::fence(Ordering::Acquire);
             if header.sequence.load(Ordering::Relaxed) == before {
                 return found;
             }
         }
-        looks += 1;
-        if looks < 64 {
+        attempts += 1;
+        if attempts < 64 {
             core::hint::spin_loop();
             continue;
         }
-        // The daemon lost the processor while it wrote; or its life.
+        // The daemon was preempted while it wrote, or it died.
         let now = clock::now();
         if began == 0 {
             began = now;
@@ -382,12 +386,12 @@ pub fn find_listener(
     }
 }
 
-/// The sequence at which a directory was left half written: it is not waited for again.
+/// The sequence of a directory that was left half written: nobody waits for it again.
 static BROKEN: AtomicU64 = AtomicU64::new(0);
 
-/// Why a destination that is not on this host has no listener of ours.
+/// The reason why a destination on another host has no listener here.
 #[cold]
-fn elsewhere(attachment: &Attachment, plain: &Address) -> Reason {
+fn remote_reason(attachment: &Attachment, plain: &Address) -> Reason {
     let Some(header) = attachment.directory.at::<Header>(0) else {
         return Reason::Remote;
     };
@@ -400,17 +404,17 @@ fn elsewhere(attachment: &Attachment, plain: &Address) -> Reason {
     }
 }
 
-/// Words as one number, in which each of their bits tells.
-fn mixed(words: &[u64], start: u64) -> u64 {
-    words.iter().fold(start, |mixed, word| {
-        let mut mixed = (mixed ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
+/// Hashes words into one number.
+fn hashed(words: &[u64], start: u64) -> u64 {
+    words.iter().fold(start, |hashed, word| {
+        let mut hashed = (hashed ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        hashed = (hashed ^ hashed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hashed = (hashed ^ hashed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        hashed ^ hashed >> 31
     })
 }
 
-fn probe(
+fn search(
     attachment: &Attachment,
     entries: &[Entry],
     plain: &Address,
@@ -425,7 +429,7 @@ fn probe(
         }
         let flags = entry.flags.load(Ordering::Relaxed);
         let only_v6 = flags & entry_flags::V6_ONLY != 0;
-        // The relay is no process that could connect to a queue.
+        // The relay is no process that could accept from a queue.
         let remote = flags & entry_flags::REMOTE != 0;
         let exact = local.unmapped();
         // As the kernel scores: an exact address before a wildcard, the family before dual stack.
@@ -441,9 +445,9 @@ fn probe(
         if score == 0 || score < best {
             continue;
         }
-        // Of a group the heaviest, where each connection gives each member another weight: a member that comes or goes takes none
-        // from the others but its own, and in what order they stand here means nothing.
-        let weight = mixed(&[u64::from(number)], connection);
+        // Of a group, the listener with the highest weight: each connection gives each member another weight. So a
+        // member that comes or goes moves only its own connections, and the order of the entries does not matter.
+        let weight = hashed(&[u64::from(number)], connection);
         let among = found.filter(|_| score == best);
         if among.is_some() && weight <= heaviest {
             found.iter_mut().for_each(|found| found.grouped = true);
@@ -470,7 +474,7 @@ fn probe(
         if is_local(attachment, plain) {
             Reason::NoListener
         } else {
-            elsewhere(attachment, plain)
+            remote_reason(attachment, plain)
         }
     })
 }

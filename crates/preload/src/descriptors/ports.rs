@@ -12,7 +12,7 @@ use crate::ground::{process, sys};
 
 struct Ports {
     free: VecDeque<u16>,
-    /// First and number of each block that the daemon gave.
+    /// First port and length of each block that the daemon gave.
     blocks: Vec<(u16, u16)>,
     process: u32,
 }
@@ -23,7 +23,7 @@ static PORTS: Lock<Ports> = Lock::new(Ports {
     process: 0,
 });
 
-/// The ports are to be forgotten.
+/// The ports no longer belong to this program.
 static FORGOTTEN: AtomicBool = AtomicBool::new(false);
 
 const BLOCK: u64 = 256;
@@ -57,7 +57,7 @@ pub fn take() -> Result<u16, i32> {
         let mut none = [-1; sys::MOST];
         let (answer, _) = attach::request(Operation::Ports, words, &[], &mut none)?;
         if FORGOTTEN.swap(false, Ordering::Acquire) {
-            // Said while it was asked: what comes now is of who is there now.
+            // Forgotten during the request: this block is from the present daemon.
             ports.clear();
         }
         let first = u16::try_from(answer.words[0]).map_err(|_| libc::EPROTO)?;
@@ -69,7 +69,7 @@ pub fn take() -> Result<u16, i32> {
     }
     for _ in 0..ports.free.len() {
         let port = ports.free.pop_front().ok_or(libc::ENOBUFS)?;
-        // Its server would find it taken when it begins anew, and a connection to itself has two equal ends.
+        // A server that starts again would find its port taken, and a connection to itself has two equal ends.
         if !attach::current().is_some_and(|own| names::has_listener_at(own, port)) {
             return Ok(port);
         }
@@ -78,10 +78,11 @@ pub fn take() -> Result<u16, i32> {
     Err(libc::ENOBUFS)
 }
 
-/// Shows the daemon a kernel socket that the program has bound: its port is this program's to name.
+/// Shows the daemon a kernel socket that the program has bound, so that this program may name its port.
 ///
 /// # Errors
-/// `EADDRNOTAVAIL` where another process has a connection from there to `peer`; else the daemon's refusal, or why it could not be asked.
+/// `EADDRNOTAVAIL` where another process has a connection from there to `peer`; else the daemon's refusal, or the
+/// reason why it could not be asked.
 pub fn claim(bound: i32, peer: &Address) -> Result<(), i32> {
     let mut words = [0; 14];
     words[1..4].copy_from_slice(&peer.to_words());
@@ -89,7 +90,7 @@ pub fn claim(bound: i32, peer: &Address) -> Result<(), i32> {
     attach::request(Operation::Ports, words, &[bound], &mut [-1; sys::MOST]).map(drop)
 }
 
-/// Gives a port back, if this process is the one that took it. 0 is none.
+/// Returns a port, if this process took it. Port 0 is none.
 pub fn give(port: u16, process: u32) {
     if port != 0
         && let Some(mut ports) = PORTS.lock()
@@ -101,8 +102,8 @@ pub fn give(port: u16, process: u32) {
     }
 }
 
-/// The ports are this program's no longer: another daemon serves, or the same one takes the program for another. A word only: who asks
-/// for ports holds their lock while he talks with the daemon, and whoever talks with it says this.
+/// Drops all ports: another daemon serves, or the same one takes this program for another. Only sets a flag: a thread
+/// that asks for ports holds their lock while it talks to the daemon, and that talk may call this function.
 pub fn forget() {
     FORGOTTEN.store(true, Ordering::Release);
 }

@@ -1,5 +1,6 @@
-//! The number that an `accept` will give is chosen when it begins to wait: the kernel takes it before it looks for a connection, and
-//! what other threads open meanwhile has other numbers. So a descriptor of the library's holds it.
+//! The number that a blocking `accept` will return is chosen when it begins to wait: the kernel reserves it before it
+//! looks for a connection, and descriptors that other threads open meanwhile get other numbers. So a descriptor of the
+//! library's reserves the number.
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -7,22 +8,22 @@ use crate::descriptors::table::{self, Kind, Word};
 use crate::descriptors::{attach, confinement, limits};
 use crate::ground::sys;
 
-/// Accepts of this process that wait at once and hold a number; others choose theirs in the end.
+/// Waiting accepts of this process that reserve a number; further ones choose theirs at the end.
 const MOST: usize = 64;
 const FREE: i32 = -1;
-/// The program has put something else under the number.
-const LOST: i32 = -2;
+/// The program has put another file under the number.
+const REPLACED: i32 = -2;
 
-static PLACES: [AtomicI32; MOST] = [const { AtomicI32::new(FREE) }; MOST];
+static RESERVED: [AtomicI32; MOST] = [const { AtomicI32::new(FREE) }; MOST];
 
-/// A number that is held.
+/// A reserved number.
 #[derive(Clone, Copy)]
 pub struct ReservedNumber(usize);
 
 impl ReservedNumber {
-    /// The lowest number that is free, if any. What lies under it answers every call on sockets and files as if it was closed; where
-    /// none can be opened, it is the file of `fd`.
-    pub fn hold(fd: i32) -> Option<Self> {
+    /// Reserves the lowest free number, if any. The file under it makes every call on sockets and files fail as if the
+    /// number was closed; where no such file can be opened, it is a duplicate of `fd`.
+    pub fn reserve(fd: i32) -> Option<Self> {
         let opened = match confinement::is_filtered() {
             true => Err(libc::EPERM),
             false => sys::open(c"/", libc::O_PATH),
@@ -31,25 +32,25 @@ impl ReservedNumber {
         table::set(number, Word::new(Kind::Internal, 0, 0));
         let order = (Ordering::AcqRel, Ordering::Relaxed);
         let take = |place: &AtomicI32| place.compare_exchange(FREE, number, order.0, order.1);
-        let held = PLACES.iter().position(|place| take(place).is_ok());
+        let held = RESERVED.iter().position(|place| take(place).is_ok());
         if held.is_none() {
-            attach::drop_kept(number);
+            attach::close_internal(number);
         }
         held.map(Self)
     }
 
     fn take(self) -> Option<i32> {
-        let place = PLACES.get(self.0)?;
+        let place = RESERVED.get(self.0)?;
         let number = place.swap(FREE, Ordering::AcqRel);
         (number >= 0).then_some(number)
     }
 
-    /// Holds it no longer.
+    /// Releases the number.
     pub fn leave(self) {
-        attach::drop_kept(self.take().unwrap_or(-1));
+        attach::close_internal(self.take().unwrap_or(-1));
     }
 
-    /// A duplicate of `fd` under the number.
+    /// Puts a duplicate of `fd` under the number.
     pub fn fill(self, fd: i32, close_on_exec: bool) -> Option<i32> {
         let number = self.take()?;
         table::set(number, Word::FOREIGN);
@@ -63,11 +64,11 @@ impl ReservedNumber {
     }
 }
 
-/// A duplicate of an anchor for the program, under the number that was held, or the lowest.
+/// Duplicates an anchor for the program, under the reserved number or the lowest one.
 ///
 /// # Errors
 /// As `dup`.
-pub fn number(
+pub fn assign(
     place: &mut Option<ReservedNumber>,
     anchor: i32,
     close_on_exec: bool,
@@ -81,7 +82,7 @@ pub fn number(
     }
 }
 
-/// The number of an anchor that has one of the program's already: that, or the one that was held.
+/// The number of an anchor that already has one of the program's: that one, or the reserved one.
 pub fn settle(place: &mut Option<ReservedNumber>, anchor: i32, close_on_exec: bool) -> i32 {
     let held = place.take();
     match held.and_then(|place| place.fill(anchor, close_on_exec)) {
@@ -93,25 +94,28 @@ pub fn settle(place: &mut Option<ReservedNumber>, anchor: i32, close_on_exec: bo
     }
 }
 
-/// Whether an accept that waits will return this number: nothing else can be put there.
-pub fn is_held(number: i32) -> bool {
+/// Whether a waiting accept will return this number: nothing else can be put there.
+pub fn is_reserved(number: i32) -> bool {
     let is = |place: &AtomicI32| place.load(Ordering::Relaxed) == number;
-    table::get(number).kind() == Kind::Internal && PLACES.iter().any(is)
+    table::get(number).kind() == Kind::Internal && RESERVED.iter().any(is)
 }
 
-/// The program puts something under a number that was held; what holds it lies under `to` by now.
+/// The program puts another file under a reserved number; the reserving descriptor has been moved to `to`.
 pub fn relocate(from: i32, to: i32) {
     let order = (Ordering::AcqRel, Ordering::Relaxed);
-    for place in &PLACES {
-        if place.compare_exchange(from, LOST, order.0, order.1).is_ok() {
-            attach::drop_kept(to);
+    for place in &RESERVED {
+        if place
+            .compare_exchange(from, REPLACED, order.0, order.1)
+            .is_ok()
+        {
+            attach::close_internal(to);
         }
     }
 }
 
-/// In a forked child no accept waits: to it these numbers are free.
+/// In a forked child no accept waits: these numbers are free there.
 pub fn reset_in_child() {
-    for place in &PLACES {
-        attach::drop_kept(place.swap(FREE, Ordering::Relaxed));
+    for place in &RESERVED {
+        attach::close_internal(place.swap(FREE, Ordering::Relaxed));
     }
 }

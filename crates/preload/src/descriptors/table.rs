@@ -1,6 +1,6 @@
-//! What the library knows of a descriptor number: one word, found without a lock.
+//! The library's knowledge of a descriptor number: one word, found without a lock.
 //!
-//! A word that is zero is a descriptor the library has nothing to do with.
+//! A word of zero is a descriptor that does not concern the library.
 
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -11,9 +11,9 @@ use crate::ground::sys;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Not ours.
+    /// Not a descriptor of interest.
     Foreign = 0,
-    /// A TCP socket that has done nothing yet; the kernel sees a duplicate of the template.
+    /// A TCP socket that is neither bound nor connected yet; the kernel sees a duplicate of the template.
     Fresh = 1,
     /// A connected virtual socket; the kernel sees its anchor.
     Virtual = 2,
@@ -23,9 +23,9 @@ pub enum Kind {
     Listener = 4,
     /// An epoll set.
     Epoll = 5,
-    /// A TCP socket that is connected to a listener which waits for what its clients say, and of which nobody knows yet.
+    /// A TCP socket that is connected to a listener with `TCP_DEFER_ACCEPT`, and not announced to it yet.
     Deferred = 7,
-    /// The library's own; the program must not touch it.
+    /// The library's own; the program must not access it.
     Internal = 6,
 }
 
@@ -68,20 +68,21 @@ static WORDS: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 /// 0 while there is no table.
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
 static MAKING: Lock<()> = Lock::new(());
-/// One more than the highest descriptor that ever had a word, among the program's and among those
-/// where the library has its own: the gap between may be a million words wide.
-static HIGH: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-/// First number the library uses for itself.
+/// One more than the highest descriptor that ever had a word, among the program's and among the library's: the gap
+/// between them may be a million words wide.
+static HIGHEST: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+/// First number of the library's own descriptors.
 #[unsafe(link_section = ".data.netchannel_start")]
-static LIBRARYS: AtomicI32 = AtomicI32::new(256);
+static FIRST_LIBRARY_NUMBER: AtomicI32 = AtomicI32::new(256);
 
-/// Descriptors of the library start here.
+/// First number of the library's own descriptors.
 #[inline]
-pub fn librarys() -> i32 {
-    LIBRARYS.load(Ordering::Relaxed)
+pub fn first_library_number() -> i32 {
+    FIRST_LIBRARY_NUMBER.load(Ordering::Relaxed)
 }
 
-/// Makes the table with the first word of it, for as many descriptors as the process can ever have: most programs never need one.
+/// Makes the table when its first word is set, for as many descriptors as the process can ever have: most programs
+/// never need one.
 #[cold]
 #[inline(never)]
 fn make() -> Option<()> {
@@ -100,12 +101,12 @@ fn make() -> Option<()> {
     Some(())
 }
 
-/// Whether any descriptor was ever of the library's concern.
+/// Whether any descriptor ever concerned the library.
 pub fn is_made() -> bool {
     LENGTH.load(Ordering::Relaxed) > 0
 }
 
-/// In a forked child, where who made the table meanwhile does not exist.
+/// In a forked child, where a thread that was making the table does not exist.
 pub fn reset_in_child() {
     MAKING.reset();
 }
@@ -135,7 +136,7 @@ pub fn set(fd: i32, word: Word) -> bool {
     }
     cell(fd).is_some_and(|cell| {
         if word != Word::FOREIGN {
-            let high = &HIGH[usize::from(fd >= librarys())];
+            let high = &HIGHEST[usize::from(fd >= first_library_number())];
             high.fetch_max(usize::try_from(fd).unwrap_or(0) + 1, Ordering::Relaxed);
         }
         cell.store(word.0, Ordering::Release);
@@ -143,18 +144,18 @@ pub fn set(fd: i32, word: Word) -> bool {
     })
 }
 
-/// One more than the highest descriptor of the program's that ever had a word.
+/// One more than the highest descriptor of the program that ever had a word.
 pub fn highest() -> usize {
-    HIGH[0].load(Ordering::Relaxed)
+    HIGHEST[0].load(Ordering::Relaxed)
 }
 
-/// The library's descriptors start at another number from now on: those below are looked for among the program's.
+/// Moves the first number of the library's descriptors: those below are looked for among the program's.
 pub fn split_at(high: i32) {
-    LIBRARYS.store(high, Ordering::Relaxed);
-    let ours = HIGH[1].load(Ordering::Relaxed);
+    FIRST_LIBRARY_NUMBER.store(high, Ordering::Relaxed);
+    let ours = HIGHEST[1].load(Ordering::Relaxed);
     let high = usize::try_from(high).unwrap_or(0);
     if ours > 0 {
-        HIGH[0].fetch_max(ours.min(high), Ordering::Relaxed);
+        HIGHEST[0].fetch_max(ours.min(high), Ordering::Relaxed);
     }
 }
 
@@ -168,11 +169,11 @@ pub fn change(fd: i32, old: Word, new: Word) -> bool {
 
 /// Calls `each` with every descriptor whose word is not zero.
 pub fn for_each(mut each: impl FnMut(i32, Word)) {
-    let [own, ours] = [&HIGH[0], &HIGH[1]].map(|high| {
+    let [own, ours] = [&HIGHEST[0], &HIGHEST[1]].map(|high| {
         let end = high.load(Ordering::Relaxed);
         i32::try_from(end).unwrap_or(0)
     });
-    for fd in (0..own).chain(own.max(librarys())..ours) {
+    for fd in (0..own).chain(own.max(first_library_number())..ours) {
         let word = get(fd);
         if word != Word::FOREIGN {
             each(fd, word);
@@ -180,12 +181,12 @@ pub fn for_each(mut each: impl FnMut(i32, Word)) {
     }
 }
 
-/// A descriptor that has the word: the highest of them.
+/// The highest descriptor that has the word.
 pub fn find(word: Word) -> Option<i32> {
     find_if(|_, known| known == word)
 }
 
-/// A descriptor that fits: the highest of them.
+/// The highest descriptor that fits.
 pub fn find_if(fits: impl Fn(i32, Word) -> bool) -> Option<i32> {
     let mut found = None;
     for_each(|fd, known| {

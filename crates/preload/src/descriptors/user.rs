@@ -1,5 +1,5 @@
-//! The program's memory, which may be bad: read and written so that a fault is `EFAULT`, as in the
-//! kernel, once the fault handler is there.
+//! Access to the program's memory, which may be invalid: with the fault handler installed, a fault becomes `EFAULT`, as
+//! in the kernel.
 
 use core::mem::MaybeUninit;
 use core::ops::Deref;
@@ -19,7 +19,7 @@ use crate::descriptors::faults;
 /// Whatever bytes lie there are a valid `T`.
 #[inline]
 pub unsafe fn read<T: Copy>(from: *const T) -> Result<T, c_int> {
-    // A program that never met a daemon has no sockets of ours, but its calls come here too.
+    // A program that never met a daemon has no virtual sockets, but its calls come here, too.
     faults::ensure();
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: the target is ours; the source may fault.
@@ -41,7 +41,7 @@ pub unsafe fn read<T: Copy>(from: *const T) -> Result<T, c_int> {
 #[inline]
 pub unsafe fn write<T: Copy>(to: *mut T, value: T) -> Result<(), c_int> {
     // SAFETY: the source is ours; the target may fault.
-    unsafe { put(to.cast(), (&raw const value).cast(), size_of::<T>()) }
+    unsafe { copy_bytes(to.cast(), (&raw const value).cast(), size_of::<T>()) }
 }
 
 /// Copies bytes to or from the program.
@@ -52,7 +52,7 @@ pub unsafe fn write<T: Copy>(to: *mut T, value: T) -> Result<(), c_int> {
 /// # Safety
 /// One range is ours, the other was given by the program for this.
 #[inline]
-pub unsafe fn put(to: *mut u8, from: *const u8, length: usize) -> Result<(), c_int> {
+pub unsafe fn copy_bytes(to: *mut u8, from: *const u8, length: usize) -> Result<(), c_int> {
     faults::ensure();
     // SAFETY: the caller's promise.
     if unsafe { copy::copy(to, from, length) } > 0 {
@@ -63,11 +63,11 @@ pub unsafe fn put(to: *mut u8, from: *const u8, length: usize) -> Result<(), c_i
 
 const PAGE: usize = 4096;
 
-/// Whether `length` bytes can be read now: one byte of each page is.
+/// Checks that `length` bytes are readable now, by reading one byte of each page.
 ///
 /// # Safety
 /// The program gave the range to be read.
-pub unsafe fn probe(from: *const u8, length: usize) -> Result<(), c_int> {
+pub unsafe fn probe_read(from: *const u8, length: usize) -> Result<(), c_int> {
     let mut at = 0;
     while at < length {
         // SAFETY: the caller's promise.
@@ -81,17 +81,17 @@ pub unsafe fn probe(from: *const u8, length: usize) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Whether the byte can be written now: it is, with what it holds.
+/// Checks that the byte is writable now, by writing its own value.
 ///
 /// # Safety
 /// The program gave the byte to be written.
 #[inline]
 pub unsafe fn probe_write(to: *mut u8) -> Result<(), c_int> {
     // SAFETY: the caller's promise.
-    unsafe { put(to, to, 1) }
+    unsafe { copy_bytes(to, to, 1) }
 }
 
-/// How much of a string is read at a time.
+/// Bytes of a string that are read at a time.
 const PIECE: usize = 256;
 
 /// Copies a C string.
@@ -107,14 +107,14 @@ pub unsafe fn string(from: *const c_char) -> Result<CString, c_int> {
     }
     let mut bytes = Vec::new();
     loop {
-        // What lies behind the end on the same page can be read too.
+        // The bytes behind the end on the same page are readable, too.
         let start = bytes.len();
         let at = from.wrapping_add(start);
         let length = PIECE.min(PAGE - at.addr() % PAGE);
         bytes.resize(start + length, 0);
         let piece = &mut bytes[start..];
         // SAFETY: the target is ours, the source was given by the program.
-        unsafe { put(piece.as_mut_ptr(), at.cast(), length)? };
+        unsafe { copy_bytes(piece.as_mut_ptr(), at.cast(), length)? };
         if let Some(end) = piece.iter().position(|byte| *byte == 0) {
             bytes.truncate(start + end);
             return CString::new(bytes).map_err(|_| libc::EFAULT);
@@ -122,7 +122,7 @@ pub unsafe fn string(from: *const c_char) -> Result<CString, c_int> {
     }
 }
 
-/// Copies the beginning of a C string, to its end or as much as there is room for.
+/// Copies the beginning of a C string, up to its end or to the size of `into`.
 ///
 /// # Errors
 /// `EFAULT`.
@@ -133,11 +133,11 @@ pub unsafe fn beginning(from: *const c_char, into: &mut [u8]) -> Result<&[u8], c
     let mut known = 0;
     while known < into.len() {
         let at = from.wrapping_add(known);
-        // What lies behind the end on the same page can be read too.
+        // The bytes behind the end on the same page are readable, too.
         let length = (into.len() - known).min(PAGE - at.addr() % PAGE);
         let piece = into.get_mut(known..known + length).ok_or(libc::EFAULT)?;
         // SAFETY: the target is ours, the source was given by the program.
-        unsafe { put(piece.as_mut_ptr(), at.cast(), length)? };
+        unsafe { copy_bytes(piece.as_mut_ptr(), at.cast(), length)? };
         if let Some(end) = piece.iter().position(|byte| *byte == 0) {
             return into.get(..known + end).ok_or(libc::EFAULT);
         }
@@ -146,7 +146,7 @@ pub unsafe fn beginning(from: *const c_char, into: &mut [u8]) -> Result<&[u8], c
     Ok(into)
 }
 
-/// Copies a list of pointers to its null, which is left out. An absent list is an empty one.
+/// Copies a list of pointers up to its null, which is left out. An absent list is an empty one.
 ///
 /// # Errors
 /// `EFAULT`.
@@ -166,16 +166,16 @@ pub unsafe fn pointers(from: *const *const c_char) -> Result<Vec<*const c_char>,
     Ok(all)
 }
 
-/// The kernel moves no more than this in one call.
+/// Most bytes that the kernel transfers in one call.
 const MOST_BYTES: usize = 0x7fff_f000;
 const FEW: usize = 8;
 
-/// No address of a program's is beyond it.
+/// No address of a program lies above it.
 pub const END: usize = 1 << if cfg!(target_arch = "x86_64") { 47 } else { 52 };
 
-/// Whether all of a range may be a program's: the kernel refuses another one before it looks at the socket.
+/// Whether a range lies in a program's address space: the kernel refuses any other one before it looks at the socket.
 #[inline]
-fn may_be(base: usize, length: usize) -> Result<(), c_int> {
+fn check_range(base: usize, length: usize) -> Result<(), c_int> {
     match base.checked_add(length) {
         Some(0..=END) => Ok(()),
         _ => Err(libc::EFAULT),
@@ -190,24 +190,24 @@ pub const fn vector(base: *const c_void, length: usize) -> [iovec; 1] {
     }]
 }
 
-/// A buffer of `recv` or `send`, shortened as the kernel does, as a list.
+/// A buffer of `recv` or `send` as a list of one, shortened as the kernel does.
 ///
 /// # Errors
 /// `EFAULT`.
 #[inline]
 pub fn buffer(base: *const c_void, length: usize) -> Result<[iovec; 1], c_int> {
     let length = length.min(MOST_BYTES);
-    may_be(base.addr(), length)?;
+    check_range(base.addr(), length)?;
     Ok(vector(base, length))
 }
 
-/// A buffer of `read` or `write`, which is looked at before it is shortened.
+/// A buffer of `read` or `write`, which the kernel checks before it shortens it.
 ///
 /// # Errors
 /// `EFAULT`.
 #[inline]
-pub fn whole(base: *const c_void, length: usize) -> Result<[iovec; 1], c_int> {
-    may_be(base.addr(), length)?;
+pub fn read_write_buffer(base: *const c_void, length: usize) -> Result<[iovec; 1], c_int> {
+    check_range(base.addr(), length)?;
     Ok(vector(base, length.min(MOST_BYTES)))
 }
 
@@ -256,13 +256,13 @@ pub unsafe fn vectors(from: *const iovec, count: usize) -> Result<Vectors, c_int
     };
     let bytes = size_of_val(entries);
     // SAFETY: the target is ours, the source was given by the program.
-    unsafe { put(entries.as_mut_ptr().cast(), from.cast(), bytes)? };
+    unsafe { copy_bytes(entries.as_mut_ptr().cast(), from.cast(), bytes)? };
     let mut total = 0;
     for entry in entries {
         if isize::try_from(entry.iov_len).is_err() {
             return Err(libc::EINVAL);
         }
-        may_be(entry.iov_base.addr(), entry.iov_len)?;
+        check_range(entry.iov_base.addr(), entry.iov_len)?;
         entry.iov_len = entry.iov_len.min(MOST_BYTES - total);
         total += entry.iov_len;
     }

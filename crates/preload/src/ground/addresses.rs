@@ -1,7 +1,7 @@
-//! The limit of address space (`RLIMIT_AS`) that the program sets itself. What the library has mapped is not the program's: the kernel's
-//! limit is higher by as much, and what the program asks for and is answered is its own.
+//! The limit of address space (`RLIMIT_AS`) that the program sets itself. The mappings of the library do not count for
+//! the program: the kernel's limit is higher by their size, and the program is shown only the limit that it has set.
 //!
-//! A limit that was there before the program began holds for both: nobody but root may raise it.
+//! A limit that was set before the program began holds for both: only root may raise it.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,23 +11,23 @@ use netchannel_shm::mapped;
 use crate::ground::lock::Lock;
 use crate::ground::sys;
 
-/// How far the kernel's hard limit lies beyond the program's: room for links to come. The soft one is exact.
+/// How far the kernel's hard limit lies above the program's: room for future links. The soft limit is exact.
 const RESERVE: u64 = 1 << 40;
 
-/// The program has set one.
+/// Whether the program has set a limit.
 static IS_SET: AtomicBool = AtomicBool::new(false);
-/// What it has set, in bytes.
+/// The limit that the program has set, in bytes.
 static SOFT: AtomicU64 = AtomicU64::new(libc::RLIM_INFINITY);
 static HARD: AtomicU64 = AtomicU64::new(libc::RLIM_INFINITY);
 /// Held while the kernel's limit is changed.
 static CHANGING: Lock<()> = Lock::new(());
 
 /// Whether `resource` is the address space.
-pub fn is_meant(resource: c_int) -> bool {
+pub fn is_address_space(resource: c_int) -> bool {
     sys::is_limit(resource, libc::RLIMIT_AS)
 }
 
-/// The limit as the program set it; `None` where it has not.
+/// The limit that the program has set; `None` where it has set none.
 pub fn limit() -> Option<libc::rlimit> {
     IS_SET.load(Ordering::Acquire).then(|| libc::rlimit {
         rlim_cur: SOFT.load(Ordering::Relaxed),
@@ -35,15 +35,15 @@ pub fn limit() -> Option<libc::rlimit> {
     })
 }
 
-/// What the program is answered that asks for it.
+/// The limit that `getrlimit` returns to the program.
 ///
 /// # Errors
 /// Those of `getrlimit`.
-pub fn seen() -> Result<libc::rlimit, c_int> {
+pub fn visible() -> Result<libc::rlimit, c_int> {
     limit().map_or_else(|| exchange(None), Ok)
 }
 
-/// The program sets it.
+/// Sets the limit for the program.
 ///
 /// # Errors
 /// Those of `setrlimit`.
@@ -55,7 +55,7 @@ pub fn set(new: &libc::rlimit) -> Result<(), c_int> {
     let kernels = exchange(None)?;
     let before = limit().unwrap_or(kernels);
     if new.rlim_max > before.rlim_max {
-        // Whoever may raise the kernel's may raise this one.
+        // A process that may raise the kernel's limit may raise this one.
         let raised = libc::rlimit {
             rlim_max: kernels.rlim_max.saturating_add(1),
             ..kernels
@@ -67,7 +67,7 @@ pub fn set(new: &libc::rlimit) -> Result<(), c_int> {
         ..kernels
     };
     if exchange(Some(&wanted)).is_err() {
-        // Who may not raise it has what there is.
+        // A process that may not raise the kernel's limit gets as much as that limit allows.
         let lowered = libc::rlimit {
             rlim_max: kernels.rlim_max.min(wanted.rlim_max),
             rlim_cur: kernels.rlim_cur.min(wanted.rlim_max),
@@ -94,8 +94,8 @@ pub fn with_room<R>(bytes: usize, map: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `work`, in which another program may begin, with the limit that the program has set.
-pub fn as_set<R>(work: impl FnOnce() -> R) -> R {
+/// Runs `work`, which may execute another program, under the limit that the program has set.
+pub fn with_program_limit<R>(work: impl FnOnce() -> R) -> R {
     let Some(wanted) = limit() else {
         return work();
     };
@@ -105,18 +105,18 @@ pub fn as_set<R>(work: impl FnOnce() -> R) -> R {
     if let Ok(before) = before
         && exchange(Some(&before)).is_err()
     {
-        // Who is not root has lowered it for good: what the library has mapped counts from now on.
+        // A process that is not root can not raise the limit again: from now on the library's mappings count.
         IS_SET.store(false, Ordering::Release);
     }
     result
 }
 
-/// In a forked child nobody changes it.
+/// A forked child has no thread that is changing the limit.
 pub fn reset_in_child() {
     CHANGING.reset();
 }
 
-/// Sets the kernel's soft limit to the program's, what the library has mapped, and `more`.
+/// Sets the kernel's soft limit to the program's limit plus the library's mappings plus `more`.
 fn apply(more: usize) {
     let Ok(kernels) = exchange(None) else { return };
     let own = mapped().saturating_add(more) as u64;
@@ -128,7 +128,7 @@ fn apply(more: usize) {
     let _ = exchange(Some(&exact));
 }
 
-/// The kernel's limit, and sets another one.
+/// Returns the kernel's limit, and sets a new one if there is one.
 fn exchange(new: Option<&libc::rlimit>) -> Result<libc::rlimit, c_int> {
     sys::limit(libc::RLIMIT_AS, new)
 }

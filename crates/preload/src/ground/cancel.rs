@@ -1,9 +1,8 @@
-//! Cancellation of threads. The library sleeps in the cancellation points of the C library; when
-//! the thread is cancelled there, what the sleep had announced is taken back.
+//! Cancellation of threads. The library sleeps in the cancellation points of the C library. When a thread is cancelled
+//! there, the announcements that it made before it slept are withdrawn.
 //!
-//! Unwinding walks over the library's own frames: nothing of it is destroyed on the way, since
-//! panics abort and no frame has a landing pad. So whoever sleeps must own nothing but what `undo`
-//! gives back.
+//! Unwinding passes over the library's frames without destroying anything, since panics abort and no frame has a
+//! landing pad. So a sleeping thread must own nothing but what `undo` gives back.
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -13,34 +12,33 @@ use libc::c_int;
 
 use crate::ground::real;
 
-static ANY: AtomicBool = AtomicBool::new(false);
+static ANY_CANCELLED: AtomicBool = AtomicBool::new(false);
 
-/// A thread of this process is about to be cancelled.
-pub fn begins() {
-    ANY.store(true, Ordering::Release);
+/// Notes that a thread of this process is about to be cancelled.
+pub fn note_cancellation() {
+    ANY_CANCELLED.store(true, Ordering::Release);
 }
 
-/// A cancellation point for calls that need not sleep.
+/// A cancellation point for calls that do not sleep.
 #[inline]
 pub fn point() {
-    if ANY.load(Ordering::Relaxed) {
+    if ANY_CANCELLED.load(Ordering::Relaxed) {
         // SAFETY: no arguments; the thread owns nothing of ours here.
         unsafe { real::pthread_testcancel() };
     }
 }
 
-/// As [`guarded`], where it does no harm that `undo` does not run for the first thread ever that is
-/// cancelled.
+/// As [`guarded`], for calls where it is harmless that `undo` does not run for the first thread that is ever cancelled.
 #[inline]
 pub fn guarded_lightly<R>(undo: impl FnMut(), sleep: impl FnOnce() -> R) -> R {
-    if ANY.load(Ordering::Relaxed) {
+    if ANY_CANCELLED.load(Ordering::Relaxed) {
         guarded(undo, sleep)
     } else {
         sleep()
     }
 }
 
-/// Runs `sleep`; `undo` runs if the thread is cancelled in it.
+/// Runs `sleep`. `undo` runs if the thread is cancelled meanwhile.
 pub fn guarded<R>(mut undo: impl FnMut(), sleep: impl FnOnce() -> R) -> R {
     let mut buffer = MaybeUninit::<real::CleanUp>::uninit();
     // SAFETY: the buffer and the closure live until the routine is popped, or has run on this very

@@ -2,12 +2,12 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// About a second. Counters tick at 1-5 GHz, and nothing here needs to be exact.
+/// About a second. Counters tick at 1-5 GHz, and no user of this constant needs it exact.
 pub const SECOND: u64 = 2_500_000_000;
 /// About a microsecond.
 pub const MICROSECOND: u64 = SECOND / 1_000_000;
 
-/// Cycles since some moment.
+/// Cycles since an arbitrary moment.
 #[inline]
 pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -33,7 +33,7 @@ pub fn nanoseconds() -> u64 {
         + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// What is left of a timeout that began at `start`.
+/// Nanoseconds left of a timeout that began at `start`.
 pub fn remaining(timeout: i64, start: u64) -> i64 {
     if timeout < 0 {
         return -1;
@@ -42,8 +42,8 @@ pub fn remaining(timeout: i64, start: u64) -> i64 {
     timeout.saturating_sub(spent).max(0)
 }
 
-/// Whether more than `every` has passed since it was last due, in this clock's units; to one thread alone of those that ask at once.
-/// `last` says when that was, and is kept here.
+/// Whether more than `every` cycles have passed since `last`, which is then set to now. Of several threads that ask at
+/// once only one gets true.
 pub fn is_due(last: &AtomicU64, every: u64) -> bool {
     let (now, before) = (now(), last.load(Ordering::Relaxed));
     now.wrapping_sub(before) > every

@@ -1,4 +1,5 @@
-//! What the library has to say to whoever runs the program: one sentence in its life, and only where nothing else would tell.
+//! Messages to the user who runs the program: at most one sentence per process, and only where nothing else would
+//! report the cause.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::ffi::OsStr;
@@ -9,31 +10,31 @@ use netchannel_trust::Distrust;
 
 use crate::ground::sys;
 
-static SAID: AtomicBool = AtomicBool::new(false);
-/// Standard error as it was at the start: a program may have closed it since and use its number for something else.
+static REPORTED: AtomicBool = AtomicBool::new(false);
+/// Standard error at the start of the process. The program may have closed it since and reused its number.
 #[unsafe(link_section = ".data.netchannel_start")]
 static ERRORS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Device and number of what is behind standard error.
+/// Device and inode of the file behind standard error.
 fn errors() -> Option<[u64; 2]> {
     sys::file::identity(libc::STDERR_FILENO).map(<[u64; 2]>::from)
 }
 
-/// At the start of a program.
+/// Remembers standard error at the start of a program.
 pub fn remember() {
     for (word, value) in ERRORS.iter().zip(errors().unwrap_or_default()) {
         word.store(value, Ordering::Relaxed);
     }
 }
 
-/// What was judged, if it can be trusted. Whose it is otherwise is said, but not that nothing is there.
+/// The judged daemon, if it can be trusted. An untrusted owner is reported; a missing daemon is not.
 pub fn distrusted<T>(path: &[u8], judged: Result<T, Distrust>) -> Option<T> {
     let why = match judged {
         Ok(judged) => return Some(judged),
         Err(Distrust::Unreachable(..)) => return None,
         Err(why) => why,
     };
-    if !SAID.swap(true, Ordering::Relaxed) {
+    if !REPORTED.swap(true, Ordering::Relaxed) {
         let path = Path::new(OsStr::from_bytes(path)).display();
         say(&format!(
             "netchannel: the daemon at {path} is not used: {why}; running over kernel TCP\n"
@@ -42,9 +43,9 @@ pub fn distrusted<T>(path: &[u8], judged: Result<T, Distrust>) -> Option<T> {
     None
 }
 
-/// The program has a ring of `io_uring`.
+/// Reports that the program has a ring of `io_uring`.
 pub fn has_ring() {
-    if !SAID.swap(true, Ordering::Relaxed) {
+    if !REPORTED.swap(true, Ordering::Relaxed) {
         say(
             "netchannel: this program has an io_uring, whose operations come past NetChannel; its sockets are \
              kernel TCP from now on\n",
@@ -52,9 +53,9 @@ pub fn has_ring() {
     }
 }
 
-/// The program began under a filter of system calls.
+/// Reports that the program began under a filter of system calls.
 pub fn is_confined() {
-    if !SAID.swap(true, Ordering::Relaxed) {
+    if !REPORTED.swap(true, Ordering::Relaxed) {
         say(
             "netchannel: this program began under a filter of system calls that does not allow what NetChannel needs; \
              running over kernel TCP\n",
@@ -69,6 +70,6 @@ fn say(sentence: &str) {
     }
     let fd = sys::int(libc::STDERR_FILENO);
     let words = [fd, sentence.as_ptr().addr(), sentence.len(), 0, 0, 0];
-    // SAFETY: the kernel reads the sentence. Where it can not be said there is nobody to tell.
+    // SAFETY: the kernel reads the sentence. A failed write has nobody to be reported to.
     let _ = unsafe { sys::raw(libc::SYS_write, words) };
 }

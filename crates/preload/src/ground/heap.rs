@@ -1,5 +1,5 @@
-//! Memory of the library: its own, so that a hook never enters the program's allocator, which may
-//! not be ready yet, or may be what the program was in when a signal came.
+//! The library's own heap. A hook must never enter the program's allocator: it may not be ready yet, or a signal
+//! handler may have interrupted it.
 //!
 //! Powers of two from 32 bytes to 64 KiB come from free lists; larger blocks are mapped.
 
@@ -14,7 +14,7 @@ const MOST_LOG2: usize = 16;
 const CLASSES: usize = MOST_LOG2 - LEAST_LOG2 + 1;
 const CHUNK: usize = 1 << 18;
 
-/// What every program needs finds room here: a mapping costs more than all else that is done at a program's start.
+/// The allocations of a short program fit in here: a mapping costs more than everything else at a program's start.
 const FIRST: usize = 1 << 10;
 
 #[repr(align(64))]
@@ -78,8 +78,8 @@ unsafe impl GlobalAlloc for Heap {
             return sys::reserve(layout.size()).map_or(null_mut(), |pointer| pointer.cast());
         };
         let held = lock::acquire(&self.lock);
-        // SAFETY: under the lock. Where the same thread already holds it, a signal handler has
-        // interrupted the allocator: that one goes to a mapping of its own.
+        // SAFETY: under the lock. Where the calling thread already holds it, this is a signal handler that interrupted
+        // the allocator: it gets a mapping of its own.
         if !held {
             return sys::reserve(1 << MOST_LOG2).map_or(null_mut(), |pointer| pointer.cast());
         }

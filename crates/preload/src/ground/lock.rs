@@ -1,10 +1,11 @@
-//! Locks: a plain one for what is private to the process, and one for a direction of a socket,
-//! which lies in memory shared with forked children and outlives a killed holder.
+//! Locks: one for data that is private to the process, and one for a direction of a socket, which lies in memory shared
+//! with forked children and survives a killed holder.
 //!
-//! Who can write the word of a lock in shared memory can make others wait for it for ever: it need only name a thread that lives. So such
-//! words lie in program regions only, never in links, and a region is shared by processes of one user: a child that becomes another user's
-//! leaves it ([`crate::processes::users`]), virtual sockets go to equal users only ([`crate::processes::peer_libraries`]), and the daemon takes and gives no region
-//! between users. Nobody waits for a word that another user can write.
+//! A process that can write the word of a lock can make others wait forever: it only has to write the number of a
+//! living thread. So such words lie in program regions only, never in links, and a region is shared by processes of one
+//! user. A child that becomes another user's leaves the region ([`crate::processes::users`]), virtual sockets are
+//! passed to equal users only ([`crate::processes::peer_libraries`]), and the daemon passes no region between users. So
+//! no thread waits for a word that another user can write.
 
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
@@ -13,7 +14,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::ground::{sys, thread};
 
-/// A value that one thread at a time may touch. Held for short, never while sleeping.
+/// A value that one thread at a time may access. Held for short, never while sleeping.
 pub struct Lock<T> {
     holder: AtomicU32,
     value: UnsafeCell<T>,
@@ -36,8 +37,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Waits for the value. `None` when the caller itself holds it: a signal handler interrupted
-    /// its own thread.
+    /// Waits for the value. `None` when the calling thread itself holds it: a signal handler interrupted that thread.
     pub fn lock(&self) -> Option<Guard<'_, T>> {
         acquire(&self.holder).then_some(Guard { lock: self })
     }
@@ -74,14 +74,14 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// Opens the lock `word` in a forked child. One that is open is not written to: each page that a child writes to is copied for it.
+/// Opens the lock `word` in a forked child. An open lock is not written to: each page that a child writes to is copied.
 pub fn reopen(word: &AtomicU32) {
     if word.load(Ordering::Relaxed) != 0 {
         word.store(0, Ordering::Release);
     }
 }
 
-/// Takes the lock `word` for the calling thread. False when it already holds it.
+/// Takes the lock `word` for the calling thread. False when the thread already holds it.
 #[inline]
 pub fn acquire(word: &AtomicU32) -> bool {
     let me = thread::number();
@@ -95,12 +95,12 @@ pub fn acquire(word: &AtomicU32) -> bool {
     contend(word, me)
 }
 
-/// Whether the calling thread holds the lock: then this is a signal handler that interrupted it.
+/// Whether the calling thread holds the lock: then the caller is a signal handler that interrupted it.
 pub fn is_mine(word: &AtomicU32) -> bool {
     word.load(Ordering::Relaxed) == thread::number()
 }
 
-/// Gives the lock back.
+/// Releases the lock.
 #[inline]
 pub fn release(word: &AtomicU32) {
     word.store(0, Ordering::Release);
@@ -122,7 +122,7 @@ fn contend(word: &AtomicU32, me: u32) -> bool {
                 return true;
             }
         } else if round > 64 {
-            // A holder that was killed will never give it back.
+            // A holder that was killed never releases the lock.
             if round.is_multiple_of(1024)
                 && !sys::exists(holder)
                 && word

@@ -1,4 +1,5 @@
-//! What everything stands on: system calls, the functions behind the hooks, the clock, the heap, locks, threads. Nothing here knows a socket.
+//! The base of all other modules: system calls, the functions behind the hooks, the clock, the heap, locks, threads.
+//! Nothing here knows a socket.
 
 pub mod addresses;
 pub mod cancel;
@@ -6,12 +7,12 @@ pub mod clock;
 pub mod complaint;
 pub mod gate;
 pub mod heap;
+#[cfg(all(not(test), target_arch = "x86_64"))]
+pub mod lazy_binding;
 pub mod lock;
 pub mod mappings;
 pub mod process;
 pub mod real;
-#[cfg(all(not(test), target_arch = "x86_64"))]
-pub mod seldom;
 pub mod sys;
 pub mod thread;
 #[cfg(all(not(test), target_arch = "x86_64"))]

@@ -22,7 +22,7 @@ pub fn fail<T: From<i8>>(error: c_int) -> T {
     T::from(-1)
 }
 
-/// What the C library keeps of a clean-up routine: a routine, an argument, a type and a link.
+/// The C library's record of a clean-up routine: a routine, an argument, a type and a link.
 #[repr(C)]
 pub struct CleanUp([usize; 4]);
 
@@ -33,7 +33,7 @@ pub struct StreamFunctions {
     pub read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
     /// Writes.
     pub write: unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
-    /// Moves, which a socket does not.
+    /// Seeks, which a socket can not.
     pub seek: unsafe extern "C" fn(*mut c_void, *mut off64_t, c_int) -> c_int,
     /// Closes.
     pub close: unsafe extern "C" fn(*mut c_void) -> c_int,

@@ -1,5 +1,5 @@
-//! The system calls the library makes for itself: raw, so that they never come back through its
-//! own hooks and never touch `errno`. A failure is the errno.
+//! The system calls that the library makes for itself. They are raw, so they never enter the library's own hooks and
+//! never change `errno`. A failure is returned as the errno.
 
 pub mod file;
 mod limits;
@@ -32,7 +32,7 @@ pub fn close(fd: c_int) {
     let _ = unsafe { raw(libc::SYS_close, [int(fd), 0, 0, 0, 0, 0]) };
 }
 
-/// Random bits; the clock's where the kernel gives none.
+/// Random bits. Bits of the clock where the kernel gives none.
 pub fn random() -> u64 {
     let mut word = 0_u64;
     let place = (&raw mut word).addr();
@@ -45,7 +45,7 @@ pub fn random() -> u64 {
     }
 }
 
-/// The lowest free descriptor from `least` on becomes a duplicate of `fd`.
+/// Duplicates `fd` onto the lowest free descriptor from `least` on.
 #[inline]
 pub fn duplicate(fd: c_int, least: c_int, close_on_exec: bool) -> Sys<c_int> {
     let command = if close_on_exec {
@@ -63,7 +63,7 @@ pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> Sys<usize> {
     unsafe { raw(libc::SYS_fcntl, [int(fd), int(command), argument, 0, 0, 0]) }
 }
 
-/// `to` becomes a duplicate of `from`, whatever it was.
+/// Makes `to` a duplicate of `from`, whatever `to` was.
 #[inline]
 pub fn replace(from: c_int, to: c_int, close_on_exec: bool) -> Sys<c_int> {
     let flags = if close_on_exec { libc::O_CLOEXEC } else { 0 };
@@ -178,10 +178,10 @@ pub fn cookie(fd: c_int) -> Sys<u64> {
     Ok(value)
 }
 
-/// Looks at `descriptors`, of which not all need be open.
+/// Polls `descriptors`, some of which may be closed.
 ///
 /// # Errors
-/// As `ppoll`, also where they are more than the limit of descriptors.
+/// As `ppoll`, also where there are more than the limit of descriptors.
 pub fn poll_all(descriptors: &mut [libc::pollfd]) -> Sys<usize> {
     let time = libc::timespec {
         tv_sec: 0,
@@ -202,7 +202,7 @@ pub fn is_open(fd: c_int) -> bool {
     fd >= 0 && fcntl(fd, libc::F_GETFD, 0).is_ok()
 }
 
-/// Whether a descriptor has something to read, or somebody waits at it. Asks the kernel.
+/// Asks the kernel whether a descriptor is readable or, for a listener, has a connection to accept.
 pub fn is_readable(fd: c_int) -> bool {
     let mut set = [libc::pollfd {
         fd,
@@ -279,10 +279,10 @@ pub fn epoll_control(set: c_int, operation: c_int, fd: c_int, events: u32, data:
     .map(|_| ())
 }
 
-/// Takes what is ready in `set` without waiting.
+/// Takes the ready events of `set` without waiting.
 pub fn epoll_take(set: c_int, events: &mut [libc::epoll_event]) -> Sys<usize> {
     let count = events.len();
-    // Without a mask to look at, where there is such a call.
+    // `epoll_wait` has no mask that the kernel must look at, where the architecture has that call.
     #[cfg(target_arch = "x86_64")]
     let number = libc::SYS_epoll_wait;
     #[cfg(not(target_arch = "x86_64"))]
@@ -296,7 +296,7 @@ pub fn epoll_take(set: c_int, events: &mut [libc::epoll_event]) -> Sys<usize> {
     }
 }
 
-/// Opens a file, closed by an exec.
+/// Opens a file, closed on exec.
 ///
 /// # Errors
 /// Those of `open`.
@@ -368,7 +368,7 @@ pub fn open_descriptors() -> Vec<c_int> {
     found
 }
 
-/// Processors that the calling thread may run on; 0 where the kernel does not tell.
+/// Processors that the calling thread may run on; 0 where the kernel does not say.
 pub fn processors() -> u32 {
     // SAFETY: all zero is a valid set, and the call writes at most its size.
     unsafe {
@@ -423,7 +423,7 @@ pub fn exists(number: u32) -> bool {
     asked != Err(libc::ESRCH)
 }
 
-/// Names the namespace in which this process has its number; 0 where that can not be learned.
+/// Inode of the namespace in which this process has its number; 0 where it can not be learned.
 pub fn numbering() -> u64 {
     // SAFETY: all zero is a valid `stat`.
     let mut found: libc::stat = unsafe { core::mem::zeroed() };
@@ -435,7 +435,7 @@ pub fn numbering() -> u64 {
     done.map_or(0, |_| found.st_ino)
 }
 
-/// A private zeroed mapping, never given back.
+/// A private zeroed mapping, never unmapped.
 pub fn reserve(bytes: usize) -> Option<*mut c_void> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -450,10 +450,10 @@ pub fn reserve(bytes: usize) -> Option<*mut c_void> {
     .map(core::ptr::with_exposed_provenance_mut)
 }
 
-/// Whether nobody is at the other end of a local socket any more. Takes nothing off it.
+/// Whether the peer of a local socket is closed. Takes no bytes off it.
 pub fn has_hung_up(fd: c_int) -> bool {
     let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-    // Who was killed before it read all that was sent to it shows as a reset, once.
+    // A peer that was killed with unread bytes shows as a reset, once.
     matches!(
         receive(fd, &mut [0], flags),
         Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)
@@ -492,12 +492,12 @@ pub fn send_message(fd: c_int, bytes: &[u8], descriptors: &[c_int], flags: c_int
     }
 }
 
-/// Looks at the next message, which stays where it is, and gets descriptors of its own of what it carries (close-on-exec). How many
-/// bytes and descriptors.
+/// Peeks at the next message, which stays in the queue, and receives own descriptors for those that it carries
+/// (close-on-exec). Returns the numbers of bytes and descriptors.
 ///
 /// # Errors
-/// `EMFILE` where not all descriptors found a number, `EPROTO` where they are more than any of our messages carries; then none is left
-/// open.
+/// `EMFILE` where not all descriptors found a number, `EPROTO` where the message carries more than any of ours; then
+/// none is left open.
 pub fn look_at_message(
     fd: c_int,
     bytes: &mut [u8],
@@ -515,7 +515,7 @@ pub fn look_at_message(
     })
 }
 
-/// Takes a message. How long it is, how many descriptors came, and whether all of them found a number.
+/// Receives a message. Returns its length, the number of descriptors, and whether all of them found a number.
 ///
 /// # Errors
 /// Those of `recvmsg`.
@@ -556,18 +556,18 @@ pub fn message(
     Ok((length, count, whole))
 }
 
-/// Does `work` while no other process does something alone with the same file, which several have.
+/// Runs `work` under a lock of the file, which several processes have open.
 ///
 /// # Errors
-/// Those of `work`; `EAGAIN` where another process is at it.
-pub fn alone<R>(fd: c_int, work: impl FnOnce() -> Sys<R>) -> Sys<R> {
+/// Those of `work`; `EAGAIN` where another process holds the lock.
+pub fn with_file_lock<R>(fd: c_int, work: impl FnOnce() -> Sys<R>) -> Sys<R> {
     let set = |kind: c_int| {
         // SAFETY: all zero is a valid lock: of the whole file.
         let mut lock: libc::flock = unsafe { core::mem::zeroed() };
         lock.l_type = i16::try_from(kind).unwrap_or(0);
         fcntl(fd, libc::F_SETLK, (&raw const lock).addr())
     };
-    // Where the kernel has no room for a lock, all go without one.
+    // Where the kernel has no room for a lock, all processes go without one.
     if let Err(libc::EACCES | libc::EAGAIN) = set(libc::F_WRLCK) {
         return Err(libc::EAGAIN);
     }
@@ -576,7 +576,7 @@ pub fn alone<R>(fd: c_int, work: impl FnOnce() -> Sys<R>) -> Sys<R> {
     done
 }
 
-/// Most descriptors beside one message.
+/// Most descriptors of one message.
 pub const MOST: usize = netchannel_abi::message::MOST_DESCRIPTORS;
 
 /// A control message with room for descriptors.

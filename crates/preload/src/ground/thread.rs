@@ -1,11 +1,11 @@
-//! The number of the calling thread, which every lock asks for.
+//! The number of the calling thread, which every lock needs.
 
 #[cfg(not(target_arch = "x86_64"))]
 use portable as cached;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as cached;
 
-/// Number of the calling thread, asked of the kernel once.
+/// Number of the calling thread, cached so that the kernel is asked once.
 #[inline]
 pub fn number() -> u32 {
     match cached::get() {
@@ -22,14 +22,14 @@ fn ask() -> u32 {
     number
 }
 
-/// Forgets the thread's number: a forked child has another.
+/// Forgets the cached number: a forked child has another one.
 pub fn forget() {
     cached::set(0);
 }
 
-/// A word of the thread at a place that the linker gives when the library is loaded ("initial exec"): two instructions. Of a library's
-/// `thread_local` the compiler asks a function of the dynamic linker, because the library might be loaded later; one of four bytes finds
-/// room even then.
+/// A thread-local word at an offset that the dynamic linker fixes when the library is loaded ("initial exec"): two
+/// instructions. For a `thread_local` of a library the compiler calls a function of the dynamic linker, because the
+/// library might be loaded later; a word of four bytes finds room even then.
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use core::arch::{asm, global_asm};

@@ -1,8 +1,9 @@
-//! Unwinding. Panics abort, so nothing here is ever unwound by a panic; what walks over the library's frames is the cancellation of a
-//! thread, or an exception of the program's in a handler.
+//! Unwinding. Panics abort, so no panic unwinds anything here. The library's frames are unwound by the cancellation of
+//! a thread, or by an exception that a handler of the program throws.
 //!
-//! The standard library asks `libgcc_s` about such a walk. These answers take its place, for to load it costs every program a tenth of
-//! a millisecond at its start: no frame of the library has anything to be told of the walk, and who walks goes on to the next one.
+//! The standard library calls `libgcc_s` during such an unwinding. These definitions take its place, because loading it
+//! costs every program a tenth of a millisecond at its start. No frame of the library has a handler, so the unwinder
+//! goes on to the next frame.
 
 /// Defines functions that return a constant.
 macro_rules! answer {
@@ -19,7 +20,7 @@ macro_rules! answer {
 }
 
 answer! {
-    // No data of the language's: the frame has no handler, whatever else is asked.
+    // No language-specific data: the frame has no handler, whatever else is asked.
     "_Unwind_GetLanguageSpecificData" => "0";
     "_Unwind_GetIP" => "0";
     "_Unwind_GetIPInfo" => "0";
@@ -28,11 +29,11 @@ answer! {
     "_Unwind_GetDataRelBase" => "0";
     "_Unwind_SetGR" => "0";
     "_Unwind_SetIP" => "0";
-    // The end of the stack: a panic is told without the calls that led to it.
+    // The end of the stack: a panic is reported without a backtrace.
     "_Unwind_Backtrace" => "5";
 }
 
-// Only a handler would go on with the walk.
+// Only a handler would resume the unwinding.
 core::arch::global_asm!(
     ".globl _Unwind_Resume",
     ".hidden _Unwind_Resume",

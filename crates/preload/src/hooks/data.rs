@@ -91,7 +91,7 @@ unsafe fn check_target(
         return Err(libc::EINVAL);
     }
     // SAFETY: the same.
-    if unsafe { names::is_nowhere(address, length) } {
+    if unsafe { names::is_unspecified(address, length) } {
         return Err(libc::EOPNOTSUPP);
     }
     Ok(())
@@ -192,7 +192,7 @@ const NO_SIGNAL: c_int = 0x100;
 /// Whether the kernel knows `RWF_NOSIGNAL`.
 #[cold]
 fn knows_no_signal() -> bool {
-    let Ok((one, other)) = limits::make(|| sys::socket_pair(libc::SOCK_STREAM)) else {
+    let Ok((one, other)) = limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM)) else {
         return false;
     };
     let mut byte = 0u8;
@@ -214,7 +214,7 @@ hook! {
         receiving!(fd, 0, real::read(fd, buffer, length), |lane| if length == 0 {
             Ok(0)
         } else {
-            user::whole(buffer, length)
+            user::read_write_buffer(buffer, length)
                 .and_then(|buffer| transfer::receive(&mut lane, &buffer, 0))
         })
     }
@@ -253,7 +253,7 @@ hook! {
 
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
         through!(fd, real::write(fd, buffer, length),
-            |lane| user::whole(buffer, length)
+            |lane| user::read_write_buffer(buffer, length)
                 .and_then(|buffer| transfer::send(&mut lane, &buffer, 0)))
     }
 

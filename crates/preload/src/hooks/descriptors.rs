@@ -47,7 +47,7 @@ unsafe fn space(
     new: *const libc::rlimit,
     old: *mut libc::rlimit,
 ) -> Option<c_int> {
-    if !addresses::is_meant(resource)
+    if !addresses::is_address_space(resource)
         || !is_own(process)
         || new.is_null() && addresses::limit().is_none()
         || attach::current().is_none()
@@ -56,7 +56,7 @@ unsafe fn space(
         return None;
     }
     let change = || {
-        let before = addresses::seen()?;
+        let before = addresses::visible()?;
         if !new.is_null() {
             // SAFETY: the program's pointer, read as the kernel does.
             addresses::set(&unsafe { user::read(new) }?)?;
@@ -82,7 +82,7 @@ unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rl
         return;
     };
     filters::before_limit(resource, &limit);
-    if limits::is_of_files(resource) && !limits::is_poor() && limits::leaves_none(&limit) {
+    if limits::is_nofile(resource) && !limits::are_scarce() && limits::leaves_no_room(&limit) {
         listener::retire_all();
         socket::for_each(listener::before_poverty);
         connection::make_real();
@@ -104,10 +104,10 @@ unsafe fn changing(
     }
     // SAFETY: the caller's promise.
     unsafe { make_ready(process, resource, new) };
-    limits::undisturbed(resource, || {
+    limits::under_limit_lock(resource, || {
         let result = work();
-        if !new.is_null() && limits::is_of_files(resource) {
-            limits::look();
+        if !new.is_null() && limits::is_nofile(resource) {
+            limits::refresh();
         }
         result
     })
@@ -158,7 +158,7 @@ fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
         // A number that the kernel will not give stays what it is.
         && (!open || limits::allow(to))
     {
-        if reserved_number::is_held(to) || !relocate::make_way(to) {
+        if reserved_number::is_reserved(to) || !relocate::make_way(to) {
             return real::fail(libc::EBUSY);
         }
         let polled = polling::begin_replacement(to);
@@ -447,7 +447,7 @@ hook! {
             return close_all(first, last, flags);
         }
         // A helper would go on with the former table, and keep every descriptor in it open.
-        copying::without(|| close_all(first, last, flags))
+        copying::without_helpers(|| close_all(first, last, flags))
     }
 
     fn closefrom(first: c_int) {
@@ -571,7 +571,7 @@ hook! {
         if !limit.is_null() && let Some(answer) = space(0, resource, core::ptr::null(), limit) {
             return answer;
         }
-        limits::undisturbed(resource, || real::getrlimit(resource, limit))
+        limits::under_limit_lock(resource, || real::getrlimit(resource, limit))
     }
 
     fn getrlimit64(resource: c_int, limit: *mut libc::rlimit) -> c_int {

@@ -30,7 +30,7 @@ fn own_name(fd: c_int) -> Option<Address> {
         return Some(socket.entry.local.load());
     }
     let former = &socket.local.former_port;
-    let own = names::of_kernel(fd, false).filter(|_| former.is_noted())?;
+    let own = names::kernel_address(fd, false).filter(|_| former.is_noted())?;
     let port = former.instead_of(own.port);
     Some(Address { port, ..own })
 }
@@ -71,7 +71,7 @@ hook! {
             && let Some(wanted) = names::read(address, length).filter(|wanted| wanted.port != 0)
             && connection::is_in_use(&wanted, &socket, options::is_only_v6(fd))
             // One that listens without a name has a port already.
-            && names::of_kernel(fd, false).is_none_or(|own| own.port == 0)
+            && names::kernel_address(fd, false).is_none_or(|own| own.port == 0)
             // An address of another family the kernel refuses for that.
             && sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(c_int::from(wanted.family))
         {
@@ -115,7 +115,7 @@ hook! {
             return real::fail(libc::EINVAL);
         }
         let target = names::read(address, length);
-        if target.is_none() && names::is_nowhere(address, length) {
+        if target.is_none() && names::is_unspecified(address, length) {
             return match socket.word.kind() {
                 Kind::Fresh => 0,
                 Kind::Virtual => done(connection::dissolve(fd, &socket)),

@@ -4,7 +4,7 @@
 
 use libc::{c_char, c_int, c_long, c_ulong, c_void, gid_t, size_t, uid_t};
 
-use crate::descriptors::copying::{never_again, without};
+use crate::descriptors::copying::{disable, without_helpers};
 use crate::ground::{real, sys};
 use crate::processes::filters;
 use crate::processes::filters::Ahead;
@@ -46,7 +46,7 @@ enum Concern {
 /// # Safety
 /// A filter is where the program says.
 unsafe fn before_filter(ahead: &Ahead) {
-    never_again();
+    disable();
     // SAFETY: the caller's promise.
     unsafe { filters::before(ahead) };
 }
@@ -85,7 +85,7 @@ pub(super) unsafe fn by_number(number: c_long, a: [usize; 6]) -> Option<c_long> 
     let call = || unsafe { sys::raw(number, a) };
     let result = match concern {
         Concern::None => return None,
-        Concern::Thread => without(call),
+        Concern::Thread => without_helpers(call),
         Concern::Users(change) => users::change(&change, call),
         Concern::Filter(ahead) => {
             // SAFETY: the program's pointer.
@@ -105,7 +105,7 @@ hook! {
     }
 
     fn setgid(group: gid_t) -> c_int {
-        without(|| real::setgid(group))
+        without_helpers(|| real::setgid(group))
     }
 
     fn seteuid(user: uid_t) -> c_int {
@@ -113,7 +113,7 @@ hook! {
     }
 
     fn setegid(group: gid_t) -> c_int {
-        without(|| real::setegid(group))
+        without_helpers(|| real::setegid(group))
     }
 
     fn setreuid(user: uid_t, effective: uid_t) -> c_int {
@@ -121,7 +121,7 @@ hook! {
     }
 
     fn setregid(group: gid_t, effective: gid_t) -> c_int {
-        without(|| real::setregid(group, effective))
+        without_helpers(|| real::setregid(group, effective))
     }
 
     fn setresuid(user: uid_t, effective: uid_t, saved: uid_t) -> c_int {
@@ -130,34 +130,34 @@ hook! {
     }
 
     fn setresgid(group: gid_t, effective: gid_t, saved: gid_t) -> c_int {
-        without(|| real::setresgid(group, effective, saved))
+        without_helpers(|| real::setresgid(group, effective, saved))
     }
 
     fn setgroups(count: size_t, groups: *const gid_t) -> c_int {
-        without(|| real::setgroups(count, groups))
+        without_helpers(|| real::setgroups(count, groups))
     }
 
     fn initgroups(user: *const c_char, group: gid_t) -> c_int {
-        without(|| real::initgroups(user, group))
+        without_helpers(|| real::initgroups(user, group))
     }
 
     fn capset(header: *mut c_void, data: *const c_void) -> c_int {
-        without(|| real::capset(header, data))
+        without_helpers(|| real::capset(header, data))
     }
 
     fn unshare(flags: c_int) -> c_int {
-        without(|| real::unshare(flags))
+        without_helpers(|| real::unshare(flags))
     }
 
     fn setns(fd: c_int, kind: c_int) -> c_int {
-        without(|| real::setns(fd, kind))
+        without_helpers(|| real::setns(fd, kind))
     }
 
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
         // The C library's has variable arguments, which come in the same places.
         match before_control(option, a as usize, b as usize) {
             Concern::None | Concern::Users(_) => real::prctl(option, a, b, c, d),
-            Concern::Thread => without(|| real::prctl(option, a, b, c, d)),
+            Concern::Thread => without_helpers(|| real::prctl(option, a, b, c, d)),
             Concern::Filter(ahead) => {
                 before_filter(&ahead);
                 real::prctl(option, a, b, c, d)

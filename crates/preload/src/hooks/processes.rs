@@ -53,7 +53,7 @@ fn with_own_limit(call: impl FnOnce() -> c_int) -> c_int {
 
 /// The same of a call that puts another program into this process, which has nothing of the library's.
 fn with_own_limits(call: impl FnOnce() -> c_int) -> c_int {
-    with_own_limit(|| addresses::as_set(call))
+    with_own_limit(|| addresses::with_program_limit(call))
 }
 
 /// Runs `call`, which does not return when it succeeds, with the environment for the program in

@@ -131,7 +131,7 @@ unsafe fn copy(entries: &mut Entries, set: *const pollfd, length: nfds_t) -> Opt
             return None;
         }
         let list = entries.make(length);
-        user::put(list.as_mut_ptr().cast(), set.cast(), size_of_val(list)).ok()?;
+        user::copy_bytes(list.as_mut_ptr().cast(), set.cast(), size_of_val(list)).ok()?;
         let concerned = list.iter().any(|entry| polling::concerns(entry.fd));
         if list
             .iter()

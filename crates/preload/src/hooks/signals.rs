@@ -41,7 +41,7 @@ hook! {
     fn sigaction(
         signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction,
     ) -> c_int {
-        if !faults::concerns(signal) {
+        if !faults::handles(signal) {
             let result = real::sigaction(signal, new, old);
             if result == 0 && !new.is_null() {
                 signals::changed(signal);
@@ -70,7 +70,7 @@ hook! {
     }
 
     fn signal(number: c_int, handler: sighandler_t) -> sighandler_t {
-        if faults::concerns(number) {
+        if faults::handles(number) {
             return with_restart(number, handler);
         }
         noted(number, real::signal(number, handler))
@@ -85,7 +85,7 @@ hook! {
     }
 
     fn __sysv_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
-        if faults::concerns(number) {
+        if faults::handles(number) {
             let flags = libc::SA_RESETHAND | libc::SA_NODEFER | SA_INTERRUPT;
             return replace(number, handler, flags, false);
         }
@@ -98,7 +98,7 @@ hook! {
 
     fn sigset(number: c_int, handler: sighandler_t) -> sighandler_t {
         // SIG_HOLD only blocks.
-        if !faults::concerns(number) || handler == 2 {
+        if !faults::handles(number) || handler == 2 {
             return noted(number, real::sigset(number, handler));
         }
         let mut one: libc::sigset_t = core::mem::zeroed();
@@ -110,7 +110,7 @@ hook! {
     }
 
     fn sigignore(number: c_int) -> c_int {
-        if faults::concerns(number) {
+        if faults::handles(number) {
             replace(number, libc::SIG_IGN, 0, false);
             return 0;
         }
@@ -118,7 +118,7 @@ hook! {
     }
 
     fn siginterrupt(number: c_int, on: c_int) -> c_int {
-        if !faults::concerns(number) {
+        if !faults::handles(number) {
             return noted(number, real::siginterrupt(number, on));
         }
         faults::set_interrupts(number, on != 0);
@@ -133,7 +133,7 @@ hook! {
     }
 
     fn pthread_cancel(thread: libc::pthread_t) -> c_int {
-        cancel::begins();
+        cancel::note_cancellation();
         real::pthread_cancel(thread)
     }
 }

@@ -62,14 +62,14 @@ fn stand_in_with(flags: c_int) -> Option<c_int> {
     let made = limits::stream_socket(libc::AF_INET).ok()?;
     flags::end(made, flags);
     // Not among the numbers that the program may name.
-    Some(attach::keep(made))
+    Some(attach::make_internal(made))
 }
 
 hook! {
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
         if let Some(listener) = stand_in(to) {
             let sent = real::sendfile(listener, from, offset, count);
-            attach::drop_kept(listener);
+            attach::close_internal(listener);
             return sent;
         }
         let Some(mut lane) = lane(to) else { return sendfile_elsewhere(to, from, offset, count) };
@@ -123,7 +123,7 @@ hook! {
     ) -> ssize_t {
         if let Some(listener) = stand_in(to) {
             let moved = real::splice(from, from_offset, listener, to_offset, length, flags);
-            attach::drop_kept(listener);
+            attach::close_internal(listener);
             return moved;
         }
         let (source, target) = (lane(from), lane(to));

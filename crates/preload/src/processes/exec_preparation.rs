@@ -229,7 +229,9 @@ impl ExecPreparation {
         };
         for (one, end) in self.diverted.iter_mut().zip(&pump.ends) {
             for fd in &one.descriptors {
-                if let Ok(backup) = limits::make(|| sys::duplicate(*fd, limits::high(), true)) {
+                if let Ok(backup) = limits::for_library(|| {
+                    sys::duplicate(*fd, limits::first_library_number(), true)
+                }) {
                     table::set(backup, Word::new(Kind::Internal, 0, 0));
                     self.backups.push((backup, *fd, one.socket.word));
                 }
@@ -269,7 +271,7 @@ impl ExecPreparation {
         for (backup, fd, word) in &self.backups {
             let _ = sys::replace(*backup, *fd, false);
             table::set(*fd, *word);
-            attach::drop_kept(*backup);
+            attach::close_internal(*backup);
         }
         if let Some(pump) = &self.pump {
             pump.cancel();

@@ -54,7 +54,7 @@ pub unsafe fn before(ahead: &Ahead) {
     };
     // What a queue needs is no call that connections need.
     listener::leave_queues();
-    confinement::is_set();
+    confinement::note_filter();
     if !allows {
         exclusion::withdraw(Reason::Confined);
     }
@@ -65,7 +65,7 @@ pub unsafe fn before(ahead: &Ahead) {
 pub fn before_limit(resource: libc::c_int, limit: &libc::rlimit) {
     /// Standard input, output and errors.
     const STANDARD: libc::rlim_t = 3;
-    let none = limits::is_of_files(resource) && limit.rlim_max < STANDARD;
+    let none = limits::is_nofile(resource) && limit.rlim_max < STANDARD;
     if none && attach::current().is_some() && sys::process() == process::number() {
         exclusion::withdraw(Reason::Confined);
     }

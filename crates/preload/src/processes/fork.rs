@@ -85,7 +85,7 @@ fn prepare_child() {
     if attach::current().is_none() {
         return;
     }
-    credentials::shares();
+    credentials::note_shared();
     connection::before_fork();
     set_rings_aside();
     count_holds();
@@ -93,7 +93,7 @@ fn prepare_child() {
     if attach::control() < 0 {
         return;
     }
-    if limits::is_poor() && listener::have_retired() {
+    if limits::are_scarce() && listener::have_retired() {
         // The numbers are the program's.
         return socket::for_each(listener::before_fork);
     }
@@ -109,7 +109,7 @@ fn prepare_child() {
     let adopted = attach::request(Operation::Adopt, words, &[], &mut received);
     let count = adopted.map_or(0, |(_, count)| count);
     if count == 1 {
-        FOR_CHILD.store(attach::keep(received[0]), Ordering::Release);
+        FOR_CHILD.store(attach::make_internal(received[0]), Ordering::Release);
     } else {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
     }
@@ -155,7 +155,7 @@ fn set_rings_aside() {
 /// Those of `clone`.
 pub fn clone() -> Result<usize, i32> {
     gate::before_fork();
-    credentials::shares();
+    credentials::note_shared();
     count_holds();
     limits::before_fork();
     // SAFETY: as fork, under the condition above.
@@ -186,7 +186,7 @@ unsafe extern "C" fn in_parent() {
     gate::in_parent();
     limits::after_fork();
     if FOR_CHILD.load(Ordering::Relaxed) >= 0 {
-        attach::drop_kept(FOR_CHILD.swap(-1, Ordering::AcqRel));
+        attach::close_internal(FOR_CHILD.swap(-1, Ordering::AcqRel));
     }
 }
 

@@ -58,7 +58,10 @@ pub fn arrive() {
                 libc::unsetenv(name.as_ptr());
             }
         }
-        if attach::ensure().or_else(attach::alone).is_some() {
+        if attach::ensure()
+            .or_else(attach::attach_without_daemon)
+            .is_some()
+        {
             let sets = sets.and_then(|sets| String::from_utf8(sets).ok());
             passing::adopt_inherited(sets.as_deref());
         }
@@ -88,7 +91,7 @@ fn remember() {
     };
     if let (Ok(library), Ok(socket)) = (CString::new(library), CString::new(socket)) {
         let _ = LIBRARY.set(library);
-        attach::remember_place(socket);
+        attach::remember_socket_path(socket);
     }
 }
 
@@ -207,7 +210,7 @@ impl Environment {
         if let Some(value) = preloaded(preload.as_deref(), library, verdict) {
             own.push([PRELOAD, &value].concat());
         }
-        if let Some(place) = attach::remembered_place().filter(|_| !has_socket) {
+        if let Some(place) = attach::remembered_socket_path().filter(|_| !has_socket) {
             own.push([SOCKET, place].concat());
         }
         if inherited.any {

@@ -52,13 +52,13 @@ struct Board {
 
 impl Board {
     fn make(records: usize) -> Option<Self> {
-        if limits::is_poor() || !limits::allow_file(bytes(records)) {
+        if limits::are_scarce() || !limits::allow_file(bytes(records)) {
             return None;
         }
         let create =
             || Region::create(c"netchannel-travels", bytes(records)).map_err(|_| libc::EMFILE);
-        let (file, region) = limits::make(create).ok()?;
-        let file = attach::keep(file);
+        let (file, region) = limits::for_library(create).ok()?;
+        let file = attach::make_internal(file);
         Some(Self { region, file })
     }
 
@@ -178,7 +178,7 @@ pub fn forsake_all() {
     if let Some(mut sent) = SENT.lock() {
         sent.drop_if(|_| true);
         if let Some(board) = sent.board.take() {
-            attach::drop_kept(board.file);
+            attach::close_internal(board.file);
         }
     }
 }
@@ -190,7 +190,7 @@ pub fn reset_in_child() {
     if let Some(mut sent) = SENT.lock() {
         // First, so that the parent's records stay as they are.
         if let Some(board) = sent.board.take() {
-            attach::drop_kept(board.file);
+            attach::close_internal(board.file);
         }
         sent.drop_if(|_| true);
     }
@@ -270,7 +270,7 @@ impl Packed {
         for fd in &self.memories {
             outlives_exec(*fd, false);
         }
-        attach::drop_kept(self.file);
+        attach::close_internal(self.file);
     }
 }
 
@@ -313,7 +313,9 @@ pub fn arrived() {
     let Some(mut carried) = CARRIED.lock() else {
         return;
     };
-    memories(&carried).into_iter().for_each(attach::drop_kept);
+    memories(&carried)
+        .into_iter()
+        .for_each(attach::close_internal);
     carried.clear();
 }
 
@@ -357,7 +359,7 @@ fn carried(cookie: u64) -> Option<(Record, [i32; 2])> {
     let record = *carried.iter().find(|one| one[COOKIE] == cookie)?;
     let copies = MEMORIES.map(|at| {
         let fd = i32::try_from(record[at]).unwrap_or(-1);
-        limits::make(|| sys::duplicate(fd, 0, true)).unwrap_or(-1)
+        limits::for_library(|| sys::duplicate(fd, 0, true)).unwrap_or(-1)
     });
     complete(record, copies)
 }

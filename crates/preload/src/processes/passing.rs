@@ -54,7 +54,7 @@ pub struct Deposit {
 /// # Errors
 /// Where the daemon can not be told, or nothing is known that it could be told.
 pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
-    if !attach::is_served() {
+    if !attach::is_daemon_serving() {
         return Err(libc::ENOTCONN);
     }
     let made = prepare(fd, socket)?;
@@ -73,7 +73,7 @@ pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
 /// # Errors
 /// Where nothing is known that could be told.
 pub fn prepare(fd: i32, socket: &Socket) -> Result<Deposit, i32> {
-    credentials::shares();
+    credentials::note_shared();
     let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
     let memory = lane.link.memory();
     if memory < 0 {
@@ -108,7 +108,7 @@ pub fn prepare(fd: i32, socket: &Socket) -> Result<Deposit, i32> {
 fn with_second_call<R>(mut ask: impl FnMut() -> Result<R, i32>) -> Result<R, i32> {
     match ask() {
         Err(libc::EPIPE | libc::ECONNRESET | libc::ETIMEDOUT) => {
-            attach::hasten();
+            attach::retry_now();
             ask()
         }
         answered => answered,
@@ -204,7 +204,7 @@ fn look_up(words: [u64; 14], received: &mut [i32; sys::MOST]) -> Result<(Message
 /// The connection of an anchor can not be had: whoever uses the descriptor gets `ECONNRESET`, and does not wait for ever at a bare
 /// anchor, over which nothing comes.
 fn break_off(anchor: i32) {
-    let Ok((end, other)) = limits::make(|| sys::socket_pair(libc::SOCK_STREAM)) else {
+    let Ok((end, other)) = limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM)) else {
         return;
     };
     let status = sys::fcntl(anchor, libc::F_GETFL, 0).unwrap_or(0);
@@ -221,7 +221,7 @@ fn break_off(anchor: i32) {
 #[cold]
 fn find_kept(cookie: u64) -> Option<(Socket, bool)> {
     let (record, [memory, region]) = in_transit::find(cookie)?;
-    if attach::current().is_none() && attach::alone().is_none() {
+    if attach::current().is_none() && attach::attach_without_daemon().is_none() {
         [memory, region].into_iter().for_each(sys::close);
         return None;
     }

@@ -108,7 +108,7 @@ fn compose<'a>(parts: &[&[u8]], room: &'a mut Room) -> Option<&'a CStr> {
 /// Whether the program in `file` can have the library, and what it would share with this one. What can not be told is taken to have
 /// it: the kernel then says what is wrong with it.
 pub fn judge(file: &CStr) -> Verdict {
-    if attach::current().is_some() && credentials::ends_at_exec() {
+    if attach::current().is_some() && credentials::changes_owner_at_exec() {
         return Verdict::Refuses;
     }
     look_at(file.as_ptr(), true).unwrap_or(Verdict::Takes)

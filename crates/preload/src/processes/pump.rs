@@ -59,7 +59,7 @@ impl Pump {
 /// Starts a pump for these sockets, each with one descriptor of it.
 pub fn start(sockets: &[(i32, Socket)]) -> Option<Pump> {
     let mut pairs = Vec::new();
-    let pair = || limits::make(|| sys::socket_pair(libc::SOCK_STREAM));
+    let pair = || limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM));
     let (go, word) = pair().ok()?;
     let mut made = Pump {
         ends: Vec::new(),
@@ -323,7 +323,7 @@ impl Half {
     /// Writes a piece to `to` and leaves it at `from`.
     fn lend(&mut self) -> Result<(), i32> {
         if self.read < 0 {
-            self.read = limits::make(sys::epoll_create)?;
+            self.read = limits::for_library(sys::epoll_create)?;
             let events = (libc::EPOLLOUT | libc::EPOLLET).cast_unsigned();
             sys::epoll_control(self.read, libc::EPOLL_CTL_ADD, self.to, events, 0)?;
         }

@@ -146,7 +146,7 @@ impl One {
         socket.drop_spare();
         let bound = socket.local.reserve.swap(0, Ordering::Relaxed);
         if bound > 0 {
-            attach::drop_kept(bound - 1);
+            attach::close_internal(bound - 1);
         }
         if end.is_some() {
             socket.surrender();
@@ -172,7 +172,7 @@ impl One {
 
 /// A local socket that tells of a reset: its other end was closed with something unread.
 fn broken_end() -> Option<i32> {
-    let (ours, theirs) = limits::make(|| sys::socket_pair(libc::SOCK_STREAM)).ok()?;
+    let (ours, theirs) = limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM)).ok()?;
     let _ = sys::send(ours, &[0], libc::MSG_DONTWAIT);
     sys::close(theirs);
     Some(ours)

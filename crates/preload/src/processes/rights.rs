@@ -56,7 +56,7 @@ pub unsafe fn check(message: &msghdr) -> Result<(), c_int> {
     }
     let mut control = vec![0u8; length];
     // SAFETY: a copy that is long enough; the program's control part.
-    unsafe { user::put(control.as_mut_ptr(), message.msg_control.cast(), length)? };
+    unsafe { user::copy_bytes(control.as_mut_ptr(), message.msg_control.cast(), length)? };
     let mut rest = &control[..];
     while rest.len() >= HEADER {
         // SAFETY: as long as the header at least.
@@ -126,7 +126,7 @@ unsafe fn carried(message: *const msghdr) -> Option<(msghdr, Vec<u64>)> {
             return None;
         }
         let mut control = vec![0u64; length.div_ceil(size_of::<u64>())];
-        user::put(
+        user::copy_bytes(
             control.as_mut_ptr().cast(),
             header.msg_control.cast(),
             length,

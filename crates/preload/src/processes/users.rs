@@ -66,20 +66,20 @@ impl Change {
 
 /// Makes a call that changes users, while there is no copy worker.
 pub fn change<R>(change: &Change, call: impl FnOnce() -> R) -> R {
-    copying::without(|| {
+    copying::without_helpers(|| {
         // A child that has its parent's memory, as between vfork and exec, touches nothing of it.
         if attach::current().is_none() || sys::process() != process::number() {
             return call();
         }
-        let before = credentials::now();
+        let before = credentials::current();
         let shared = credentials::is_shared();
-        let handover = (shared && credentials::is_another(change.of(before))).then(|| {
+        let handover = (shared && credentials::differs_from_owner(change.of(before))).then(|| {
             listener::hand_on_everything();
             pump_hand_over::prepare()
         });
         let result = call();
         let errno = crate::ground::real::errno();
-        if credentials::is_another(credentials::now()) {
+        if credentials::differs_from_owner(credentials::current()) {
             become_another(handover, shared);
         } else if let Some(handover) = handover {
             handover.undo();
@@ -110,9 +110,9 @@ fn become_another(handover: Option<Handover>, shared: bool) {
         return announce_listeners();
     }
     // Over another one, so that listeners that nobody else holds, and what waits there, are held all the time.
-    let former = attach::part();
+    let former = attach::detach_control();
     announce_listeners();
-    if attach::rejoin(former) {
+    if attach::restore_control(former) {
         // None could be had, as behind `chroot`.
         announce_listeners();
     }
@@ -139,7 +139,7 @@ fn leave_region() -> Option<i32> {
     let made = Region::create(c"netchannel-program", size).ok();
     let made = made.and_then(|(fd, region)| {
         socket::copy_into(&region, &used)?;
-        Some((attach::keep(fd), region))
+        Some((attach::make_internal(fd), region))
     });
     owner_table::leave(&used);
     in_transit::forsake_all();
@@ -148,7 +148,7 @@ fn leave_region() -> Option<i32> {
     let memory = made.and_then(|(fd, region)| match region.take_place_of(own.region) {
         Ok(()) => Some(fd),
         Err(_) => {
-            attach::drop_kept(fd);
+            attach::close_internal(fd);
             None
         }
     });

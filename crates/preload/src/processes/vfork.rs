@@ -21,14 +21,14 @@ thread_local! {
 
 /// Before such a child is made. False where there must be none.
 pub unsafe extern "C" fn before() -> bool {
-    if attach::current().is_some() || table::is_made() || process::is_guest() {
+    if attach::current().is_some() || table::is_made() || process::is_vfork_child() {
         return false;
     }
     // The child reads what it is given to execute; the handlers for that are its own, the knowledge of them is not.
     faults::ensure();
     // The child's limits are those of this moment. The lock is the thread's, in the child too.
     limits::before_fork();
-    process::lend();
+    process::lend_memory();
     true
 }
 
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn after(made: c_int) -> pid_t {
     if made == 0 {
         return 0;
     }
-    process::lent_back();
+    process::reclaim_memory();
     drop(take_back());
     if made < 0 { real::fail(-made) } else { made }
 }

@@ -28,7 +28,7 @@ pub fn leave_library(why: Reason) {
             socket.falls_back(why);
         }
     }
-    copying::without(|| {
+    copying::without_helpers(|| {
         let kept = pump_hand_over::prepare().complete();
         kept.iter().for_each(|one| one.publish(why));
     });

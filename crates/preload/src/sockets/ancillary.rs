@@ -157,7 +157,7 @@ impl Ancillary {
         // SAFETY: the program's room for control data, of which `length` bytes are left.
         unsafe {
             user::write(at.cast(), header)?;
-            user::put(
+            user::copy_bytes(
                 at.wrapping_add(HEADER),
                 data.as_ptr().cast(),
                 length - HEADER,

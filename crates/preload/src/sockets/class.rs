@@ -126,7 +126,7 @@ pub unsafe fn get(
     let size = room.min(bytes.len());
     // SAFETY: the caller's buffer has room for `size` bytes.
     unsafe {
-        user::put(value.cast(), bytes.as_ptr(), size)?;
+        user::copy_bytes(value.cast(), bytes.as_ptr(), size)?;
         user::write(length, socklen_t::try_from(size).unwrap_or(0))
     }
 }

@@ -50,7 +50,7 @@ pub fn reset_in_child() {
 pub fn forsake_all() {
     if let Some(mut regions) = REGIONS.lock() {
         for one in regions.drain(..) {
-            attach::drop_kept(one.memory.swap(-1, Ordering::AcqRel));
+            attach::close_internal(one.memory.swap(-1, Ordering::AcqRel));
         }
     }
     if let Some(mut links) = LINKS.lock() {
@@ -86,7 +86,7 @@ pub fn entry(
             };
             let made: &'static Foreign = Box::leak(Box::new(made));
             mappings::note(&made.region);
-            credentials::shares();
+            credentials::note_shared();
             regions.push(made);
             made
         }
@@ -95,10 +95,10 @@ pub fn entry(
 }
 
 fn kept(memory: i32) -> i32 {
-    if limits::is_poor() {
+    if limits::are_scarce() {
         return -1;
     }
-    attach::duplicate(memory).map_or(-1, attach::keep)
+    attach::duplicate(memory).map_or(-1, attach::make_internal)
 }
 
 /// How many entries the region has that has `entry`, and its memfd.

@@ -30,7 +30,7 @@ pub fn changed(signal: c_int) {
     let Ok(shift @ 0..64) = u32::try_from(signal - 1) else {
         return;
     };
-    if FAULTS.contains(&signal) || process::is_guest() {
+    if FAULTS.contains(&signal) || process::is_vfork_child() {
         return;
     }
     // SAFETY: all zero is a valid action, and asking changes nothing.
@@ -153,10 +153,10 @@ pub fn sleep_restarting(
         let mut set = [entry, pollfd { fd: told, ..entry }];
         let mask = blocked_too(restarting, held);
         let slept = cancel::guarded(
-            || attach::drop_kept(told),
+            || attach::close_internal(told),
             || poll(&mut set, &raw const mask),
         );
-        attach::drop_kept(told);
+        attach::close_internal(told);
         slept?;
         if set[0].revents != 0 {
             return Ok(set[0].revents);
@@ -179,8 +179,8 @@ fn descriptor_of(signals: u64) -> Option<c_int> {
     let mask = (&raw const signals).addr();
     // SAFETY: the mask is a local of eight bytes.
     let make = || unsafe { sys::raw(libc::SYS_signalfd4, [usize::MAX, mask, 8, flags, 0, 0]) };
-    let made = limits::make(make).ok()?;
-    Some(attach::keep(c_int::try_from(made).ok()?))
+    let made = limits::for_library(make).ok()?;
+    Some(attach::make_internal(c_int::try_from(made).ok()?))
 }
 
 /// The mask to sleep with, and these signals added.

@@ -52,14 +52,14 @@ pub fn accept(
     }
     let close_on_exec = flags & libc::SOCK_CLOEXEC != 0;
     let Some(socket) = socket::allocate(Kind::Virtual, State::Virtual) else {
-        attach::drop_kept(loan.anchor);
+        attach::close_internal(loan.anchor);
         return Err(libc::ENOBUFS);
     };
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     set_blocking(loan, !nonblocking);
     let number = match in_place {
         true => Ok(reserved_number::settle(place, loan.anchor, close_on_exec)),
-        false => reserved_number::number(place, loan.anchor, close_on_exec),
+        false => reserved_number::assign(place, loan.anchor, close_on_exec),
     };
     let fd = match number {
         Ok(fd) => fd,
@@ -162,10 +162,10 @@ pub fn note_kernel_accept(fd: i32, nonblocking: bool) {
     if nonblocking {
         socket.mark(status::NONBLOCKING);
     }
-    if let Some(local) = names::of_kernel(fd, false) {
+    if let Some(local) = names::kernel_address(fd, false) {
         socket.entry.local.store(&local);
     }
-    if let Some(peer) = names::of_kernel(fd, true) {
+    if let Some(peer) = names::kernel_address(fd, true) {
         socket.entry.peer.store(&peer);
     }
     socket.falls_back(Reason::PlainClient);
@@ -174,7 +174,7 @@ pub fn note_kernel_accept(fd: i32, nonblocking: bool) {
 
 /// After a successful `listen` of the kernel: the listener is open to our programs too.
 pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
-    if !limits::is_poor() {
+    if !limits::are_scarce() {
         open_to_programs(fd, socket, backlog);
     }
 }
@@ -231,7 +231,7 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
 /// A listener that was inherited over exec, or received, or made while no daemon served, is opened
 /// to our programs when the program first uses it.
 pub fn recognise_listener(fd: i32) {
-    if limits::is_poor()
+    if limits::are_scarce()
         || attach::ensure().is_none()
         || exclusion::reason().is_some()
         || !is_listening(fd)
@@ -255,7 +255,7 @@ pub fn receive_listener(fd: i32) {
     if table::get(fd).kind() != Kind::Foreign || !is_listening(fd) {
         return;
     }
-    if limits::is_poor() && attach::current().is_some() {
+    if limits::are_scarce() && attach::current().is_some() {
         // What waited for the former image was left for this one.
         open_to_programs(fd, None, LARGEST_BACKLOG);
         socket::of(fd)
@@ -284,7 +284,7 @@ pub fn recognise_relatives(fd: i32) -> bool {
     let blocks = flags::says_that_it_blocks(fd);
     let known = socket::of(fd).filter(|found| found.word.kind() == Kind::Kernel);
     match known {
-        Some(found) if blocks && is_listening(fd) && !limits::is_poor() => {
+        Some(found) if blocks && is_listening(fd) && !limits::are_scarce() => {
             open_to_programs(fd, Some(found), LARGEST_BACKLOG);
             socket::of(fd).is_some_and(|found| found.word.kind() == Kind::Listener)
         }

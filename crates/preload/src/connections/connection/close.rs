@@ -130,7 +130,7 @@ fn leave_virtual(fd: i32, socket: &Socket) {
     let bound = socket.local.reserve.swap(0, Ordering::Relaxed);
     let port = dealt_port(socket, bound);
     if bound > 0 {
-        attach::drop_kept(bound - 1);
+        attach::close_internal(bound - 1);
     }
     lane.link.leave(lane.handle(), lane.rings(), port);
     lane.link.used_less();
@@ -287,7 +287,7 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     lane.link.used_less();
     let result = close_kernel(fd);
     if bound > 0 {
-        attach::drop_kept(bound - 1);
+        attach::close_internal(bound - 1);
     }
     if is_client && !socket.is_foreign() {
         ports::give(port, entry.process.load(Ordering::Relaxed));

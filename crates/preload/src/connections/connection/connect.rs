@@ -128,7 +128,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
     if let Some(why) = rings::excludes() {
         return Err(why.into());
     }
-    if limits::is_poor() {
+    if limits::are_scarce() {
         return Err(Reason::Quota.into());
     }
     let family = socket.local.family.load(Ordering::Relaxed);
@@ -254,7 +254,7 @@ fn release_port(fd: i32, socket: &Socket, local: &Address) {
 fn bound_address(fd: i32, socket: &Socket) -> Option<Address> {
     socket
         .has(status::BOUND)
-        .then(|| names::of_kernel(fd, false))
+        .then(|| names::kernel_address(fd, false))
         .flatten()
 }
 
@@ -276,7 +276,7 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result
     let plain = to.unmapped();
     let mut own = match plain.family {
         INET if plain.is_loopback() => Address::loopback(false, 0),
-        _ if remote => names::source(&plain).ok_or(Reason::Unsupported)?,
+        _ if remote => names::source_address(&plain).ok_or(Reason::Unsupported)?,
         _ => Address { port: 0, ..plain },
     };
     if to.family == INET6 {
@@ -386,7 +386,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     if !link.is_queued() && others.is_empty() {
         socket.keep_spare(loan.anchor);
     } else if !link.is_queued() {
-        attach::drop_kept(loan.anchor);
+        attach::close_internal(loan.anchor);
     }
     if target.remote {
         socket.mark(status::PENDING);

@@ -16,8 +16,8 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 
 /// Makes a fresh socket one. The port of `local` is its own.
 pub(super) fn begin(fd: i32, socket: &Socket, local: &Address, peer: &Address) -> Result<(), i32> {
-    let (end, other) = limits::make(|| sys::socket_pair(libc::SOCK_STREAM))?;
-    let other = attach::keep(other);
+    let (end, other) = limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM))?;
+    let other = attach::make_internal(other);
     flags::put_on(socket, end);
     let replacing = REPLACING.lock();
     let replaced = if table::get(fd) == socket.word {
@@ -29,7 +29,7 @@ pub(super) fn begin(fd: i32, socket: &Socket, local: &Address, peer: &Address) -
     };
     sys::close(end);
     if let Err(error) = replaced {
-        attach::drop_kept(other);
+        attach::close_internal(other);
         return Err(error);
     }
     socket.entry.local.store(local);

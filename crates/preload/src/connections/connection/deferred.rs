@@ -99,7 +99,7 @@ fn forget(socket: &Socket) {
     let other = socket.local.other_end.swap(0, Ordering::AcqRel);
     if other > 0 {
         DEFERRED.fetch_sub(1, Ordering::Relaxed);
-        attach::drop_kept(other - 1);
+        attach::close_internal(other - 1);
     }
 }
 
@@ -197,7 +197,7 @@ fn to_kernel(fd: i32, socket: &Socket, reason: Option<Reason>) {
     }
     let make = || sys::socket(family, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0);
     // Without a number for it the program finds one that is closed.
-    if let Ok(made) = limits::make(make).or_else(|_| in_place(fd, make)) {
+    if let Ok(made) = limits::for_library(make).or_else(|_| in_place(fd, make)) {
         options::replay(socket, made);
         if reason.is_some() {
             connect_from(made, &local, &peer);
@@ -247,7 +247,7 @@ fn connect_from(made: i32, local: &Address, peer: &Address) {
 }
 
 fn bind(fd: i32, to: &Address) -> Result<usize, i32> {
-    let (name, size) = names::as_name(to);
+    let (name, size) = names::to_sockaddr(to);
     let words = [sys::int(fd), (&raw const name).addr(), size, 0, 0, 0];
     // SAFETY: the kernel reads an address of ours.
     unsafe { sys::raw(libc::SYS_bind, words) }
@@ -265,7 +265,7 @@ fn meet_nobody(made: i32, peer: &Address) {
     let there = bind(gone, peer).is_ok();
     // SAFETY: no pointers.
     let _ = unsafe { sys::raw(libc::SYS_listen, [sys::int(gone), 1, 0, 0, 0, 0]) };
-    let named = names::of_kernel(gone, false).map_or(0, |own| own.port);
+    let named = names::kernel_address(gone, false).map_or(0, |own| own.port);
     let to = if there {
         *peer
     } else {

@@ -96,7 +96,7 @@ fn leave_error(fd: i32, error: i32) {
     // SAFETY: no pointers, and an address of ours.
     unsafe {
         let _ = sys::raw(libc::SYS_listen, [sys::int(listener), 1, 0, 0, 0, 0]);
-        let port = names::of_kernel(listener, false).map_or(0, |own| own.port);
+        let port = names::kernel_address(listener, false).map_or(0, |own| own.port);
         let _ = names::connect(fd, &Address::loopback(six, port));
         if error == libc::EPIPE {
             break_pipe(fd, listener);
@@ -136,7 +136,7 @@ fn forget_address(socket: &Socket) {
     let bound = socket.local.reserve.load(Ordering::Relaxed);
     let named = socket.has(status::ADDRESS_NAMED)
         || bound > 0
-            && names::of_kernel(bound - 1, false).is_some_and(|bound| !bound.is_wildcard());
+            && names::kernel_address(bound - 1, false).is_some_and(|bound| !bound.is_wildcard());
     if !named {
         let entry = socket.entry;
         entry.local.store(&entry.local.load().unnamed());
@@ -165,7 +165,7 @@ fn break_off(lane: &Lane, reset: u32, untold: bool) {
 /// Puts a kernel socket that is not connected in the place of a virtual one. The peer hears `flags`.
 fn replace(fd: i32, socket: &Socket, made: i32, flags: u32) -> Result<(), i32> {
     let former = socket.entry.local.load().port;
-    let shown = names::of_kernel(made, false).map_or(0, |own| own.port);
+    let shown = names::kernel_address(made, false).map_or(0, |own| own.port);
     let turned = become_kernel(fd, socket, made, flags)?;
     turned.entry.error.store(0, Ordering::Relaxed);
     turned.local.former_port.note(shown, former);

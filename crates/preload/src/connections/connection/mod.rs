@@ -57,11 +57,11 @@ fn template() -> Option<i32> {
         return Some(known);
     }
     let made = limits::stream_socket(libc::AF_UNIX).ok()?;
-    let made = attach::keep(made);
+    let made = attach::make_internal(made);
     match TEMPLATE.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(made),
         Err(other) => {
-            attach::drop_kept(made);
+            attach::close_internal(made);
             Some(other)
         }
     }
@@ -70,7 +70,7 @@ fn template() -> Option<i32> {
 /// A new TCP socket that costs the kernel nothing until it is known where it goes. `None` where
 /// the caller must make a kernel socket instead.
 pub fn open(family: c_int, kind: c_int) -> Option<i32> {
-    if limits::is_poor() || exclusion::reason() == Some(Reason::Confined) {
+    if limits::are_scarce() || exclusion::reason() == Some(Reason::Confined) {
         return None;
     }
     attach::ensure()?;
@@ -175,7 +175,7 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
     let kind = libc::SOCK_STREAM | nonblocking;
     let close_on_exec = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
     let make = || sys::socket(family, kind, 0);
-    let made = match limits::make(make) {
+    let made = match limits::for_library(make) {
         Err(libc::EMFILE) => in_place(fd, make)?,
         made => made?,
     };
@@ -202,7 +202,8 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
 
 /// The port that was dealt for a connection; 0 where the program has bound one. `bound` as [`socket::Local::reserve`].
 fn dealt_port(socket: &Socket, bound: i32) -> u16 {
-    let named = bound > 0 && names::of_kernel(bound - 1, false).is_none_or(|own| own.port != 0);
+    let named =
+        bound > 0 && names::kernel_address(bound - 1, false).is_none_or(|own| own.port != 0);
     if named {
         0
     } else {

@@ -35,10 +35,10 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
     let port = dealt_port(&lane.socket, former);
     if is_free && former > 0 {
         local.reserve.store(0, Ordering::Relaxed);
-        attach::drop_kept(former - 1);
+        attach::close_internal(former - 1);
     }
     options::replay(&lane.socket, made);
-    let (name, size) = names::as_name(&anywhere);
+    let (name, size) = names::to_sockaddr(&anywhere);
     // SAFETY: the kernel reads the caller's address, and one of ours.
     let bound = unsafe {
         if !is_free {
@@ -47,9 +47,9 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
         }
         bind_raw(made, address, length)
     };
-    if let (Ok(()), true, Some(name)) = (bound, is_free, names::of_kernel(made, false)) {
+    if let (Ok(()), true, Some(name)) = (bound, is_free, names::kernel_address(made, false)) {
         options::note_bound(&lane.socket, made);
-        let kept = attach::keep(made);
+        let kept = attach::make_internal(made);
         if lane.link.role == Role::Client && !lane.socket.is_foreign() {
             ports::give(port, entry.process.load(Ordering::Relaxed));
         }

@@ -23,11 +23,11 @@ pub(super) fn make_kernel(socket: &Socket, keeps: bool) -> Result<i32, i32> {
     let bound = socket.local.reserve.load(Ordering::Relaxed);
     let keeps = keeps || options::keeps_port(socket);
     let made = if bound > 0 && keeps {
-        limits::make(|| sys::duplicate(bound - 1, 0, true))?
+        limits::for_library(|| sys::duplicate(bound - 1, 0, true))?
     } else {
         let six = socket.entry.local.load().family == netchannel_abi::address::INET6;
         let family = if six { libc::AF_INET6 } else { libc::AF_INET };
-        limits::make(|| sys::socket(family, libc::SOCK_STREAM, 0))?
+        limits::for_library(|| sys::socket(family, libc::SOCK_STREAM, 0))?
     };
     options::replay(socket, made);
     let address = match bound {
@@ -35,7 +35,7 @@ pub(super) fn make_kernel(socket: &Socket, keeps: bool) -> Result<i32, i32> {
         0 => socket
             .has(status::ADDRESS_NAMED)
             .then(|| socket.entry.local.load()),
-        bound => names::of_kernel(bound - 1, false),
+        bound => names::kernel_address(bound - 1, false),
     };
     if let Some(own) = address.filter(|own| !own.is_wildcard()) {
         bind_without_port(socket, made, own);
@@ -50,7 +50,7 @@ fn bind_without_port(socket: &Socket, made: i32, own: Address) {
     if sys::set_option(made, level, name, 1).is_err() {
         return;
     }
-    let (own, size) = names::as_name(&Address { port: 0, ..own });
+    let (own, size) = names::to_sockaddr(&Address { port: 0, ..own });
     let words = [sys::int(made), (&raw const own).addr(), size, 0, 0, 0];
     // SAFETY: the kernel reads an address of ours. What is bound already says so.
     let _ = unsafe { sys::raw(libc::SYS_bind, words) };
@@ -111,7 +111,7 @@ pub(super) fn become_kernel(
         }
         if bound > 0 {
             socket.local.reserve.store(0, Ordering::Relaxed);
-            attach::drop_kept(bound - 1);
+            attach::close_internal(bound - 1);
             turned.mark(status::BOUND);
         }
         turned.renew();

@@ -29,7 +29,7 @@ fn any(wanted: impl Fn(&Socket, Role) -> bool) -> bool {
 
 /// Whether there is a connection to `peer` from what `fd` is bound to.
 pub fn is_taken(fd: i32, peer: &Address) -> bool {
-    let Some(bound) = names::of_kernel(fd, false).filter(|bound| bound.port != 0) else {
+    let Some(bound) = names::kernel_address(fd, false).filter(|bound| bound.port != 0) else {
         return false;
     };
     let peer = peer.unmapped();

@@ -1,39 +1,39 @@
-//! A daemon comes, goes, and another one follows: what is known of that, and who is told.
+//! Daemons that come, go, and follow one another: the state, and the modules that are notified.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 
 use super::Attachment;
 
-/// The daemon is known to have gone, and no other one knows this program.
+/// The daemon has ended, and no other one knows this program.
 static GONE: AtomicBool = AtomicBool::new(false);
 
-/// Something showed that the daemon has gone.
+/// Notes that the daemon has ended.
 pub fn daemon_is_gone() {
     GONE.store(true, Ordering::Release);
 }
 
-/// Whether it has gone, and no other one knows this program.
+/// Whether the daemon has ended, and no other one knows this program.
 #[inline]
-pub fn is_gone() -> bool {
+pub fn is_daemon_gone() -> bool {
     GONE.load(Ordering::Relaxed)
 }
 
-/// Another daemon serves. True for who is the first to say so, and tells it of this program.
-pub fn another_serves() -> bool {
+/// Called when another daemon serves. True for the first caller, which then introduces this program.
+pub fn note_new_daemon() -> bool {
     // Acquire: pairs with the release in `daemon_is_gone`.
     GONE.swap(false, Ordering::Acquire)
 }
 
-/// What stands on the attachment, and is told as it comes and goes.
+/// The modules that depend on the attachment, notified of its changes.
 pub trait Dependants: Sync {
-    /// There will be a region with so many entries. False where it can not be used.
+    /// A region with so many entries is about to be installed. False where it can not be used.
     fn prepare(&self, entries: usize) -> bool;
-    /// There is a region.
+    /// The region is installed.
     fn begin(&self);
     /// Another daemon serves, whose directory takes the place of `former`'s.
     fn follow(&self, former: &Attachment);
-    /// The daemon does not keep what it gave to this program.
+    /// The daemon no longer keeps what it gave to this program.
     fn forget(&self);
 }
 

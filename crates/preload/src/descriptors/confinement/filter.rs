@@ -1,6 +1,7 @@
-//! Filters of system calls, which are programs of the classic packet filter: what one says to a call is found by running it.
+//! Filters of system calls, which are programs of the classic packet filter: the verdict for a call is found by running
+//! them.
 
-/// One instruction, as the kernel has it.
+/// An instruction, as the kernel has it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Instruction {
@@ -13,7 +14,7 @@ pub struct Instruction {
 /// A call as a filter sees it: number, architecture, place, arguments.
 pub struct Call([u32; 16]);
 
-/// What this machine's calls come with.
+/// The architecture of this machine's calls.
 const ARCHITECTURE: u32 = if cfg!(target_arch = "x86_64") {
     0xc000_003e
 } else {
@@ -60,7 +61,7 @@ impl Call {
     }
 }
 
-/// Classes of instructions, which are the lowest bits of their codes, and what is told apart within them.
+/// Classes of instructions (the lowest bits of a code) and the fields within them.
 mod code {
     pub const CLASS: u16 = 0x07;
     pub const LOAD: u16 = 0x00;
@@ -81,14 +82,14 @@ mod code {
     pub const TO_ACCUMULATOR: u16 = 0x80;
 }
 
-/// Verdicts under which a call is made as if there were no filter.
+/// Verdicts under which a call is made as without a filter.
 const ALLOWED: [u32; 2] = [0x7fff_0000, 0x7ffc_0000];
 const VERDICT: u32 = 0xffff_0000;
 
 /// A filter.
 pub struct Filter(Vec<Instruction>);
 
-/// What an instruction works on.
+/// The registers and memory of a filter.
 #[derive(Default)]
 struct State {
     accumulator: u32,
@@ -96,7 +97,7 @@ struct State {
     memory: [u32; 16],
 }
 
-/// Where a program goes on.
+/// How a filter goes on after an instruction.
 enum Next {
     Skip(u32),
     Return(u32),
@@ -107,7 +108,7 @@ impl Filter {
         Self(instructions)
     }
 
-    /// Whether the call is made. What the kernel would not take for a filter allows nothing.
+    /// Whether the filter allows the call. A program that is no valid filter allows nothing.
     pub fn allows(&self, call: &Call) -> bool {
         let mut state = State::default();
         let mut at = 0_usize;
@@ -167,7 +168,7 @@ impl State {
             0x00 => a.wrapping_add(b),
             0x10 => a.wrapping_sub(b),
             0x20 => a.wrapping_mul(b),
-            // Division by zero ends the kernel's run with a verdict of 0.
+            // Division by zero ends the filter with a verdict of 0.
             0x30 => a.checked_div(b)?,
             0x40 => a | b,
             0x50 => a & b,

@@ -1,28 +1,28 @@
-//! A filter of system calls that was there when the program began, as of a sandbox or a unit of systemd: what it says can not be read,
-//! so a child makes every call that the library will need, and its end tells.
+//! A filter of system calls that was there when the program began, as in a sandbox or a unit of systemd. It can not be
+//! read, so a child makes every call that the library will need, and its exit status is the answer.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Made, for_connections};
+use super::{RawCall, for_connections};
 use crate::ground::{complaint, sys};
 
-/// What is known of the process.
+/// The answer for this process.
 static ANSWER: AtomicU32 = AtomicU32::new(UNKNOWN);
 const UNKNOWN: u32 = 0;
 const FREE: u32 = 1;
 const CONFINED: u32 = 2;
 
-/// `__WALL`: a child that tells nobody of its end is waited for, too.
+/// `__WALL`: waits also for a child that sends no signal when it ends.
 const ALL: usize = 0x4000_0000;
-/// Exit status of a child to which a call was refused.
+/// Exit status of a child whose call was refused.
 const REFUSED: usize = 1;
 
-/// Whether the program began under a filter that does not allow what the library needs. Only the first time costs anything; who asks
-/// keeps others from asking meanwhile.
+/// Whether the program began under a filter that does not allow what the library needs. Only the first call costs
+/// anything; its caller excludes others meanwhile.
 pub fn began_confined() -> bool {
     match ANSWER.load(Ordering::Relaxed) {
         UNKNOWN => {
-            let confined = is_filtered() && !a_child_survives();
+            let confined = is_filtered() && !child_survives();
             let answer = if confined { CONFINED } else { FREE };
             ANSWER.store(answer, Ordering::Relaxed);
             if confined {
@@ -34,7 +34,8 @@ pub fn began_confined() -> bool {
     }
 }
 
-/// Whether a filter is there. By the file, which the dynamic linker's calls can read: `prctl` may be the end.
+/// Whether there is a filter. Reads a file, with calls that the dynamic linker makes, too: a filter may kill for
+/// `prctl`.
 fn is_filtered() -> bool {
     let at = sys::int(libc::AT_FDCWD);
     let flags = sys::int(libc::O_RDONLY | libc::O_CLOEXEC);
@@ -50,17 +51,17 @@ fn is_filtered() -> bool {
     // SAFETY: made above.
     let _ = unsafe { sys::raw(libc::SYS_close, [file, 0, 0, 0, 0, 0]) };
     let text = text.get(..read).unwrap_or_default();
-    says_filter(text)
+    has_filter(text)
 }
 
-fn says_filter(status: &[u8]) -> bool {
+fn has_filter(status: &[u8]) -> bool {
     status
         .split(|byte| *byte == b'\n')
         .filter_map(|line| line.strip_prefix(b"Seccomp:"))
         .any(|value| value.trim_ascii() == b"2")
 }
 
-fn a_child_survives() -> bool {
+fn child_survives() -> bool {
     // SAFETY: as fork; the child makes raw calls only, and never returns.
     let child = match unsafe { sys::raw(libc::SYS_clone, [0; 6]) } {
         Ok(0) => make_calls(),
@@ -78,10 +79,10 @@ fn a_child_survives() -> bool {
     }
 }
 
-/// In the child: its end says whether every call was allowed.
+/// In the child: makes every call, and exits with whether all were allowed.
 fn make_calls() -> ! {
     let refused = calls().any(|(number, arguments)| {
-        // SAFETY: no descriptor is one, and no pointer leads anywhere but to the values named.
+        // SAFETY: the descriptors are invalid, and the pointers lead nowhere but to the named values.
         let answer = unsafe { sys::raw(number, arguments) };
         matches!(
             answer,
@@ -95,9 +96,9 @@ fn make_calls() -> ! {
     }
 }
 
-/// Calls that the library makes for connections, and those to have them: to the daemon, for listeners and sets. With arguments that do
-/// nothing.
-fn calls() -> impl Iterator<Item = Made> {
+/// All calls that the library makes: those for connections, and those for the daemon, listeners and sets. With
+/// arguments for which they do nothing.
+fn calls() -> impl Iterator<Item = RawCall> {
     let int = sys::int;
     let none = int(-1);
     let stream = int(libc::SOCK_STREAM | libc::SOCK_CLOEXEC);
@@ -136,16 +137,14 @@ mod tests {
 
     #[test]
     fn a_filter_is_told_by_the_status() {
-        assert!(says_filter(b"Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
-        assert!(!says_filter(
-            b"Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"
-        ));
-        assert!(!says_filter(b"Seccomp_filters:\t2\n"));
-        assert!(!says_filter(b""));
+        assert!(has_filter(b"Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
+        assert!(!has_filter(b"Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"));
+        assert!(!has_filter(b"Seccomp_filters:\t2\n"));
+        assert!(!has_filter(b""));
     }
 
     #[test]
     fn without_a_filter_every_call_is_allowed() {
-        assert!(a_child_survives());
+        assert!(child_survives());
     }
 }

@@ -1,4 +1,4 @@
-//! Which file a descriptor is.
+//! The identity of the file behind a descriptor.
 
 use libc::c_int;
 

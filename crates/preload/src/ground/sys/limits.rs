@@ -4,7 +4,7 @@ use libc::c_int;
 
 use super::raw;
 
-/// A limit of this process, before it was changed to `new`.
+/// Returns a limit of this process, and sets it to `new` if there is one.
 ///
 /// # Errors
 /// Those of `prlimit`.

@@ -26,7 +26,7 @@ pub fn socket_pair(kind: c_int) -> Sys<(c_int, c_int)> {
     Ok((pair[0], pair[1]))
 }
 
-/// A new pair of anchors, each with the mark by which whoever gets one knows it.
+/// A new pair of anchors. Both carry the mark by which a process that receives one recognises it.
 pub fn anchor_pair() -> Sys<(c_int, c_int)> {
     let pair = socket_pair(libc::SOCK_STREAM)?;
     for fd in [pair.0, pair.1] {
@@ -54,7 +54,7 @@ fn new(flags: c_int) -> Sys<c_int> {
     )
 }
 
-/// Closes a new descriptor where the rest of its making failed.
+/// Closes a new descriptor whose setup failed.
 fn or_close<R>(fd: c_int, made: Sys<R>) -> Sys<c_int> {
     if made.is_err() {
         close(fd);
@@ -62,7 +62,7 @@ fn or_close<R>(fd: c_int, made: Sys<R>) -> Sys<c_int> {
     made.map(|_| fd)
 }
 
-/// A non-blocking listener at a name, where so many connections may wait.
+/// A non-blocking listener at an abstract name, with a backlog.
 ///
 /// # Errors
 /// Those of `socket`, `bind` and `listen`.
@@ -77,12 +77,12 @@ pub fn listener(name: &[u8], backlog: c_int) -> Sys<c_int> {
     or_close(fd, bound.and_then(|_| listens()))
 }
 
-/// The client's end of an anchor that is connected to the listener at a name.
+/// Connects to the listener at an abstract name and returns the client's end of the anchor.
 ///
 /// # Errors
-/// Those of `socket`; those of `connect`: `EAGAIN` where as many wait there as may, `ECONNREFUSED` where nobody listens.
+/// Those of `socket`; those of `connect`: `EAGAIN` where the backlog is full, `ECONNREFUSED` where no process listens.
 pub fn connect(name: &[u8]) -> Sys<c_int> {
-    // A full queue must not be waited for.
+    // Connecting must not wait for a full backlog.
     let fd = new(libc::SOCK_NONBLOCK)?;
     let (address, length) = address(name);
     let place = (&raw const address).addr();
@@ -91,7 +91,7 @@ pub fn connect(name: &[u8]) -> Sys<c_int> {
     or_close(fd, connected)
 }
 
-/// The server's end of the anchor that waits longest at a listener, with these flags of `accept4`.
+/// Accepts the server's end of the anchor that has waited longest, with these flags of `accept4`.
 ///
 /// # Errors
 /// `EAGAIN` where none waits; `EMFILE`.
@@ -100,7 +100,7 @@ pub fn accept(fd: c_int, flags: c_int) -> Sys<c_int> {
     unsafe { raw(libc::SYS_accept4, [int(fd), 0, 0, int(flags), 0, 0]) }.map(descriptor)
 }
 
-/// An anchor goes to another process, which knows it by its mark.
+/// Marks an anchor, so that a process that receives it recognises it.
 ///
 /// # Errors
 /// Those of `setsockopt`.
@@ -108,19 +108,19 @@ pub fn mark(fd: c_int) -> Sys<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, ANCHOR_MARK)
 }
 
-/// The user who made the other end of a connected local socket.
+/// The credentials of the process that made the other end of a connected local socket.
 ///
 /// # Errors
 /// Those of `getsockopt`.
 pub fn peer(fd: c_int) -> Sys<libc::ucred> {
-    let mut who = libc::ucred {
+    let mut credentials = libc::ucred {
         pid: 0,
         uid: u32::MAX,
         gid: u32::MAX,
     };
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
     let (level, name) = (int(libc::SOL_SOCKET), int(libc::SO_PEERCRED));
-    let places = [(&raw mut who).addr(), (&raw mut length).addr()];
+    let places = [(&raw mut credentials).addr(), (&raw mut length).addr()];
     // SAFETY: the places are locals.
     unsafe {
         raw(
@@ -128,5 +128,5 @@ pub fn peer(fd: c_int) -> Sys<libc::ucred> {
             [int(fd), level, name, places[0], places[1], 0],
         )
     }?;
-    Ok(who)
+    Ok(credentials)
 }

@@ -1,5 +1,5 @@
-//! `poll` by `select`: the kernel polls no more descriptors than the program may open, and a program may lower that limit to none
-//! and go on with what it has. `select` knows no such limit.
+//! `poll` by `select`. The kernel polls no more descriptors than the program's limit allows, and a program may lower
+//! that limit to zero while it keeps open descriptors. `select` has no such limit.
 
 use libc::{POLLHUP, POLLIN, POLLOUT, POLLPRI, pollfd, sigset_t};
 
@@ -7,14 +7,14 @@ use super::{Sys, has_hung_up, raw};
 
 const BITS: usize = 64;
 
-/// What asks for each of the three sets, and what is told of who is in it afterwards.
+/// For each of the three sets: the events that ask for it, and the event that membership reports.
 const SETS: [(i16, i16); 3] = [
     (POLLIN | libc::POLLRDNORM, POLLIN),
     (POLLOUT | libc::POLLWRNORM, POLLOUT),
     (POLLPRI, POLLPRI),
 ];
 
-/// As [`super::poll`], of descriptors that are open. What hangs up is told of sockets only.
+/// As [`super::poll`], for open descriptors. Hang-ups are reported for sockets only.
 ///
 /// # Errors
 /// As `ppoll`.
@@ -31,7 +31,7 @@ pub fn poll(set: &mut [pollfd], nanoseconds: i64, mask: *const sigset_t) -> Sys<
         ))
     };
     for entry in &*set {
-        // Who asks for nothing asks for the end.
+        // An entry that asks for no event asks for the hang-up.
         let asked = if entry.events == 0 {
             POLLIN
         } else {
@@ -50,11 +50,11 @@ pub fn poll(set: &mut [pollfd], nanoseconds: i64, mask: *const sigset_t) -> Sys<
     let mut count = 0;
     for entry in set.iter_mut() {
         entry.revents = 0;
-        for (number, (wanted, told)) in SETS.iter().enumerate() {
+        for (number, (wanted, reported)) in SETS.iter().enumerate() {
             let (word, bit) = place(number, entry.fd).unwrap_or((usize::MAX, 0));
             if words.get(word).is_some_and(|word| word & bit != 0) {
-                entry.revents |= told & (entry.events & wanted);
-                if *told == POLLIN && has_hung_up(entry.fd) {
+                entry.revents |= reported & (entry.events & wanted);
+                if *reported == POLLIN && has_hung_up(entry.fd) {
                     entry.revents |= POLLHUP;
                 }
             }

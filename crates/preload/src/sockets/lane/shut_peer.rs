@@ -52,7 +52,7 @@ impl Lane {
         }
         let is_there = flags & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE);
         // SAFETY: the caller's promise.
-        if unsafe { user::probe(from, length) }.is_err() {
+        if unsafe { user::probe_read(from, length) }.is_err() {
             return Some(Err(Stop::Error(libc::EFAULT)));
         }
         let noted = &self.socket.entry.transmit.noted;

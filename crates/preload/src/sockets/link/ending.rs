@@ -16,7 +16,7 @@ pub static UNUSED: OnceLock<fn(&LinkEnd)> = OnceLock::new();
 
 impl LinkEnd {
     fn drop_memory(&self) {
-        attach::drop_kept(self.memory.swap(-1, Ordering::AcqRel));
+        attach::close_internal(self.memory.swap(-1, Ordering::AcqRel));
     }
 
     /// One socket less of this process uses the link: called when all about it has been said.
@@ -79,7 +79,7 @@ impl LinkEnd {
             return;
         };
         for lent in &mut state.slots {
-            attach::drop_kept(core::mem::replace(&mut lent.anchor, -1));
+            attach::close_internal(core::mem::replace(&mut lent.anchor, -1));
         }
         state.free.clear();
         drop(state);
@@ -114,7 +114,7 @@ impl LinkEnd {
         self.dead.store(true, Ordering::Release);
         if let Some(mut state) = self.state.lock() {
             for lent in &mut state.slots {
-                attach::drop_kept(core::mem::replace(&mut lent.anchor, -1));
+                attach::close_internal(core::mem::replace(&mut lent.anchor, -1));
             }
             state.free.clear();
         }
@@ -132,7 +132,7 @@ impl LinkEnd {
         self.reading.reset();
         if let Some(mut state) = self.state.lock() {
             for lent in &mut state.slots {
-                attach::drop_kept(core::mem::replace(&mut lent.anchor, -1));
+                attach::close_internal(core::mem::replace(&mut lent.anchor, -1));
             }
         }
         self.channel.end_in_child();

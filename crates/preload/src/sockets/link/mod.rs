@@ -220,7 +220,7 @@ impl LinkEnd {
             layout,
             region,
             identity,
-            memory: AtomicI32::new(attach::keep(memory)),
+            memory: AtomicI32::new(attach::make_internal(memory)),
             channel: Channel::new(channel),
             listener,
             owner: process::number(),

@@ -46,12 +46,12 @@ impl LinkEnd {
         if lent.busy {
             return sys::close(anchor);
         }
-        let former = core::mem::replace(&mut lent.anchor, attach::keep(anchor));
+        let former = core::mem::replace(&mut lent.anchor, attach::make_internal(anchor));
         lent.anchor_nonblocking = nonblocking;
         if former < 0 {
             self.pooled.fetch_add(1, Ordering::Relaxed);
         }
-        attach::drop_kept(former);
+        attach::close_internal(former);
         if self.role == Role::Client {
             state.free.push(number);
         }
@@ -157,7 +157,7 @@ impl LinkEnd {
         let blocks = core::mem::take(&mut lent.blocks);
         let apart = lent.apart.take();
         if flags & side_flags::ANCHOR_GONE != 0 && lent.anchor >= 0 {
-            attach::drop_kept(core::mem::replace(&mut lent.anchor, -1));
+            attach::close_internal(core::mem::replace(&mut lent.anchor, -1));
             self.pooled.fetch_sub(1, Ordering::Relaxed);
         }
         let bare = lent.anchor < 0;
@@ -202,7 +202,7 @@ impl LinkEnd {
         let mut theirs = [-1; BATCH];
         let mut made = 0;
         while made < count {
-            let Ok((mine, other)) = limits::make(sys::anchor_pair) else {
+            let Ok((mine, other)) = limits::for_library(sys::anchor_pair) else {
                 break;
             };
             own[made] = mine;
@@ -351,7 +351,7 @@ impl LinkEnd {
                     lent.anchor_nonblocking = loan.nonblocking;
                     self.pooled.fetch_add(1, Ordering::Relaxed);
                 }
-                Some(loan) => attach::drop_kept(loan.anchor),
+                Some(loan) => attach::close_internal(loan.anchor),
                 None => lent.anchor = -1,
             }
             match self.role {

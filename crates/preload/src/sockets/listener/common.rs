@@ -47,7 +47,7 @@ pub(super) struct Common {
 
 impl Common {
     fn make(entry: &'static SocketEntry, queue: Option<&'static Queue>) -> Option<&'static Self> {
-        let (takes, puts) = limits::make(|| sys::socket_pair(libc::SOCK_SEQPACKET)).ok()?;
+        let (takes, puts) = limits::for_library(|| sys::socket_pair(libc::SOCK_SEQPACKET)).ok()?;
         Some(Box::leak(Box::new(Self {
             takes: Channel::new(takes),
             puts: Channel::new(puts),
@@ -144,7 +144,8 @@ impl Common {
                 return Ok(None);
             }
             let (mut bytes, mut fds) = ([0; BYTES], [-1; sys::MOST]);
-            let receive = |fd| sys::alone(fd, || limits::receive_message(fd, &mut bytes, &mut fds));
+            let receive =
+                |fd| sys::with_file_lock(fd, || limits::receive_message(fd, &mut bytes, &mut fds));
             match self.takes.with(receive) {
                 Some(Ok((length, count))) => {
                     if length > 0 {
@@ -192,7 +193,7 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
     link.is_from(flags & 2 != 0, user);
     let loan = Loan {
         handle: Handle::from_word(handle),
-        anchor: attach::keep(anchor),
+        anchor: attach::make_internal(anchor),
         nonblocking: flags & 1 != 0,
     };
     if link.is_own() {
@@ -371,7 +372,7 @@ impl Listener {
             self.arrived.fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        attach::drop_kept(pending.loan.anchor);
+        attach::close_internal(pending.loan.anchor);
         pending.link.used_less();
         true
     }

@@ -15,14 +15,14 @@ static TRIED: AtomicU64 = AtomicU64::new(0);
 /// Tells the next daemon of this program, if the last one has gone and there is one.
 #[inline]
 pub fn follow() {
-    if attach::is_gone() && attach::current().is_some() {
+    if attach::is_daemon_gone() && attach::current().is_some() {
         follow_now();
     }
 }
 
 #[cold]
 fn follow_now() {
-    if attach::is_served() && attach::another_serves() {
+    if attach::is_daemon_serving() && attach::note_new_daemon() {
         super::renewal::announce_again();
     }
 }
@@ -30,8 +30,8 @@ fn follow_now() {
 /// As [`follow`], at once, for who met a program that knows a daemon already.
 #[cold]
 pub fn catch_up() {
-    attach::forget_if_gone();
-    attach::hasten();
+    attach::close_control_if_hung_up();
+    attach::retry_now();
     follow();
 }
 
@@ -42,8 +42,11 @@ pub fn may_try() -> bool {
 
 /// As [`follow`], for who was told nothing: asks now and then whether the daemon has gone.
 pub fn look() {
-    if attach::current().is_some() && clock::is_due(&ASKED, clock::SECOND) && !attach::is_gone() {
-        attach::forget_if_gone();
+    if attach::current().is_some()
+        && clock::is_due(&ASKED, clock::SECOND)
+        && !attach::is_daemon_gone()
+    {
+        attach::close_control_if_hung_up();
     }
     follow();
 }

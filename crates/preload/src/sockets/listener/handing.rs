@@ -66,7 +66,7 @@ impl Listener {
         if last {
             self.unlisten();
         } else {
-            attach::tell(Operation::Unlisten, self.named());
+            attach::notify_daemon(Operation::Unlisten, self.named());
         }
         self.offers().inspect(|channel| channel.end());
         self.leave_common();
@@ -138,7 +138,7 @@ impl Listener {
             sys::close(other);
         }
         if done {
-            attach::drop_kept(pending.loan.anchor);
+            attach::close_internal(pending.loan.anchor);
             pending.link.used_less();
         }
         done

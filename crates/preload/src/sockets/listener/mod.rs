@@ -184,7 +184,7 @@ impl Listener {
     /// Tells the daemon that `fd` listens. `None` where there is no daemon or it refuses.
     pub fn register(fd: i32, backlog: i32) -> Option<&'static Self> {
         attach::ensure()?;
-        let address = names::of_kernel(fd, false)?;
+        let address = names::kernel_address(fd, false)?;
         // Another user may have made it: then the socket proves it.
         let cookie = sys::cookie(fd).ok()?;
         let announce = |shown| Self::announce(fd, &address, cookie, backlog, shown);
@@ -465,8 +465,9 @@ impl Listener {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut fds = [-1; sys::MOST];
             let got = self.offers().and_then(|channel| {
-                channel
-                    .with(|fd| sys::alone(fd, || limits::receive_message(fd, &mut bytes, &mut fds)))
+                channel.with(|fd| {
+                    sys::with_file_lock(fd, || limits::receive_message(fd, &mut bytes, &mut fds))
+                })
             });
             let starved = got == Some(Err(libc::EMFILE));
             self.starved.store(starved, Ordering::Relaxed);
@@ -537,7 +538,7 @@ impl Listener {
             .is_ok_and(|flags| flags & sys::int(libc::O_NONBLOCK) != 0);
         let loan = Loan {
             handle: Handle { index, generation },
-            anchor: attach::keep(anchor),
+            anchor: attach::make_internal(anchor),
             nonblocking,
         };
         self.push(Pending::new(link, loan)?);

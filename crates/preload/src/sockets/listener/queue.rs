@@ -43,7 +43,7 @@ impl Queue {
     pub fn open(backlog: i32) -> Option<&'static Self> {
         let name = sys::random().max(1);
         let listen = || sys::local::listener(&directory::queue_name(name), backlog);
-        let socket = limits::make(listen).ok()?;
+        let socket = limits::for_library(listen).ok()?;
         Some(Box::leak(Box::new(Self {
             socket: Channel::new(socket),
             name,
@@ -82,7 +82,7 @@ impl Queue {
         loop {
             let accepted = self.socket.with(|fd| match flags {
                 Some(flags) => limits::for_program(|| sys::local::accept(fd, flags)),
-                None => limits::make(|| sys::local::accept(fd, libc::SOCK_CLOEXEC)),
+                None => limits::for_library(|| sys::local::accept(fd, libc::SOCK_CLOEXEC)),
             });
             match accepted {
                 Some(Ok(anchor)) => {
@@ -92,7 +92,7 @@ impl Queue {
                                 pending.in_place = true;
                                 pending.loan.nonblocking = flags & libc::SOCK_NONBLOCK != 0;
                             }
-                            None => pending.loan.anchor = attach::keep(anchor),
+                            None => pending.loan.anchor = attach::make_internal(anchor),
                         }
                         return Ok(Some(pending));
                     }
@@ -202,7 +202,7 @@ fn fetch(link: u64, listener: u32) -> Result<(i32, u64), i32> {
 #[cold]
 fn borrow(client: i32, number: u64) -> Option<i32> {
     let path = std::ffi::CString::new(format!("/proc/{client}/fd/{number}")).ok()?;
-    limits::make(|| sys::open(&path, libc::O_RDWR)).ok()
+    limits::for_library(|| sys::open(&path, libc::O_RDWR)).ok()
 }
 
 fn open(link: &'static LinkEnd, anchor: i32, handle: Handle, ring: u64) -> Option<Pending> {
@@ -228,7 +228,7 @@ fn open(link: &'static LinkEnd, anchor: i32, handle: Handle, ring: u64) -> Optio
 /// The words, and the memory of the link where that came with them.
 fn first_message(anchor: i32) -> Option<([u64; WORDS], Option<i32>)> {
     let (mut bytes, mut fds) = ([0; BYTES], [-1; sys::MOST]);
-    let mut take = || limits::make(|| sys::message(anchor, &mut bytes, &mut fds, 0));
+    let mut take = || limits::for_library(|| sys::message(anchor, &mut bytes, &mut fds, 0));
     let got = take().or_else(|error| {
         let mut set = [libc::pollfd {
             fd: anchor,
@@ -266,7 +266,7 @@ pub fn may_enter(target: &names::Target) -> bool {
 pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i32, i32> {
     let name = directory::queue_name(target.queue);
     link.enters(handle);
-    let anchor = limits::make(|| sys::local::connect(&name))?;
+    let anchor = limits::for_library(|| sys::local::connect(&name))?;
     // The name could be another's by now.
     let is_known = |user| user == ROOT || user == target.queue_user;
     if !sys::local::peer(anchor).is_ok_and(|server| is_known(server.uid)) {

@@ -68,7 +68,7 @@ impl Listener {
 
 /// The daemon is another one: it hears of everything this process listens to.
 pub fn announce_again() {
-    if !limits::is_poor() {
+    if !limits::are_scarce() {
         announce(|_| true);
     }
 }

@@ -30,6 +30,6 @@ pub fn reset(pending: &Pending) {
         .link
         .finish(slot, pending.loan.handle, flags, None, [ring; 2]);
     // The anchor's end wakes whoever sleeps.
-    attach::drop_kept(pending.loan.anchor);
+    attach::close_internal(pending.loan.anchor);
     pending.link.used_less();
 }

@@ -77,6 +77,6 @@ impl Waiting {
         self.queue.reset();
         self.take_all()
             .iter()
-            .for_each(|pending| attach::drop_kept(pending.loan.anchor));
+            .for_each(|pending| attach::close_internal(pending.loan.anchor));
     }
 }

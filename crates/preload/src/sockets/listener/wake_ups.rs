@@ -112,18 +112,18 @@ impl WakeUps {
     pub fn listen(&self) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         // Who keeps all numbers to himself has what comes to his listeners from the kernel.
-        if self.fd() >= 0 || limits::is_poor() {
+        if self.fd() >= 0 || limits::are_scarce() {
             return;
         }
-        let Ok(made) = limits::make(|| sys::event_counter(libc::EFD_SEMAPHORE)) else {
+        let Ok(made) = limits::for_library(|| sys::event_counter(libc::EFD_SEMAPHORE)) else {
             return;
         };
-        let made = attach::keep(made);
+        let made = attach::make_internal(made);
         let placed = self
             .fd
             .compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire);
         if placed.is_err() {
-            attach::drop_kept(made);
+            attach::close_internal(made);
         }
     }
 
@@ -177,6 +177,6 @@ impl WakeUps {
     /// Lets the descriptor go: the listener is closed, or it is the parent's.
     pub fn close(&self) {
         self.sleepers.store(0, Ordering::SeqCst);
-        attach::drop_kept(self.fd.swap(-1, Ordering::AcqRel));
+        attach::close_internal(self.fd.swap(-1, Ordering::AcqRel));
     }
 }

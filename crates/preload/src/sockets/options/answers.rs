@@ -70,12 +70,12 @@ pub unsafe fn get(
         if peer == Address::default() {
             return Err(libc::ENOTCONN);
         }
-        let (name, size) = names::as_name(&peer);
+        let (name, size) = names::to_sockaddr(&peer);
         if asked > size {
             return Err(libc::EINVAL);
         }
         // SAFETY: the structure is longer than `size`, the buffer than any name.
-        unsafe { user::put(buffer.as_mut_ptr(), (&raw const name).cast(), size)? };
+        unsafe { user::copy_bytes(buffer.as_mut_ptr(), (&raw const name).cast(), size)? };
         asked
     } else {
         let got = with_scratch(socket, |scratch| {
@@ -89,7 +89,7 @@ pub unsafe fn get(
     }
     // SAFETY: the caller's buffer has room for `size` bytes.
     unsafe {
-        if user::put(value.cast(), buffer.as_ptr(), size).is_err() {
+        if user::copy_bytes(value.cast(), buffer.as_ptr(), size).is_err() {
             // Whether the length is written then differs between options.
             as_kernel()?.ok();
             return Err(libc::EFAULT);
@@ -200,7 +200,7 @@ fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Opti
             let ask = |towards| sys::option(towards, level, name).ok();
             let peer = socket.entry.peer.load();
             let known = peer != Address::default();
-            known.then(|| names::towards(&peer, ask).flatten())?
+            known.then(|| names::with_route_to(&peer, ask).flatten())?
         }
         _ => None,
     }

@@ -253,7 +253,7 @@ unsafe fn read(
         value: [0; 16],
     };
     // SAFETY: the caller's promise, and the length fits, as the caller has seen.
-    unsafe { user::put(record.value.as_mut_ptr(), value.cast(), length as usize)? };
+    unsafe { user::copy_bytes(record.value.as_mut_ptr(), value.cast(), length as usize)? };
     Ok(record)
 }
 

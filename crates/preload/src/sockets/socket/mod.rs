@@ -419,7 +419,7 @@ impl Socket {
             self.local.spare.store(anchor + 1, Ordering::Release);
         } else {
             SPARES.fetch_sub(1, Ordering::Relaxed);
-            attach::drop_kept(anchor);
+            attach::close_internal(anchor);
         }
     }
 
@@ -437,7 +437,7 @@ impl Socket {
     /// Lets it go: from now on the program's descriptors alone hold the connection.
     pub fn drop_spare(&self) {
         if let Some(spare) = self.take_spare() {
-            attach::drop_kept(spare);
+            attach::close_internal(spare);
         }
     }
 

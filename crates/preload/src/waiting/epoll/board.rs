@@ -96,13 +96,13 @@ impl Board {
     /// The same, which goes with an exec. It takes a number.
     pub fn in_file(least: usize) -> Option<Self> {
         let length = Self::room(least);
-        if limits::is_poor() || !limits::allow_file(Self::bytes(length)) {
+        if limits::are_scarce() || !limits::allow_file(Self::bytes(length)) {
             return None;
         }
         let create =
             || Region::create(c"netchannel-set", Self::bytes(length)).map_err(|_| libc::EMFILE);
-        let (fd, region) = limits::make(create).ok()?;
-        let made = Self::of_region(region, attach::keep(fd), length)?;
+        let (fd, region) = limits::for_library(create).ok()?;
+        let made = Self::of_region(region, attach::make_internal(fd), length)?;
         made.head().format.store(FORMAT, Ordering::Relaxed);
         Some(made)
     }
@@ -254,7 +254,7 @@ fn own_region() -> u64 {
 impl Drop for Board {
     fn drop(&mut self) {
         if let Some((_, fd)) = self.file.take() {
-            return attach::drop_kept(fd);
+            return attach::close_internal(fd);
         }
         let bytes = Self::bytes(self.length);
         let start = self.head.as_ptr().expose_provenance();

@@ -179,7 +179,7 @@ const fn flag(value: c_int) -> u32 {
 
 /// A new set of the program becomes known, also where no daemon serves: one may later.
 pub fn opened(fd: i32) {
-    if process::is_guest() {
+    if process::is_vfork_child() {
         return;
     }
     let reused = UNUSED.lock().and_then(|mut unused| unused.pop());
@@ -237,14 +237,14 @@ pub fn closed(fd: i32, word: Word) {
     set.leave_parents();
     set.tag.fetch_add(1, Ordering::Relaxed);
     // With the inner set all its members go.
-    attach::drop_kept(set.inner.swap(-1, Ordering::AcqRel));
+    attach::close_internal(set.inner.swap(-1, Ordering::AcqRel));
     if let Some(mut state) = set.state.lock() {
         for number in 0..u32::try_from(state.items.len()).unwrap_or(0) {
             set.remove_with_membership(&mut state, number);
         }
         *state = State::default();
     }
-    attach::drop_kept(set.kick.swap(-1, Ordering::AcqRel));
+    attach::close_internal(set.kick.swap(-1, Ordering::AcqRel));
     set.active.store(false, Ordering::Release);
     set.detached.store(false, Ordering::Release);
     set.shared.store(false, Ordering::Relaxed);
@@ -311,7 +311,7 @@ impl EpollSet {
         if let Err(error) = added
             && error != libc::ELOOP
         {
-            attach::drop_kept(inner);
+            attach::close_internal(inner);
             return Err(error);
         }
         self.inner.store(inner, Ordering::Release);
@@ -354,7 +354,7 @@ impl EpollSet {
             .kick
             .compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire);
         if let Err(other) = placed {
-            attach::drop_kept(made);
+            attach::close_internal(made);
             return Some(other);
         }
         self.put_kick(made);

@@ -231,7 +231,7 @@ impl Carried {
         let (Some(set), Some(board)) = (found, board) else {
             return [self.inner, self.file]
                 .into_iter()
-                .for_each(attach::drop_kept);
+                .for_each(attach::close_internal);
         };
         set.inner.store(self.inner, Ordering::Release);
         set.detached.store(self.detached, Ordering::Release);

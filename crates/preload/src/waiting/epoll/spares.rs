@@ -32,14 +32,14 @@ pub fn prepare() {
     };
     let Spares { sets, counters } = &mut *spares;
     while sets.len() < MOST
-        && let Ok(made) = limits::make(sys::epoll_create)
+        && let Ok(made) = limits::for_library(sys::epoll_create)
     {
-        sets.push(attach::keep(made));
+        sets.push(attach::make_internal(made));
     }
     while counters.len() < MOST
-        && let Ok(made) = limits::make(|| sys::event_counter(0))
+        && let Ok(made) = limits::for_library(|| sys::event_counter(0))
     {
-        counters.push(attach::keep(made));
+        counters.push(attach::make_internal(made));
     }
 }
 
@@ -50,7 +50,7 @@ pub fn prepare() {
 pub(super) fn set() -> Result<i32, i32> {
     match take(|spares| spares.sets.pop()) {
         Some(spare) => Ok(spare),
-        None => limits::make(sys::epoll_create).map(attach::keep),
+        None => limits::for_library(sys::epoll_create).map(attach::make_internal),
     }
 }
 
@@ -61,12 +61,12 @@ pub(super) fn set() -> Result<i32, i32> {
 pub(super) fn counter() -> Result<i32, i32> {
     match take(|spares| spares.counters.pop()) {
         Some(spare) => Ok(spare),
-        None => limits::make(|| sys::event_counter(0)).map(attach::keep),
+        None => limits::for_library(|| sys::event_counter(0)).map(attach::make_internal),
     }
 }
 
 fn take(from: impl FnOnce(&mut Spares) -> Option<i32>) -> Option<i32> {
-    if !limits::is_poor() {
+    if !limits::are_scarce() {
         return None;
     }
     from(&mut *SPARES.lock()?)
@@ -90,7 +90,7 @@ pub(super) fn reset_in_child() {
     if let Some(mut spares) = SPARES.lock() {
         let Spares { sets, counters } = &mut *spares;
         for spare in sets.drain(..).chain(counters.drain(..)) {
-            attach::drop_kept(spare);
+            attach::close_internal(spare);
         }
     }
 }

@@ -1,10 +1,11 @@
-//! Functions of the C library that are called seldom, mostly by the standard library. The dynamic linker looks up every function that a
-//! library names before the program begins; these are looked up when they are first called. Each has a definition of that name within the
-//! library, not seen outside, which goes on to what the dynamic linker would have found: the first in the program's order.
+//! Lazy binding of C library functions that are called rarely, mostly by the standard library. The dynamic linker
+//! resolves every function that a library names before the program begins; these are resolved at their first call. Each
+//! has a hidden definition of the same name within the library, which jumps to the definition that the dynamic linker
+//! would have found: the first in the program's order.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// What was found of one of them, and its name behind that.
+/// The resolved address of a function, followed by its name.
 #[repr(C)]
 struct Entry {
     found: AtomicPtr<libc::c_void>,
@@ -14,13 +15,13 @@ struct Entry {
 unsafe extern "C" fn find(entry: &Entry) -> *mut libc::c_void {
     // SAFETY: the name ends with a zero byte.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, entry.name.as_ptr()) };
-    // Relaxed: who reads it needs nothing but the address.
+    // Relaxed: a reader needs nothing but the address.
     entry.found.store(found, Ordering::Relaxed);
     found
 }
 
 /// Defines the functions. No argument of theirs is a floating-point number.
-macro_rules! seldom {
+macro_rules! lazy_binding {
     ($($name:literal)*) => {
         core::arch::global_asm!(
             $(
@@ -40,7 +41,7 @@ macro_rules! seldom {
                 concat!(".asciz \"", $name, "\""),
                 ".popsection",
             )*
-            // Finds the entry's function, with the arguments kept, and goes on to it.
+            // Resolves the entry's function, with the arguments preserved, and jumps to it.
             "netchannel_find:",
             "push rdi",
             "push rsi",
@@ -65,7 +66,7 @@ macro_rules! seldom {
     };
 }
 
-seldom! {
+lazy_binding! {
     "__cxa_thread_atexit_impl" "__xpg_strerror_r" "abort" "access" "calloc" "closedir" "dirfd" "dl_iterate_phdr"
     "fflush" "fgetxattr" "fileno" "free" "fstat" "fstat64" "fstatfs" "ftruncate" "getcwd" "getegid" "geteuid"
     "gettid" "lseek" "lseek64" "madvise" "malloc" "memfd_create" "mmap" "mmap64" "mremap" "munmap" "open" "open64"

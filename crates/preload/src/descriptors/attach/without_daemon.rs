@@ -1,5 +1,5 @@
-//! A program to which virtual sockets come while no daemon serves: it has a region of its own making and an empty directory until one
-//! does, as a program has whose daemon has ended.
+//! A program that receives virtual sockets while no daemon serves: it makes a region of its own and an empty directory,
+//! and is then like a program whose daemon has ended.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,22 +8,23 @@ use netchannel_abi::{LAYOUT_HASH, directory, program};
 use netchannel_shm::{Region, ShmError};
 
 use super::{
-    Attachment, MEMORY, TALK, begin, current, daemon_is_gone, drop_kept, keep, map_directory,
+    Attachment, CONTROL_LOCK, MEMORY, begin, close_internal, current, daemon_is_gone,
+    make_internal, map_directory,
 };
 use crate::descriptors::{confinement, limits};
 use crate::ground::{process, sys};
 
-/// As many as a daemon gives, so that any daemon takes the region.
+/// As many entries as a daemon gives, so that any daemon takes the region.
 const ENTRIES: u32 = 65536;
 
-/// The attachment, made without a daemon if need be. `None` where that can not be.
-pub fn alone() -> Option<&'static Attachment> {
-    if current().is_none() && !process::is_guest() {
-        let _guard = TALK.lock()?;
+/// The attachment, made without a daemon if need be. `None` where that fails.
+pub fn attach_without_daemon() -> Option<&'static Attachment> {
+    if current().is_none() && !process::is_vfork_child() {
+        let _guard = CONTROL_LOCK.lock()?;
         if current().is_none() && !confinement::began_confined() {
             let made = make().ok()?;
             if !begin(made) {
-                drop_kept(MEMORY.swap(-1, Ordering::AcqRel));
+                close_internal(MEMORY.swap(-1, Ordering::AcqRel));
                 return None;
             }
             daemon_is_gone();
@@ -37,7 +38,7 @@ fn memory(name: &core::ffi::CStr, size: usize) -> Result<(i32, Region), ShmError
         return Err(ShmError::System(libc::EFBIG));
     }
     let create = || Region::create(name, size).map_err(|_| libc::EMFILE);
-    limits::make(create).map_err(ShmError::System)
+    limits::for_library(create).map_err(ShmError::System)
 }
 
 fn make() -> Result<Attachment, ShmError> {
@@ -53,7 +54,7 @@ fn make() -> Result<Attachment, ShmError> {
         header.entries.store(ENTRIES, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
     }
-    MEMORY.store(keep(fd), Ordering::Release);
+    MEMORY.store(make_internal(fd), Ordering::Release);
     Ok(Attachment {
         number: AtomicU64::new(0),
         region: Box::leak(Box::new(region)),
