@@ -30,7 +30,7 @@ pub mod program;
 pub mod reason;
 
 /// Version of all layouts and of the attach protocol. Both ends must agree.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Hash over the sizes and offsets that two processes must agree on, compared at attach.
 ///

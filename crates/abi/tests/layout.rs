@@ -210,6 +210,7 @@ fn structures() -> Vec<Structure> {
                 locals,
                 ended,
                 networks,
+                gateway,
                 copying,
                 local,
                 network

@@ -19,6 +19,12 @@ pub enum Change {
     PeerRemoved(String),
     /// A peer's section says something else under these keys.
     PeerChanged(String, Vec<&'static str>),
+    /// There is a new tenant of this name.
+    TenantAdded(String),
+    /// The tenant of this name is gone.
+    TenantRemoved(String),
+    /// A tenant's section says something else; of connections it has, only the caps.
+    TenantChanged(String),
     /// The policy of a kind.
     Scheduler(Kind),
     /// What channels run over; for the next start of the daemon.
@@ -43,6 +49,9 @@ impl fmt::Display for Change {
             Self::PeerChanged(name, keys) => {
                 write!(formatter, "peer {name} has changed: {}", keys.join(", "))
             }
+            Self::TenantAdded(name) => write!(formatter, "tenant {name} is new"),
+            Self::TenantRemoved(name) => write!(formatter, "tenant {name} is gone"),
+            Self::TenantChanged(name) => write!(formatter, "tenant {name} has changed"),
             Self::Scheduler(kind) => write!(formatter, "scheduler.{kind} has changed"),
             Self::Carrier => {
                 formatter.write_str("transport.name has changed, for the next start of the daemon")
@@ -82,6 +91,17 @@ impl Configuration {
         for peer in &new.peers {
             let is_new = self.peer(&peer.name).is_none();
             note(is_new, Change::PeerAdded(peer.name.clone()));
+        }
+        for tenant in &self.tenants {
+            let name = || tenant.name.clone();
+            match new.tenant(&tenant.name) {
+                None => note(true, Change::TenantRemoved(name())),
+                Some(now) => note(tenant != now, Change::TenantChanged(name())),
+            }
+        }
+        for tenant in &new.tenants {
+            let is_new = self.tenant(&tenant.name).is_none();
+            note(is_new, Change::TenantAdded(tenant.name.clone()));
         }
         for kind in Kind::ALL {
             let changed = self.scheduler.get(kind) != new.scheduler.get(kind);

@@ -85,6 +85,21 @@ impl Prefix {
     /// # Errors
     /// What is wrong with it.
     pub fn new(address: IpAddr, length: u8) -> Result<Self, PrefixError> {
+        let prefix = Self::of_any(address, length)?;
+        let whole = if address.is_ipv4() { 32 } else { 128 };
+        if length > 0 && (address.is_loopback() || address.is_multicast())
+            || (length == whole && address.is_unspecified())
+        {
+            return Err(PrefixError::NotRemote);
+        }
+        Ok(prefix)
+    }
+
+    /// The same of addresses that never leave a host, too.
+    ///
+    /// # Errors
+    /// What is wrong with its form.
+    pub fn of_any(address: IpAddr, length: u8) -> Result<Self, PrefixError> {
         let most = if address.is_ipv4() { 32 } else { 128 };
         if length > most {
             return Err(PrefixError::TooLong { most });
@@ -104,11 +119,6 @@ impl Prefix {
                 length,
             };
             return Err(PrefixError::BitsBeyond { meant });
-        }
-        if length > 0 && (address.is_loopback() || address.is_multicast())
-            || (length == most && address.is_unspecified())
-        {
-            return Err(PrefixError::NotRemote);
         }
         Ok(prefix)
     }

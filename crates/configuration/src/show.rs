@@ -3,9 +3,10 @@
 use core::fmt;
 use core::time::Duration;
 
-use netchannel_scheduler::Class;
 use netchannel_scheduler::registry::Unit;
+use netchannel_scheduler::{Class, Rate};
 
+use crate::tenant::Tenant;
 use crate::types::{Bounds, ChannelOptions, Configuration, Limits, Peer, PerClass, Times};
 
 /// A text in quotes.
@@ -65,6 +66,38 @@ impl fmt::Display for Peer {
             "channels = {{ latency = {latency}, throughput = {throughput} }}"
         )
     }
+}
+
+impl fmt::Display for Tenant {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "[[tenants]]")?;
+        writeln!(formatter, "name = {}", quoted(&self.name))?;
+        if let Some(socket) = &self.socket {
+            writeln!(formatter, "socket = {}", quoted(&socket.to_string_lossy()))?;
+        }
+        if let Some(user) = self.user {
+            writeln!(formatter, "user = {user}")?;
+        }
+        writeln!(formatter, "mode = \"{:04o}\"", self.mode)?;
+        writeln!(formatter, "addresses = {}", list(&self.addresses))?;
+        writeln!(formatter, "reach = {}", list(&self.reach))?;
+        writeln!(formatter, "publish = {}", list(&self.publish))?;
+        if let Some(name) = &self.congestion_control {
+            writeln!(formatter, "congestion-control = {}", quoted(name))?;
+        }
+        for (key, rate) in [("rate-in", self.rate_in), ("rate-out", self.rate_out)] {
+            if let Some(rate) = rate {
+                writeln!(formatter, "{key} = {}", quoted(&rate_text(rate)))?;
+            }
+        }
+        writeln!(formatter, "connections = {}", self.connections)
+    }
+}
+
+/// A rate as it may be written.
+fn rate_text(rate: Rate) -> String {
+    let show = |count| Unit::Bytes.show(count);
+    format!("{}/s burst={}", show(rate.per_second()), show(rate.burst()))
 }
 
 impl fmt::Display for PerClass<ChannelOptions> {
@@ -157,6 +190,9 @@ impl fmt::Display for Configuration {
         writeln!(formatter, "listen = {}", list(&self.host.listen))?;
         for peer in &self.peers {
             write!(formatter, "\n{peer}")?;
+        }
+        for tenant in &self.tenants {
+            write!(formatter, "\n{tenant}")?;
         }
         write!(formatter, "\n[scheduler]\n{}", self.scheduler)?;
         let name = quoted(&self.carrier);

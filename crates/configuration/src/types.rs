@@ -12,6 +12,7 @@ use netchannel_scheduler::{Class, Setting, Settings};
 use netchannel_wire::{Key, LEAST_PAYLOAD, MOST_PAYLOAD};
 
 use crate::prefix::Prefix;
+use crate::tenant::Tenant;
 
 /// Port of an address that names none.
 pub const DEFAULT_PORT: u16 = 7117;
@@ -29,6 +30,9 @@ pub struct Configuration {
     pub host: Host,
     /// The others, in the order of the file. Names, addresses and prefixes are each of one peer only.
     pub peers: Vec<Peer>,
+    /// Whose programs have no network of their own, in the order of the file. Names, sockets and published ports are each of one
+    /// tenant only.
+    pub tenants: Vec<Tenant>,
     /// Policies of NetScheduler. For the number of channels see [`Peer::scale`].
     pub scheduler: Settings,
     /// What channels run over, by its name in [`netchannel_driver::TRANSPORTS`].
@@ -239,6 +243,12 @@ impl fmt::Debug for SharedKey {
 }
 
 impl Configuration {
+    /// The tenant of that name.
+    #[must_use]
+    pub fn tenant(&self, name: &str) -> Option<&Tenant> {
+        self.tenants.iter().find(|tenant| tenant.name == name)
+    }
+
     /// A peer by its name.
     #[must_use]
     pub fn peer(&self, name: &str) -> Option<&Peer> {

@@ -147,18 +147,18 @@ fn list(claims: &[Claim], proved: &mut [bool]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The address to which a TCP socket of this network namespace is bound.
+/// The address to which a TCP socket of the network namespace `home` is bound, of the daemon's where that is `None`.
 ///
 /// # Errors
 /// `INVAL` where it is no bound TCP socket, `NONET` where it is one of another namespace, or that is not known.
-pub fn bound_address(socket: &OwnedFd) -> Result<Address, Errno> {
+pub fn bound_address(socket: &OwnedFd, home: Option<u64>) -> Result<Address, Errno> {
     let family = sockopt::socket_domain(socket)?;
     if !matches!(family, AddressFamily::INET | AddressFamily::INET6)
         || sockopt::socket_protocol(socket)? != Some(ipproto::TCP)
     {
         return Err(Errno::INVAL);
     }
-    namespace::demand_own(socket)?;
+    namespace::demand(socket, home)?;
     let address = match SocketAddr::try_from(rustix::net::getsockname(socket)?) {
         Ok(SocketAddr::V4(v4)) => Address::v4(v4.ip().octets(), v4.port()),
         Ok(SocketAddr::V6(v6)) => Address::v6(v6.ip().octets(), v6.port(), v6.scope_id()),
@@ -170,8 +170,8 @@ pub fn bound_address(socket: &OwnedFd) -> Result<Address, Errno> {
     Ok(address)
 }
 
-/// Whether the socket that somebody shows is the one of his claim.
-pub fn is_shown_by(claim: &Claim, socket: &OwnedFd) -> bool {
+/// Whether the socket that somebody shows is the one of his claim, and of the namespace `home`, as for [`bound_address`].
+pub fn is_shown_by(claim: &Claim, socket: &OwnedFd, home: Option<u64>) -> bool {
     let there = |bound: Address| {
         matches!(bound.family, INET | INET6)
             && (bound.family, bound.port, bound.bytes)
@@ -185,11 +185,12 @@ pub fn is_shown_by(claim: &Claim, socket: &OwnedFd) -> bool {
         && sockopt::socket_type(socket) == Ok(SocketType::STREAM)
         && sockopt::socket_acceptconn(socket) == Ok(true);
     looks_right
-        && match bound_address(socket) {
+        && match bound_address(socket, home) {
             Ok(bound) => there(bound),
             // Before Linux 5.14 only the listing is known to be of this namespace.
             Err(Errno::NONET) => {
-                namespace::is_own(socket).is_none()
+                home.is_none()
+                    && namespace::is_own(socket).is_none()
                     && is_true(&Claim {
                         user: None,
                         ..*claim
@@ -268,32 +269,32 @@ mod tests {
     #[test]
     fn a_socket_that_is_shown_must_be_the_one_that_listens_there() {
         let (socket, claim) = listener();
-        assert!(is_shown_by(&claim, &socket));
+        assert!(is_shown_by(&claim, &socket, None));
         let (other, _) = listener();
-        assert!(!is_shown_by(&claim, &other));
+        assert!(!is_shown_by(&claim, &other, None));
         let port = claim.address.port ^ 1;
         let address = Address::v4([127, 0, 0, 1], port);
-        assert!(!is_shown_by(&Claim { address, ..claim }, &socket));
+        assert!(!is_shown_by(&Claim { address, ..claim }, &socket, None));
         let wildcard = Address::v4([0; 4], claim.address.port);
         let elsewhere = Claim {
             address: wildcard,
             ..claim
         };
-        assert!(!is_shown_by(&elsewhere, &socket));
+        assert!(!is_shown_by(&elsewhere, &socket, None));
         // Bound, and not listening.
         let plain = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        assert_eq!(bound_address(&plain), Err(Errno::INVAL));
+        assert_eq!(bound_address(&plain, None), Err(Errno::INVAL));
         rustix::net::bind(&plain, &any).unwrap();
-        let address = bound_address(&plain).unwrap();
+        let address = bound_address(&plain, None).unwrap();
         let claim = Claim {
             address,
             cookie: sockopt::socket_cookie(&plain).unwrap(),
             user: None,
         };
-        assert!(!is_shown_by(&claim, &plain));
+        assert!(!is_shown_by(&claim, &plain, None));
         let datagram = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
         rustix::net::bind(&datagram, &any).unwrap();
-        assert_eq!(bound_address(&datagram), Err(Errno::INVAL));
+        assert_eq!(bound_address(&datagram, None), Err(Errno::INVAL));
     }
 }

@@ -223,6 +223,13 @@ impl Directory {
         }
     }
 
+    /// Names the listener for every destination that has no entry.
+    pub fn set_gateway(&mut self, number: u32) {
+        if let Some(header) = self.header() {
+            header.gateway.store(number, Ordering::Relaxed);
+        }
+    }
+
     /// Says how large transfers are shared with copy workers.
     pub fn set_copying(&mut self, rules: &Rules) {
         if let Some(header) = self.header() {

@@ -47,7 +47,7 @@ impl CoreEngine {
         if let Some(known) = known {
             return self.hold_again(number, known, &address, socket, (backlog, defers));
         }
-        Self::prove(&address, cookie, user, socket)?;
+        self.prove(number, &address, cookie, socket)?;
         // One that has stopped to listen there must not catch what is meant for this one.
         self.prove_others_at(address.port);
         self.admit_descriptors(2)?;
@@ -113,7 +113,7 @@ impl CoreEngine {
             if socket.is_none() && user != known.user {
                 return Err(Refusal::Errno(Errno::PERM));
             }
-            Self::prove(address, known.cookie, user, socket)?;
+            self.prove(number, address, known.cookie, socket)?;
         }
         let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
         known.backlog = backlog;

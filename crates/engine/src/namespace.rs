@@ -8,7 +8,8 @@ use std::os::unix::fs::MetadataExt;
 /// `SO_NETNS_COOKIE`, since Linux 5.14.
 const NAMESPACE_COOKIE: libc::c_int = 71;
 
-fn cookie(socket: impl AsFd) -> Option<u64> {
+/// Names the network namespace of a socket; `None` where the kernel does not tell.
+pub fn cookie(socket: impl AsFd) -> Option<u64> {
     let (mut cookie, mut length) = (0_u64, 8);
     // SAFETY: writes at most the eight bytes of a local.
     let result = unsafe {
@@ -55,12 +56,16 @@ pub fn is_elsewhere(socket: impl AsFd, process: u32) -> bool {
     }
 }
 
-/// As [`is_own`], as a result.
+/// Whether a socket is of the namespace `home`, by its cookie, or of the daemon's where that is `None`.
 ///
 /// # Errors
 /// `NONET` where it is of another namespace, or that is not known.
-pub fn demand_own(socket: impl AsFd) -> Result<(), Errno> {
-    match is_own(socket) {
+pub fn demand(socket: impl AsFd, home: Option<u64>) -> Result<(), Errno> {
+    let is_there = match home {
+        Some(home) => cookie(socket).map(|cookie| cookie == home),
+        None => is_own(socket),
+    };
+    match is_there {
         Some(true) => Ok(()),
         _ => Err(Errno::NONET),
     }
@@ -82,6 +87,7 @@ mod tests {
         // Neither of the socket nor of the process anything is known.
         assert!(is_elsewhere(&file, u32::MAX));
         assert!(is_elsewhere(&file, 0));
-        assert!(demand_own(&file).is_err());
+        assert!(demand(&file, None).is_err() && demand(&file, Some(1)).is_err());
+        assert!(demand(&one, cookie(&one)).is_ok() && demand(&one, Some(u64::MAX)).is_err());
     }
 }

@@ -41,6 +41,9 @@ pub struct Program {
     pub socket: Rc<OwnedFd>,
     /// Whose it is: since its Attach the user who sent that. What another user sends over the same socket is refused.
     pub user: u32,
+    /// The network namespace of its sockets where that may be any, by its cookie: of a program of a tenant. `None` where it is the
+    /// daemon's.
+    pub namespace: Option<u64>,
     /// Process identifier as shown.
     pub process: u32,
     /// Name as shown.
@@ -66,6 +69,7 @@ impl Program {
         Self {
             socket,
             user,
+            namespace: None,
             process,
             name: String::new(),
             estate: None,
@@ -88,6 +92,7 @@ impl Program {
         Self {
             socket,
             user: self.user,
+            namespace: self.namespace,
             process: 0,
             name: self.name.clone(),
             estate: None,

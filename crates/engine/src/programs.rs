@@ -25,7 +25,11 @@ const LISTED: usize = 22;
 impl CoreEngine {
     /// Somebody of `user` connected to the attach socket. It counts as a program once it attaches.
     pub fn on_connected(&mut self, socket: OwnedFd, user: u32, process: u32) -> u32 {
-        self.register(Program::new(Rc::new(socket), user, process))
+        let namespace = self.tenant.then(|| namespace::cookie(&socket).unwrap_or(0));
+        self.register(Program {
+            namespace,
+            ..Program::new(Rc::new(socket), user, process)
+        })
     }
 
     fn register(&mut self, program: Program) -> u32 {
@@ -44,7 +48,10 @@ impl CoreEngine {
     /// the one before.
     pub(super) fn begin_anew(&mut self, number: u32, sender: Sender) -> Result<(), Refusal> {
         let program = self.program_mut(number)?;
-        let new = Program::new(Rc::clone(&program.socket), sender.user(), sender.process());
+        let new = Program {
+            namespace: program.namespace,
+            ..Program::new(Rc::clone(&program.socket), sender.user(), sender.process())
+        };
         let former = std::mem::replace(program, new);
         for listener in &former.listeners {
             self.remove_holder(*listener, number);
@@ -73,7 +80,10 @@ impl CoreEngine {
             return Err(Refusal::Errno(Errno::PROTONOSUPPORT));
         }
         let program = self.program(number)?;
-        if !program.adopted && namespace::is_elsewhere(&program.socket, sender.process()) {
+        if !self.tenant
+            && !program.adopted
+            && namespace::is_elsewhere(&program.socket, sender.process())
+        {
             if self.mismatches.insert((0, 0)) {
                 tracing::warn!(
                     "a program of another network namespace tried to attach: its addresses are \

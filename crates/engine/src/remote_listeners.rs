@@ -38,6 +38,12 @@ impl CoreEngine {
         Ok(())
     }
 
+    /// Every connect to an address that no listener has leads to the stack module: it has listener `number` for all of them.
+    pub fn set_gateway(&mut self, number: u32, stack: StackId) {
+        self.remotes.insert(number, (Address::default(), stack));
+        self.directory.set_gateway(number);
+    }
+
     /// Takes it out again. Connections to it live on.
     pub fn remove_remote(&mut self, number: u32) {
         if self.remotes.remove(&number).is_some() {
@@ -54,7 +60,8 @@ impl CoreEngine {
     ) -> Result<Answer, Refusal> {
         let meant = Address::from_words([words[1], words[2], words[3]]).unmapped();
         let there = (listens.bytes, listens.port) == (meant.bytes, meant.port);
-        if meant.family != 0 && !there {
+        let is_gateway = listens.family == 0;
+        if meant.family != 0 && !is_gateway && !there {
             return Err(Refusal::Errno(Errno::CONNREFUSED));
         }
         let ticket = self.admit_link(number, 0)?;

@@ -70,7 +70,7 @@ impl CoreEngine {
         shown: Option<&OwnedFd>,
     ) -> Result<Answer, Refusal> {
         let shown = shown.ok_or(Errno::INVAL)?;
-        let bound = diagnosis::bound_address(shown)?;
+        let bound = diagnosis::bound_address(shown, self.program(number)?.namespace)?;
         let v6_only = bound.family == INET6 && sockopt::ipv6_v6only(shown)?;
         let (port, place) = (bound.port, place_word(&bound, v6_only));
         let region = self.estate(number)?.number;

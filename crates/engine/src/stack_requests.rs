@@ -159,6 +159,10 @@ impl Engine for ForStack<'_> {
         self.core.add_remote(number, address, self.stack)
     }
 
+    fn set_gateway(&mut self, number: u32) {
+        self.core.set_gateway(number, self.stack);
+    }
+
     fn remove_remote(&mut self, number: u32) {
         self.core.remove_remote(number);
     }

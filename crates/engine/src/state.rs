@@ -83,6 +83,8 @@ pub struct CoreEngine {
     pub(super) stacks: Vec<Rc<dyn StackHandle>>,
     /// The one through which connections between programs of this host go; otherwise their lanes are direct.
     pub(super) local: Option<StackId>,
+    /// Its programs are a tenant's: they may be in any network namespace, and the addresses that they have are not this host's.
+    pub(super) tenant: bool,
     /// Listeners of other hosts in the directory.
     pub(super) remotes: HashMap<u32, (Address, StackId)>,
     /// What happened to listeners of this host.
@@ -121,6 +123,7 @@ impl CoreEngine {
             departed: Users::default(),
             stacks: Vec::new(),
             local: None,
+            tenant: false,
             remotes: HashMap::new(),
             news: Vec::new(),
         }
@@ -134,6 +137,12 @@ impl CoreEngine {
         }
         self.stacks.push(stack.handle());
         id
+    }
+
+    /// Serves the programs of a tenant, which have these addresses: before any is there.
+    pub fn serve_tenant(&mut self, addresses: Vec<Address>) {
+        self.tenant = true;
+        self.directory.set_locals(addresses);
     }
 
     /// A stack module.

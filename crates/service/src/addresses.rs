@@ -2,7 +2,7 @@
 //! shown.
 
 use netchannel_abi::address::{Address, INET, INET6};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::sync::{PoisonError, RwLock};
 
 /// The addresses of this host as they were last read. They are static because the process is on one host.
@@ -40,16 +40,31 @@ pub fn covers(local: &Address, destination: &Address) -> bool {
 /// An address in the form that commands show.
 #[must_use]
 pub fn shown(address: &Address) -> String {
+    to_socket_address(address).map_or_else(|| "-".to_owned(), |address| address.to_string())
+}
+
+/// An address as the kernel's calls take it; `None` of another family.
+#[must_use]
+pub fn to_socket_address(address: &Address) -> Option<SocketAddr> {
     match address.family {
         INET => {
             let [a, b, c, d, ..] = address.bytes;
-            SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), address.port).to_string()
+            Some(SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), address.port).into())
         }
         INET6 => {
             let plain = Ipv6Addr::from(address.bytes);
-            SocketAddrV6::new(plain, address.port, 0, address.scope).to_string()
+            Some(SocketAddrV6::new(plain, address.port, 0, address.scope).into())
         }
-        _ => "-".to_owned(),
+        _ => None,
+    }
+}
+
+/// An address that the kernel's calls gave.
+#[must_use]
+pub const fn from_socket_address(address: SocketAddr) -> Address {
+    match address {
+        SocketAddr::V4(v4) => Address::v4(v4.ip().octets(), v4.port()),
+        SocketAddr::V6(v6) => Address::v6(v6.ip().octets(), v6.port(), v6.scope_id()),
     }
 }
 

@@ -114,6 +114,9 @@ pub trait Engine {
     /// Removes a listener of another host. Its connections live on.
     fn remove_remote(&mut self, number: u32);
 
+    /// Leads every connect to the module that no listener is for, and no entry of [`Self::add_remote`]: to its listener `number`.
+    fn set_gateway(&mut self, number: u32);
+
     /// Sets the networks of other hosts: an address, its prefix length in bits, and whether that host is up.
     fn set_networks(&mut self, networks: Vec<(Address, u32, bool)>);
 }

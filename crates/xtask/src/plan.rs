@@ -290,6 +290,8 @@ fn address_sanitizer(workspace: &Workspace) -> Result<Step> {
             "--package",
             "netchannel-stack-local",
             "--package",
+            "netchannel-stack-kernel",
+            "--package",
             "netchannel-stack-channels",
             "--package",
             "netchannel-engine",

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What each crate may depend on among the crates of this workspace (normal and build dependencies).
-const ALLOWED: [(&str, &[&str]); 23] = [
+const ALLOWED: [(&str, &[&str]); 24] = [
     ("abi", &[]),
     ("ring", &["abi"]),
     ("shm", &["abi", "ring"]),
@@ -38,6 +38,10 @@ const ALLOWED: [(&str, &[&str]); 23] = [
     ),
     ("stack-local", &["abi", "service", "shm"]),
     (
+        "stack-kernel",
+        &["abi", "shm", "scheduler", "configuration", "service"],
+    ),
+    (
         "stack-channels",
         &[
             "abi",
@@ -66,6 +70,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
             "engine",
             "stack-channels",
             "stack-local",
+            "stack-kernel",
         ],
     ),
     ("preload", &["abi", "ring", "shm", "trust"]),

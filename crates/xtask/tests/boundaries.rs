@@ -21,6 +21,7 @@ const ALL: &[&str] = &[
     "service",
     "stack-channels",
     "stack-local",
+    "stack-kernel",
     "preload",
     "shm",
     "control",
@@ -36,6 +37,7 @@ const DAEMON: &[&str] = &[
     "service",
     "stack-channels",
     "stack-local",
+    "stack-kernel",
 ];
 
 const RULES: &[Rule] = &[

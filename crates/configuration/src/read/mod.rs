@@ -4,6 +4,7 @@ mod host;
 mod peers;
 mod policies;
 mod table;
+mod tenants;
 mod transport;
 
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +20,7 @@ use table::{Item, Section};
 /// Largest file that is taken for a configuration, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 /// The tables there are.
-pub(crate) const SECTIONS: [&str; 7] = [
+pub(crate) const SECTIONS: [&str; 8] = [
     "host",
     "peers",
     "scheduler",
@@ -27,6 +28,7 @@ pub(crate) const SECTIONS: [&str; 7] = [
     "times",
     "limits",
     "metrics",
+    "tenants",
 ];
 
 impl Configuration {
@@ -78,10 +80,12 @@ impl Configuration {
         root.known(&SECTIONS);
         let scheduler = policies::scheduler(&root);
         let host = host::host(&root);
+        let metrics = host::metrics(&root, &host);
         let mut configuration = Self {
             file: absolute(file),
             peers: peers::peers(&root, &host, &scheduler, file),
-            metrics: host::metrics(&root, &host),
+            tenants: tenants::tenants(&root, (&host, metrics), file, refusal),
+            metrics,
             host,
             scheduler,
             carrier: transport::carrier(&root),

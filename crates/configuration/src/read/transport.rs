@@ -115,6 +115,11 @@ pub fn transport(root: &Section<'_>, refusal: Refusal<'_>) -> PerClass<ChannelOp
     options
 }
 
+/// The one congestion control of a table.
+pub fn congestion_control(section: &Section<'_>, refusal: Refusal<'_>) -> Option<String> {
+    algorithm(section, "congestion-control", refusal)
+}
+
 fn algorithm(section: &Section<'_>, key: &str, refusal: Refusal<'_>) -> Option<String> {
     let name = section.string(key)?;
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');

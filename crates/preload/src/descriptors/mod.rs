@@ -8,6 +8,7 @@ pub mod copying;
 pub mod credentials;
 pub mod faults;
 pub mod former_ports;
+pub mod gateway;
 pub mod limits;
 pub mod names;
 pub mod ports;

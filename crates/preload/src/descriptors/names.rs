@@ -9,7 +9,7 @@ use netchannel_abi::program::RELAY;
 use netchannel_abi::reason::Reason;
 
 use crate::descriptors::attach::Attachment;
-use crate::descriptors::{limits, user};
+use crate::descriptors::{gateway, limits, user};
 use crate::ground::lock::Lock;
 use crate::ground::{clock, sys};
 
@@ -172,8 +172,16 @@ const SOURCE_LIFETIME: u64 = 10_000 * clock::MICROSECOND;
 /// The last destination, the address chosen for it, and when.
 static SOURCE: Lock<Option<(Address, Address, u64)>> = Lock::new(None);
 
-/// The source address from which the kernel would connect to `to`; without a port.
-pub fn source_address(to: &Address) -> Option<Address> {
+/// The source address of a connection to `to`, another host: the tenant's, or the one from which the kernel would connect; without a
+/// port.
+pub fn source_address(attachment: &Attachment, to: &Address) -> Option<Address> {
+    if gateway::listener(attachment).is_some() {
+        return gateway::source_address(attachment, to);
+    }
+    kernel_source_address(to)
+}
+
+fn kernel_source_address(to: &Address) -> Option<Address> {
     let to = Address { port: 9, ..*to };
     let now = clock::now();
     if let Some((known, chosen, at)) = SOURCE.lock().and_then(|last| *last)
@@ -468,6 +476,17 @@ fn search(
             destination: *plain,
             defers: flags >> entry_flags::DEFERS_SHIFT & entry_flags::MOST_DEFERS,
             grouped: among.is_some(),
+        });
+    }
+    if found.is_none()
+        && let Some(gateway) = gateway::listener(attachment)
+        && !plain.is_loopback()
+    {
+        return Ok(Target {
+            listener: gateway,
+            remote: true,
+            destination: *plain,
+            ..Target::default()
         });
     }
     found.ok_or_else(|| {

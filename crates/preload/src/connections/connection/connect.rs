@@ -276,7 +276,9 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result
     let plain = to.unmapped();
     let mut own = match plain.family {
         INET if plain.is_loopback() => Address::loopback(false, 0),
-        _ if remote => names::source_address(&plain).ok_or(Reason::Unsupported)?,
+        _ if remote => attach::current()
+            .and_then(|attachment| names::source_address(attachment, &plain))
+            .ok_or(Reason::Unsupported)?,
         _ => Address { port: 0, ..plain },
     };
     if to.family == INET6 {

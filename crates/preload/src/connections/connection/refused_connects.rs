@@ -3,6 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
+use crate::descriptors::gateway;
 use crate::descriptors::table::Word;
 use crate::ground::lock::Lock;
 use crate::sockets::lane::Lane;
@@ -15,8 +16,8 @@ static WORDS: Lock<Vec<(Word, i32)>> = Lock::new(Vec::new());
 /// Whether the kernel shall try what the daemons refuse with `error`: what is known of the listener is old, the other host does not want
 /// the connection on a channel, or a daemon can not have it. Where the other host does not answer, or its program has ended the
 /// connection, the kernel would say the same. An interrupted call is none that was refused.
-pub(super) const fn is_for_kernel(error: i32) -> bool {
-    matches!(
+pub(super) fn is_for_kernel(error: i32) -> bool {
+    let is_tried = matches!(
         error,
         libc::ECONNREFUSED
             | libc::EADDRNOTAVAIL
@@ -24,7 +25,9 @@ pub(super) const fn is_for_kernel(error: i32) -> bool {
             | libc::ENOMEM
             | libc::EMFILE
             | libc::ENFILE
-    )
+    );
+    // A tenant has no network but its stack.
+    is_tried && !gateway::is_used()
 }
 
 /// Whether it can be carried on behind the program's descriptor: where other processes have the socket too, it can not be replaced

@@ -1,25 +1,24 @@
-//! A third stack module, written for this test alone: kernel TCP on behalf of programs. It proves the trait: nothing else had to change.
+//! The stack module for tenants as CoreEngine, the daemon's loop and programs meet it.
 //!
 //! Programs are played over the attach protocol and the links that they get.
 
-mod connection;
-mod module;
 #[path = "../support/mod.rs"]
 mod support;
-mod worker;
 
-use module::KernelStack;
 use netchannel_abi::address::Address;
 use netchannel_abi::class;
-use netchannel_abi::directory::{self, ENTRIES, ENTRIES_OFFSET, entry_flags};
+use netchannel_abi::directory;
 use netchannel_abi::link::{Layout, Role, side_flags};
 use netchannel_abi::message::Operation;
+use netchannel_configuration::{Publish, Tenant};
 use netchannel_daemon::{Daemon, Options};
+use netchannel_scheduler::Rate;
 use netchannel_service::anchor::Count;
 use netchannel_service::lane::Lane;
 use netchannel_service::link::{LinkEnd, Parts};
 use netchannel_service::played::{pattern, read, take, write};
 use netchannel_shm::{Access, Region};
+use netchannel_stack_kernel::KernelStack;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -27,11 +26,13 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use support::{Client, Served, address, receive, small};
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The address of the tenant.
+const OWN: [u8; 4] = [10, 88, 0, 2];
 
 fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -44,12 +45,28 @@ fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A daemon with the module, which leads to `remotes`, and from `door` to where a program listens.
-fn served(
-    remotes: Vec<Address>,
-    door: Option<(TcpListener, Address)>,
-    relay_local: bool,
-) -> Served {
+/// A tenant that reaches loopback.
+fn tenant(publish: Option<(SocketAddr, u16)>) -> Tenant {
+    Tenant {
+        name: "web".to_owned(),
+        socket: None,
+        user: None,
+        mode: 0o600,
+        addresses: vec![OWN.into()],
+        reach: vec!["127.0.0.0/8".parse().unwrap()],
+        publish: publish
+            .map(|(host, port)| Publish { host, port })
+            .into_iter()
+            .collect(),
+        congestion_control: None,
+        rate_in: None,
+        rate_out: None,
+        connections: 100,
+    }
+}
+
+/// A daemon with the module for such a tenant.
+fn served(tenant: Tenant, relay_local: bool) -> Served {
     Served::bound(move |socket| {
         let options = Options {
             socket,
@@ -60,7 +77,9 @@ fn served(
             relay_local,
         };
         Daemon::bind_with(options, |_| {
-            vec![Box::new(KernelStack::start(remotes, door).unwrap())]
+            let (stack, problems) = KernelStack::start(&Arc::new(tenant)).unwrap();
+            assert_eq!(problems, Vec::<String>::new());
+            vec![Box::new(stack)]
         })
     })
 }
@@ -82,15 +101,12 @@ impl Program {
         }
     }
 
-    /// The listener that the directory names for an address, once it does.
-    fn look_up(&self, to: Address) -> u32 {
-        let entries: &[directory::Entry] = self.directory.slice(ENTRIES_OFFSET, ENTRIES).unwrap();
-        wait(|| {
-            let mut there = entries.iter().filter(|entry| {
-                let is_remote = entry.flags.load(Relaxed) & entry_flags::REMOTE != 0;
-                is_remote && entry.address.load() == to
-            });
-            there.next().map(|entry| entry.listener.load(Acquire))
+    /// The listener that the directory names for all the world.
+    fn gateway(&self) -> u32 {
+        let header: &directory::Header = self.directory.at(0).unwrap();
+        wait(|| match header.gateway.load(Relaxed) {
+            0 => None,
+            gateway => Some(gateway),
         })
     }
 
@@ -106,7 +122,7 @@ impl Program {
 
     /// Connects, and does not wait.
     fn dial(&mut self, to: Address, hints: class::Hints) -> Lane {
-        let listener = self.look_up(to);
+        let listener = self.gateway();
         let link = self.link(listener, to);
         let lane = Lane::lent(&link, link.lend().unwrap()).unwrap();
         let (own, _) = lane.sides().unwrap();
@@ -156,7 +172,7 @@ fn server() -> (TcpListener, Address) {
 /// Both ends of a connection that a program makes.
 fn pair() -> (Served, Program, Lane, TcpStream) {
     let (server, at) = server();
-    let served = served(vec![at], None, false);
+    let served = served(tenant(None), false);
     let mut program = Program::new(&served);
     let lane = program.connect(at);
     let (stream, _) = server.accept().unwrap();
@@ -244,7 +260,7 @@ fn a_program_that_ends_without_a_word_ends_its_connection() {
 fn a_connect_that_fails_has_the_kernels_error() {
     let (server, at) = server();
     drop(server);
-    let served = served(vec![at], None, false);
+    let served = served(tenant(None), false);
     let mut program = Program::new(&served);
     let lane = program.dial(at, class::Hints::default());
     has(&lane, side_flags::RESET);
@@ -253,22 +269,106 @@ fn a_connect_that_fails_has_the_kernels_error() {
     assert_eq!(daemon.error.load(Relaxed), refused);
 }
 
+/// The error with which a connect fails.
+fn refusal(tenant: Tenant, to: Address) -> Errno {
+    let served = served(tenant, false);
+    let mut program = Program::new(&served);
+    let lane = program.dial(to, class::Hints::default());
+    has(&lane, side_flags::RESET);
+    let (_, daemon) = lane.sides().unwrap();
+    Errno::from_raw_os_error(daemon.error.load(Relaxed).cast_signed())
+}
+
 #[test]
-fn what_a_program_asks_of_its_socket_is_asked_of_the_kernels() {
+fn nothing_is_reached_that_is_not_named() {
     let (server, at) = server();
-    let served = served(vec![at], None, false);
+    let mut elsewhere = tenant(None);
+    elsewhere.reach = vec!["0.0.0.0/0".parse().unwrap(), "[::]/0".parse().unwrap()];
+    let loopback = Address::v4([127, 0, 0, 1], at.port);
+    let any = Address::v4([0; 4], at.port);
+    for to in [loopback, any, loopback.mapped(), any.mapped()] {
+        assert_eq!(refusal(elsewhere.clone(), to), Errno::ACCESS, "{to:?}");
+    }
+    let mut other_port = tenant(None);
+    let port = if at.port == 1 { 2 } else { at.port - 1 };
+    other_port.reach = vec![format!("127.0.0.1/32:{port}").parse().unwrap()];
+    assert_eq!(refusal(other_port, loopback), Errno::ACCESS);
+    // Its own address, and a family of which it has none.
+    let own = Address::v4(OWN, at.port);
+    assert_eq!(refusal(elsewhere.clone(), own), Errno::CONNREFUSED);
+    let v6 = Address::v6(1_u128.to_be_bytes(), at.port, 0);
+    assert_eq!(refusal(elsewhere.clone(), v6), Errno::NETUNREACH);
+    elsewhere.connections = 0;
+    elsewhere.reach = tenant(None).reach;
+    assert_eq!(refusal(elsewhere, loopback), Errno::ADDRNOTAVAIL);
+    server.set_nonblocking(true).unwrap();
+    assert!(server.accept().is_err(), "a connection was made");
+}
+
+#[test]
+fn caps_hold_both_ways() {
+    const BYTES: usize = 1 << 20;
+    let mut capped = tenant(None);
+    let rate = Rate::new(4 << 20, 64 << 10);
+    (capped.rate_in, capped.rate_out) = (Some(rate), Some(rate));
+    let (server, at) = server();
+    let served = served(capped, false);
+    let mut program = Program::new(&served);
+    let mut lane = program.connect(at);
+    let (mut stream, _) = server.accept().unwrap();
+    // What the burst does not hold takes a quarter of a second for each MiB.
+    let least = Duration::from_millis(200);
+    let start = Instant::now();
+    send(&mut lane, &mut stream, &pattern(BYTES, 1));
+    assert!(start.elapsed() > least, "{:?}", start.elapsed());
+    let start = Instant::now();
+    receive_all(&mut lane, &mut stream, &pattern(BYTES, 2));
+    assert!(start.elapsed() > least, "{:?}", start.elapsed());
+}
+
+/// The type of service in the first packet of a connection, as the kernel has kept it for the server.
+fn type_of_service(stream: &TcpStream) -> u8 {
+    let mut packet = [0_u8; 256];
+    let mut length = 256;
+    // SAFETY: the buffer has the length that is told, and both live as long as the call.
+    let got = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_SAVED_SYN,
+            packet.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    assert_eq!(got, 0);
+    packet[1]
+}
+
+#[test]
+fn a_class_of_service_goes_on_to_the_network() {
+    let (server, at) = server();
+    let keep = 1;
+    // SAFETY: the option is an int, which lives as long as the call.
+    let set = unsafe {
+        libc::setsockopt(
+            server.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_SAVE_SYN,
+            (&raw const keep).cast(),
+            4,
+        )
+    };
+    assert_eq!(set, 0);
+    let served = served(tenant(None), false);
     let mut program = Program::new(&served);
     let hints = class::Hints {
         dscp: 46,
-        priority: 5,
         ..class::Hints::default()
     };
     let lane = program.dial(at, hints);
     has(&lane, side_flags::ESTABLISHED);
-    let (stream, from) = server.accept().unwrap();
-    let said = wait(|| module::options_of(from));
-    assert_eq!(said, (46 << 2, 5));
-    drop(stream);
+    let (stream, _) = server.accept().unwrap();
+    assert_eq!(type_of_service(&stream), 46 << 2);
 }
 
 /// A program that listens, and what it was offered.
@@ -279,25 +379,24 @@ fn accept(accepts: &OwnedFd) -> Arc<LinkEnd> {
     link_end((number, slots, arena), Role::Server, descriptors)
 }
 
+/// A port of the host that is free now.
+fn free_port() -> SocketAddr {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    port.local_addr().unwrap()
+}
+
 fn comes_in(relay_local: bool) {
-    let (listening, here) = server();
-    let (door, at) = server();
-    let at = SocketAddr::from(([127, 0, 0, 1], at.port));
-    let served = served(Vec::new(), Some((door, here)), relay_local);
+    let listening = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listening.local_addr().unwrap().port();
+    let at = free_port();
+    let served = served(tenant(Some((at, port))), relay_local);
     let mut program = Program::new(&served);
+    assert!(TcpStream::connect(at).is_err(), "nobody listens yet");
     let (_, accepts) = program.client.announce(&listening);
-    // Whoever comes before the module has heard of the listener is reset.
-    let mut stream = wait(|| {
-        let stream = TcpStream::connect(at).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut both = [
-            PollFd::new(&accepts, PollFlags::IN),
-            PollFd::new(&stream, PollFlags::IN),
-        ];
-        poll(&mut both, None).unwrap();
-        let is_offered = both[0].revents().contains(PollFlags::IN);
-        is_offered.then_some(stream)
-    });
+    let mut stream = wait(|| TcpStream::connect(at).ok());
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let here = Address::v4(OWN, port);
+    poll(&mut [PollFd::new(&accepts, PollFlags::IN)], None).unwrap();
     let link = accept(&accepts);
     let mut lane = wait(|| {
         link.read_channel();
@@ -326,13 +425,16 @@ fn it_stands_beside_another_module() {
 }
 
 #[test]
-fn who_comes_before_anybody_listens_is_reset() {
-    let (listening, here) = server();
-    drop(listening);
-    let (door, at) = server();
-    let _served = served(Vec::new(), Some((door, here)), false);
-    let mut stream = TcpStream::connect(("127.0.0.1", at.port)).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let error = stream.read(&mut [0]).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+fn a_port_is_shut_when_its_listener_is_gone() {
+    let listening = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listening.local_addr().unwrap().port();
+    let at = free_port();
+    let served = served(tenant(Some((at, port))), false);
+    for _ in 0..2 {
+        let mut program = Program::new(&served);
+        let (_, accepts) = program.client.announce(&listening);
+        drop(wait(|| TcpStream::connect(at).ok()));
+        drop((program, accepts));
+        wait(|| TcpStream::connect(at).is_err().then_some(()));
+    }
 }

@@ -1,0 +1,291 @@
+//! Tenants: whose programs have no network of their own, and what of the host's network they may use.
+
+use core::fmt;
+use core::ops::RangeInclusive;
+use core::str::FromStr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use netchannel_scheduler::Rate;
+
+use crate::prefix::{Prefix, PrefixError};
+
+/// Connections of one tenant where its table does not say how many.
+pub const TENANT_CONNECTIONS: u32 = 65_536;
+
+/// A tenant. Its programs attach at its own socket; what comes in by that is the tenant's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its name, in logs, answers and labels of metrics, of the same letters as [`crate::Host::name`].
+    pub name: String,
+    /// Where its programs attach; by default `tenants/NAME/nc.sock` beside the daemon's own socket.
+    pub socket: Option<PathBuf>,
+    /// The user to whom that socket belongs; by default the daemon's.
+    pub user: Option<u32>,
+    /// The access mode of that socket.
+    pub mode: u32,
+    /// The addresses that its programs have: at most one of each family, at least one in all.
+    pub addresses: Vec<IpAddr>,
+    /// Where its programs may connect to. Nowhere else.
+    pub reach: Vec<Reach>,
+    /// Which of its ports are ports of the host.
+    pub publish: Vec<Publish>,
+    /// `TCP_CONGESTION` of its connections, 1 to 15 bytes; by default the kernel's.
+    pub congestion_control: Option<String>,
+    /// A cap of what its programs receive, in bytes.
+    pub rate_in: Option<Rate>,
+    /// A cap of what they send, in bytes.
+    pub rate_out: Option<Rate>,
+    /// Connections that it may have at one time.
+    pub connections: u32,
+}
+
+impl Tenant {
+    /// The address that its programs have of the family of `other`.
+    #[must_use]
+    pub fn address_like(&self, other: IpAddr) -> Option<IpAddr> {
+        let is_v4 = other.to_canonical().is_ipv4();
+        let mut addresses = self.addresses.iter();
+        addresses.find(|own| own.is_ipv4() == is_v4).copied()
+    }
+
+    /// Whether its programs may connect there.
+    #[must_use]
+    pub fn may_reach(&self, destination: SocketAddr) -> bool {
+        self.reach.iter().any(|reach| reach.holds(destination))
+    }
+}
+
+/// Destinations: addresses, and of these some or all ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// The addresses.
+    pub prefix: Prefix,
+    /// The ports.
+    pub ports: RangeInclusive<u16>,
+}
+
+impl Reach {
+    /// Whether it holds a destination. The host's loopback is held only by a prefix that lies within loopback, and an address that is
+    /// none (`0.0.0.0`), which the kernel takes for loopback, never.
+    #[must_use]
+    pub fn holds(&self, destination: SocketAddr) -> bool {
+        let address = destination.ip().to_canonical();
+        !address.is_unspecified()
+            && (!address.is_loopback() || self.prefix.address().is_loopback())
+            && self.prefix.contains(address)
+            && self.ports.contains(&destination.port())
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (address, length) = (self.prefix.address(), self.prefix.length());
+        match address {
+            IpAddr::V4(address) => write!(formatter, "{address}/{length}")?,
+            IpAddr::V6(address) => write!(formatter, "[{address}]/{length}")?,
+        }
+        match (*self.ports.start(), *self.ports.end()) {
+            (1, u16::MAX) => Ok(()),
+            (first, last) if first == last => write!(formatter, ":{first}"),
+            (first, last) => write!(formatter, ":{first}-{last}"),
+        }
+    }
+}
+
+/// What is wrong with a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReachError {
+    /// Its form.
+    Form,
+    /// Its prefix.
+    Prefix(PrefixError),
+}
+
+impl fmt::Display for ReachError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form => formatter.write_str(
+                "is no destination: write a prefix, and if wanted its ports, like 10.1.0.0/16, 0.0.0.0/0:443 or [fd00::]/8:8000-8099",
+            ),
+            Self::Prefix(error) => error.fmt(formatter),
+        }
+    }
+}
+
+impl FromStr for Reach {
+    type Err = ReachError;
+
+    fn from_str(text: &str) -> Result<Self, ReachError> {
+        let bracketed = text.strip_prefix('[');
+        let end = if bracketed.is_some() { "]/" } else { "/" };
+        let parts = bracketed.unwrap_or(text).split_once(end);
+        let (address, rest) = parts.ok_or(ReachError::Form)?;
+        // Without brackets nobody can tell a port from an address.
+        if address.contains(':') != bracketed.is_some() {
+            return Err(ReachError::Form);
+        }
+        let (length, ports) = match rest.split_once(':') {
+            None => (rest, 1..=u16::MAX),
+            Some((length, ports)) => (length, port_range(ports).ok_or(ReachError::Form)?),
+        };
+        let address: IpAddr = address.parse().map_err(|_| ReachError::Form)?;
+        let length = number(length).ok_or(ReachError::Form)?;
+        let prefix = Prefix::of_any(address, length).map_err(ReachError::Prefix)?;
+        Ok(Self { prefix, ports })
+    }
+}
+
+/// A number in plain digits.
+fn number<T: FromStr>(text: &str) -> Option<T> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_plain.then(|| text.parse().ok()).flatten()
+}
+
+fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last): (u16, u16) = (number(first)?, number(last)?);
+    (first != 0 && first <= last).then_some(first..=last)
+}
+
+/// A port of the host that leads to a port of a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Publish {
+    /// The address and port of the host.
+    pub host: SocketAddr,
+    /// The port at which a program of the tenant listens.
+    pub port: u16,
+}
+
+impl Publish {
+    /// Whether two can not stand beside each other.
+    #[must_use]
+    pub fn meets(&self, other: SocketAddr) -> bool {
+        let (one, two) = (self.host.ip(), other.ip());
+        self.host.port() == other.port()
+            && one.is_ipv4() == two.is_ipv4()
+            && (one == two || one.is_unspecified() || two.is_unspecified())
+    }
+}
+
+impl fmt::Display for Publish {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}", self.host, self.port)
+    }
+}
+
+impl FromStr for Publish {
+    type Err = ();
+
+    /// `ADDRESS:PORT:TENANT-PORT`, or without the address for every IPv4 address of the host.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (host, port) = text.rsplit_once(':').ok_or(())?;
+        let port = number(port).filter(|port| *port != 0).ok_or(())?;
+        let everywhere = || Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, number(host)?)));
+        let host: SocketAddr = host.parse().ok().or_else(everywhere).ok_or(())?;
+        if host.port() == 0 {
+            return Err(());
+        }
+        Ok(Self { host, port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(reach: &str, destination: &str) -> bool {
+        let reach: Reach = reach.parse().unwrap();
+        reach.holds(destination.parse().unwrap())
+    }
+
+    #[test]
+    fn destinations_are_held_by_address_and_port() {
+        assert!(holds("10.0.0.0/8", "10.1.2.3:1") && holds("10.0.0.0/8", "10.1.2.3:65535"));
+        assert!(!holds("10.0.0.0/8", "11.1.2.3:1"));
+        assert!(holds("0.0.0.0/0:443", "192.0.2.1:443") && !holds("0.0.0.0/0:443", "192.0.2.1:80"));
+        assert!(
+            holds("0.0.0.0/0:80-90", "192.0.2.1:90") && !holds("0.0.0.0/0:80-90", "192.0.2.1:91")
+        );
+        assert!(holds("[fd00::]/8:443", "[fd00::7]:443") && !holds("0.0.0.0/0", "[fd00::7]:443"));
+        assert!(holds("10.0.0.0/8", "[::ffff:10.0.0.1]:5"));
+    }
+
+    #[test]
+    fn loopback_of_the_host_is_reached_by_its_name_only() {
+        for destination in [
+            "127.0.0.1:80",
+            "127.8.8.8:80",
+            "0.0.0.0:80",
+            "[::ffff:127.0.0.1]:80",
+        ] {
+            assert!(!holds("0.0.0.0/0", destination), "{destination}");
+        }
+        assert!(!holds("[::]/0", "[::1]:80") && !holds("[::]/0", "[::]:80"));
+        assert!(!holds("[::]/0", "[::ffff:127.0.0.1]:80"));
+        assert!(holds("127.0.0.1/32:6379", "127.0.0.1:6379"));
+        assert!(!holds("127.0.0.1/32:6379", "127.0.0.2:6379"));
+        assert!(holds("[::1]/128", "[::1]:80") && !holds("127.0.0.0/8", "0.0.0.0:80"));
+    }
+
+    #[test]
+    fn destinations_read_as_they_are_shown() {
+        for text in [
+            "10.1.0.0/16",
+            "0.0.0.0/0:443",
+            "[fd00::]/8:8000-8099",
+            "[::1]/128",
+        ] {
+            assert_eq!(text.parse::<Reach>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "10.0.0.0",
+            "10.0.0.0/8:",
+            "10.0.0.0/8:0",
+            "10.0.0.0/8:9-8",
+            "10.0.0.0/+8",
+            "fd00::/8:80",
+            "10.0.0.0/8:x",
+        ] {
+            assert_eq!(text.parse::<Reach>(), Err(ReachError::Form), "{text}");
+        }
+        assert!(matches!(
+            "10.0.0.1/8".parse::<Reach>(),
+            Err(ReachError::Prefix(_))
+        ));
+    }
+
+    #[test]
+    fn ports_are_published_as_they_are_shown() {
+        for text in ["0.0.0.0:8080:80", "[::1]:443:8443"] {
+            assert_eq!(text.parse::<Publish>().unwrap().to_string(), text);
+        }
+        assert_eq!(
+            "8080:80".parse::<Publish>().unwrap().to_string(),
+            "0.0.0.0:8080:80"
+        );
+        for text in [
+            "",
+            "80",
+            "0:80",
+            "80:0",
+            "a:80",
+            "1.2.3.4:80",
+            "80:x",
+            "localhost:80:80",
+        ] {
+            assert_eq!(text.parse::<Publish>(), Err(()), "{text}");
+        }
+        let one: Publish = "10.0.0.1:80:80".parse().unwrap();
+        for (other, meets) in [
+            ("10.0.0.1:80", true),
+            ("0.0.0.0:80", true),
+            ("10.0.0.2:80", false),
+            ("10.0.0.1:81", false),
+            ("[::]:80", false),
+        ] {
+            assert_eq!(one.meets(other.parse().unwrap()), meets, "{other}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The caps of a tenant: a token bucket for each direction, shared by all its connections.
+
+use netchannel_configuration::Tenant;
+use netchannel_scheduler::{Rate, TokenBucket};
+
+/// What a tenant may move now.
+#[derive(Debug, Default)]
+pub struct Caps {
+    /// To the network.
+    pub outgoing: Cap,
+    /// From the network. Bytes that are not read stay with the kernel, and its window tells the sender.
+    pub incoming: Cap,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+pub struct Cap(Option<TokenBucket>);
+
+impl Caps {
+    /// The caps that a tenant's table says, from `now` on. A bucket that stays keeps its tokens.
+    pub fn set(&mut self, tenant: &Tenant, now: u64) {
+        self.outgoing.set(tenant.rate_out, now);
+        self.incoming.set(tenant.rate_in, now);
+    }
+}
+
+impl Cap {
+    fn set(&mut self, rate: Option<Rate>, now: u64) {
+        match (&mut self.0, rate) {
+            (Some(bucket), Some(rate)) => bucket.set_rate(rate, now),
+            (bucket, rate) => *bucket = rate.map(|rate| TokenBucket::full(rate, now)),
+        }
+    }
+
+    /// How many of `wanted` bytes may be moved.
+    ///
+    /// # Errors
+    /// The time from which it is worth asking again.
+    pub fn permit(&mut self, wanted: u64, now: u64) -> Result<u64, u64> {
+        match &mut self.0 {
+            None => Ok(wanted),
+            Some(bucket) => bucket.permit(wanted, now),
+        }
+    }
+
+    /// So many bytes were moved.
+    pub fn take(&mut self, bytes: u64) {
+        if let Some(bucket) = &mut self.0 {
+            bucket.take(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_cap_all_is_permitted() {
+        let mut cap = Cap::default();
+        assert_eq!(cap.permit(1 << 40, 0), Ok(1 << 40));
+        cap.take(1 << 40);
+        assert_eq!(cap.permit(1, 0), Ok(1));
+    }
+
+    #[test]
+    fn a_cap_that_changes_keeps_what_was_used() {
+        let mut cap = Cap::default();
+        cap.set(Some(Rate::new(1000, 100)), 0);
+        assert_eq!(cap.permit(500, 0), Ok(100));
+        cap.take(100);
+        cap.set(Some(Rate::new(2000, 100)), 0);
+        assert_eq!(cap.permit(100, 0), Err(50_000_000));
+        cap.set(None, 0);
+        assert_eq!(cap.permit(500, 0), Ok(500));
+    }
+}

@@ -1,0 +1,260 @@
+//! A connection: a lane, a socket of the kernel's, and the bytes between them.
+
+use crate::caps::{Cap, Caps};
+use crate::counters::{Counters, add};
+use netchannel_abi::link::side_flags;
+use netchannel_service::cells::Key;
+use netchannel_service::lane::Lane;
+use netchannel_service::routing::Destination;
+use netchannel_service::urgent::Row;
+use netchannel_shm::run::{gather_write, scatter_read};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, sockopt};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Bytes of one direction that are moved before other connections have their turn.
+const BUDGET: u64 = 512 << 10;
+/// Bytes for which room is wanted before the socket is read.
+const READ: u64 = 64 << 10;
+
+/// How far a connection has come.
+#[derive(Debug)]
+pub enum State {
+    /// From the network, on its way to a program.
+    Arriving(Destination),
+    /// The same, while CoreEngine offers it.
+    Offered(Destination, Lane, Key),
+    /// From a program, until the other host has answered.
+    Connecting(Lane),
+    /// Both ends are there.
+    Open(Lane),
+    /// Within a change.
+    Changing,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Tells it from others of its number.
+    pub stamp: u64,
+    /// How far it has come.
+    pub state: State,
+    /// The kernel's end.
+    pub socket: OwnedFd,
+    /// The program's end: link and slot.
+    pub place: Option<(Key, u32)>,
+    /// Whether it waits for its turn.
+    pub queued: bool,
+    /// The program's end of stream was told to the kernel.
+    pub sent_end: bool,
+    /// The kernel's end of stream was told to the program.
+    pub received_end: bool,
+}
+
+/// What a turn has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing can be moved before something happens.
+    Idle,
+    /// There is more to move, and others come first.
+    More,
+    /// A cap holds bytes back until then, in nanoseconds of the worker's clock.
+    Capped(u64),
+    /// It ended in good order.
+    Finished,
+    /// It was reset, for this reason.
+    Reset(Errno),
+}
+
+/// What one direction has come to.
+enum Moved {
+    /// All there was.
+    All,
+    /// The other side takes no more now.
+    Blocked,
+    More,
+    Capped(u64),
+}
+
+/// What a turn works with besides the connection.
+pub struct Shared<'a> {
+    /// The tenant's caps.
+    pub caps: &'a mut Caps,
+    /// The tenant's counters.
+    pub counters: &'a Counters,
+    /// Nanoseconds of the worker's clock.
+    pub now: u64,
+}
+
+impl Connection {
+    /// A connection of that state.
+    pub const fn new(stamp: u64, state: State, socket: OwnedFd) -> Self {
+        Self {
+            stamp,
+            state,
+            socket,
+            place: None,
+            queued: false,
+            sent_end: false,
+            received_end: false,
+        }
+    }
+
+    /// Moves what can be moved.
+    pub fn pump(&mut self, lane: &mut Lane, shared: &mut Shared<'_>) -> Turn {
+        // Before the bytes: a program that has said FIN, or is gone, writes no more.
+        let flags = lane.peer_flags();
+        let gone = lane.has_hung_up() && flags & side_flags::CLOSED == 0;
+        let sent = match self.send(lane, &mut shared.caps.outgoing, shared.counters, shared.now) {
+            Ok(sent) => sent,
+            Err(errno) => {
+                // What came before the reset is the program's to read.
+                let _ = self.receive(lane, &mut Cap::default(), shared.counters, shared.now);
+                return Turn::Reset(errno);
+            }
+        };
+        if flags & side_flags::RESET != 0 || gone && lane.ended_by_reset() {
+            return Turn::Reset(Errno::CONNRESET);
+        }
+        if matches!(sent, Moved::All) {
+            if flags & side_flags::CLOSED != 0 || gone {
+                return Turn::Finished;
+            }
+            if flags & side_flags::FIN != 0 && !std::mem::replace(&mut self.sent_end, true) {
+                // It fails where the other host has reset the connection, which the next read tells.
+                let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
+            }
+        } else if flags & side_flags::CLOSED != 0 || gone {
+            // Nobody reads any more; what was written before is sent all the same.
+            return turn_of(&[sent]);
+        }
+        match self.receive(lane, &mut shared.caps.incoming, shared.counters, shared.now) {
+            Ok(received) => turn_of(&[sent, received]),
+            Err(errno) => Turn::Reset(errno),
+        }
+    }
+
+    fn send(
+        &self,
+        lane: &mut Lane,
+        cap: &mut Cap,
+        counters: &Counters,
+        now: u64,
+    ) -> Result<Moved, Errno> {
+        let mut budget = BUDGET;
+        while budget > 0 {
+            let spans = lane.readable(lane.consumed(), budget).map_err(fault)?;
+            let length = (spans[0].length + spans[1].length) as u64;
+            if length == 0 {
+                return Ok(Moved::All);
+            }
+            let permitted = match cap.permit(length, now) {
+                Ok(permitted) => permitted,
+                Err(at) => return Ok(Moved::Capped(at)),
+            };
+            let spans = if permitted < length {
+                lane.readable(lane.consumed(), permitted).map_err(fault)?
+            } else {
+                spans
+            };
+            let sent = match gather_write(self.socket.as_raw_fd(), &lane.runs(spans)) {
+                Ok(sent) => sent as u64,
+                Err(error) => match Errno::from_raw_os_error(error) {
+                    Errno::AGAIN => return Ok(Moved::Blocked),
+                    Errno::INTR => continue,
+                    errno => return Err(errno),
+                },
+            };
+            cap.take(sent);
+            add(&counters.bytes_out, sent);
+            lane.consume(lane.consumed() + sent).map_err(fault)?;
+            budget = budget.saturating_sub(sent);
+        }
+        Ok(Moved::More)
+    }
+
+    fn receive(
+        &mut self,
+        lane: &mut Lane,
+        cap: &mut Cap,
+        counters: &Counters,
+        now: u64,
+    ) -> Result<Moved, Errno> {
+        let mut budget = BUDGET;
+        while budget > 0 && !self.received_end {
+            let mut free = lane.limit().map_err(fault)? - lane.published();
+            if free < READ && lane.grow(READ).map_err(fault)? {
+                free = lane.limit().map_err(fault)? - lane.published();
+            }
+            if free == 0 {
+                lane.request_space_news();
+                free = lane.limit().map_err(fault)? - lane.published();
+            }
+            if free == 0 {
+                return Ok(Moved::Blocked);
+            }
+            let permitted = match cap.permit(free.min(budget), now) {
+                Ok(permitted) => permitted,
+                Err(at) => return Ok(Moved::Capped(at)),
+            };
+            let at = lane.published();
+            let spans = lane.room(at, permitted).map_err(fault)?;
+            let received = match scatter_read(self.socket.as_raw_fd(), &lane.rooms(spans)) {
+                Ok(0) => {
+                    self.received_end = true;
+                    lane.set_flags(side_flags::FIN);
+                    return Ok(Moved::All);
+                }
+                Ok(received) => received as u64,
+                Err(error) => match Errno::from_raw_os_error(error) {
+                    Errno::AGAIN => return Ok(Moved::All),
+                    Errno::INTR => continue,
+                    errno => return Err(errno),
+                },
+            };
+            cap.take(received);
+            add(&counters.bytes_in, received);
+            lane.publish_with_mark(at + received, Row::default())
+                .map_err(fault)?;
+            budget = budget.saturating_sub(received);
+        }
+        Ok(if self.received_end {
+            Moved::All
+        } else {
+            Moved::More
+        })
+    }
+}
+
+/// What both directions have come to.
+fn turn_of(moved: &[Moved]) -> Turn {
+    if moved.iter().any(|one| matches!(one, Moved::More)) {
+        return Turn::More;
+    }
+    let capped = moved.iter().filter_map(|one| match one {
+        Moved::Capped(at) => Some(*at),
+        _ => None,
+    });
+    capped.min().map_or(Turn::Idle, Turn::Capped)
+}
+
+/// A program that breaks the rules of its lane loses its connection.
+fn fault<F>(_: F) -> Errno {
+    Errno::CONNRESET
+}
+
+/// The end of the socket will be a reset.
+pub fn make_reset(socket: &OwnedFd) {
+    // It fails only for a socket that is none of TCP.
+    let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+}
+
+/// Whether a connect has succeeded; false while it is under way.
+///
+/// # Errors
+/// Why it has failed.
+pub fn is_connected(socket: &OwnedFd) -> Result<bool, Errno> {
+    sockopt::socket_error(socket)??;
+    Ok(rustix::net::getpeername(socket).is_ok())
+}

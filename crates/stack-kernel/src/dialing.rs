@@ -1,0 +1,110 @@
+//! Programs connect: within what the tenant may reach.
+
+use crate::connection::State;
+use crate::counters::add;
+use crate::worker::KernelWorker;
+use netchannel_abi::address::Address;
+use netchannel_service::addresses;
+use netchannel_service::cells::Key;
+use netchannel_service::jobs::Opened;
+use netchannel_service::lane::Lane;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+impl KernelWorker {
+    /// A program has made a connection over a link: the kernel makes it.
+    pub(crate) fn dial(&mut self, key: Key, opened: Opened) {
+        let Some(end) = self.cells.link(key).map(Arc::clone) else {
+            return;
+        };
+        let permitted = self.permitted(opened.listener, &opened.server);
+        let lane = Lane::accepted(&end, opened.loan).of_daemon();
+        let begun = permitted.and_then(|to| {
+            let dscp = lane.hints().dscp;
+            self.begin_connect(to, dscp)
+        });
+        match begun {
+            Ok(socket) => self.take_up(key, lane, socket),
+            Err(errno) => lane.refuse(errno.raw_os_error().unsigned_abs()),
+        }
+    }
+
+    /// Where the connection goes.
+    ///
+    /// # Errors
+    /// Why it goes nowhere.
+    fn permitted(&self, listener: u32, server: &Address) -> Result<SocketAddr, Errno> {
+        if Some(listener) != self.gateway {
+            return Err(Errno::CONNREFUSED);
+        }
+        let to = addresses::to_socket_address(&server.unmapped());
+        let to = to.ok_or(Errno::AFNOSUPPORT)?;
+        match self.tenant.address_like(to.ip()) {
+            // Its own address, at which nobody listens: else the program had found the listener.
+            Some(own) if own == to.ip() => return Err(Errno::CONNREFUSED),
+            Some(_) => {}
+            None => return Err(Errno::NETUNREACH),
+        }
+        if !self.tenant.may_reach(to) {
+            add(&self.counters.denied, 1);
+            return Err(Errno::ACCESS);
+        }
+        if self.is_full() {
+            add(&self.counters.over_limit, 1);
+            // As where no port is left.
+            return Err(Errno::ADDRNOTAVAIL);
+        }
+        Ok(to)
+    }
+
+    fn begin_connect(&self, to: SocketAddr, dscp: u8) -> Result<OwnedFd, Errno> {
+        let family = match to {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        self.prepare(&socket);
+        if dscp != 0 {
+            let octet = (dscp & 63) << 2;
+            // Of the kernel's two options, one fits the socket.
+            let _ = sockopt::set_ip_tos(&socket, octet);
+            let _ = sockopt::set_ipv6_tclass(&socket, octet.into());
+        }
+        match rustix::net::connect(&socket, &to) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// What every socket of the tenant has. A program's writes that are small lie in its ring together when they are sent, so that
+    /// nothing is won by holding them back once more.
+    pub(crate) fn prepare(&self, socket: &OwnedFd) {
+        let _ = sockopt::set_tcp_nodelay(socket, true);
+        if let Some(name) = &self.tenant.congestion_control
+            && let Err(errno) = sockopt::set_tcp_congestion(socket, name)
+        {
+            tracing::debug!("tenant {}: no {name} ({errno})", self.tenant.name);
+        }
+    }
+
+    fn take_up(&mut self, key: Key, mut lane: Lane, socket: OwnedFd) {
+        let shortage = Errno::NOBUFS.raw_os_error().unsigned_abs();
+        let Some(ticket) = self.add(State::Changing, socket) else {
+            return lane.refuse(shortage);
+        };
+        let number = ticket.number;
+        if !self.watch_lane(number, key, &mut lane) {
+            lane.refuse(shortage);
+            return self.remove(number);
+        }
+        if let Some(connection) = self.table.at_mut(number) {
+            connection.state = State::Connecting(lane);
+        }
+        add(&self.counters.dialed, 1);
+        self.queue(number);
+    }
+}

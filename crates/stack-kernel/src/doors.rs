@@ -1,0 +1,210 @@
+//! Published ports: sockets of the host at which connections for the tenant come in. A door is bound as long as the port is
+//! published, so that no other program of the host gets it, and open only while a program of the tenant listens: until then a
+//! client is refused, as by a host on which nobody listens.
+
+use netchannel_abi::address::Address;
+use netchannel_configuration::{Publish, Tenant};
+use netchannel_service::addresses;
+use netchannel_service::core_engine::OwnListener;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+/// As many as the kernel lets wait by default.
+const BACKLOG: i32 = 4096;
+
+/// A port that is published.
+#[derive(Debug)]
+pub struct Door {
+    publish: Publish,
+    /// Where the connections lead.
+    server: Address,
+    socket: OwnedFd,
+    open: bool,
+}
+
+/// What is to be done about a door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was opened: it is to be watched.
+    Opened,
+    /// It was shut.
+    Shut,
+    /// It stays as it is.
+    None,
+}
+
+impl Door {
+    /// Takes the port.
+    ///
+    /// # Errors
+    /// Why the kernel does not give it.
+    pub fn new(publish: Publish, tenant: &Tenant) -> Result<Self, Errno> {
+        let host = publish.host;
+        let family = match host {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        if host.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, true)?;
+        }
+        rustix::net::bind(&socket, &host)?;
+        let own = tenant.address_like(host.ip()).ok_or(Errno::AFNOSUPPORT)?;
+        let server = addresses::from_socket_address(SocketAddr::new(own, publish.port));
+        Ok(Self {
+            publish,
+            server,
+            socket,
+            open: false,
+        })
+    }
+
+    /// What it publishes.
+    pub const fn publish(&self) -> Publish {
+        self.publish
+    }
+
+    /// Where its connections lead.
+    pub const fn server(&self) -> Address {
+        self.server
+    }
+
+    /// The socket to be watched.
+    pub const fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Whether clients are taken.
+    pub const fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// The listener to which its connections lead: one at the very address before one at any.
+    pub fn listener<'a>(
+        &self,
+        listeners: impl Iterator<Item = (&'a u32, &'a OwnListener)>,
+    ) -> Option<u32> {
+        let is_v4 = self.publish.host.is_ipv4();
+        let takes = |one: &OwnListener| {
+            addresses::covers(&one.address, &self.server) && !(one.v6_only && is_v4)
+        };
+        let found = listeners.filter(|(_, one)| takes(one));
+        let best = found.min_by_key(|(_, one)| one.address.is_wildcard());
+        best.map(|(number, _)| *number)
+    }
+
+    /// Opens it while the tenant `listens`, and shuts it otherwise. What waits behind a door that is shut is reset.
+    ///
+    /// # Errors
+    /// The errno of `listen`: another socket of the host listens at that very port.
+    pub fn set_open(&mut self, listens: bool) -> Result<Change, Errno> {
+        if listens == self.open {
+            return Ok(Change::None);
+        }
+        if listens {
+            rustix::net::listen(&self.socket, BACKLOG)?;
+        } else {
+            // The kernel keeps the port: it was bound by its number.
+            rustix::net::shutdown(&self.socket, Shutdown::Both)?;
+        }
+        self.open = listens;
+        Ok(if listens {
+            Change::Opened
+        } else {
+            Change::Shut
+        })
+    }
+
+    /// The next client, and where it comes from.
+    ///
+    /// # Errors
+    /// `AGAIN` where none waits, and those of `accept`.
+    pub fn accept(&self) -> Result<(OwnedFd, Address), Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (socket, from) = rustix::net::acceptfrom_with(&self.socket, flags)?;
+        let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+        let from = from.ok_or(Errno::CONNABORTED)?;
+        Ok((socket, addresses::from_socket_address(from)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netchannel_configuration::Reach;
+    use std::net::{TcpListener, TcpStream};
+
+    fn tenant() -> Tenant {
+        Tenant {
+            name: "web".to_owned(),
+            socket: None,
+            user: None,
+            mode: 0o600,
+            addresses: vec![[10, 88, 0, 2].into()],
+            reach: Vec::<Reach>::new(),
+            publish: Vec::new(),
+            congestion_control: None,
+            rate_in: None,
+            rate_out: None,
+            connections: 10,
+        }
+    }
+
+    fn door() -> (Door, SocketAddr) {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = port.local_addr().unwrap();
+        drop(port);
+        let door = Door::new(Publish { host, port: 80 }, &tenant()).unwrap();
+        (door, host)
+    }
+
+    #[test]
+    fn a_door_refuses_until_it_is_open_and_keeps_its_port() {
+        let (mut door, host) = door();
+        assert!(TcpStream::connect(host).is_err());
+        for _ in 0..2 {
+            assert_eq!(door.set_open(true), Ok(Change::Opened));
+            assert_eq!(door.set_open(true), Ok(Change::None));
+            let client = TcpStream::connect(host).unwrap();
+            let (_, from) = door.accept().unwrap();
+            assert_eq!(from.port, client.local_addr().unwrap().port());
+            assert_eq!(door.accept().unwrap_err(), Errno::AGAIN);
+            assert_eq!(door.set_open(false), Ok(Change::Shut));
+            assert!(TcpStream::connect(host).is_err());
+            assert!(TcpListener::bind(host).is_err());
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_not_published() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = other.local_addr().unwrap();
+        let taken = Door::new(Publish { host, port: 80 }, &tenant());
+        assert_eq!(taken.unwrap_err(), Errno::ADDRINUSE);
+    }
+
+    #[test]
+    fn it_leads_to_who_listens_at_the_tenants_port() {
+        let (door, _) = door();
+        let at = |address: Address, v6_only| OwnListener { address, v6_only };
+        let leads = |all: &[(u32, OwnListener)]| {
+            door.listener(all.iter().map(|(number, one)| (number, one)))
+        };
+        let any = at(Address::v4([0; 4], 80), false);
+        let own = at(Address::v4([10, 88, 0, 2], 80), false);
+        let both = at(Address::v6([0; 16], 80, 0), false);
+        assert_eq!(leads(&[(1, any), (2, own)]), Some(2));
+        assert_eq!(leads(&[(3, both)]), Some(3));
+        for other in [
+            at(Address::v4([0; 4], 81), false),
+            at(Address::v4([127, 0, 0, 1], 80), false),
+            at(Address::v6([0; 16], 80, 0), true),
+        ] {
+            assert_eq!(leads(&[(1, other)]), None, "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Kernel TCP on behalf of a tenant's programs, which have no network of their own: the stack module of NetKernel's experiments.
+//! It makes their connections, takes those at the published ports, and moves the bytes between lanes and sockets.
+//!
+//! Never: connects where the tenant's `reach` does not say so, exceeds a cap, trusts a word of a program, or waits for one.
+//!
+//! ```text
+//!  program ==lane==> worker --reach?--> connect --> kernel TCP --> the host's network
+//!  program <==lane== worker <--listener covers the port?-- accept <-- published port (Doors)
+//!            Connection::pump: sendmsg and recvmsg on the rings themselves, within the caps (TokenBucket) of the tenant
+//! ```
+#![forbid(unsafe_code)]
+
+mod caps;
+mod connection;
+mod counters;
+mod dialing;
+mod doors;
+mod module;
+mod places;
+mod routes;
+mod table;
+mod worker;
+
+pub use counters::{Counters, Counts};
+pub use module::{Control, KernelStack};

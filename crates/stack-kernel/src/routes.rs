@@ -1,0 +1,122 @@
+//! Connections from the network on their way to listeners of the tenant: what the worker knows of them.
+
+use crate::connection::{self, State};
+use crate::worker::KernelWorker;
+use netchannel_service::anchor::Count;
+use netchannel_service::cells::{Cells, Key};
+use netchannel_service::core_engine::{StackRequest, Ticket};
+use netchannel_service::lane::Lane;
+use netchannel_service::routing::{Destination, Refused, Router};
+use netchannel_service::targets::Targets;
+use std::sync::Arc;
+
+impl KernelWorker {
+    /// Gives a connection that waits its lane.
+    fn give(&mut self, ticket: Ticket, next: impl FnOnce(Destination) -> State) {
+        if let Some(connection) = self.table.get_mut(ticket) {
+            match std::mem::replace(&mut connection.state, State::Changing) {
+                State::Arriving(destination) => connection.state = next(destination),
+                other => connection.state = other,
+            }
+        }
+        self.queue(ticket.number);
+    }
+}
+
+impl Router for KernelWorker {
+    fn cells(&self) -> &Cells {
+        &self.cells
+    }
+
+    fn cells_mut(&mut self) -> &mut Cells {
+        &mut self.cells
+    }
+
+    fn targets(&mut self) -> &mut Targets {
+        &mut self.targets
+    }
+
+    fn count(&self) -> &Arc<Count> {
+        &self.count
+    }
+
+    fn request(&self, request: StackRequest) {
+        self.send_request(request);
+    }
+
+    fn destination(&self, ticket: Ticket) -> Option<Destination> {
+        match self.table.get(ticket)?.state {
+            State::Arriving(destination) => Some(destination),
+            _ => None,
+        }
+    }
+
+    fn redirect(&mut self, ticket: Ticket, listener: u32) {
+        if let Some(connection) = self.table.get_mut(ticket)
+            && let State::Arriving(destination) = &mut connection.state
+        {
+            destination.listener = listener;
+        }
+    }
+
+    fn is_unaccepted(&self, ticket: Ticket) -> bool {
+        match self.table.get(ticket).map(|one| &one.state) {
+            Some(State::Offered(..)) => true,
+            Some(State::Open(lane)) => lane.waits_for_accept(),
+            _ => false,
+        }
+    }
+
+    fn established(&mut self, ticket: Ticket, lane: Lane, _: Key) -> Option<Ticket> {
+        self.give(ticket, |_| State::Open(lane));
+        Some(ticket)
+    }
+
+    fn offered(&mut self, ticket: Ticket, lane: Lane, key: Key) -> Option<Ticket> {
+        self.give(ticket, |destination| State::Offered(destination, lane, key));
+        Some(ticket)
+    }
+
+    fn taken(&mut self, ticket: Ticket) -> Option<Ticket> {
+        let (lane, _) = self.take_back(ticket)?;
+        self.give(ticket, |_| State::Open(lane));
+        None
+    }
+
+    fn take_back(&mut self, ticket: Ticket) -> Option<(Lane, Key)> {
+        let connection = self.table.get_mut(ticket)?;
+        match std::mem::replace(&mut connection.state, State::Changing) {
+            State::Offered(destination, lane, key) => {
+                connection.state = State::Arriving(destination);
+                Some((lane, key))
+            }
+            other => {
+                connection.state = other;
+                None
+            }
+        }
+    }
+
+    fn refuse(&mut self, ticket: Ticket, _: Refused) {
+        if let Some(connection) = self.table.get(ticket) {
+            connection::make_reset(&connection.socket);
+            self.remove(ticket.number);
+        }
+    }
+
+    fn retire(&mut self, key: Key) {
+        if let Some(end) = self.cells.link(key) {
+            end.retire();
+        }
+        self.cells.unwatch_channel(key);
+        self.let_go(key);
+    }
+
+    fn watch(&mut self, ticket: Ticket, key: Key, lane: &mut Lane) -> bool {
+        self.watch_lane(ticket.number, key, lane)
+    }
+
+    fn unwatch(&mut self, key: Key, slot: u32) {
+        self.forget_place((key, slot));
+    }
+}
