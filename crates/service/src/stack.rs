@@ -3,8 +3,7 @@
 //!
 //! ```text
 //!  CoreEngine --Command--> StackHandle ---> threads of the module (service::worker)
-//!       ^                                        |
-//!       +--StackRequest-- Stack <--doorbells------+       on the daemon's thread: never waits, never on the way of a byte
+//!       +--StackRequest- Stack <--doorbells------+       on the daemon's thread: never waits, never on the way of a byte
 //! ```
 
 use crate::core_engine::{Command, Engine, ListenerChange};
