@@ -118,9 +118,9 @@ impl Shared {
 #[must_use]
 pub fn worker_name(index: usize) -> String {
     match index {
-        FIRST_WORKER => "hosts-L".to_owned(),
-        FIRST_T => "hosts-T".to_owned(),
-        other => format!("hosts-T{other}"),
+        FIRST_WORKER => "channels-L".to_owned(),
+        FIRST_T => "channels-T".to_owned(),
+        other => format!("channels-T{other}"),
     }
 }
 
