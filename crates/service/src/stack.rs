@@ -45,7 +45,7 @@ pub struct RemoteConnection {
 /// The handle by which CoreEngine sends commands to a stack module.
 pub trait StackHandle: Debug {
     /// Sends a command. Does not wait until it is executed.
-    fn tell(&self, command: Command);
+    fn send(&self, command: Command);
 
     /// Descriptors that the module holds, besides a few for each link.
     fn descriptors(&self) -> usize;

@@ -38,7 +38,7 @@ struct Handle {
 }
 
 impl StackHandle for Handle {
-    fn tell(&self, command: Command) {
+    fn send(&self, command: Command) {
         self.mail.letters.send(Letter::Core(command));
     }
 
@@ -111,7 +111,7 @@ impl Stack for KernelStack {
 
 impl Drop for KernelStack {
     fn drop(&mut self) {
-        self.handle.tell(Command::Stop);
+        self.handle.send(Command::Stop);
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
         }

@@ -178,7 +178,7 @@ impl Drop for DataPlane {
 }
 
 impl StackHandle for DataPlane {
-    fn tell(&self, command: core_engine::Command) {
+    fn send(&self, command: core_engine::Command) {
         self.send(Command::Links(command));
     }
 
