@@ -103,7 +103,7 @@ mod tests {
         let channel = hosts.channel_mut("beta", Class::Throughput, 0);
         channel.traffic.sent_bytes = bytes;
         channel.since_seconds = seconds;
-        let worker = hosts.worker_mut("hosts-T");
+        let worker = hosts.worker_mut("channels-T");
         worker.thread = 7;
         worker.processor_nanoseconds = seconds * 250_000_000;
         hosts

@@ -14,7 +14,7 @@ use netchannel_service::faults::Faults;
 use netchannel_service::packet;
 use netchannel_service::published_ports::PublishedPorts;
 use netchannel_service::stack::Stack;
-use netchannel_stack_channels::{ChannelsStack, chance};
+use netchannel_stack_channels::{ChannelsStack, random_number};
 use netchannel_stack_local::LocalStack;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -115,7 +115,7 @@ impl Daemon {
         let directory = Directory::create().map_err(ServeError::Memory)?;
         let owners = directory.published_ports();
         let mut core = CoreEngine::new(options.limits, directory);
-        core.number_from(chance());
+        core.number_from(random_number());
         let watch = Watch::new().map_err(ServeError::Events)?;
         let bound = Bound::new(&options.socket)?;
         let pair = || UnixStream::pair().map_err(|error| ServeError::Events(packet::errno(&error)));

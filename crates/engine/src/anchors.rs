@@ -1,4 +1,4 @@
-//! Whether anchors are still there: held by some process, or on their way in a message.
+//! Whether anchors still exist: held by a process, or in flight in a message.
 
 use crate::diagnosis::BY_FAMILY;
 use crate::netlink::{dump, word};
@@ -7,19 +7,20 @@ use rustix::net::netlink::SOCK_DIAG;
 use std::collections::BTreeSet;
 
 const LOCAL: u8 = 1;
-/// Bytes of a request; the states asked for stand at 4.
+/// The size of a request. The requested states are at offset 4.
 const REQUEST: usize = 24;
 const ASKED_STATES: usize = 4;
-/// Where an answer holds the cookie, in two halves.
+/// The offset of the cookie in an answer, as two halves.
 const COOKIE: usize = 8;
 
-/// Listings in which a socket that is gone is missing: one may leave out what is there, while others come and go.
+/// How many listings must miss a socket before it counts as closed. One listing may miss an existing socket while
+/// others come and go.
 const ASKED: usize = 3;
 
-/// Takes the cookies of local sockets that exist out of a set.
+/// Removes the cookies of existing local sockets from a set.
 ///
 /// # Errors
-/// Where the kernel does not tell.
+/// Where the kernel does not answer.
 pub fn drop_known(cookies: &mut BTreeSet<u64>) -> Result<(), Errno> {
     let mut request = [0_u8; REQUEST];
     request[0] = LOCAL;

@@ -1,5 +1,5 @@
-//! What a request names. A number comes from a program, and means something only once it is the asker's: each type here is made by
-//! that check and by nothing else, and what is done to listeners, links and regions of a request takes these.
+//! Checked names in requests. A number in a request comes from a program, and is valid only if it belongs to that
+//! program. Each type here is made only by that check, and operations on listeners, links and regions take these types.
 
 use super::state::{CoreEngine, Refusal, narrow};
 use crate::program::Estate;
@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// A listener that the asker holds.
+/// A listener that the requesting program holds.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldListener(u32);
 
@@ -23,7 +23,8 @@ impl HeldListener {
     }
 }
 
-/// A listener at the destination that was meant, which somebody alive holds and which listens there, as far as the asker may doubt it.
+/// A listener that covers the intended destination, has a living holder, and still listens there, as far as the
+/// requesting program may doubt that.
 #[derive(Clone, Copy, Debug)]
 pub struct Reachable(u32);
 
@@ -34,7 +35,7 @@ impl Reachable {
     }
 }
 
-/// A connection of a link that came to a listener of the asker's: its memory, channel and anchor.
+/// A connection of a link that came to a listener of the requesting program: its memory, channel and anchor.
 #[derive(Debug)]
 pub struct PassedOn {
     link: u64,
@@ -44,18 +45,18 @@ pub struct PassedOn {
 }
 
 impl PassedOn {
-    /// Number of the link, number of the client program, and its user.
+    /// The number of the link, the number of the client program, and its user.
     pub const fn words(&self) -> (u64, u32, u32) {
         (self.link, self.client, self.user)
     }
 
-    /// What is passed on.
+    /// The descriptors that are passed on.
     pub fn into_descriptors(self) -> Vec<OwnedFd> {
         self.descriptors
     }
 }
 
-/// A region that the asker uses.
+/// A region that the requesting program uses.
 #[derive(Debug)]
 pub struct UsedEstate(Rc<Estate>);
 
@@ -67,7 +68,7 @@ impl UsedEstate {
 }
 
 impl CoreEngine {
-    /// The listener that `word` names, if program `number` holds it.
+    /// The listener `word`, if program `number` holds it.
     pub(super) fn held_listener(&self, number: u32, word: u64) -> Result<HeldListener, Refusal> {
         let listener = narrow(word).map_err(|_| Errno::NOENT)?;
         let holds = self.program(number)?.listeners.contains(&listener);
@@ -78,8 +79,8 @@ impl CoreEngine {
         }
     }
 
-    /// The listener that `word` names, if `user` may be led to it now. A program that knew another daemon has its numbers: the listener
-    /// must be at the destination that was meant. Words without a family name none.
+    /// The listener `word`, if programs of `user` may connect to it now. A program may know numbers of a former daemon:
+    /// so the listener must cover the intended destination. A destination without a family is not checked.
     pub(super) fn reachable(
         &mut self,
         user: u32,
@@ -98,7 +99,7 @@ impl CoreEngine {
         Ok(Reachable(listener))
     }
 
-    /// The region that `word` names, if program `number` uses it.
+    /// The region `word`, if program `number` uses it.
     pub(super) fn used_estate(&self, number: u32, word: u64) -> Result<UsedEstate, Refusal> {
         let program = self.program(number)?;
         let mut estates = program.estate.iter().chain(&program.inherited);
@@ -106,9 +107,10 @@ impl CoreEngine {
         Ok(UsedEstate(Rc::clone(estate.ok_or(Errno::NOENT)?)))
     }
 
-    /// What a holder of a listener passes on: a connection of a link that was made to this listener, with the memory of that link. Of
-    /// a link that this daemon does not know nothing can be proved: among programs of one user it is passed on all the same, with the
-    /// client's user as the asker has `said` him. The harm would be that user's own.
+    /// A connection that a holder of a listener passes on. The connection must belong to a link to this listener, and
+    /// come with the memory of that link. For a link that this daemon does not know nothing can be proved. Among
+    /// programs of one user it is passed on all the same, with the client's user as the program has `said`: only that
+    /// user could be harmed.
     pub(super) fn passed_on(
         &self,
         number: u32,
@@ -129,7 +131,7 @@ impl CoreEngine {
         let refused = Refusal::Errno(Errno::PERM);
         let (client, user) = match self.links.get(&link) {
             Some(known) => {
-                // Those of the daemon itself lead to more than one listener.
+                // Links of the daemon itself lead to more than one listener.
                 let here = known.listener == to.number() || known.client == RELAY;
                 if !here || !memory::is_same(memory, &known.memory) {
                     return Err(refused);
@@ -150,8 +152,8 @@ impl CoreEngine {
     }
 }
 
-/// Whether a descriptor is a connected local socket: nothing else is passed on, least of all what would keep a program alive that is
-/// gone.
+/// Whether a descriptor is a connected local socket. Nothing else is passed on, in particular no descriptor that would
+/// keep a program alive that has ended.
 fn is_connected(socket: &OwnedFd, kind: SocketType) -> bool {
     sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
         && sockopt::socket_type(socket) == Ok(kind)

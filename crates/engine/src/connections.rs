@@ -1,4 +1,4 @@
-//! Links between two programs: made on request, offered to whoever accepts.
+//! Links between two programs: made on request, and offered to the holders of a listener.
 
 use super::checked::Reachable;
 use super::link::{End, Link, Made};
@@ -54,7 +54,7 @@ impl CoreEngine {
         answer.descriptors = match self.local.and_then(|local| self.stack(local)) {
             _ if is_queued => vec![Rc::clone(&memory)],
             Some(stack) => {
-                stack.tell(Command::Serve(server.parts(Some(user))?));
+                stack.send(Command::Serve(server.parts(Some(user))?));
                 client.all()
             }
             None => {
@@ -101,7 +101,7 @@ impl CoreEngine {
         Ok(answer)
     }
 
-    /// Makes a link with so many anchors.
+    /// Makes a link with this number of anchors.
     pub(super) fn make_link(&mut self, anchors: usize) -> Result<Made, Refusal> {
         let layout = self.limits.layout();
         let (one, other) = packet::owned_pair(SocketType::SEQPACKET)?;
@@ -139,7 +139,7 @@ impl CoreEngine {
         }
     }
 
-    /// Offers the server's end of a link that `client` has to whoever accepts.
+    /// Offers the server's end of a link of `client` to the process that accepts.
     pub(super) fn offer_link(
         &mut self,
         listener: Reachable,
@@ -156,8 +156,8 @@ impl CoreEngine {
         self.offer(listener, words, &server.all())
     }
 
-    /// Of a holder that was killed the news may still wait among the events: its listener is refused
-    /// as the kernel would refuse it.
+    /// Whether a listener has a living holder. The hang-up of a killed holder may still be pending among the events:
+    /// its listener is refused as the kernel would refuse it.
     pub(super) fn is_living(&self, listener: u32) -> bool {
         let lives = |holder: &u32| {
             let program = self.programs.get(holder);
@@ -167,7 +167,7 @@ impl CoreEngine {
         known.is_some_and(|known| known.holders.iter().any(lives))
     }
 
-    /// A connection that one holder of a listener did not accept goes to another.
+    /// Passes a connection that one holder of a listener did not accept to another holder.
     pub(super) fn reoffer(
         &mut self,
         number: u32,
@@ -179,7 +179,7 @@ impl CoreEngine {
         let known = self.listeners.get(&listener.number());
         let holders = &known.ok_or(Errno::NOENT)?.holders;
         let slots = self.limits.slots as u64;
-        // Before an exec the program hands it to its own next image.
+        // Before an exec the program passes it to its own next image.
         if words[3] == 0 && !holders.iter().any(|holder| *holder != number) {
             return Err(Refusal::Errno(Errno::NOENT));
         }
@@ -194,7 +194,7 @@ impl CoreEngine {
         Ok(Answer::default())
     }
 
-    /// An offer of one connection of a link that another keeps.
+    /// The words of an offer of one connection, of a link that another program keeps.
     pub(super) fn words_of_one(
         &self,
         listener: u32,
@@ -205,13 +205,13 @@ impl CoreEngine {
         let [slots, arena] = [layout.slots, layout.arena].map(|size| size as u64);
         let [listener, client, user] = [listener, client, user].map(u64::from);
         let mut words = [0; 14];
-        // The last but one: a connection is handed on, this is no new link.
+        // The last but one word marks a connection that is handed on, in contrast to a new link.
         words[..9].copy_from_slice(&[link, listener, slots, arena, 1, client, slot, 1, user]);
         words
     }
 
-    /// Puts an offer into the accept channel of `listener`. A full channel is a full backlog, and
-    /// so is a bound on descriptors in flight.
+    /// Sends an offer into the accept channel of `listener`. A full channel is a full backlog, and so is the bound on
+    /// descriptors in flight.
     pub(super) fn offer(
         &mut self,
         listener: u32,
@@ -222,7 +222,7 @@ impl CoreEngine {
             .listeners
             .get_mut(&listener)
             .ok_or(Errno::CONNREFUSED)?;
-        // Offers nobody takes hold descriptors in flight, of which the kernel grants few.
+        // Offers that nobody takes hold descriptors in flight, of which the kernel allows few.
         let waiting = rustix::io::ioctl_fionread(&*known.accepts).unwrap_or(0);
         if waiting >= MOST_OFFERS * MESSAGE_BYTES as u64 {
             return Err(Refusal::Errno(Errno::AGAIN));
@@ -235,7 +235,7 @@ impl CoreEngine {
         Ok(())
     }
 
-    /// Whether `number` may make one more link, as it is charged to its user.
+    /// Whether `number` may make another link, which is charged to its user.
     pub(super) fn admit_link(&mut self, number: u32, listener: u32) -> Result<Ticket, Refusal> {
         let bytes = self.limits.layout().size() as u64;
         let affordable = self.limits.reserved_per_program / bytes;
@@ -247,7 +247,7 @@ impl CoreEngine {
             .links
             .values()
             .filter(|link| mine(link) && link.listener == listener);
-        // Servers that come and go behind one listener leave links that nobody uses any more.
+        // Servers that come and go at one listener leave unused links.
         let crowded = same.count() >= 8 || self.estate(number)?.links.get() >= most;
         let estate = self.estate(number)?;
         estate.unlooked.set(estate.unlooked.get().saturating_add(1));
@@ -266,8 +266,9 @@ impl CoreEngine {
         Ok(self.quotas.charge(user, amounts)?)
     }
 
-    /// Drops the records of links that no socket of program `number` uses: of those whose server has left, and of the oldest. A
-    /// connection can be on its way over any of the others, which only the record proves to be what it is when it is handed on.
+    /// Drops the records of links that no socket of program `number` uses: links whose server has left, and the oldest
+    /// ones. The others are kept, because a connection over them may be in transit, and only the record proves its
+    /// origin when it is passed on.
     fn forget_unused(&mut self, number: u32) -> Result<(), Refusal> {
         let estate = Rc::clone(self.estate(number)?);
         let Some(mut named) = named_links(&estate) else {
@@ -288,7 +289,7 @@ impl CoreEngine {
         Ok(())
     }
 
-    /// Whether the server's end says that it takes no more connections. Who was killed says nothing.
+    /// Whether the server's end has announced that it takes no more connections. A killed server announces nothing.
     fn has_left(&self, link: &Link) -> bool {
         let layout = self.limits.layout();
         let place = layout.job_queue() + offset_of!(QueueIndices, departure);
@@ -298,8 +299,8 @@ impl CoreEngine {
         read.is_ok() && u32::from_ne_bytes(word) == departure::LEFT
     }
 
-    /// A client is gone. Its connections may wait in a queue still: of programs of another user, which have the memory from here alone,
-    /// the newest are kept as long as the listener is there.
+    /// A client has ended. Its connections may still wait in a queue. Where the acceptors are of another user, they
+    /// have the memory only from this daemon: of those links the newest are kept as long as the listener exists.
     pub(super) fn forget_links_of(&mut self, client: u32) {
         let mine = self.links.iter().filter(|(_, link)| link.client == client);
         let (kept, gone): (Vec<_>, Vec<_>) = mine.partition(|(_, link)| {
@@ -343,8 +344,8 @@ impl CoreEngine {
     }
 }
 
-/// Links of clients that are gone.
+/// The limit of links whose clients have ended.
 const MOST_ORPHANS: usize = 64;
 
-/// More links than this to living servers no process has to one listener, or a few processes of one program.
+/// The limit of links that a process uses to living servers of one listener, or a few processes of one program.
 const MOST_IN_USE: usize = 64;

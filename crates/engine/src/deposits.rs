@@ -1,5 +1,6 @@
-//! States of connections that wait for the process which gets their descriptor. Each stays as long as who left it, and beyond that as long
-//! as the descriptor is somewhere: in a message, or with a program that `exec` has begun.
+//! Deposits: states of connections for the process that gets their descriptor. A deposit stays as long as its
+//! depositor, and beyond that as long as the descriptor exists: in a message, or with a program that `exec` has
+//! started.
 
 use crate::program::Estate;
 use crate::quota::{Amounts, Kind, Quotas, Ticket};
@@ -9,69 +10,69 @@ use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
-/// After this the kernel is first asked whether the socket of a deposit is still there whose depositor is gone: long enough for an `exec`.
-/// Each pause is twice the last one,
+/// When the kernel is first asked whether the socket of an orphaned deposit still exists: long enough for an `exec`.
+/// Each delay is twice the last one,
 const FIRST_LOOK: Duration = Duration::from_secs(1);
-/// up to this. So long deposits outlive who left them where the kernel does not tell.
+/// up to this one. Orphaned deposits also live this long where the kernel does not answer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// One deposit.
 #[derive(Clone, Debug)]
 pub struct Deposit {
-    /// The words as deposited.
+    /// The words of the deposit.
     pub words: [u64; 14],
     /// The link.
     pub link: Rc<OwnedFd>,
-    /// Tells its memory from others'.
+    /// Identifies its memory.
     identity: Identity,
-    /// The region that has the socket.
+    /// The region that contains the socket.
     pub estate: Rc<Estate>,
-    /// Program that left it.
+    /// The program that left it.
     pub depositor: u32,
-    /// Processes that may still fetch it.
+    /// The number of processes that may still fetch it.
     pub uses: u32,
-    /// Who left it is gone.
+    /// Set when its depositor has ended.
     orphaned: Option<Orphaned>,
     age: u64,
-    /// As it is charged to the user who left it.
+    /// The charge to its user.
     ticket: Rc<Ticket>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Orphaned {
-    /// When it is next looked whether it can still be fetched.
+    /// When its socket is next looked for.
     look: Instant,
-    /// Between the last look and this one.
+    /// The delay between the last look and the next one.
     pause: Duration,
-    /// It goes then where nobody tells.
+    /// When it is dropped if the kernel does not answer.
     end: Instant,
 }
 
-/// Device and number of a link's memory.
+/// The device and inode of a link's memory.
 type Identity = (u64, u64);
 
-/// A link that deposits name, as its descriptor is charged to the user who left the first of them.
+/// A link that deposits refer to. Its descriptor is charged to the user of the first of them.
 type Named = (Weak<OwnedFd>, Ticket);
 
-/// All deposits, by the cookie of the anchor and the user who left it: nobody else takes it. Bounded for each user, of whom the oldest
-/// makes room.
+/// All deposits, by the cookie of the anchor and the user: only that user may fetch them. The number is bounded for
+/// each user, and the user's oldest deposit makes room.
 #[derive(Debug)]
 pub struct Deposits {
     quotas: Quotas,
     next_age: u64,
     by_cookie: BTreeMap<(u64, u32), Deposit>,
-    /// Cookies by user and age.
+    /// The cookies by user and age.
     by_age: BTreeMap<(u32, u64), u64>,
-    /// Depositors, with the cookies and users of what they left.
+    /// The depositors, with the cookies and users of their deposits.
     by_depositor: BTreeSet<(u32, u64, u32)>,
     links: HashMap<Identity, Named>,
-    /// Nothing is to be looked at before; may be early.
+    /// No deposit is due before this time. May be too early.
     due: Option<Instant>,
     released: Vec<Rc<Estate>>,
 }
 
 impl Deposits {
-    /// None yet.
+    /// No deposits.
     #[must_use]
     pub fn new(quotas: Quotas) -> Self {
         Self {
@@ -86,16 +87,16 @@ impl Deposits {
         }
     }
 
-    /// How many there are.
+    /// The number of deposits.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_cookie.len()
     }
 
-    /// Keeps the state of the connection whose anchor has `cookie` for one more process, in place
-    /// of an older state.
+    /// Keeps the state of the connection whose anchor has `cookie` for one more process, in the place of an older
+    /// state.
     ///
-    /// # Errors
+    /// Where the descriptor can not be examined, and `NOBUFS` where the user may leave no more.
     /// When the descriptor can not be told from others, and `NOBUFS` where the user may leave none.
     pub fn leave(
         &mut self,
@@ -106,7 +107,7 @@ impl Deposits {
         user: u32,
         depositor: u32,
     ) -> Result<(), Errno> {
-        // Thousands of connections may share one link: one descriptor serves them all.
+        // Thousands of connections may share one link: one descriptor is kept for all of them.
         let stat = rustix::fs::fstat(&link)?;
         let identity = (stat.st_dev, stat.st_ino);
         let known = self.links.get(&identity);
@@ -144,7 +145,7 @@ impl Deposits {
         Ok(())
     }
 
-    /// Room for one more of a user: more, or that of his oldest.
+    /// Makes room for another deposit of a user, if necessary by dropping the oldest one.
     fn make_room(&mut self, user: u32) -> Option<Rc<Ticket>> {
         if let Ok(ticket) = self.quotas.charge(user, Amounts::of(Kind::Deposits, 1)) {
             return Some(Rc::new(ticket));
@@ -154,7 +155,8 @@ impl Deposits {
         Some(self.remove((oldest, user))?.ticket)
     }
 
-    /// Fetches what `user` left for `cookie`. Unless `again` is to come, it counts as one of the processes it was left for.
+    /// Fetches the deposit of `user` for `cookie`. It counts as fetched by one process, unless the same process will
+    /// fetch it `again`.
     pub fn take(&mut self, cookie: u64, user: u32, again: bool) -> Option<Deposit> {
         let key = (cookie, user);
         let found = self.by_cookie.get_mut(&key)?;
@@ -168,12 +170,13 @@ impl Deposits {
         }
     }
 
-    /// The regions of deposits that went, to be settled by the caller.
+    /// The regions of dropped deposits, for the caller to settle.
     pub fn take_released(&mut self) -> Vec<Rc<Estate>> {
         std::mem::take(&mut self.released)
     }
 
-    /// The program that left some is gone: they do not stay for ever. Only its own are looked at: thousands of programs may go at once.
+    /// A depositor has ended: its deposits do not stay for ever. Only its own deposits are visited, since thousands of
+    /// programs may end at once.
     pub fn on_gone(&mut self, depositor: u32, now: Instant) {
         let (look, end) = (now + FIRST_LOOK, now + LONGEST_PAUSE);
         let orphaned = Orphaned {
@@ -190,14 +193,14 @@ impl Deposits {
         }
     }
 
-    /// Drops those that nobody can fetch any more. `drop_known` takes the cookies of sockets that exist out of a set; false where the kernel
-    /// does not tell. Returns when to come again.
+    /// Drops deposits that can not be fetched any more. `drop_known` removes the cookies of existing sockets from a
+    /// set, and returns false where the kernel does not answer. Returns the time of the next call.
     pub fn expire(
         &mut self,
         now: Instant,
         drop_known: impl FnOnce(&mut BTreeSet<u64>) -> bool,
     ) -> Option<Instant> {
-        // Asked at every event, and seldom due.
+        // This is called at every event, and seldom has anything to do.
         if self.due? > now {
             return self.due;
         }
@@ -237,7 +240,7 @@ impl Deposits {
         Some(deposit)
     }
 
-    /// Nothing is known any more of a link that only `link` still holds.
+    /// Forgets a link that only `link` still holds.
     fn forget_link(&mut self, link: &Rc<OwnedFd>, identity: Identity) {
         if Rc::strong_count(link) == 1 {
             self.links.remove(&identity);

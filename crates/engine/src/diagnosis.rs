@@ -1,4 +1,5 @@
-//! The kernel's own word on who listens where: of a socket that is shown, by the socket; of any other, by sock_diag.
+//! Which socket listens where, according to the kernel: for a socket that a program has sent, by that socket; for any
+//! other, by sock_diag.
 
 use crate::namespace;
 use crate::netlink::{self, dump, half, word};
@@ -10,31 +11,32 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-/// Kind of a question, and of its answers.
+/// The type of a request, and of its answers.
 pub const BY_FAMILY: u16 = 20;
 const TCP: u8 = 6;
 const LISTENING: u32 = 1 << 10;
-/// Bytes of a request; the port asked for stands at 8, in network byte order, then the other one, the addresses, a device, the cookie.
+/// The size of a request. The requested port is at offset 8 in network byte order, then the other port, the addresses,
+/// a device, and the cookie.
 const REQUEST: usize = 56;
 const ASKED_SOURCE: usize = 12;
 const ASKED_COOKIE: usize = 48;
-/// Where an answer holds the state, and that of a listener.
+/// The offset of the state in an answer, and the state of a listener.
 const STATE: usize = 1;
 const LISTEN: u8 = 10;
-/// Where it holds what is compared.
+/// The offsets of the compared fields.
 const SOURCE_PORT: usize = 4;
 const SOURCE: usize = 8;
 const COOKIE: usize = 44;
 const USER: usize = 64;
 
-/// What somebody says of a TCP socket: that it listens.
+/// A claim that a TCP socket listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Where.
+    /// The address.
     pub address: Address,
-    /// The kernel's name for the socket.
+    /// The socket's cookie in the kernel.
     pub cookie: u64,
-    /// Who made the socket, where that counts.
+    /// The user who made the socket, where that is compared.
     pub user: Option<u32>,
 }
 
@@ -53,18 +55,18 @@ impl Claim {
     }
 }
 
-/// The cookie that an answer tells, in two halves.
+/// The cookie in an answer, in two halves.
 fn told_cookie(body: &[u8]) -> u64 {
     u64::from(word(body, COOKIE + 4)) << 32 | u64::from(word(body, COOKIE))
 }
 
-/// Times that what is missing is asked for: while others come and go a listing may leave out what is there.
+/// How often a missing socket is listed. A listing may miss an existing socket while others come and go.
 const ASKED: usize = 3;
 
 /// Whether each claim is true.
 ///
 /// # Errors
-/// Where the kernel does not tell.
+/// Where the kernel does not answer.
 pub fn are_true(claims: &[Claim]) -> Result<Vec<bool>, Errno> {
     let mut proved = find(claims)?;
     for _ in 0..ASKED {
@@ -76,10 +78,11 @@ pub fn are_true(claims: &[Claim]) -> Result<Vec<bool>, Errno> {
     Ok(proved)
 }
 
-/// Whether one claim is true. It is asked once: who makes one that is not believed may show the socket.
+/// Whether one claim is true. The kernel is asked once: a program whose claim is not believed may send the socket
+/// instead.
 ///
 /// # Errors
-/// Where the kernel does not tell.
+/// Where the kernel does not answer.
 pub fn is_true(claim: &Claim) -> Result<bool, Errno> {
     let claims = std::slice::from_ref(claim);
     let mut proved = find(claims)?;
@@ -89,8 +92,9 @@ pub fn is_true(claim: &Claim) -> Result<bool, Errno> {
     Ok(proved == [true])
 }
 
-/// Looks each up as the kernel does for a packet to it. That costs the same however many others there are, and misses none because
-/// they come and go; but of a group with one address the kernel finds any, and of what is bound to a device none.
+/// Looks each claim up as the kernel does for a packet to it. The cost does not depend on the number of other sockets,
+/// and no socket is missed because others come and go. But in a group with one address the kernel finds any member, and
+/// no member that is bound to a device.
 fn find(claims: &[Claim]) -> Result<Vec<bool>, Errno> {
     if claims.is_empty() {
         return Ok(Vec::new());
@@ -116,7 +120,7 @@ fn find(claims: &[Claim]) -> Result<Vec<bool>, Errno> {
     claims.iter().map(find_one).collect()
 }
 
-/// One listing for each family that occurs; of one port where all claims are of it.
+/// Makes one listing for each family that occurs, of one port where all claims have the same.
 fn list(claims: &[Claim], proved: &mut [bool]) -> Result<(), Errno> {
     let first = claims.first().map_or(0, |claim| claim.address.port);
     let same = claims.iter().all(|claim| claim.address.port == first);
@@ -187,7 +191,7 @@ pub fn is_shown_by(claim: &Claim, socket: &OwnedFd, home: Option<u64>) -> bool {
     looks_right
         && match bound_address(socket, home) {
             Ok(bound) => there(bound),
-            // Before Linux 5.14 only the listing is known to be of this namespace.
+            // Before Linux 5.14 only a listing is known to be of this namespace.
             Err(Errno::NONET) => {
                 home.is_none()
                     && namespace::is_own(socket).is_none()

@@ -1,4 +1,4 @@
-//! The writer of the directory that every program reads.
+//! The writer of the directory, which every program reads.
 
 use crate::limits::MOST_LISTENERS;
 use netchannel_abi::address::Address;
@@ -17,33 +17,33 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The listener's number, never 0.
     pub listener: u32,
     /// `entry_flags`.
     pub flags: u32,
-    /// Where it listens.
+    /// The address of the listener.
     pub address: Address,
     /// A program that holds it.
     pub program: u32,
     /// The queue of its holders, 0 for none.
     pub queue: u64,
-    /// The user of those who accept from it.
+    /// The user of the programs that accept from the queue.
     pub queue_user: u32,
 }
 
-/// What stands at a place of the table.
+/// The state of a place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Empty,
-    /// A listener stood here: probes go on.
+    /// A removed listener: probes continue here.
     Left,
     Taken,
 }
 
-/// The directory. Nothing is ever read back from it: `rows` is what it says, `places` where.
+/// The directory. Nothing is ever read back from it: `rows` has its content, `places` the state of each place.
 #[derive(Debug)]
 pub struct Directory {
     descriptor: Rc<OwnedFd>,
@@ -56,14 +56,14 @@ pub struct Directory {
     networks: Vec<(Address, u32, bool)>,
 }
 
-/// So many places that were left make the table be written anew.
+/// This many removed places cause a rewrite of the table.
 const MOST_LEFT: usize = ENTRIES / 4;
 
 impl Directory {
     /// An empty directory.
     ///
     /// # Errors
-    /// When the memory can not be had.
+    /// When the memory can not be allocated.
     pub fn create() -> Result<Self, Errno> {
         let (descriptor, region) = memory::published(c"netchannel-directory", SIZE)?;
         let directory = Self {
@@ -82,19 +82,19 @@ impl Directory {
         Ok(directory)
     }
 
-    /// What programs map, read-only.
+    /// The descriptor that programs map, read-only.
     #[must_use]
     pub fn descriptor(&self) -> Rc<OwnedFd> {
         Rc::clone(&self.descriptor)
     }
 
-    /// Which user has which port.
+    /// The owners of ports.
     #[must_use]
     pub fn published_ports(&self) -> PublishedPorts {
         PublishedPorts::new(Arc::clone(&self.region))
     }
 
-    /// Local addresses it shows.
+    /// The local addresses in the directory.
     #[must_use]
     pub fn locals(&self) -> &[Address] {
         &self.locals
@@ -103,7 +103,7 @@ impl Directory {
     /// Adds a listener.
     ///
     /// # Errors
-    /// `NOBUFS` when it is full.
+    /// `NOBUFS` when the directory is full.
     pub fn insert(&mut self, row: Row) -> Result<(), Errno> {
         if self.rows.len() >= MOST_LISTENERS {
             return Err(Errno::NOBUFS);
@@ -114,7 +114,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Takes a listener out. Its place is marked as left, so that no probe ends early.
+    /// Removes a listener. Its place is marked as left, so that no probe ends early.
     pub fn remove(&mut self, listener: u32) {
         let Some((_, index)) = self.rows.remove(&listener) else {
             return;
@@ -131,12 +131,12 @@ impl Directory {
         self.left += 1;
     }
 
-    /// Names another program as the holder of a listener.
+    /// Sets another program as the holder of a listener.
     pub fn assign(&mut self, listener: u32, program: u32) {
         self.change(listener, |row| row.program = program);
     }
 
-    /// Says how many processes hold a listener.
+    /// Sets the number of processes that hold a listener.
     pub fn hold(&mut self, listener: u32, holders: usize) {
         let said = u32::try_from(holders).map_or(entry_flags::MOST_HOLDERS, |count| {
             count.min(entry_flags::MOST_HOLDERS)
@@ -148,7 +148,7 @@ impl Directory {
         });
     }
 
-    /// Says how often a silent client is asked before it may be accepted.
+    /// Sets how many retransmissions a silent client may need before it is accepted.
     pub fn defer(&mut self, listener: u32, times: u32) {
         let said = times.min(entry_flags::MOST_DEFERS) << entry_flags::DEFERS_SHIFT;
         self.change(listener, |row| {
@@ -156,7 +156,7 @@ impl Directory {
         });
     }
 
-    /// Names the queue from which programs of `user` accept, and all who do; 0 for none.
+    /// Sets the queue from which all accepting programs, which are of `user`, accept; 0 for none.
     pub fn set_queue(&mut self, listener: u32, queue: u64, user: u32) {
         self.change(listener, |row| (row.queue, row.queue_user) = (queue, user));
     }
@@ -175,8 +175,8 @@ impl Directory {
         }
     }
 
-    /// Replaces the host's own addresses. Those that do not fit are left out: programs then treat
-    /// them as remote, which is slower and correct.
+    /// Replaces the host's own addresses. Addresses that do not fit are left out: programs then treat them as remote,
+    /// which is slower and correct.
     pub fn set_locals(&mut self, mut locals: Vec<Address>) {
         locals.truncate(LOCAL_ADDRESSES);
         if locals == self.locals {
@@ -194,8 +194,8 @@ impl Directory {
         self.locals = locals;
     }
 
-    /// Replaces the networks of other hosts: an address, how many of its bits count, and whether that host is up. Those that do
-    /// not fit are left out, which only blurs the reason of a fallback.
+    /// Replaces the networks of other hosts: an address, its prefix length in bits, and whether that host is up.
+    /// Networks that do not fit are left out, which only makes the reason of a fallback less precise.
     pub fn set_networks(&mut self, mut networks: Vec<(Address, u32, bool)>) {
         networks.truncate(NETWORKS);
         if networks == self.networks {
@@ -215,7 +215,7 @@ impl Directory {
         self.networks = networks;
     }
 
-    /// Publishes to whom ports belong, as `owner_word` and `place_word` say.
+    /// Publishes the owners of ports, as `owner_word` and `place_word` encode them.
     pub fn set_ports(&mut self, changes: &[(u16, u64)]) {
         let owners = self.published_ports();
         for (port, word) in changes {
@@ -230,14 +230,14 @@ impl Directory {
         }
     }
 
-    /// Says how large transfers are shared with copy workers.
+    /// Sets how large transfers are shared with copy workers.
     pub fn set_copying(&mut self, rules: &Rules) {
         if let Some(header) = self.header() {
             header.copying.store(rules);
         }
     }
 
-    /// Tells every program that this daemon has ended in good order.
+    /// Marks that this daemon has ended in good order.
     pub fn end(&mut self) {
         self.rows.clear();
         self.rewrite();
@@ -263,7 +263,7 @@ impl Directory {
         self.commit();
     }
 
-    /// Puts a row at the first free place of its probe.
+    /// Puts a row at the first free place of its probe sequence.
     fn place(&mut self, row: Row) {
         let start = bucket(row.address.port);
         let free = (0..ENTRIES)

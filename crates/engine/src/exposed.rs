@@ -1,12 +1,12 @@
-//! Listeners that are proved again and again, and when.
+//! Listeners that are proved repeatedly, and the time of the next proof.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// How often listeners are proved that programs of other users have links to.
+/// How often listeners are proved to which programs of other users have links.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
 
-/// Listeners that may be closed behind the daemon's back at the expense of another user.
+/// Listeners that may be closed without a message to the daemon, at the expense of another user.
 #[derive(Debug, Default)]
 pub struct Exposed {
     pub(super) listeners: BTreeSet<u32>,
@@ -19,7 +19,8 @@ impl Exposed {
         self.listeners.insert(listener);
     }
 
-    /// Whether it is time; the first time is a while after the first was added. `None` where there is nothing to do.
+    /// Whether the proof is due. The first one is due some time after the first listener was added. `None` where there
+    /// is no listener.
     pub(super) fn is_due(&mut self, now: Instant) -> Option<bool> {
         if self.listeners.is_empty() {
             self.due = None;

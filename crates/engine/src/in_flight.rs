@@ -1,7 +1,8 @@
-//! Descriptors that the daemon has sent and nobody has read yet.
+//! Descriptors that the daemon has sent and no process has received yet.
 //!
-//! The kernel lets a user have as many in flight as one of its processes may open, and counts all that this daemon sends as this
-//! daemon's. Who does not read his answers would use them up for everybody, so what is unread is charged to whose it is to read.
+//! The kernel lets a user have as many descriptors in flight as one of its processes may open, and charges all that
+//! this daemon sends to the daemon's user. A program that does not read its answers would use up the limit for all
+//! programs. So unread descriptors are charged to the user of the receiver.
 
 use crate::limits::FIRST_ANCHORS;
 use crate::quota::{Amounts, Kind, Quotas, Ticket};
@@ -13,35 +14,35 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// The most descriptors of one answer: memory, channel and anchors of a new link.
+/// The most descriptors of one answer: the memory, channel and anchors of a new link.
 const LARGEST_ANSWER: usize = 2 + FIRST_ANCHORS;
-/// Messages of a user that are looked at for each that is sent to him: more than one, so that those that were read go.
+/// Messages of a user that are examined for each new one: more than one, so that the list of read messages shrinks.
 const LOOKED_AT: usize = 2;
-/// And where he may have no more.
+/// Messages that are examined where the user has reached the bound.
 const LOOKED_AT_AT_THE_BOUND: usize = 64;
 
-/// And of each user's in every [`PERIOD`], whether anything is sent to him or not.
+/// Messages of each user that are examined in every [`PERIOD`].
 const LOOKED_AT_IN_A_PERIOD: usize = 256;
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// One message. Its socket stays open until it was read: a closed one does not tell.
+/// One message. Its socket is kept open until the message was read, since a closed socket does not show that.
 #[derive(Debug)]
 struct Unread {
     socket: Rc<OwnedFd>,
     _ticket: Ticket,
 }
 
-/// What was sent, by the user who is to read it; the oldest first.
+/// The messages by the user of the receiver, oldest first.
 #[derive(Debug)]
 pub struct InFlight {
     quotas: Quotas,
     by_user: BTreeMap<u32, VecDeque<Unread>>,
-    /// When those are looked at to whom nothing more is sent.
+    /// When the messages of users are examined to whom no more are sent.
     due: Option<Instant>,
 }
 
 impl InFlight {
-    /// Nothing yet.
+    /// No messages.
     #[must_use]
     pub const fn new(quotas: Quotas) -> Self {
         Self {
@@ -51,18 +52,18 @@ impl InFlight {
         }
     }
 
-    /// Whether an answer with descriptors may be sent to `user`: asked before anything is done for which there will be one.
+    /// Whether an answer with descriptors may be sent to `user`. This is checked before a request is executed.
     ///
     /// # Errors
-    /// `NOBUFS` where he has too much unread.
+    /// `NOBUFS` where the user has too many unread.
     pub fn admit(&mut self, user: u32) -> Result<(), Errno> {
         self.charge(user, LARGEST_ANSWER).map(drop)
     }
 
-    /// Sends a message, which `user` is to read.
+    /// Sends a message to a program of `user`.
     ///
     /// # Errors
-    /// `NOBUFS` where he has too much unread, and as [`packet::send`].
+    /// `NOBUFS` where the user has too many unread, and the errors of [`packet::send`].
     pub fn send(
         &mut self,
         socket: &Rc<OwnedFd>,
@@ -83,7 +84,7 @@ impl InFlight {
         Ok(())
     }
 
-    /// Forgets what was read, now and then. Returns when to come again.
+    /// Forgets messages that were read, once per [`PERIOD`]. Returns the time of the next call.
     pub fn expire(&mut self, now: Instant) -> Option<Instant> {
         if self.by_user.is_empty() {
             self.due = None;
@@ -100,7 +101,7 @@ impl InFlight {
         self.due
     }
 
-    /// So many more in flight, and a socket that may have to be kept for them.
+    /// Charges descriptors in flight, and one descriptor for the socket that may have to be kept.
     fn charge(&mut self, user: u32, descriptors: usize) -> Result<Ticket, Errno> {
         let amounts = Amounts::of(Kind::InFlight, descriptors).and(Kind::Descriptors, 1);
         self.quotas.charge(user, amounts).or_else(|_| {
@@ -109,7 +110,7 @@ impl InFlight {
         })
     }
 
-    /// Looks at the oldest of a user's, and forgets those that were read.
+    /// Examines the oldest messages of a user, and forgets those that were read.
     fn forget_read(&mut self, user: u32, most: usize) {
         let Some(sent) = self.by_user.get_mut(&user) else {
             return;

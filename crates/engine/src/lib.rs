@@ -1,7 +1,7 @@
-//! CoreEngine: who is who, who listens, who may. Programs, listeners, links, ports and deposits, and what each request does to them.
+//! CoreEngine: programs, listeners, links, ports and deposits, the permissions on them, and the effect of each request.
 //!
-//! Never: looks at a byte of a connection, knows a stack module but by its trait, makes a thread, waits for anybody, or
-//! believes what a program says: each word is checked against what that program was given.
+//! Never: looks at a byte of a connection, knows a stack module other than by its trait, makes a thread, waits for a
+//! program, or trusts its words: each word is checked against what that program was given.
 //!
 //! ```text
 //!  program --request--> CoreEngine --answer, region, link--> program

@@ -1,4 +1,4 @@
-//! What one program, and one user, may use.
+//! The limits of one program and of one user.
 
 use netchannel_abi::{directory, link};
 
@@ -29,11 +29,12 @@ pub struct Limits {
     pub arena: usize,
     /// Bytes of links and region that one program may occupy if it touches every page.
     pub reserved_per_program: u64,
-    /// Bytes that regions and links of one user may really occupy when he asks for more; 0 for half of the host's memory.
+    /// Bytes that regions and links of one user may occupy when another one is requested; 0 for half of the host's
+    /// memory.
     pub memory_per_user: u64,
-    /// States of connections left for other processes.
+    /// Deposits.
     pub deposits: usize,
-    /// Those that one user left.
+    /// Deposits of one user.
     pub deposits_per_user: usize,
     /// Descriptors sent to programs of one user that they have not read.
     pub in_flight_per_user: usize,
@@ -82,14 +83,14 @@ impl Limits {
     }
 }
 
-/// Listeners that fit into the directory: its table is kept at most half full.
+/// Listeners that fit into the directory. Its table is kept at most half full.
 pub const MOST_LISTENERS: usize = directory::ENTRIES / 2;
-/// Offers that wait on one accept channel: programs that connect at the same moment to a listener
-/// that does not accept.
+/// Offers that may wait on one accept channel: from programs that connect at the same moment to a listener that does
+/// not accept.
 pub const MOST_OFFERS: u64 = 128;
-/// Descriptors the daemon keeps free, so that it can always answer and hand on.
+/// Descriptors that the daemon keeps free, so that it can always answer and pass on.
 pub const DESCRIPTOR_RESERVE: usize = 128;
 /// Anchors sent along with a new link.
 pub const FIRST_ANCHORS: usize = 16;
-/// So many links are asked for between two looks at a region for those that are used no more.
+/// Links that are requested between two searches of a region for unused links.
 pub const ASKED_A_LOOK: usize = 8;

@@ -1,4 +1,4 @@
-//! A link, as the daemon knows it, and its two ends before they go their ways.
+//! A link, as the daemon knows it, and its two ends before they are handed out.
 
 use crate::quota::Ticket;
 use netchannel_abi::link::{Layout, Role};
@@ -9,22 +9,22 @@ use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// A link that the daemon made. The programs' own mappings live on whatever becomes of it.
+/// A link that the daemon made. The programs' own mappings live on when the record is dropped.
 #[derive(Debug)]
 pub struct Link {
-    /// Program that asked for it.
+    /// The program that asked for it.
     pub client: u32,
-    /// User of that program.
+    /// The user of that program.
     pub user: u32,
-    /// Listener whose program got the other end.
+    /// The listener whose program got the other end.
     pub listener: u32,
     /// The memory.
     pub memory: Rc<OwnedFd>,
     /// Its connections go through a queue.
     pub(super) queued: bool,
-    /// The user of those who fetched it to accept from a queue: nobody of another one reads what they accept.
+    /// The user of the programs that fetched the link to accept from a queue. No program of another user may fetch it.
     pub(super) joined: Cell<Option<u32>>,
-    /// As it is charged to that user; nothing is of the daemon's own.
+    /// The charge to that user; `None` for the daemon's own links.
     pub(super) _ticket: Option<Ticket>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct End {
 }
 
 impl End {
-    /// Number, slots, bytes of an arena, anchors: as messages tell them.
+    /// The number, slots, bytes of an arena and anchors, as in messages.
     pub fn words(&self) -> [u64; 4] {
         let sizes = [self.layout.slots, self.layout.arena, self.anchors.len()];
         let [slots, arena, anchors] = sizes.map(|size| size as u64);
@@ -61,7 +61,7 @@ impl End {
         all
     }
 
-    /// The end as a stack module takes it, and the user whose program connects over it, if one does.
+    /// The end in the form that a stack module takes, with the user whose program connects over it, if one does.
     pub fn parts(self, user: Option<u32>) -> Result<Parts, Errno> {
         let memory = self
             .memory

@@ -1,4 +1,4 @@
-//! A listener, as the daemon knows it: who holds it, and the queue that its holders have together.
+//! A listener, as the daemon knows it: its holders, and their common queue.
 
 use crate::quota::Ticket;
 use netchannel_abi::address::Address;
@@ -11,46 +11,46 @@ use std::rc::Rc;
 /// One listening TCP socket, however many processes hold it.
 #[derive(Debug)]
 pub struct Listener {
-    /// Where it listens.
+    /// The address.
     pub address: Address,
-    /// Its socket cookie: the kernel's name for the TCP socket.
+    /// The cookie of its TCP socket in the kernel.
     pub cookie: u64,
-    /// User of the program that announced it first.
+    /// The user of the program that announced it first.
     pub user: u32,
-    /// Programs that hold it.
+    /// The programs that hold it.
     pub holders: BTreeSet<u32>,
-    /// The queue that its holders have together, and those who have a part in it.
+    /// The common queue of its holders.
     pub queue: Queue,
-    /// Our end of the accept channel.
+    /// The daemon's end of the accept channel.
     pub offers: Rc<OwnedFd>,
     /// The programs' end of the accept channel.
     pub accepts: Rc<OwnedFd>,
-    /// Links offered on it so far.
+    /// The number of links offered on it so far.
     pub offered: u64,
-    /// Connections that may wait to be accepted, besides one.
+    /// Connections that may wait for accept, besides one.
     pub backlog: usize,
-    /// How often a silent client is asked before it may be accepted.
+    /// How many retransmissions a silent client may need before it is accepted.
     pub(super) defers: u32,
     pub(super) v6_only: bool,
-    /// As it is charged to its user.
+    /// The charge to its user.
     pub(super) _ticket: Ticket,
 }
 
-/// A queue that was made by a holder of a listener, and passed on to those that it forked.
+/// A queue that a holder of a listener made and passed on to its forked children.
 #[derive(Debug, Default)]
 pub struct Queue {
     pub(super) name: u64,
     pub(super) members: BTreeSet<u32>,
-    /// Members that are about to end or to close the listener: what waits they leave to the others.
+    /// Members that are about to end or to close the listener. They leave waiting connections to the others.
     pub(super) leaving: BTreeSet<u32>,
-    /// Programs of root that accept beside those of another user: they do so elsewhere.
+    /// Programs of root that accept beside those of another user, without the queue.
     pub(super) apart: BTreeSet<u32>,
-    /// Some member sees users by other numbers than the daemon: it can not tell clients of other users apart.
+    /// Some member is in another user namespace than the daemon: it can not tell clients of other users apart.
     pub(super) is_confined: bool,
 }
 
 impl Queue {
-    /// True where the program had a part in it.
+    /// Removes a program. True where it was a member.
     pub(super) fn leave(&mut self, number: u32) -> bool {
         self.leaving.remove(&number);
         self.members.remove(&number)
@@ -68,7 +68,7 @@ impl Listener {
         }
     }
 
-    /// Whether a connection to `destination` is for it: its very address, or any.
+    /// Whether the listener covers `destination`: by exactly its address, or by the wildcard address.
     #[must_use]
     pub fn is_at(&self, destination: &Address) -> bool {
         addresses::covers(&self.address, destination)

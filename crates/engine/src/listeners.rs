@@ -1,4 +1,4 @@
-//! Listeners: who holds them, and the channel on which their connections are offered.
+//! Listeners: their holders, and the channel on which their connections are offered.
 
 use super::listener::{Listener, Queue};
 use super::state::{Answer, CoreEngine, Refusal};
@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 const ROOT: u32 = 0;
 
-/// More than this the kernel never lets wait either.
+/// The kernel never allows a longer backlog.
 const MOST_BACKLOG: u64 = 65535;
 
 impl CoreEngine {
@@ -48,7 +48,7 @@ impl CoreEngine {
             return self.hold_again(number, known, &address, socket, (backlog, defers));
         }
         self.prove(number, &address, cookie, socket)?;
-        // One that has stopped to listen there must not catch what is meant for this one.
+        // A listener that has closed there must not catch connections for this one.
         self.prove_others_at(address.port);
         self.admit_descriptors(2)?;
         let amounts = Amounts::of(Kind::Listeners, 1).and(Kind::Descriptors, 2);
@@ -97,8 +97,8 @@ impl CoreEngine {
         Ok(answer(listener, handed))
     }
 
-    /// Another process, or the same one after `exec`, holds a listener that is known. Who can not show the socket must be of the
-    /// user who made it: a cookie can be guessed.
+    /// Another process, or the same one after `exec`, holds a known listener. A program that can not send the socket
+    /// must be of the user who made it, since a cookie can be guessed.
     fn hold_again(
         &mut self,
         number: u32,
@@ -130,7 +130,7 @@ impl CoreEngine {
         Ok(answer(listener, handed))
     }
 
-    /// Other hosts hear of a listener, unless it defers: what comes to that from there, the kernel defers.
+    /// Announces a listener to other hosts, unless it defers: the kernel then defers connections from there.
     fn announce_to_peers(&mut self, listener: u32) {
         if let Some(known) = self.listeners.get(&listener)
             && known.defers == 0
@@ -145,7 +145,7 @@ impl CoreEngine {
 
     pub(super) fn unlisten(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
         if words[0] == 0 {
-            // After an exec: those that were closed by it.
+            // After an exec: drops the listeners that the exec closed.
             let doubtful = std::mem::take(&mut self.program_mut(number)?.doubtful);
             for listener in doubtful {
                 self.remove_holder(listener, number);
@@ -155,7 +155,7 @@ impl CoreEngine {
         let listener = self.held_listener(number, words[0])?;
         self.remove_holder(listener.number(), number);
         if words[1] != 0 {
-            // Others who hold it may have been told nothing.
+            // Other holders may have closed it without a message.
             self.prove_again(&BTreeSet::from([listener.number()]));
         }
         Ok(Answer::default())
@@ -182,7 +182,7 @@ impl CoreEngine {
         }
     }
 
-    /// A child has what its parent had of a listener, also its part in the queue.
+    /// A child gets its parent's hold of a listener, and its membership in the queue.
     pub(super) fn add_child(&mut self, listener: u32, parent: u32, child: u32) {
         if let Some(known) = self.listeners.get_mut(&listener)
             && known.queue.members.contains(&parent)
@@ -192,8 +192,8 @@ impl CoreEngine {
         self.add_holder(listener, child);
     }
 
-    /// A holder of a listener has a part in the queue from which all accept, or has left it. Another queue of the same listener is
-    /// not known to who has the first: that one stays.
+    /// A holder joins or leaves the queue from which all accept. A second queue of the same listener is unknown to the
+    /// members of the first one: the first one stays.
     pub(super) fn queue(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
         let listener = self.held_listener(number, words[0])?.number();
         let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
@@ -224,7 +224,7 @@ impl CoreEngine {
         Ok(answer)
     }
 
-    /// How many programs accept from the queue of a listener and go on to.
+    /// How many programs accept from the queue of a listener and do not leave.
     fn staying(&self, listener: u32) -> usize {
         let Some(known) = self.listeners.get(&listener) else {
             return 0;
@@ -238,8 +238,8 @@ impl CoreEngine {
         staying.filter(accepts).count()
     }
 
-    /// The user of those who accept from a listener: of all holders but programs of root, which read what they please anyway. Root
-    /// where there are no others, `None` where there are several.
+    /// The user of the programs that accept from a listener: of all holders except programs of root, which can read
+    /// everything anyway. Root where there are no others, `None` where there are several users.
     pub(super) fn acceptors(&self, listener: u32) -> Option<u32> {
         let holders = self.listeners.get(&listener)?.holders.iter();
         let users = holders.map(|holder| self.programs.get(holder).map(|one| one.user));
@@ -254,14 +254,14 @@ impl CoreEngine {
         Some(found)
     }
 
-    /// Who accepts from the queue of a listener, where a client of `user` may come to it.
+    /// The user of the programs that accept from the queue of a listener, where clients of `user` may use it.
     pub(super) fn acceptors_for(&self, listener: u32, user: u32) -> Option<u32> {
         let known = self.listeners.get(&listener)?;
         let acceptors = self.acceptors(listener);
         acceptors.filter(|acceptor| *acceptor == user || !known.queue.is_confined)
     }
 
-    /// What a program executed has no part in the queues of these listeners.
+    /// An executed image is not a member of the queues of these listeners.
     pub(super) fn leave_queues(&mut self, number: u32, listeners: &BTreeSet<u32>) {
         for listener in listeners {
             let known = self.listeners.get_mut(listener);
@@ -271,8 +271,9 @@ impl CoreEngine {
         }
     }
 
-    /// Who holds a listener has changed. Its queue is for all who accept or nobody: who has no part in it would never see what waits
-    /// there. Programs of root beside another user's need no part.
+    /// The holders of a listener have changed: publishes them. A queue is published only if all accepting programs are
+    /// members, since others would never see the connections that wait there. Programs of root beside another user's
+    /// need no membership.
     fn publish_holders(&mut self, listener: u32) {
         let Some(known) = self.listeners.get(&listener) else {
             return;
@@ -300,15 +301,15 @@ impl CoreEngine {
         self.tell_stacks(|| Command::AcceptMode(listener, mode));
     }
 
-    /// Tells whoever leads connections to listeners of this host.
+    /// Sends a command to all stack modules, which route connections to listeners of this host.
     fn tell_stacks(&self, command: impl Fn() -> Command) {
         for stack in &self.stacks {
-            stack.tell(command());
+            stack.send(command());
         }
     }
 
-    /// `number` holds `listener` no longer. With its last holder the listener goes, and with it
-    /// the accept channel and every offer still in it.
+    /// `number` holds `listener` no longer. With its last holder the listener is removed, with its accept channel and
+    /// every offer in it.
     pub(super) fn remove_holder(&mut self, listener: u32, number: u32) {
         if let Some(program) = self.programs.get_mut(&number) {
             program.listeners.remove(&listener);
@@ -332,18 +333,18 @@ impl CoreEngine {
             "listens no more"
         );
         self.directory.remove(listener);
-        // What was offered and not read keeps the daemon's end open.
+        // Unread offers keep the daemon's end open.
         let _ = rustix::net::shutdown(&*known.offers, rustix::net::Shutdown::Both);
         self.forget_orphans(listener);
         self.listeners.remove(&listener);
         self.cookies.remove(&cookie);
-        // The daemon's own are known until it lets go of them: what waits in them may be passed on.
+        // The daemon's own links stay known until it drops them: connections that wait in them may be passed on.
         self.forget_links(|link| link.listener == listener && link.client != RELAY);
         self.note_news(ListenerChange::Removed(listener));
         self.tell_stacks(|| Command::ListenerClosed(listener));
     }
 
-    /// Nobody holds `listener` any more.
+    /// Drops `listener` with all its holders.
     pub(super) fn drop_listener(&mut self, listener: u32) {
         let known = self.listeners.get(&listener);
         let holders = known.map_or_else(BTreeSet::new, |known| known.holders.clone());

@@ -1,4 +1,4 @@
-//! The addresses of this host, and word of their changes.
+//! The addresses of this host, and notifications of their changes.
 
 use crate::netlink::{attributes, dump, socket, word};
 use netchannel_abi::address::{Address, INET, INET6};
@@ -12,10 +12,10 @@ const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
 const IPV4_GROUP: u32 = 0x10;
 const IPV6_GROUP: u32 = 0x100;
-/// Bytes before the attributes of an address.
+/// The bytes before the attributes of an address.
 const HEADER: usize = 8;
 
-/// A socket that becomes readable when an address comes or goes.
+/// A socket that becomes readable when an address is added or removed.
 ///
 /// # Errors
 /// Where the host refuses it, as some sandboxes do.
@@ -23,7 +23,7 @@ pub fn subscribe() -> Result<OwnedFd, Errno> {
     socket(None, IPV4_GROUP | IPV6_GROUP)
 }
 
-/// Takes all that a subscription says: what changed does not matter, the list is read anew.
+/// Reads all notifications of a subscription. Their content does not matter, since the list is read again.
 pub fn drain(subscription: &OwnedFd) {
     let mut buffer = [0_u8; 8192];
     loop {
@@ -37,7 +37,7 @@ pub fn drain(subscription: &OwnedFd) {
 /// The host's own addresses besides loopback, sorted.
 ///
 /// # Errors
-/// Where the host does not tell.
+/// Where the kernel does not answer.
 pub fn list() -> Result<Vec<Address>, Errno> {
     let mut found = Vec::new();
     dump(None, GET_ADDRESS, &[0; HEADER], &mut |kind, body| {
@@ -51,7 +51,7 @@ pub fn list() -> Result<Vec<Address>, Errno> {
     Ok(found)
 }
 
-/// The local address where there is one, as point-to-point interfaces also name their peer.
+/// The local address where there is one. Point-to-point interfaces also report their peer's address.
 fn address(body: &[u8]) -> Option<Address> {
     let family = u16::from(*body.first()?);
     let interface = word(body, 4);

@@ -1,4 +1,4 @@
-//! Of which network namespace a socket is. Its addresses mean nothing in another.
+//! The network namespace of a socket. Its addresses have no meaning in another one.
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -24,8 +24,8 @@ pub fn cookie(socket: impl AsFd) -> Option<u64> {
     (result == 0 && length == 8).then_some(cookie)
 }
 
-/// Whether a socket is of this network namespace; `None` where the kernel does not tell. Of a local connection the accepted end is of
-/// the namespace of who connected.
+/// Whether a socket belongs to this network namespace; `None` where the kernel does not tell. The accepted end of a
+/// local connection belongs to the namespace of the client.
 pub fn is_own(socket: impl AsFd) -> Option<bool> {
     let flags = SocketFlags::CLOEXEC;
     let own = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
@@ -33,8 +33,8 @@ pub fn is_own(socket: impl AsFd) -> Option<bool> {
     Some(cookie(socket)? == own)
 }
 
-/// Whether a process is in this network namespace; `None` where it may not be looked at: a process of the daemon's own user always
-/// may, those of others by a daemon that may trace them (`CAP_SYS_PTRACE`).
+/// Whether a process is in this network namespace; `None` where the daemon may not examine the process. It may examine
+/// processes of its own user, and those of others if it may trace them (`CAP_SYS_PTRACE`).
 pub fn has(process: u32) -> Option<bool> {
     Some(inode(process, "net")? == inode("self", "net")?)
 }
@@ -45,12 +45,12 @@ pub fn inode(process: impl std::fmt::Display, kind: &str) -> Option<u64> {
     found.map(|found| found.ino()).ok()
 }
 
-/// Whether who connected by `socket` may be in another network namespace than this. Where nothing can be known it is taken to be: a
-/// program that stays with kernel TCP loses nothing but time.
+/// Whether the client of `socket` may be in another network namespace. This is assumed where nothing is known: a
+/// program that stays with kernel TCP only loses time.
 pub fn is_elsewhere(socket: impl AsFd, process: u32) -> bool {
     let looked = if process == 0 { None } else { has(process) };
     match is_own(socket) {
-        // It may have moved since it made the socket.
+        // The process may have moved since it made the socket.
         Some(own) => !own || looked == Some(false),
         None => looked != Some(true),
     }

@@ -11,7 +11,7 @@ const REQUEST: u16 = 1;
 const DUMP: u16 = 0x300;
 const HEADER: usize = 16;
 
-/// A netlink socket that hears of `groups`. Without a protocol it is rtnetlink's.
+/// A netlink socket that receives notifications of `groups`. Without a protocol it is for rtnetlink.
 pub fn socket(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let family = AddressFamily::NETLINK;
@@ -20,7 +20,7 @@ pub fn socket(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Errno>
     Ok(socket)
 }
 
-/// Asks for a dump, and gives every message of `kind` to `each`.
+/// Requests a dump, and passes every message to `each`.
 pub fn dump(
     protocol: Option<Protocol>,
     kind: u16,
@@ -39,7 +39,8 @@ pub fn dump(
     }
 }
 
-/// Asks for one thing on a socket of [`socket`], and gives what the kernel tells to `each`: nothing where it knows no such thing.
+/// Requests one object on a socket of [`socket`], and passes the answer to `each`. There is no answer where the object
+/// does not exist.
 pub fn ask(
     socket: &OwnedFd,
     kind: u16,
@@ -68,7 +69,7 @@ fn send(socket: &OwnedFd, kind: u16, flags: u16, request: &[u8]) -> Result<(), E
     Ok(())
 }
 
-/// Reads one datagram of a dump. Returns whether it was the last.
+/// Parses one datagram of a dump. Returns whether it was the last one.
 pub fn parse(mut bytes: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> Result<bool, Errno> {
     while bytes.len() >= HEADER {
         let length = usize::try_from(word(bytes, 0)).unwrap_or(0);
@@ -83,7 +84,7 @@ pub fn parse(mut bytes: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> Result<bool,
     Ok(false)
 }
 
-/// Gives the kind and value of every attribute to `each`, until one makes no sense.
+/// Passes the kind and value of every attribute to `each`, until one is malformed.
 pub fn attributes(mut bytes: &[u8], each: &mut dyn FnMut(u16, &[u8])) {
     while bytes.len() >= 4 {
         let length = usize::from(half(bytes, 0));

@@ -1,41 +1,42 @@
-//! To which user each port belongs: those of blocks that the daemon gave, and those that a program has bound in the kernel and shown.
-//! What changes is told, to be published in the directory.
+//! The user of each port: of ports in blocks that the daemon gave, and of ports that a program has bound in the kernel
+//! and shown. Changes are returned, to be published in the directory.
 
 use crate::ports::Block;
 use netchannel_abi::directory::{PORTS, owner_word};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// A port, and what its word says from now on.
+/// A port, and its new word.
 pub type Change = (u16, u64);
 
-/// Why a port has the word that it has.
+/// Why a port has its present word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
-    /// Nobody has it. Its word says who had it last: what he asked for when he had it may still wait to be accepted.
+    /// Nobody has the port. Its word still names the last owner, since a connection of that time may still wait for
+    /// accept.
     Free,
-    /// It is of a block.
+    /// The port is part of a block.
     Dealt,
-    /// A program has shown it, in the name of this region.
+    /// A program has shown the port, in the name of this region.
     Shown(u64),
 }
 
 /// The owners of all ports.
 #[derive(Debug)]
 pub struct PortOwners {
-    /// As published, and why.
+    /// The published words, and their reasons.
     ports: Vec<(u64, Held)>,
-    /// Ports that were shown, by region, in the order in which they were shown.
+    /// Shown ports by region, in the order in which they were shown.
     by_region: HashMap<u64, VecDeque<u16>>,
-    /// Ports with each region that has shown them, also where another one has since, and the other way round.
+    /// Ports with each region that has shown them, even where another one did so later, and the same pairs by region.
     regions: BTreeSet<(u16, u64)>,
     showed: BTreeSet<(u64, u16)>,
-    /// So many of one region.
+    /// The limit for one region.
     bound: usize,
 }
 
 impl PortOwners {
-    /// No port is anybody's. Of one region at most `bound` ports that were shown are kept.
+    /// No port has an owner. At most `bound` shown ports of one region are kept.
     #[must_use]
     pub fn new(bound: usize) -> Self {
         Self {
@@ -47,7 +48,7 @@ impl PortOwners {
         }
     }
 
-    /// A block is given to a user.
+    /// Gives a block to a user.
     pub fn give(&mut self, block: Block, user: u32) -> Vec<Change> {
         let word = u64::from(owner_word(user));
         ports(block)
@@ -58,17 +59,17 @@ impl PortOwners {
             .collect()
     }
 
-    /// A block goes back.
+    /// Takes a block back.
     pub fn take_back(&mut self, block: Block) {
         ports(block).for_each(|port| self.release(port));
     }
 
-    /// A program of `user` has shown that it has a port at a place, by a socket that is bound to it. Another user, or the same at another
-    /// place, may have bound the port too: who has shown it first has it while his region lasts, so that nobody can take away what
-    /// another relies on. The others' connections go over kernel TCP.
+    /// A program of `user` has shown, by a bound socket, that it has a port at a place. Another user, or the same one
+    /// at another place, may have bound the port too. The first one has it as long as its region lasts, so that nobody
+    /// can take away a port on which another relies. Connections of the others go over kernel TCP.
     ///
     /// # Errors
-    /// `ADDRINUSE` where somebody else has it.
+    /// `ADDRINUSE` where another program has it.
     pub fn show(
         &mut self,
         port: u16,
@@ -99,7 +100,7 @@ impl PortOwners {
         Ok(vec![self.set(port, own, Held::Shown(region))])
     }
 
-    /// A region is used no longer.
+    /// A region is not used any more.
     pub fn forget_region(&mut self, region: u64) {
         let ports = self.by_region.remove(&region).unwrap_or_default();
         ports.into_iter().for_each(|port| self.release(port));
@@ -124,7 +125,7 @@ impl PortOwners {
         }
     }
 
-    /// Takes a port out of those that were shown.
+    /// Removes a port from the shown ones.
     fn forget(&mut self, port: u16) {
         let (_, Held::Shown(region)) = self.at(port) else {
             return;

@@ -1,14 +1,14 @@
-//! Ephemeral ports that programs may give to their virtual sockets without asking again.
+//! Ephemeral ports that programs may give to their virtual sockets without another request.
 //!
-//! They lie outside the range from which the kernel picks, so that an address shown by
-//! `getsockname` is never that of a kernel socket which did not bind explicitly.
+//! They are outside the range from which the kernel picks, so that an address shown by `getsockname` is never that of a
+//! kernel socket that was not bound explicitly.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// The least port given out.
+/// The lowest port that is given.
 const LEAST: u16 = 1024;
-/// Ports below this one are given out last: servers live there.
+/// Ports below this one are given last, since servers use them.
 const SERVERS: u16 = 10000;
 
 /// A run of ports.
@@ -20,18 +20,18 @@ pub struct Block {
     pub count: u16,
 }
 
-/// Which ports are free.
+/// The free ports.
 #[derive(Debug)]
 pub struct Ports {
-    /// Free runs by first port; never adjacent, never across a border of preference.
+    /// Free runs by first port. They are never adjacent, and never cross a border of preference.
     free: BTreeMap<u16, u16>,
     borders: Vec<u16>,
-    /// Behind the last block that was given.
+    /// The end of the last block that was given.
     cursor: u16,
 }
 
 impl Ports {
-    /// All ports besides those of the kernel's own range.
+    /// All ports outside the kernel's own range.
     #[must_use]
     pub fn outside(kernel: &RangeInclusive<u16>) -> Self {
         let mut free = BTreeMap::new();
@@ -70,12 +70,12 @@ impl Ports {
         let mut words = text.split_whitespace().filter_map(|word| word.parse().ok());
         match (words.next(), words.next()) {
             (Some(first), Some(last)) => first..=last,
-            // Linux' own default.
+            // The default of Linux.
             _ => 32768..=60999,
         }
     }
 
-    /// How many are free.
+    /// The number of free ports.
     #[must_use]
     pub fn count(&self) -> usize {
         self.free.values().map(|count| usize::from(*count)).sum()
@@ -97,7 +97,8 @@ impl Ports {
         Some(Block { first, count })
     }
 
-    /// Where the next run of so many begins: behind the last one that was given, so that what went back rests for long.
+    /// The start of the next run of `count` ports. The search begins after the last block, so that returned ports stay
+    /// unused for long.
     fn next_fit(&self, count: u16) -> Option<u16> {
         let from = |least: u16, of_servers: bool| {
             let mut runs = self.free.iter();
@@ -113,7 +114,7 @@ impl Ports {
             .or_else(|| from(0, true))
     }
 
-    /// Takes ports out of the free run in which they lie.
+    /// Removes ports from their free run.
     fn cut(&mut self, first: u16, count: u16) {
         let Some((&start, &length)) = self.free.range(..=first).next_back() else {
             return;
@@ -129,13 +130,14 @@ impl Ports {
         }
     }
 
-    /// Goes on from somewhere: no two daemons begin with the same ports, some of which programs of the last one may still use.
+    /// Begins at some port. No two daemons begin with the same ports, some of which programs of the former daemon may
+    /// still use.
     pub const fn begin_at(&mut self, origin: u32) {
         let [low, high, ..] = origin.to_le_bytes();
         self.cursor = SERVERS + u16::from_le_bytes([low, high]) % (u16::MAX - SERVERS);
     }
 
-    /// Gives a block back.
+    /// Returns a block.
     pub fn give(&mut self, block: Block) {
         let (mut first, mut count) = (block.first, block.count);
         if let Some((&before, &length)) = self.free.range(..first).next_back()

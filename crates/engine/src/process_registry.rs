@@ -1,5 +1,5 @@
-//! Which processes of a program have ended, as its region says who holds what. What only they held is gone, though its entries are
-//! still there: the survivors free them when they next look.
+//! The processes of a program that have ended, according to the holders in its region. Entries that only they held are
+//! gone, although they still exist: surviving processes free them when they next look.
 
 use crate::namespace;
 use crate::turn::Turn;
@@ -11,21 +11,21 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// Digits that a count of records has in the binary system.
+/// The number of binary digits of a count of records.
 const DIGITS: usize = HOLDERS.ilog2() as usize + 1;
 
-/// Inode of the PID namespace in which the daemon counts; 0 where it is not known.
+/// The inode of the PID namespace of the daemon; 0 where it is not known.
 static HERE: LazyLock<u32> = LazyLock::new(|| {
     let own = namespace::inode("self", "pid");
     own.and_then(|own| u32::try_from(own).ok()).unwrap_or(0)
 });
 
-/// How many ended processes hold each of 64 entries: the digits of the 64 counts, a word for each digit.
+/// How many ended processes hold each of 64 entries: the digits of the 64 counts, with one word for each digit.
 #[derive(Clone, Debug, Default)]
 struct Counts([u64; DIGITS]);
 
 impl Counts {
-    /// Adds one to the counts whose bit is set.
+    /// Increments the counts whose bit is set.
     fn add(&mut self, bits: u64) {
         let mut carry = bits;
         for digit in &mut self.0 {
@@ -44,16 +44,16 @@ impl Counts {
     }
 }
 
-/// Who holds the entries of a region, found out step by step.
+/// The holders of the entries of a region, found step by step.
 #[derive(Debug)]
 pub struct ProcessRegistry {
     entries: usize,
-    /// Records that say they are used, and those of them that were looked at.
+    /// The number of records that are in use, as the region says, and the next one to examine.
     records: usize,
     next: usize,
-    /// Of those that are: the number, and whether the process has ended.
+    /// The records in use: the index, and whether the process has ended.
     used: Vec<(usize, bool)>,
-    /// Records of which it was counted what they hold.
+    /// The number of records whose entries were counted.
     counted: usize,
     ended: Vec<Counts>,
     /// A bit for each entry that a living process holds.
@@ -61,7 +61,7 @@ pub struct ProcessRegistry {
 }
 
 impl ProcessRegistry {
-    /// Of a region with so many entries, which says that it has so many records.
+    /// For a region with this number of entries, which claims this number of records.
     pub fn new(entries: usize, records: u32) -> Self {
         Self {
             entries,
@@ -74,7 +74,7 @@ impl ProcessRegistry {
         }
     }
 
-    /// Goes on for a turn. Returns whether it is done.
+    /// Continues for a turn. Returns whether it is complete.
     pub fn go_on(&mut self, outside: &Outside, copy: &mut Snapshot, turn: &Turn) -> bool {
         while self.next < self.records {
             self.look(outside, copy);
@@ -82,7 +82,7 @@ impl ProcessRegistry {
                 return false;
             }
         }
-        // What they hold matters only where one of them has ended.
+        // The held entries matter only where a process has ended.
         if !self.used.iter().any(|(_, has_ended)| *has_ended) {
             return true;
         }
@@ -96,8 +96,8 @@ impl ProcessRegistry {
         true
     }
 
-    /// Looks at the next record that is there, and whether its process lives. Processes that count in another PID namespace than the
-    /// daemon do, as far as it knows.
+    /// Examines the next record in use, and whether its process lives. A process in another PID namespace than the
+    /// daemon's counts as living.
     fn look(&mut self, outside: &Outside, copy: &mut Snapshot) {
         let place = |index| program::holder(self.entries, index);
         let Some(found) = outside.next_data(place(self.next)) else {
@@ -115,7 +115,7 @@ impl ProcessRegistry {
         }
         let record = copy.at::<Holder>(place(index));
         let name = record.map_or(0, |record| record.process.load(Acquire));
-        // A record that is taken has no such number.
+        // A claimed record without a process has no such number.
         let process = i32::try_from(name & 0xffff_ffff)
             .ok()
             .and_then(Pid::from_raw);
@@ -126,7 +126,7 @@ impl ProcessRegistry {
         }
     }
 
-    /// Counts what a record says its process holds.
+    /// Counts the entries that a record's process holds.
     fn count(&mut self, record: usize, has_ended: bool, outside: &Outside, copy: &mut Snapshot) {
         let words = self.entries.div_ceil(64);
         self.ended.resize(words, Counts::default());

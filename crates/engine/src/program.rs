@@ -1,4 +1,4 @@
-//! What the daemon knows of a program.
+//! The daemon's state of a program.
 
 use crate::ports::Block;
 use crate::quota::Ticket;
@@ -7,30 +7,30 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// Regions of others, its forking parents' among them, that a program may use.
+/// The limit of regions of other programs, including forking parents, that a program may use.
 const MOST_INHERITED: usize = 64;
 
-/// What a program was given and a forked child of it goes on using: it lives as long as one of
-/// them does.
+/// The region of a program, with the ports and links that belong to it. Forked children go on using it: it lives as
+/// long as one of them does.
 #[derive(Debug)]
 pub struct Estate {
-    /// Number of the program it was made for.
+    /// The number of the program for which it was made.
     pub program: u32,
-    /// User of the program it was made for.
+    /// The user of that program.
     pub user: u32,
-    /// Number of the region: a program has another one after an exec.
+    /// The number of the region. A program gets another one after an exec.
     pub number: u64,
-    /// The program's region.
+    /// The memory.
     pub region: OwnedFd,
-    /// Bytes of the region.
+    /// The size of the memory in bytes.
     pub size: usize,
-    /// Sockets in the region.
+    /// The number of socket entries.
     pub entries: u32,
-    /// Ports it may give to virtual sockets, as they are charged to its user.
+    /// Ports for virtual sockets, with their charges.
     pub ports: RefCell<Vec<(Block, Ticket)>>,
-    /// Links the program made that are still known.
+    /// The number of known links that the program made.
     pub links: Cell<usize>,
-    /// Links it asked for since its region was last looked at for those that are used no more.
+    /// Links that were requested since the region was last searched for unused ones.
     pub unlooked: Cell<usize>,
 }
 
@@ -39,31 +39,32 @@ pub struct Estate {
 pub struct Program {
     /// Its attach socket.
     pub socket: Rc<OwnedFd>,
-    /// Whose it is: since its Attach the user who sent that. What another user sends over the same socket is refused.
+    /// Its user: since Attach, the user who sent that message. Messages of other users over the same socket are
+    /// refused.
     pub user: u32,
     /// The network namespace of its sockets where that may be any, by its cookie: of a program of a tenant. `None` where it is the
     /// daemon's.
     pub namespace: Option<u64>,
-    /// Process identifier as shown.
+    /// The PID for display.
     pub process: u32,
-    /// Name as shown.
+    /// The name for display.
     pub name: String,
     /// Its own region, once attached.
     pub estate: Option<Rc<Estate>>,
-    /// What it uses of its forking parents.
+    /// Regions of its forking parents that it uses.
     pub inherited: Vec<Rc<Estate>>,
     /// Whether a parent announced it by `Adopt`.
     pub adopted: bool,
-    /// Listeners it holds.
+    /// The listeners that it holds.
     pub listeners: BTreeSet<u32>,
-    /// Listeners it held before an `exec` and has not announced since.
+    /// Listeners that it held before an `exec` and has not announced since.
     pub doubtful: BTreeSet<u32>,
-    /// As it is charged to its user, once it counts as a program.
+    /// The charge to its user, once it counts as a program.
     pub ticket: Option<Ticket>,
 }
 
 impl Program {
-    /// A connection that says nothing yet. By the user who made it, connections that never attach are bounded, and nothing else.
+    /// A connection without a message. The user who made it only matters for the bound on such connections.
     #[must_use]
     pub fn new(socket: Rc<OwnedFd>, user: u32, process: u32) -> Self {
         Self {
@@ -81,7 +82,7 @@ impl Program {
         }
     }
 
-    /// A child that `self` is about to fork, which will hold `listeners` too.
+    /// A child that `self` is about to fork, which will also hold `listeners`.
     #[must_use]
     pub fn child(&self, socket: Rc<OwnedFd>, listeners: BTreeSet<u32>, ticket: Ticket) -> Self {
         let mut inherited = self.inherited.clone();
@@ -104,7 +105,8 @@ impl Program {
         }
     }
 
-    /// It uses a socket of another program's region. Returns what it is taken to use no longer.
+    /// Records that it uses a socket of another program's region. Returns a region that it does not count as using any
+    /// more.
     pub fn use_estate(&mut self, estate: Rc<Estate>) -> Option<Rc<Estate>> {
         if self.estate.iter().any(|one| Rc::ptr_eq(one, &estate)) {
             return Some(estate);
@@ -114,19 +116,19 @@ impl Program {
         (self.inherited.len() > MOST_INHERITED).then(|| self.inherited.remove(0))
     }
 
-    /// Whether it counts as a program rather than a half-open connection.
+    /// Whether it counts as a program, in contrast to a half-open connection.
     #[must_use]
     pub const fn is_attached(&self) -> bool {
         self.estate.is_some() || self.adopted
     }
 
-    /// Whether there is anything to show of it: not of a forked child that has only what its parent opened.
+    /// Whether it is shown. A forked child that only has what its parent opened is not.
     pub fn is_shown(&self) -> bool {
         self.estate.is_some() || self.adopted && !self.listeners.is_empty()
     }
 }
 
-/// A name of at most 16 bytes in two words, made fit to be shown.
+/// Converts a name of at most 16 bytes in two words, for display.
 #[must_use]
 pub fn shown_name(words: [u64; 2]) -> String {
     let [low, high] = words.map(u64::to_le_bytes);

@@ -1,4 +1,4 @@
-//! Programs come, fork and go.
+//! Programs attach, fork and end.
 
 use super::state::{Answer, CoreEngine, Refusal, narrow};
 use crate::limits::{ASKED_A_LOOK, Limits};
@@ -19,11 +19,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Listeners that the list of an `Adopt` can hold.
+/// The number of listeners in the list of an `Adopt`.
 const LISTED: usize = 22;
 
 impl CoreEngine {
-    /// Somebody of `user` connected to the attach socket. It counts as a program once it attaches.
+    /// A process of `user` has connected to the attach socket. It counts as a program once it attaches.
     pub fn on_connected(&mut self, socket: OwnedFd, user: u32, process: u32) -> u32 {
         let namespace = self.tenant.then(|| namespace::cookie(&socket).unwrap_or(0));
         self.register(Program {
@@ -33,7 +33,7 @@ impl CoreEngine {
     }
 
     fn register(&mut self, program: Program) -> u32 {
-        // Numbers go round after four thousand million programs: those in use are left out.
+        // Numbers wrap around after four thousand million programs: those in use are skipped.
         loop {
             self.last_program = self.last_program.wrapping_add(1).max(1);
             if !self.programs.contains_key(&self.last_program) && self.last_program != RELAY {
@@ -44,8 +44,8 @@ impl CoreEngine {
         self.last_program
     }
 
-    /// Another user speaks over the socket of program `number`: it is as if he had newly connected, and nothing stays that was given to
-    /// the one before.
+    /// Another user sends over the socket of program `number`. The program is treated as newly connected, and loses all
+    /// that the former user was given.
     pub(super) fn begin_anew(&mut self, number: u32, sender: Sender) -> Result<(), Refusal> {
         let program = self.program_mut(number)?;
         let new = Program {
@@ -108,7 +108,7 @@ impl CoreEngine {
             answer.descriptors.push(Rc::new(handed));
         }
         answer.descriptors.push(self.directory.descriptor());
-        // The sockets of a shared one; what else it is given is its own.
+        // The sockets are those of the shared region; all else belongs to the new one.
         let shown = shared.as_ref().unwrap_or(&estate);
         answer.words[0] = u64::from(number);
         answer.words[1] = u64::from(shown.entries);
@@ -117,7 +117,7 @@ impl CoreEngine {
         let program = self.program_mut(number)?;
         program.name = shown_name([words[3], words[4]]);
         program.process = match sender.process() {
-            // By the numbers of its own namespace, for want of better.
+            // The PID in the program's own namespace, where the kernel gives none.
             0 => u32::try_from(process).unwrap_or(0),
             number => number,
         };
@@ -130,7 +130,7 @@ impl CoreEngine {
             name = program.name,
             "attached"
         );
-        // After an exec only what the new image asks for is used of before: it looks it up.
+        // After an exec the new image uses only the former regions that it looks up.
         let before = program.estate.replace(estate);
         let mut former = Vec::new();
         if before.is_some() {
@@ -158,8 +158,8 @@ impl CoreEngine {
         Ok(self.quotas.charge(user, amounts)?)
     }
 
-    /// A program brings its region, which is the program's to fill, whoever made it. Its own estate, and that of the region if
-    /// another process of the same user has it too: a child its parent.
+    /// A program brings a region, which it may fill, whoever made it. Returns its own region, and the brought one if
+    /// another process of the same user has it too, as a parent of this one.
     fn brought(
         &mut self,
         number: u32,
@@ -168,7 +168,7 @@ impl CoreEngine {
     ) -> Result<(Rc<Estate>, Option<Rc<Estate>>), Refusal> {
         let user = self.program(number)?.user;
         let entries = narrow(entries)?;
-        // What is shown walks over it: more than this daemon or the last one gives is not walked.
+        // The views visit every entry: more entries than this daemon or the former one gives are refused.
         let most = self.limits.entries.max(Limits::default().entries);
         if entries > most {
             return Err(Refusal::Fault("an Attach with what is no region"));
@@ -178,7 +178,7 @@ impl CoreEngine {
         let mut estates = programs.flat_map(|one| one.estate.iter().chain(&one.inherited));
         let known = estates.find(|one| memory::is_same(&one.region, &region));
         match known.map(Rc::clone) {
-            // Locks and all else in it would be another user's to write.
+            // Another user could write the locks and everything else in the region.
             Some(known) if known.user != user => Err(Refusal::Errno(Errno::PERM)),
             Some(known) => Ok((self.new_estate(number)?, Some(known))),
             None => Ok((self.estate_of(number, region, entries)?, None)),
@@ -210,12 +210,13 @@ impl CoreEngine {
     pub(super) fn adopt(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
         let parent = self.program(number)?;
         let ticket = self.admit_program(parent.user)?;
-        // Both ends are of the daemon's making: a socket that a program made could lead back to the daemon, which would answer itself.
+        // The daemon makes both ends. A socket that a program made could lead back to the daemon, which would answer
+        // itself.
         let (daemons, childs) = packet::owned_pair(SocketType::SEQPACKET)?;
         packet::pass_credentials(&daemons)?;
         rustix::io::ioctl_fionbio(&childs, false)?;
         let count = usize::try_from(words[0]).unwrap_or(usize::MAX);
-        // A list that does not fit stands for everything the parent holds: fork passes all on.
+        // A list that does not fit stands for all listeners of the parent, since fork passes all of them on.
         let listeners: BTreeSet<u32> = if count > LISTED {
             parent.listeners.clone()
         } else {
@@ -237,7 +238,7 @@ impl CoreEngine {
         })
     }
 
-    /// The attach socket of a program hung up, or the program is detached for a fault.
+    /// The attach socket of a program has hung up, or the program is detached for a fault.
     pub fn on_gone(&mut self, number: u32, now: Instant) {
         let Some(program) = self.programs.remove(&number) else {
             return;
@@ -256,7 +257,7 @@ impl CoreEngine {
         self.settle(estates);
     }
 
-    /// What goes with the last that used an estate.
+    /// Releases the resources of regions that are not used any more.
     pub(super) fn settle(&mut self, estates: impl IntoIterator<Item = Rc<Estate>>) {
         for estate in estates {
             if let Ok(estate) = Rc::try_unwrap(estate) {
@@ -266,7 +267,7 @@ impl CoreEngine {
                     self.owners.take_back(block);
                     self.ports.give(block);
                 }
-                // After an exec the program has others under the same number.
+                // After an exec the program has other links under the same number.
                 if !self.programs.contains_key(&estate.program) {
                     self.forget_links_of(estate.program);
                 }
@@ -280,7 +281,8 @@ impl CoreEngine {
     }
 }
 
-/// Whether memory that a program of `user` brings is the region of a program, made by the user, by root or by this daemon.
+/// Whether memory that a program of `user` brings is the region of a program, made by the user, by root or by this
+/// daemon.
 fn admit_region(region: &OwnedFd, entries: u32, user: u32) -> Result<(), Refusal> {
     let none = Refusal::Fault("an Attach with what is no region");
     let size = usize::try_from(entries).map_or(0, netchannel_abi::program::size);

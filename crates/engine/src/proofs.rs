@@ -1,7 +1,7 @@
-//! Whether listeners still listen. A program may close its TCP socket by a raw system call and keep the accept channel: whoever listens
-//! there then would lose his clients to it. So the kernel is asked when a listener is announced, before each new link from a program of
-//! another user, when another listener is announced at its port, and once a second while such a link lasts. Else programs of the holder's
-//! own user are not protected from themselves.
+//! Whether listeners still listen. A program may close its TCP socket by a raw system call and keep the accept channel;
+//! another program that then listens there would lose its clients to it. So the kernel is asked when a listener is
+//! announced, before each new link from a program of another user, when another listener is announced at its port, and
+//! once a second while such a link lasts. Programs of the holder's own user are not protected from each other.
 
 use super::exposed::AGAIN;
 use super::link::Link;
@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// Of `candidates` those to which a link leads from a user who is not the only one among its holders.
+/// The `candidates` to which a link leads from a user who is not the only one among its holders.
 fn exposed<'a>(
     candidates: &BTreeSet<u32>,
     links: impl Iterator<Item = &'a Link>,
@@ -63,7 +63,7 @@ impl CoreEngine {
         }
     }
 
-    /// Whether a listener and all that hold it are of `user`.
+    /// Whether a listener and all its holders are of `user`.
     pub(super) fn is_of_one_user(&self, listener: u32, user: u32) -> bool {
         let is_own = |holder: &u32| {
             self.programs
@@ -74,19 +74,20 @@ impl CoreEngine {
         known.is_some_and(|known| known.user == user && known.holders.iter().all(is_own))
     }
 
-    /// The user of all who hold a listener, where it is one.
+    /// The user of all holders of a listener, if it is the same one.
     pub(super) fn user_of_all(&self, listener: u32) -> Option<u32> {
         let user = self.listeners.get(&listener)?.user;
         self.is_of_one_user(listener, user).then_some(user)
     }
 
-    /// Whether a program of `user` may be led to a listener. One that listens no more is dropped.
+    /// Whether a program of `user` may connect to a listener. A listener that has closed is dropped.
     pub(super) fn still_listens(&mut self, listener: u32, user: u32) -> bool {
         self.is_of_one_user(listener, user) || self.prove_again(&BTreeSet::from([listener]))
     }
 
-    /// Somebody announces a listener: the others at the same port are proved, so that none is left in its way. One of the same program,
-    /// too, may be closed already and not said to be: the kernel's socket ends first, and then its port is free.
+    /// A listener is announced: proves the others at the same port, so that no closed one is in its way. This includes
+    /// listeners of the same program: the kernel's socket closes first, and its port is free before the message
+    /// arrives.
     pub(super) fn prove_others_at(&mut self, port: u16) {
         let others = self.listeners.iter();
         let others = others.filter(|(_, known)| known.address.port == port);
@@ -135,14 +136,14 @@ impl CoreEngine {
         all
     }
 
-    /// A link to `listener` was made for a program of `user`, or somebody else holds it too.
+    /// A link to `listener` was made for a program of `user`, or a program of that user holds it too.
     pub(super) fn note_exposed(&mut self, listener: u32, user: u32) {
         if !self.is_of_one_user(listener, user) {
             self.exposed.add(listener);
         }
     }
 
-    /// Proves listeners that are exposed, when it is time. Returns when to come again.
+    /// Proves exposed listeners when that is due. Returns the time of the next call.
     pub fn prove_exposed(&mut self, now: Instant) -> Option<Instant> {
         if self.exposed.is_due(now)? {
             let candidates = std::mem::take(&mut self.exposed.listeners);

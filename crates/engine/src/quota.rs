@@ -1,8 +1,8 @@
-//! What each user has of what all users share, and how much he may have. Whatever is taken is charged by a [`Ticket`], which gives it
-//! back when it is dropped: nothing is counted by hand.
+//! The resources that each user has, and the limits. Each resource is charged by a [`Ticket`], which returns the charge
+//! when it is dropped: nothing is counted by hand.
 //!
-//! A user may have at most his bound, and where there are others at most half of what they have left: so one who comes late finds
-//! something, however greedy those before him were.
+//! A user may have at most his bound, and where there are other users, at most half of what those have left. So a user
+//! who comes late finds some resources, however many the users before him have taken.
 
 use crate::limits::{DESCRIPTOR_RESERVE, Limits, MOST_LISTENERS};
 use rustix::io::Errno;
@@ -11,27 +11,27 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// What is counted.
+/// The kinds of resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Attached programs, and children that were announced.
+    /// Attached programs, and announced children.
     Programs,
     /// Listeners that his programs announced first.
     Listeners,
     /// Links that his programs asked for.
     Links,
-    /// States of connections left for another process.
+    /// Deposits.
     Deposits,
     /// Ephemeral ports of virtual sockets.
     Ports,
-    /// Descriptors that the daemon keeps for him.
+    /// Descriptors that the daemon keeps for the user.
     Descriptors,
-    /// Descriptors that the daemon has sent to his programs and that they have not read.
+    /// Descriptors that the daemon has sent to his programs and that they have not received.
     InFlight,
 }
 
 impl Kind {
-    /// All of them, in the order of [`Amounts`].
+    /// All kinds, in the order of [`Amounts`].
     pub const ALL: [Self; 7] = [
         Self::Programs,
         Self::Listeners,
@@ -60,13 +60,13 @@ impl Kind {
 pub struct Amounts([usize; Kind::ALL.len()]);
 
 impl Amounts {
-    /// So many of one kind.
+    /// An amount of one kind.
     #[must_use]
     pub fn of(kind: Kind, amount: usize) -> Self {
         Self::default().and(kind, amount)
     }
 
-    /// With so many more of a kind.
+    /// Adds an amount of another kind.
     #[must_use]
     pub fn and(mut self, kind: Kind, amount: usize) -> Self {
         if let Some(known) = self.0.get_mut(kind as usize) {
@@ -75,7 +75,7 @@ impl Amounts {
         self
     }
 
-    /// How many of a kind.
+    /// The amount of a kind.
     #[must_use]
     pub fn get(&self, kind: Kind) -> usize {
         self.0.get(kind as usize).copied().unwrap_or(0)
@@ -94,19 +94,19 @@ impl Amounts {
     }
 }
 
-/// How much one user may have, and how much there is for all.
+/// The bound for one user, and the total for all.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// For one user.
+    /// The bound for one user.
     pub each: Amounts,
-    /// For all; more than a user can reach where there is no end.
+    /// The total for all. Where there is no limit it is more than a user can reach.
     pub all: Amounts,
     /// Whether there may be several users.
     pub shared: bool,
 }
 
 impl Bounds {
-    /// Those of a daemon: `ports` there are, and so many `descriptors` it may open. All users come to root's alone.
+    /// The bounds of a daemon with this number of `ports` and `descriptors`. Only root's daemon serves several users.
     #[must_use]
     pub fn of(limits: &Limits, ports: usize, descriptors: usize) -> Self {
         let shared = rustix::process::geteuid().is_root();
@@ -126,17 +126,18 @@ impl Bounds {
                 Kind::Descriptors,
                 descriptors.saturating_sub(DESCRIPTOR_RESERVE),
             )
-            // The kernel bounds those in flight by the same limit, and counts what other programs of the daemon's user send.
+            // The kernel applies the same limit to descriptors in flight, and also counts those of other programs of
+            // the daemon's user.
             .and(Kind::InFlight, descriptors / 2);
         Self { each, all, shared }
     }
 }
 
-/// The user in whose name the daemon itself takes something: for stack modules. Without a bound of its own.
+/// The user to whom the daemon's own resources for stack modules are charged. Without a bound of its own.
 pub const DAEMON: u32 = u32::MAX;
-/// How often the log says of one user and kind that the bound is reached.
+/// The minimum time between two messages in the log about one user and kind.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Users and kinds of which is known when the log said it.
+/// The number of users and kinds whose last message is remembered.
 const MOST_SAID: usize = 1024;
 
 #[derive(Debug)]
@@ -144,7 +145,7 @@ struct Table {
     bounds: Bounds,
     users: BTreeMap<u32, Amounts>,
     sum: Amounts,
-    /// Who has reached what since the log was last looked after.
+    /// Bounds that were reached since the last message.
     reached: BTreeMap<(u32, Kind), usize>,
     said: HashMap<(u32, Kind), Instant>,
 }
@@ -172,7 +173,7 @@ impl Table {
 pub struct Quotas(Rc<RefCell<Table>>);
 
 impl Quotas {
-    /// Nobody has anything.
+    /// No user has anything.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self(Rc::new(RefCell::new(Table {
@@ -184,10 +185,10 @@ impl Quotas {
         })))
     }
 
-    /// Gives a user more, until the ticket is dropped.
+    /// Charges amounts to a user, until the ticket is dropped.
     ///
     /// # Errors
-    /// `NOBUFS` where that is more than he may have.
+    /// `NOBUFS` where that exceeds the bound.
     pub fn charge(&self, user: u32, amounts: Amounts) -> Result<Ticket, Errno> {
         let mut table = self.0.borrow_mut();
         let own = table.users.get(&user).copied().unwrap_or_default();
@@ -207,7 +208,7 @@ impl Quotas {
         })
     }
 
-    /// How many more of a kind a user may have now.
+    /// How much more of a kind a user may have now.
     #[must_use]
     pub fn room(&self, user: u32, kind: Kind) -> usize {
         let table = self.0.borrow();
@@ -218,7 +219,7 @@ impl Quotas {
         table.bound(user, kind).saturating_sub(own)
     }
 
-    /// How many of a kind a user has.
+    /// How much of a kind a user has.
     #[must_use]
     pub fn use_of(&self, user: u32, kind: Kind) -> usize {
         let table = self.0.borrow();
@@ -228,13 +229,13 @@ impl Quotas {
             .map_or(0, |amounts| amounts.get(kind))
     }
 
-    /// How many of a kind all users have.
+    /// How much of a kind all users have.
     #[must_use]
     pub fn sum(&self, kind: Kind) -> usize {
         self.0.borrow().sum.get(kind)
     }
 
-    /// Each user with what he has of each kind, and how much he may have now.
+    /// Each user with the amount of each kind, and the present bound.
     #[must_use]
     pub fn users(&self) -> Vec<(u32, [(usize, usize); Kind::ALL.len()])> {
         let table = self.0.borrow();
@@ -247,7 +248,7 @@ impl Quotas {
             .collect()
     }
 
-    /// Who has reached a bound, as sentences for the log: at most one a minute of each user and kind.
+    /// Messages for the log about reached bounds: at most one a minute of each user and kind.
     #[must_use]
     pub fn complaints(&self, now: Instant) -> Vec<String> {
         let mut table = self.0.borrow_mut();
@@ -272,7 +273,7 @@ impl Quotas {
     }
 }
 
-/// What was charged to a user: given back when it is dropped.
+/// A charge to a user. It is returned when the ticket is dropped.
 #[derive(Debug)]
 pub struct Ticket {
     quotas: Quotas,

@@ -1,4 +1,4 @@
-//! The entries of one region, those only that have pages.
+//! The entries of one region. Entries whose pages were never written are skipped.
 
 use crate::process_registry::ProcessRegistry;
 use crate::program::Estate;
@@ -13,15 +13,15 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Entries that are copied at once.
 const ENTRIES_AT_ONCE: usize = 32;
-/// Bytes of an entry.
+/// The size of an entry.
 const ENTRY: usize = size_of::<SocketEntry>();
 
-/// Room for what is looked at, filled anew in each turn.
+/// Buffers for copies of shared memory, which each turn fills again.
 #[derive(Debug)]
 pub struct Copies {
     /// Some entries of a region.
     pub entries: Snapshot,
-    /// A header, records of holders, a slot.
+    /// A header, records of holders, or a slot.
     pub other: Snapshot,
 }
 
@@ -34,16 +34,16 @@ impl Default for Copies {
     }
 }
 
-/// A region that is gone through step by step.
+/// A scan of a region, step by step.
 #[derive(Debug)]
 pub struct Region {
-    /// Entries that were ever used, as it says.
+    /// The number of entries that were ever used, as the region says.
     used: usize,
     next: usize,
     holders: ProcessRegistry,
 }
 
-/// A region's memory, to be read.
+/// The memory of a region, for reading.
 fn memory(estate: &Estate) -> Option<Outside> {
     let admitted = Outside::admit(estate.region.as_raw_fd(), estate.size);
     admitted
@@ -52,7 +52,7 @@ fn memory(estate: &Estate) -> Option<Outside> {
 }
 
 impl Region {
-    /// From its first entry on.
+    /// A scan that begins with the first entry.
     pub fn new(estate: &Estate, copy: &mut Snapshot) -> Option<Self> {
         copy.fill(&memory(estate)?, 0, size_of::<Header>()).ok()?;
         let header = copy.at::<Header>(0)?;
@@ -65,12 +65,12 @@ impl Region {
         })
     }
 
-    /// Whether there is nothing left.
+    /// Whether no entry is left.
     pub const fn is_empty(&self) -> bool {
         self.next >= self.used
     }
 
-    /// Goes on for a turn, or until `visit` wants no more for now. Returns whether it is done.
+    /// Continues for a turn, or until `visit` returns false. Returns whether the scan is complete.
     pub fn go_on(
         &mut self,
         estate: &Estate,
@@ -108,7 +108,7 @@ impl Region {
     }
 }
 
-/// The first entry from `next` on whose beginning has a page.
+/// The first entry from `next` on that begins in an existing page.
 fn next_page(outside: &Outside, next: usize, used: usize) -> Option<usize> {
     if next >= used {
         return None;
@@ -118,25 +118,26 @@ fn next_page(outside: &Outside, next: usize, used: usize) -> Option<usize> {
     Some(first).filter(|first| *first < used)
 }
 
-/// Copies some entries. Returns how many; never none.
+/// Copies some entries. Returns how many; at least one.
 fn copy_entries(outside: &Outside, copy: &mut Snapshot, first: usize, used: usize) -> usize {
     let count = ENTRIES_AT_ONCE.min(used - first).max(1);
-    // Where it fails the copy is empty, and shows none.
+    // A failure leaves the copy empty, and no entry is shown.
     let _ = copy.fill(outside, ENTRIES_OFFSET + first * ENTRY, count * ENTRY);
     count
 }
 
-/// An entry that was copied, if it is somebody's.
+/// A copied entry, if it is in use.
 fn entry_at(copy: &Snapshot, index: usize) -> Option<(&SocketEntry, State)> {
     let entry = copy.at::<SocketEntry>(ENTRIES_OFFSET + index * ENTRY)?;
     let state = State::from_word(entry.state.load(Acquire));
     (state != State::Free).then_some((entry, state))
 }
 
-/// Entries that are looked at in one go, while a program waits for an answer.
+/// Entries that are scanned in one go while a program waits for an answer.
 const MOST_IN_ONE_GO: usize = 8192;
 
-/// Looks at the entries of a region that are connected, until `found`. `None` where there are too many to look at all of them.
+/// Visits the connected entries of a region, until `found` returns true. `None` where there are too many entries for
+/// one go.
 fn for_each_connected(
     estate: &Estate,
     mut found: impl FnMut(&Outside, &mut Snapshot, u32, usize, &SocketEntry) -> bool,
@@ -168,7 +169,7 @@ fn for_each_connected(
     Some(false)
 }
 
-/// The links that entries of a region name; nothing where there are too many entries to look at all of them.
+/// The links that entries of a region name; `None` where there are too many entries for one go.
 pub fn named_links(estate: &Estate) -> Option<HashSet<u64>> {
     let mut named = HashSet::new();
     for_each_connected(estate, |_, _, _, _, entry| {
@@ -178,16 +179,16 @@ pub fn named_links(estate: &Estate) -> Option<HashSet<u64>> {
     Some(named)
 }
 
-/// Connections that are in the way of a socket.
+/// Connections that conflict with a socket that a program is about to connect.
 #[derive(Clone, Copy, Debug)]
 pub struct InTheWay {
-    /// From what it is bound to.
+    /// The address to which that socket is bound.
     pub from: Address,
-    /// An IPv6 one has nothing to do with IPv4.
+    /// Whether it is an IPv6 socket without IPv4.
     pub v6_only: bool,
-    /// Those to there.
+    /// The destination.
     pub to: Address,
-    /// But not those of this process.
+    /// Connections of this process do not count.
     pub process: u32,
 }
 
@@ -201,7 +202,7 @@ impl InTheWay {
             && self.covers(&local.unmapped())
     }
 
-    /// Whether what is bound so gets what comes for `local`, too.
+    /// Whether a socket with that binding also receives packets for `local`.
     fn covers(&self, local: &Address) -> bool {
         let plain = self.from.unmapped();
         if !self.from.is_wildcard() {
@@ -214,7 +215,7 @@ impl InTheWay {
     }
 }
 
-/// Whether connections of a region are in the way; none where there are too many entries to look at all of them.
+/// Whether connections of a region conflict; false where there are too many entries for one go.
 pub fn is_in_the_way(estate: &Estate, wanted: &InTheWay) -> bool {
     let mut holders = None;
     let found = for_each_connected(estate, |outside, copy, header, index, entry| {

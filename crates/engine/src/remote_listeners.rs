@@ -1,4 +1,4 @@
-//! Listeners of other hosts: shown in the directory, reached over a link whose other end a stack module has.
+//! Listeners of other hosts: shown in the directory, and reached over a link whose other end is a stack module.
 
 use super::link::{Link, Made};
 use super::state::{Answer, CoreEngine, Refusal, StackId};
@@ -11,7 +11,7 @@ use netchannel_service::core_engine::{Command, ListenerChange};
 use rustix::io::Errno;
 
 impl CoreEngine {
-    /// A number for a listener of another host.
+    /// A new number for a listener of another host.
     pub fn next_remote(&mut self) -> u32 {
         self.next_listener()
     }
@@ -44,14 +44,14 @@ impl CoreEngine {
         self.directory.set_gateway(number);
     }
 
-    /// Takes it out again. Connections to it live on.
+    /// Removes a listener of another host. Its connections live on.
     pub fn remove_remote(&mut self, number: u32) {
         if self.remotes.remove(&number).is_some() {
             self.directory.remove(number);
         }
     }
 
-    /// The link of a program to a stack module, for all listeners that the module has on other hosts.
+    /// Makes the link of a program to a stack module, for all listeners of that module on other hosts.
     pub(super) fn connect_remote(
         &mut self,
         number: u32,
@@ -74,11 +74,11 @@ impl CoreEngine {
         } = self.make_link(FIRST_ANCHORS)?;
         let mut answer = Answer::default();
         answer.words[..4].copy_from_slice(&client.words());
-        // It is the daemon that listens.
+        // The listener is the daemon's.
         answer.words[4] = u64::MAX;
         answer.descriptors = client.all();
         let stack = self.stack(stack).ok_or(Errno::CONNREFUSED)?;
-        stack.tell(Command::Serve(server.parts(Some(user))?));
+        stack.send(Command::Serve(server.parts(Some(user))?));
         let made = Link {
             client: number,
             user,
@@ -94,7 +94,7 @@ impl CoreEngine {
         Ok(answer)
     }
 
-    /// What has happened to listeners of this host since the last time.
+    /// Takes the changes of listeners of this host since the last call.
     pub fn take_news(&mut self) -> Vec<ListenerChange> {
         std::mem::take(&mut self.news)
     }

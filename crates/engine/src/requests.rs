@@ -1,4 +1,4 @@
-//! A request of a program: who sent it, whether it is whole, and whose it is to answer.
+//! Requests of programs: checks the sender and the form, and dispatches.
 
 use super::state::{Answer, CoreEngine, Refusal};
 use crate::quota::DAEMON;
@@ -9,10 +9,10 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 impl CoreEngine {
-    /// Handles one request of program `number`. `lost` says that descriptors beside it were lost.
+    /// Handles one request of program `number`. `lost` says that descriptors of the message were lost.
     ///
     /// # Errors
-    /// An errno for the answer, or the fault for which the program is to be detached.
+    /// An errno for the answer, or the fault for which the program must be detached.
     pub fn handle_request(
         &mut self,
         number: u32,
@@ -31,11 +31,11 @@ impl CoreEngine {
         let wanted = match operation {
             // A region comes with its size.
             Operation::Attach => usize::from(words[5] != 0),
-            // A listening socket is its own proof.
+            // A listening socket proves the listener.
             Operation::Listen => usize::from(words[6] != 0),
             Operation::Deposit => 1,
             Operation::Reoffer => 3,
-            // A bound socket shows the port that is asked for.
+            // A bound socket shows the port that is requested.
             Operation::Ports if words[0] == 0 => descriptors.len().min(1),
             _ => 0,
         };
@@ -52,7 +52,7 @@ impl CoreEngine {
             self.begin_anew(number, sender)?;
         }
         let program = self.program(number)?;
-        // A child may let go of what its parent announced it with, and ask for nothing else.
+        // A child may release listeners with which its parent announced it, and nothing else.
         let lets_go = program.adopted && operation == Operation::Unlisten;
         let early = program.estate.is_none() && !lets_go;
         if matches!(
@@ -62,7 +62,7 @@ impl CoreEngine {
             self.in_flight.admit(sender.user())?;
         }
         match operation {
-            // A second one comes from the same process after an exec.
+            // A second Attach comes from the same process after an exec.
             Operation::Attach => self.attach(number, sender, words, descriptors),
             _ if early => Err(Refusal::Fault("a request before Attach")),
             Operation::Adopt => self.adopt(number, words),
@@ -84,7 +84,7 @@ impl CoreEngine {
     /// Sends the answer to a request of program `number`.
     ///
     /// # Errors
-    /// `NOBUFS` where its user has too much unread, and those of `sendmsg`.
+    /// `NOBUFS` where its user has too many unread, and the errors of `sendmsg`.
     pub fn send_answer(
         &mut self,
         number: u32,

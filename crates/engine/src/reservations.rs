@@ -15,19 +15,21 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// So many ports are given even where few are left.
+/// The size of a block that is given even where few ports are left.
 const LEAST_BLOCK: usize = 16;
 
-/// The ports that a program gets who wants so many, of a user who may have `room` more: his later programs find some too.
+/// The size of the block for a program that requests `wanted` ports, of a user who may have `room` more. Some are left
+/// for his later programs.
 fn fair_block(wanted: u16, room: usize) -> u16 {
     let most = (room / 16).max(LEAST_BLOCK).min(room.max(1));
     wanted.min(u16::try_from(most).unwrap_or(u16::MAX))
 }
 
-/// Regions that are looked into for one port, the youngest: whoever has more of them does not hold others up.
+/// The number of regions that are searched for one port, youngest first: a program with more regions does not delay
+/// others.
 const MOST_REGIONS: usize = 16;
 
-/// Most ports in one block.
+/// The limit of ports in one block.
 const LARGEST_BLOCK: u64 = 1024;
 
 impl CoreEngine {
@@ -62,7 +64,8 @@ impl CoreEngine {
         Ok(answer)
     }
 
-    /// A program shows a socket that it has bound: the port is its user's from now on, as far as the kernel has let him have it.
+    /// A program shows a socket that it has bound. The port belongs to its user from now on, as the kernel has allowed
+    /// the binding.
     fn claim_port(
         &mut self,
         number: u32,
@@ -92,14 +95,14 @@ impl CoreEngine {
         Ok(answer)
     }
 
-    /// Whether another program than this one has a connection in the way. It has shown its port, too.
+    /// Whether another program has a conflicting connection. That program has shown its port, too.
     fn is_in_the_way(&self, number: u32, wanted: &InTheWay) -> bool {
         fn used(program: &Program) -> impl Iterator<Item = &Rc<Estate>> {
             program.estate.iter().chain(&program.inherited)
         }
         let regions: BTreeSet<u64> = self.owners.regions_of(wanted.from.port).collect();
         let has_shown = |estate: &Rc<Estate>| regions.contains(&estate.number);
-        // A child shows ports in its own name, and its sockets are in a region of its parent's.
+        // A child shows ports in its own name, while its sockets are in a region of its parent.
         let others = self.programs.iter().filter(|(other, _)| **other != number);
         let others = others.map(|(_, program)| program);
         let by_number: BTreeMap<u64, &Rc<Estate>> = others
@@ -140,10 +143,10 @@ impl CoreEngine {
     pub(super) fn look_up(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
         let user = self.program(number)?.user;
         let (cookie, again) = (words[0], words[1] != 0);
-        // It stays until the answer is sent, which may fail.
+        // The deposit stays until the answer is sent, which may fail.
         let found = self.deposits.take(cookie, user, true);
         let found = found.ok_or(Errno::NOENT)?;
-        // Not before: who is told that it is too much knows that there is something.
+        // This check must not come earlier: an errno for too many descriptors reveals that there is a deposit.
         self.in_flight.admit(user)?;
         let region = found.estate.region.try_clone();
         let region = Rc::new(region.map_err(|_| Errno::NOBUFS)?);
@@ -157,13 +160,13 @@ impl CoreEngine {
         answer.words[7] = u64::from(found.estate.entries);
         answer.words[8] = layout.slots as u64;
         answer.words[9] = layout.arena as u64;
-        // It may hand the socket on, and then names the same region.
+        // The program may pass the socket on, and then names the same region.
         let unused = self.program_mut(number)?.use_estate(found.estate);
         self.settle(unused);
         Ok(answer)
     }
 
-    /// Drops deposits that nobody can fetch any more. Returns when to come again.
+    /// Drops deposits that can not be fetched any more. Returns the time of the next call.
     pub fn expire_deposits(&mut self, now: Instant) -> Option<Instant> {
         let drop_known = |cookies: &mut BTreeSet<u64>| anchors::drop_known(cookies).is_ok();
         let next = self.deposits.expire(now, drop_known);

@@ -1,4 +1,4 @@
-//! What stack modules ask: links to listeners of this host, and single connections to be offered.
+//! Requests of stack modules: links to listeners of this host, and single connections to be offered.
 
 use super::link::Link;
 use super::listener::Listener;
@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 impl CoreEngine {
-    /// A stack module wants to lead connections to a listener.
+    /// Makes a link of a stack module to a listener.
     fn connect_stack(&mut self, listener: u32, destination: &Address) -> Result<Parts, Refusal> {
         let known = self.listeners.get(&listener).ok_or(Errno::CONNREFUSED)?;
         if !known.is_at(destination) {
@@ -29,7 +29,7 @@ impl CoreEngine {
         Ok(made.client.parts(None)?)
     }
 
-    /// Answers one question.
+    /// Answers a request.
     pub fn answer(&mut self, request: StackRequest, asker: StackId) {
         let answer = match request {
             StackRequest::Forget(link) => {
@@ -63,11 +63,11 @@ impl CoreEngine {
             }
         };
         if let Some(stack) = self.stack(asker) {
-            stack.tell(answer);
+            stack.send(answer);
         }
     }
 
-    /// CoreEngine for a stack module that has its turn.
+    /// CoreEngine for a stack module in its turn.
     pub const fn for_stack(&mut self, stack: StackId) -> ForStack<'_> {
         ForStack { core: self, stack }
     }
@@ -91,8 +91,7 @@ impl CoreEngine {
         self.note_link(number, link);
     }
 
-    /// A link for connections of a module that are offered one by one, and the end of its channel
-    /// that no program gets.
+    /// A link for connections of a module that are offered one by one, and the end of its channel that no program gets.
     fn make_offer_link(&mut self, listener: u32) -> Result<(Parts, OwnedFd), Refusal> {
         self.reachable(DAEMON, u64::from(listener), &Address::default())?;
         let ticket = self.admit_own_link()?;
@@ -101,7 +100,7 @@ impl CoreEngine {
         Ok((made.client.parts(None)?, made.server.channel))
     }
 
-    /// Offers one connection of a module to whoever accepts.
+    /// Offers one connection of a module to the process that accepts.
     fn offer_one(
         &mut self,
         listener: u32,
@@ -113,19 +112,19 @@ impl CoreEngine {
         let known = self.links.get(&link).ok_or(Errno::CONNREFUSED)?;
         let memory = Rc::clone(&known.memory);
         let words = self.words_of_one(listener, (link, RELAY, DAEMON), u64::from(slot));
-        // In place of a channel comes the memory again: whoever takes it keeps none.
+        // The memory takes the place of the channel: the accepting process keeps no channel.
         let offered = [Rc::clone(&memory), memory, Rc::new(anchor)];
         self.offer(listener, words, &offered)
     }
 
-    /// Another listener at the address of one that is gone: of a group, or made meanwhile.
+    /// Another listener at the address of a closed one: a member of its group, or a new one.
     fn other_listener(&self, gone: u32, destination: &Address) -> Option<u32> {
         let fits = |number: &u32, known: &Listener| *number != gone && known.is_at(destination);
         let found = self
             .listeners
             .iter()
             .filter(|(number, known)| fits(number, known));
-        // An exact address before any.
+        // An exact address precedes a wildcard.
         let best = found.min_by_key(|(_, known)| known.address.is_wildcard());
         let number = best.map(|(number, _)| *number)?;
         self.is_living(number).then_some(number)

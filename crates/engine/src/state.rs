@@ -1,4 +1,4 @@
-//! What CoreEngine knows, and who has it.
+//! The state of CoreEngine.
 
 use super::exposed::Exposed;
 use super::link::Link;
@@ -28,18 +28,18 @@ pub struct Answer {
     pub words: [u64; 14],
     /// Descriptors of the answer.
     pub descriptors: Vec<Rc<OwnedFd>>,
-    /// A child that was adopted: its socket is to be watched.
+    /// A child that was adopted: its socket must be watched.
     pub adopted: Option<u32>,
-    /// The cookie of a deposit that is fetched with this answer, should it arrive.
+    /// The cookie of a deposit that counts as fetched once this answer is sent.
     pub fetched: Option<u64>,
 }
 
-/// Why a request is not met.
+/// Why a request fails.
 #[derive(Debug)]
 pub enum Refusal {
     /// The answer carries this errno.
     Errno(Errno),
-    /// The program broke the protocol and is to be detached.
+    /// The program broke the protocol and must be detached.
     Fault(&'static str),
 }
 
@@ -67,27 +67,27 @@ pub struct CoreEngine {
     pub(super) deposits: Deposits,
     pub(super) quotas: Quotas,
     pub(super) in_flight: InFlight,
-    /// Links of clients that are gone, the oldest first.
+    /// Links whose clients have ended, oldest first.
     pub(super) orphans: VecDeque<u64>,
     pub(super) exposed: Exposed,
-    /// Bytes that the memory of one user may occupy when he asks for more.
+    /// Bytes that the memory of one user may occupy when more is requested.
     pub(super) memory_bound: u64,
     pub(super) last_program: u32,
     pub(super) last_region: u64,
     pub(super) last_listener: u32,
     pub(super) last_link: u64,
     pub(super) mismatches: HashSet<(u64, u64)>,
-    /// What programs counted that are gone.
+    /// The counters of programs that have ended.
     pub(super) departed: Users,
     /// The stack modules.
     pub(super) stacks: Vec<Rc<dyn StackHandle>>,
-    /// The one through which connections between programs of this host go; otherwise their lanes are direct.
+    /// The module that relays connections between programs of this host. `None` where their lanes are direct.
     pub(super) local: Option<StackId>,
     /// Its programs are a tenant's: they may be in any network namespace, and the addresses that they have are not this host's.
     pub(super) tenant: bool,
     /// Listeners of other hosts in the directory.
     pub(super) remotes: HashMap<u32, (Address, StackId)>,
-    /// What happened to listeners of this host.
+    /// Changes of listeners of this host.
     pub(super) news: Vec<ListenerChange>,
 }
 
@@ -129,7 +129,7 @@ impl CoreEngine {
         }
     }
 
-    /// A stack module is there: before programs are.
+    /// Adds a stack module. All modules are added before the first program.
     pub fn add_stack(&mut self, stack: &dyn Stack) -> StackId {
         let id = StackId(self.stacks.len());
         if stack.routes_all() {
@@ -150,17 +150,17 @@ impl CoreEngine {
         self.stacks.get(id.0).map(|one| &**one)
     }
 
-    /// Numbers of listeners, links and regions, and the ports that are given, go on from here: programs that knew another daemon shall
-    /// not take its numbers for this one's.
+    /// Begins the numbers of listeners, links and regions, and the ports, at a random origin: programs that know
+    /// numbers of a former daemon must not confuse them with this one's.
     pub const fn number_from(&mut self, origin: u32) {
         self.last_listener = origin;
-        // Readers of JSON have 53 bits.
+        // JSON readers have 53 bits.
         self.last_link = (origin as u64) << 20;
         self.last_region = self.last_link;
         self.ports.begin_at(origin);
     }
 
-    /// What was sent and is not read yet.
+    /// The unread descriptors.
     pub const fn in_flight_mut(&mut self) -> &mut InFlight {
         &mut self.in_flight
     }
@@ -205,13 +205,13 @@ impl CoreEngine {
         &self.links
     }
 
-    /// What programs counted that are gone.
+    /// The counters of programs that have ended.
     #[must_use]
     pub const fn departed(&self) -> &Users {
         &self.departed
     }
 
-    /// Whether `more` descriptors can be kept and a few still be free for what passes through.
+    /// Whether `more` descriptors can be kept while a reserve stays free for descriptors in transit.
     pub(super) fn admit_descriptors(&self, more: usize) -> Result<(), Refusal> {
         let limit = descriptor_limit();
         let kept = self.quotas.sum(Kind::Descriptors)
@@ -237,7 +237,7 @@ impl CoreEngine {
     }
 }
 
-/// How many descriptors the daemon may open.
+/// The limit of descriptors that the daemon may open.
 fn descriptor_limit() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| {
@@ -245,7 +245,7 @@ fn descriptor_limit() -> usize {
     })
 }
 
-/// The low half of a word that must fit into it.
+/// The low half of a word, which must fit into it.
 pub(super) fn narrow(word: u64) -> Result<u32, Refusal> {
     u32::try_from(word).map_err(|_| Refusal::Errno(Errno::INVAL))
 }

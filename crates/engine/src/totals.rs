@@ -1,4 +1,5 @@
-//! What programs counted, summed up for each user, with those that are gone: a counter must not go back when a program ends.
+//! The counters of programs, summed up by user, including programs that have ended: a counter must not decrease when a
+//! program ends.
 
 use crate::program::Estate;
 use netchannel_abi::program::Header;
@@ -9,14 +10,14 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Users that are told apart; those beyond count as one.
+/// The number of users with counters of their own. Further users are counted as one.
 const MOST_USERS: usize = 1024;
-/// The user that stands for those beyond.
+/// The user that stands for these further users.
 pub const OTHERS: u32 = u32::MAX;
-/// More than any program counts in its life: what is larger is a lie, and is taken for this.
+/// More than any program can count in its life. A larger value is false, and is clamped to this.
 const MOST: u64 = 1 << 48;
 
-/// What one or more programs counted.
+/// The counters of one or more programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Connections made over shared memory.
@@ -34,7 +35,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What the region of a program says now. It may lie.
+    /// The counters in the region of a program. They may be false.
     pub fn of(estate: &Estate, copy: &mut Snapshot) -> Self {
         let outside = Outside::admit(estate.region.as_raw_fd(), estate.size);
         let filled = outside.and_then(|outside| copy.fill(&outside, 0, size_of::<Header>()));
@@ -56,7 +57,7 @@ impl Totals {
         totals
     }
 
-    /// Adds what others counted.
+    /// Adds other counters.
     pub fn add(&mut self, other: &Self) {
         let words = [
             (&mut self.connects, other.connects),
@@ -77,20 +78,20 @@ impl Totals {
 pub struct Users(BTreeMap<u32, Totals>);
 
 impl Users {
-    /// Adds what the programs of a user counted.
+    /// Adds the counters of a program of a user.
     pub fn add(&mut self, user: u32, totals: &Totals) {
         let known = self.0.contains_key(&user) || self.0.len() < MOST_USERS;
         let user = if known { user } else { OTHERS };
         self.0.entry(user).or_default().add(totals);
     }
 
-    /// A region is used no longer: what it counted stays.
+    /// A region is not used any more: keeps its counters.
     pub fn keep(&mut self, estate: &Estate) {
         let mut copy = Snapshot::new(size_of::<Header>());
         self.add(estate.user, &Totals::of(estate, &mut copy));
     }
 
-    /// Each user with what was counted.
+    /// The counters of each user.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Totals)> {
         self.0.iter().map(|(user, totals)| (*user, totals))
     }

@@ -1,31 +1,33 @@
-//! What may take long is done by the daemon's loop in turns: it looks for events, works for one turn at one answer, and looks again.
+//! Long work is done by the daemon's loop in turns: it handles events, works for one turn on one answer, and handles
+//! events again.
 
 use std::time::{Duration, Instant};
 
-/// How long whoever asks for a link waits for an answer to somebody else. Making one takes about twice as long. By `benches/loop.rs`.
+/// How long a program that requests a link waits for the answer to another program. Making a link takes about twice as
+/// long. Measured by `benches/loop.rs`.
 const LENGTH: Duration = Duration::from_micros(50);
 
-/// The time that work has until the loop looks for events again. Whoever works gets on by at least one step in each turn, and his
-/// steps are short.
+/// The time that work has until the loop handles events again. Work makes at least one step in each turn, and steps are
+/// short.
 #[derive(Debug)]
 pub struct Turn {
     end: Instant,
 }
 
 impl Turn {
-    /// It begins now.
+    /// A turn that begins now.
     pub fn begin() -> Self {
         Self {
             end: Instant::now() + LENGTH,
         }
     }
 
-    /// Whether it is over.
+    /// Whether the turn is over.
     pub fn is_over(&self) -> bool {
         Instant::now() >= self.end
     }
 
-    /// One that is over at once, or never.
+    /// A turn of another length.
     #[cfg(test)]
     pub fn of(length: Duration) -> Self {
         Self {

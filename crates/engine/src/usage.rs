@@ -1,4 +1,4 @@
-//! What each user has of what the daemon gives, for `netchannel status`, and the bound on his memory.
+//! The resources of each user, for `netchannel status`, and the bound on his memory.
 
 use super::state::{CoreEngine, Refusal};
 use crate::quota::{Kind, Quotas};
@@ -6,30 +6,30 @@ use netchannel_service::memory;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// What one user has, and how much he may have.
+/// The resources of one user, and his bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserUse {
     /// The user.
     pub user: u32,
-    /// Use and bound of each of [`Kind::ALL`].
+    /// The amount and bound of each of [`Kind::ALL`].
     pub kinds: [(usize, usize); Kind::ALL.len()],
-    /// Bytes that his regions and links really occupy.
+    /// Bytes that his regions and links occupy.
     pub memory: u64,
-    /// Bytes that they may occupy when he asks for more.
+    /// Bytes that they may occupy when more is requested.
     pub memory_bound: u64,
 }
 
-/// Every so many links a user's memory is looked at: each look is a system call for each link.
+/// A user's memory is measured once per this many links, since that takes a system call for each link.
 const LINKS_A_LOOK: usize = 64;
 
 impl CoreEngine {
-    /// What is charged to whom.
+    /// The charges of all users.
     #[must_use]
     pub const fn quotas(&self) -> &Quotas {
         &self.quotas
     }
 
-    /// Each user who has something, where their regions and links occupy so much memory.
+    /// The resources of each user, whose regions and links occupy this much memory.
     #[must_use]
     pub fn uses(&self, memory: &BTreeMap<u32, u64>) -> Vec<UserUse> {
         let users = self.quotas.users().into_iter();
@@ -43,7 +43,7 @@ impl CoreEngine {
             .collect()
     }
 
-    /// Each region and each link: whose it is, and the bytes that it occupies.
+    /// Each region and each link: its user, and the bytes that it occupies.
     fn occupied(&self) -> impl Iterator<Item = (u32, u64)> {
         let estates = self.programs.values().filter_map(|one| one.estate.as_ref());
         let regions = estates.map(|one| (one.user, &one.region));
@@ -53,7 +53,7 @@ impl CoreEngine {
             .map(|(user, memory)| (user, memory::occupied(memory)))
     }
 
-    /// Whether a user's memory leaves room for more. What is given already can be filled whatever is said here.
+    /// Whether a user may request more memory. Memory that he has already can be filled in any case.
     pub(super) fn admit_memory(&self, user: u32) -> Result<(), Refusal> {
         let links = self.quotas.use_of(user, Kind::Links);
         let programs = self.quotas.use_of(user, Kind::Programs);

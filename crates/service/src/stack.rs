@@ -3,8 +3,7 @@
 //!
 //! ```text
 //!  CoreEngine --Command--> StackHandle ---> threads of the module (service::worker)
-//!       ^                                        |
-//!       +--StackRequest-- Stack <--doorbells------+       on the daemon's thread: never waits, never on the way of a byte
+//!       +--StackRequest- Stack <--doorbells------+       on the daemon's thread: never waits, never on the way of a byte
 //! ```
 
 use crate::core_engine::{Command, Engine, ListenerChange};
@@ -46,7 +45,7 @@ pub struct RemoteConnection {
 /// The handle by which CoreEngine sends commands to a stack module.
 pub trait StackHandle: Debug {
     /// Sends a command. Does not wait until it is executed.
-    fn tell(&self, command: Command);
+    fn send(&self, command: Command);
 
     /// Descriptors that the module holds, besides a few for each link.
     fn descriptors(&self) -> usize;

@@ -1,8 +1,8 @@
-//! Classes, as the scheduler and the wire name them.
+//! Conversions between the classes of the scheduler and of the wire.
 
 use netchannel_scheduler::Class;
 
-/// A class, as the scheduler names it.
+/// The class of the scheduler.
 #[must_use]
 pub const fn from_wire(class: netchannel_wire::Class) -> Class {
     match class {
@@ -11,7 +11,7 @@ pub const fn from_wire(class: netchannel_wire::Class) -> Class {
     }
 }
 
-/// The same, as the wire does.
+/// The class of the wire.
 #[must_use]
 pub const fn to_wire(class: Class) -> netchannel_wire::Class {
     match class {

@@ -1,19 +1,19 @@
-//! Addresses without ports: those that begin with the same bits, those that another host can have.
+//! Addresses without ports: prefixes, and addresses that another host can have.
 
 use netchannel_abi::address::{Address, INET, INET6};
 use std::net::IpAddr;
 
-/// The addresses that begin with the same bits.
+/// The addresses that share their first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     /// An address.
     pub address: IpAddr,
-    /// How many of its bits count.
+    /// The length of the prefix in bits.
     pub length: u8,
 }
 
 impl Prefix {
-    /// Whether an address begins with these bits; an IPv4 address may be mapped into IPv6.
+    /// Whether an address is within the prefix. An IPv4 address may be mapped into IPv6.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let (own, other) = (self.address.to_canonical(), address.to_canonical());
@@ -25,7 +25,7 @@ impl Prefix {
             _ => return false,
         };
         let beyond = width - u32::from(self.length).min(width);
-        // Shifting all bits out leaves nothing to differ.
+        // A shift by the full width leaves no bits that differ.
         (own ^ other).checked_shr(beyond).unwrap_or(0) == 0
     }
 }
@@ -43,12 +43,12 @@ pub fn ip(address: &Address) -> Option<IpAddr> {
     }
 }
 
-/// Whether one other host can have it.
+/// Whether another host can have this address.
 #[must_use]
 pub fn is_unicast(ip: IpAddr) -> bool {
     let elsewhere = match ip {
         IpAddr::V4(ip) => !ip.is_broadcast(),
-        // An address of one network means nothing without its interface.
+        // A link-local address has no meaning without its interface.
         IpAddr::V6(ip) => !ip.is_unicast_link_local(),
     };
     elsewhere && !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified()

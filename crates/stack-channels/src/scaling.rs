@@ -1,7 +1,8 @@
-//! How many channels there are to each peer: what the scale policy decides, from how busy workers are and how channels fare.
+//! The number of channels to each peer: applies the scale policy to the load of the workers and the state of the
+//! channels.
 //!
-//! Nothing is looked at while nobody is busy: a worker that has much to do tells so, and the looking ends when the channels are
-//! as few as they may be and nobody works.
+//! Nothing is sampled while no worker is busy. A worker that becomes busy reports it. Sampling ends when the number of
+//! channels is at its minimum and the workers are idle.
 
 use netchannel_control::hosts::{Decision, SchedulerView};
 use netchannel_scheduler::scale::ScaleView;
@@ -11,44 +12,44 @@ use netchannel_scheduler::{
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Pause between two looks.
+/// The time between two samples.
 const EVERY: Duration = Duration::from_millis(50);
-/// Decisions that are shown.
+/// The number of past decisions that are kept for display.
 const SHOWN: usize = 16;
-/// Below this utilisation, 0 to 1000, nobody works.
+/// Below this utilisation, 0 to 1000, a worker counts as idle.
 const NOTHING: u16 = 20;
-/// So many quiet looks in a row end the looking.
+/// Sampling ends after this many idle samples in a row.
 const QUIET_LOOKS: u32 = 4;
 
-/// A peer that is up, as it is looked at.
+/// The state of a peer that is up, as it is sampled.
 #[derive(Debug)]
 pub struct Scaled<'a> {
     /// Its name.
     pub name: &'a str,
     /// The policy for it.
     pub setting: &'a Setting,
-    /// All its channels, those that are being made too.
+    /// All its channels, including those that are being made.
     pub channels: Vec<ChannelView>,
-    /// Fewest channels, by [`Class::index`].
+    /// The configured minimum of channels, by [`Class::index`].
     pub least: [u16; 2],
 }
 
-/// How many channels of a class a peer is to have from now on.
+/// A new number of channels of a class to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The peer's name.
     pub peer: String,
-    /// Of which class.
+    /// The class.
     pub class: Class,
-    /// How many.
+    /// The number.
     pub count: u16,
 }
 
-/// What decides, and what it has decided.
+/// The policies, the samples and the past decisions.
 #[derive(Default)]
 pub struct Scaling {
     policies: HashMap<String, (Setting, Box<dyn ScalePolicy>)>,
-    /// What each worker had worked in all, in nanoseconds, and when that was looked at.
+    /// The total busy time of each worker in nanoseconds, and the time of that sample.
     busy: Vec<u64>,
     looked: u64,
     next: Option<Instant>,
@@ -65,7 +66,7 @@ impl std::fmt::Debug for Scaling {
 }
 
 impl Scaling {
-    /// A worker is busy, or another policy holds: looks from now on. `busy` and `clock` are of the workers.
+    /// Starts sampling: a worker is busy, or another policy applies. `busy` and `clock` come from the workers.
     pub fn begin(&mut self, busy: Vec<u64>, clock: u64, now: Instant) {
         self.quiet = 0;
         if self.next.is_none() {
@@ -74,12 +75,12 @@ impl Scaling {
         }
     }
 
-    /// When to look next; never while nothing happens.
+    /// The time of the next sample; `None` while nothing is sampled.
     pub const fn deadline(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Looks, if it is time. True if the looking goes on, or never began; false when it ends with this.
+    /// Takes a sample if it is due. Returns the new numbers of channels, and false if sampling ends with this call.
     pub fn look(
         &mut self,
         busy: Vec<u64>,
@@ -152,7 +153,7 @@ impl Scaling {
         let decision = policy.decide(&view, clock);
         let count = match decision.action {
             Action::Keep => return None,
-            // More channels than workers give a worker no more time: they would only take from each other.
+            // More channels than workers give a worker no more time: the channels would only share it.
             Action::Add if count >= least && usize::from(count) >= shares(class, workers) => {
                 return None;
             }
@@ -176,7 +177,7 @@ impl Scaling {
         })
     }
 
-    /// What it has decided.
+    /// Adds the decisions to a view.
     pub fn show(&self, to: &mut SchedulerView, now: Instant) {
         (to.added, to.retired) = (self.added, self.retired);
         let decisions = self.decisions.iter();
@@ -190,7 +191,7 @@ impl Scaling {
     }
 }
 
-/// Workers that work channels of a class: the first those of latency, the others those of throughput.
+/// The number of workers for channels of a class: the first worker is for latency, the others are for throughput.
 const fn shares(class: Class, workers: &[WorkerView]) -> usize {
     match class {
         Class::Latency => 1,

@@ -1,4 +1,4 @@
-//! What the configuration says, as peers and the data plane take it.
+//! Conversions of the configuration for the peers and the data plane.
 
 use crate::data_plane::Terms;
 use crate::peers::{PeerLimits, PeerSettings, Settings};
@@ -9,10 +9,10 @@ use netchannel_wire::Key;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Keys by peer: the same contents stay the same key.
+/// The keys by peer: a key that did not change stays the same object.
 pub type Keys = HashMap<String, (SharedKey, Arc<Key>)>;
 
-/// What a worker is told of what both hosts take.
+/// The agreed limits in the form that workers use.
 pub const fn agreed(terms: &crate::peers::Terms) -> Terms {
     let crate::peers::Terms { ours, theirs } = terms;
     Terms {
@@ -25,7 +25,7 @@ pub const fn agreed(terms: &crate::peers::Terms) -> Terms {
     }
 }
 
-/// Where each peer's programs may be.
+/// The networks of each peer's programs.
 pub fn prefixes(settings: &Settings) -> HashMap<String, Vec<Prefix>> {
     let peers = settings.peers.iter();
     peers
@@ -33,7 +33,7 @@ pub fn prefixes(settings: &Settings) -> HashMap<String, Vec<Prefix>> {
         .collect()
 }
 
-/// What the configuration says, as the peers take it.
+/// The configuration in the form that the peers use.
 pub fn settings(configuration: &Configuration, keys: &mut Keys) -> Settings {
     let former = std::mem::take(keys);
     let peers = configuration.peers.iter().map(|peer| {

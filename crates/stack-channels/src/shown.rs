@@ -1,8 +1,8 @@
-//! Other hosts as commands and metrics show them.
+//! The state of other hosts for commands and metrics.
 
 use crate::data_plane::{ConnectionSnapshot, Route, worker_name};
 use crate::peers::PeerView;
-use crate::state::{ChannelsStack, Known, Past};
+use crate::state::{ChannelsStack, KnownStart, Past};
 use netchannel_configuration::Configuration;
 use netchannel_control::hosts as shown;
 use netchannel_driver::default_congestion_control;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 impl ChannelsStack {
-    /// Adds what is known of other hosts.
+    /// Adds the state of other hosts.
     pub(super) fn show_hosts(&self, hosts: &mut shown::Hosts) {
         let now = Instant::now();
         let view = self.peers.view(now);
@@ -45,14 +45,14 @@ impl ChannelsStack {
             let past = self.past.get(&peer.name).copied().unwrap_or_default();
             let to = hosts.peer_mut(&peer.name);
             show_peer(&peer, known, past, to);
-            // A peer that was never up is down since the beginning.
+            // A peer that was never up has been down since the module started.
             let since = peer.since.unwrap_or_else(|| now.duration_since(self.made));
             to.since_seconds = since.as_secs();
         }
     }
 
-    /// Some connections with programs of other hosts.
-    pub(super) fn some_elsewhere(
+    /// A page of the connections with programs of other hosts.
+    pub(super) fn page_of_connections(
         &self,
         from: Cursor,
         most: usize,
@@ -78,34 +78,34 @@ impl ChannelsStack {
     }
 }
 
-/// The channels of a peer: what the peers know of each, and what the data plane knows.
+/// Adds the channels of a peer: the part of the peers, and the part of the data plane.
 fn show_channels(
     peer: &PeerView,
-    known: Option<&Known>,
+    known: Option<&KnownStart>,
     said: (&Configuration, &str),
     hosts: &mut shown::Hosts,
 ) {
-    let (up, leaving) = known.map_or_else(Default::default, |known| known.peer.lines());
+    let (up, leaving) = known.map_or_else(Default::default, |known| known.peer.all_routes());
     for route in &leaving {
         let class = shown_class(route.id.class);
         let channel = hosts.channel_mut(&peer.name, class, route.id.number);
         channel.state = shown::State::Draining;
         show_route(route, said, channel);
     }
-    for line in &peer.lines {
-        let class = match line.class {
+    for open in &peer.channels {
+        let class = match open.class {
             netchannel_wire::Class::Latency => shown::Class::Latency,
             netchannel_wire::Class::Throughput => shown::Class::Throughput,
         };
-        let channel = hosts.channel_mut(&peer.name, class, line.number.into());
+        let channel = hosts.channel_mut(&peer.name, class, open.number.into());
         channel.state = shown::State::Up;
-        channel.since_seconds = line.age.as_secs();
-        channel.dialled = line.dialled;
-        if let Some((local, remote)) = line.ends {
+        channel.since_seconds = open.age.as_secs();
+        channel.dialled = open.dialled;
+        if let Some((local, remote)) = open.ends {
             channel.local = local.to_string();
             channel.remote = remote.to_string();
         }
-        if let Some(route) = up.iter().find(|route| route.line == line.id) {
+        if let Some(route) = up.iter().find(|route| route.instance == open.instance) {
             show_route(route, said, channel);
         }
     }
@@ -140,20 +140,23 @@ const fn shown_class(class: Class) -> shown::Class {
     }
 }
 
-fn show_peer(peer: &PeerView, known: Option<&Known>, past: Past, to: &mut shown::Peer) {
+fn show_peer(peer: &PeerView, known: Option<&KnownStart>, past: Past, to: &mut shown::Peer) {
     let up = |class| {
-        let lines = peer.lines.iter().filter(|line| line.class == class);
-        lines.count() as u64
+        let channels = peer
+            .channels
+            .iter()
+            .filter(|channel| channel.class == class);
+        channels.count() as u64
     };
-    to.state = match (peer.lines.is_empty(), peer.opening) {
+    to.state = match (peer.channels.is_empty(), peer.opening) {
         (false, _) => shown::State::Up,
         (true, true) => shown::State::Opening,
         (true, false) => shown::State::Down,
     };
-    to.reason.clone_from(&peer.trouble);
+    to.reason.clone_from(&peer.down_reason);
     to.next_try_seconds = peer
         .next_dial
-        .filter(|_| peer.lines.is_empty() && !peer.opening)
+        .filter(|_| peer.channels.is_empty() && !peer.opening)
         .map(|next| next.as_secs());
     to.host_id = peer
         .start
@@ -162,7 +165,7 @@ fn show_peer(peer: &PeerView, known: Option<&Known>, past: Past, to: &mut shown:
     to.throughput.up = up(netchannel_wire::Class::Throughput);
     to.listeners = peer.entries as u64;
     to.ports.clone_from(&peer.ports);
-    to.announced = peer.told as u64;
+    to.announced = peer.announced as u64;
     to.dials = peer.counters.dialled;
     to.failed_dials = peer.counters.failed;
     to.lost_channels = peer.counters.lost;
@@ -176,8 +179,8 @@ fn show_peer(peer: &PeerView, known: Option<&Known>, past: Past, to: &mut shown:
         to.opened += read(&counters.opened);
         to.refused += read(&counters.refused);
         to.traffic = past.traffic.plus(known.peer.traffic());
-        let (lines, _) = known.peer.lines();
-        let times = lines.iter().map(|line| read(&line.seen.round_trip));
+        let (routes, _) = known.peer.all_routes();
+        let times = routes.iter().map(|route| read(&route.seen.round_trip));
         let fastest = times.filter(|time| *time > 0).min();
         to.round_trip_microseconds = fastest.map_or(0, |time| time.div_ceil(1000));
     }

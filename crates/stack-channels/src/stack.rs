@@ -1,4 +1,5 @@
-//! Other hosts: their peers and the data plane to them, joined. What each tells is told to the other.
+//! The module's half on the daemon's thread: it joins the peers with the data plane, and passes the output of each to
+//! the other.
 //!
 //! ```text
 //!  Configuration --> Peers --Output--> Hosts (workers)
@@ -9,11 +10,11 @@
 //! ```
 
 use crate::class::{from_wire, to_wire};
-use crate::data_plane::{Command, DataPlane, Failing, Listed, Lost, Peer, Report, Rules};
+use crate::data_plane::{Command, DataPlane, FailureScope, Listed, Lost, Peer, Report, Rules};
 use crate::peers::{Listings, Loss, Output, Peers, PeersError, StartId};
 use crate::scaling::{Scaled, Scaling};
 use crate::settings::{Keys, agreed, prefixes, settings};
-use crate::state::{ChannelsStack, Known, all_channels};
+use crate::state::{ChannelsStack, KnownStart, all_channels};
 use netchannel_abi::address::Address;
 use netchannel_configuration::Configuration;
 use netchannel_driver::{Tcp, Transport, transport};
@@ -30,27 +31,27 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Why the module does not start.
+/// Why the module can not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelsError {
-    /// Its threads can not be had.
+    /// Its threads can not be started.
     #[error("cannot start the threads for other hosts ({0})")]
     Workers(#[from] Errno),
-    /// What is needed to speak with peers can not be had.
+    /// The peers can not be started.
     #[error(transparent)]
     Peers(#[from] PeersError),
 }
 
-/// What the configuration says that channels run over. It knows the names of those there are only.
+/// The transport that the configuration names. The configuration accepts only names of existing transports.
 fn carrier(configuration: &Configuration) -> Box<dyn Transport> {
     transport(&configuration.carrier).unwrap_or_else(|| Box::new(Tcp))
 }
 
 impl ChannelsStack {
-    /// Starts it: its threads, and where peers connect.
+    /// Starts the module: its threads, and the sockets where peers connect.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The first error.
     pub fn start(
         configuration: &Arc<Configuration>,
         owners: PublishedPorts,
@@ -72,11 +73,11 @@ impl ChannelsStack {
             keys,
             prefixes,
             own: Vec::new(),
-            touched: true,
+            has_news: true,
         })
     }
 
-    /// What the data plane has told.
+    /// Handles the reports of the data plane.
     fn on_reports(&mut self, engine: &mut dyn Engine, now: Instant) {
         for report in self.plane.take_reports() {
             match report {
@@ -84,32 +85,35 @@ impl ChannelsStack {
                     engine.request(request);
                     continue;
                 }
-                Report::ChannelLost { line, reason } => {
-                    self.peers.on_lost(line, &loss(reason), now);
+                Report::ChannelLost { instance, reason } => {
+                    self.peers.on_lost(instance, &loss(reason), now);
                 }
-                Report::GoAway { line, reason } => self.peers.on_goaway(line, reason, now),
+                Report::GoAway { instance, reason } => self.peers.on_goaway(instance, reason, now),
                 Report::Busy => {
-                    self.watch(now);
+                    self.start_sampling(now);
                     continue;
                 }
-                Report::Announced { line, announcement } => {
-                    self.peers.on_announcement(line, announcement, now);
+                Report::Announced {
+                    instance,
+                    announcement,
+                } => {
+                    self.peers.on_announcement(instance, announcement, now);
                 }
             }
-            self.touched = true;
+            self.has_news = true;
         }
     }
 
-    /// Does what is due, and tells everybody what came of it. Costs nothing where nothing happened.
+    /// Does the work that is due and passes on the results. Costs nothing where nothing happened.
     fn work(&mut self, engine: &mut dyn Engine, now: Instant) {
         self.scale(now);
         let due = self.peers.deadline(now).is_some_and(|due| due <= now);
-        if !std::mem::take(&mut self.touched) && !due {
+        if !std::mem::take(&mut self.has_news) && !due {
             return;
         }
         self.peers.work(now);
         for output in self.peers.take_outputs() {
-            self.obey(output);
+            self.execute(output);
         }
         let mut directory = Shown {
             engine,
@@ -120,9 +124,9 @@ impl ChannelsStack {
         engine.set_networks(self.peers.networks());
     }
 
-    /// Looks how busy workers are, for a while.
-    fn watch(&mut self, now: Instant) {
-        self.plane.watch(true);
+    /// Starts sampling the load of the workers.
+    fn start_sampling(&mut self, now: Instant) {
+        self.plane.set_sampled(true);
         self.scaling.begin(self.busy(), self.plane.clock(), now);
     }
 
@@ -131,7 +135,7 @@ impl ChannelsStack {
         gauges.map(|one| one.busy.load(Ordering::Relaxed)).collect()
     }
 
-    /// Lets the policies decide how many channels there are to be.
+    /// Lets the policies decide the number of channels.
     fn scale(&mut self, now: Instant) {
         if self.scaling.deadline().is_none_or(|at| at > now) {
             return;
@@ -156,76 +160,79 @@ impl ChannelsStack {
         let (busy, clock) = (self.busy(), self.plane.clock());
         let (wanted, goes_on) = self.scaling.look(busy, clock, &scaled, now);
         if !goes_on {
-            self.plane.watch(false);
+            self.plane.set_sampled(false);
         }
         for wanted in wanted {
             let peer = view.peers.iter().find(|peer| *peer.name == *wanted.peer);
             if let Some((start, _)) = peer.and_then(|peer| peer.start) {
                 let class = to_wire(wanted.class);
-                self.peers.keep_up(start, class, wanted.count, now);
-                self.touched = true;
+                self.peers
+                    .set_channel_count(start, class, wanted.count, now);
+                self.has_news = true;
             }
         }
     }
 
-    fn obey(&mut self, output: Output) {
+    fn execute(&mut self, output: Output) {
         let plane = &self.plane;
         match output {
-            Output::Began { start, peer, terms } => {
+            Output::Started { start, peer, terms } => {
                 let rules = Rules {
                     peer: self.prefixes.get(&*peer).cloned().unwrap_or_default(),
                     own: self.own.clone(),
                     connect: self.connect_timeout(),
                     has_others: self.has_others(&peer),
                 };
-                let known = Known {
+                let known = KnownStart {
                     name: peer,
                     peer: Peer::new(start.0, agreed(&terms), rules),
                 };
                 self.starts.insert(start, known);
             }
             Output::Up {
-                line,
                 channel,
+                transport,
                 rest,
             } => {
-                if let Some(known) = self.starts.get(&line.start) {
-                    plane.tell(Command::Channel {
+                if let Some(known) = self.starts.get(&channel.start) {
+                    plane.send(Command::Channel {
                         peer: Arc::clone(&known.peer),
-                        line: line.id,
+                        instance: channel.instance,
                         id: ChannelId {
-                            class: from_wire(line.class),
-                            number: line.number.into(),
+                            class: from_wire(channel.class),
+                            number: channel.number.into(),
                         },
-                        channel,
+                        channel: transport,
                         rest,
                     });
                 }
             }
-            Output::Retire(line, reason) => plane.tell(Command::Retire {
-                line: line.id,
+            Output::Retire(channel, reason) => plane.send(Command::Retire {
+                instance: channel.instance,
                 reason,
             }),
-            Output::Cut(line) => plane.tell(Command::Cut { line: line.id }),
-            Output::Frames(line, bytes) => plane.tell(Command::Frames {
-                line: line.id,
+            Output::Close(channel) => plane.send(Command::Close {
+                instance: channel.instance,
+            }),
+            Output::Frames(channel, bytes) => plane.send(Command::Frames {
+                instance: channel.instance,
                 bytes,
             }),
             Output::Down(start) => {
                 if let Some(known) = self.starts.get(&start) {
-                    plane.tell(Command::Fail {
+                    plane.send(Command::Fail {
                         peer: Arc::clone(&known.peer),
                         reason: Reason::Ending,
-                        what: Failing::Connects,
+                        what: FailureScope::Connects,
                     });
                 }
             }
             Output::Unreachable(start) => {
                 if let Some(known) = self.starts.get(&start) {
-                    plane.tell(Command::Fail {
+                    plane.send(Command::Fail {
                         peer: Arc::clone(&known.peer),
                         reason: Reason::Unreachable,
-                        what: Failing::Sockets,
+                        what: FailureScope::Sockets,
                     });
                 }
             }
@@ -236,10 +243,10 @@ impl ChannelsStack {
                     past.traffic = past.traffic.plus(known.peer.traffic());
                     past.opened += counters.opened.load(Ordering::Relaxed);
                     past.refused += counters.refused.load(Ordering::Relaxed);
-                    plane.tell(Command::Fail {
+                    plane.send(Command::Fail {
                         peer: known.peer,
                         reason: Reason::Restarted,
-                        what: Failing::Start,
+                        what: FailureScope::Start,
                     });
                 }
             }
@@ -250,16 +257,16 @@ impl ChannelsStack {
         u64::try_from(self.configuration.times.connect.as_nanos()).ok()
     }
 
-    /// Another configuration holds from now on.
+    /// Applies another configuration.
     fn apply(&mut self, configuration: &Arc<Configuration>) -> Vec<String> {
         let settings = settings(configuration, &mut self.keys);
         self.prefixes = prefixes(&settings);
         let policies = Arc::new(configuration.scheduler.clone());
-        self.plane.tell(Command::Policies(policies));
+        self.plane.send(Command::Policies(policies));
         self.configuration = Arc::clone(configuration);
-        // Another policy may want another number at once.
-        self.watch(Instant::now());
-        self.touched = true;
+        // Another policy may want another number of channels at once.
+        self.start_sampling(Instant::now());
+        self.has_news = true;
         let applied = self.peers.apply(settings, Instant::now());
         self.refresh_rules();
         applied.err().iter().map(ToString::to_string).collect()
@@ -277,7 +284,7 @@ impl ChannelsStack {
         }
     }
 
-    /// Whether a peer has more addresses than one.
+    /// Whether a peer has more than one address.
     fn has_others(&self, name: &str) -> bool {
         let mut peers = self.configuration.peers.iter();
         peers.any(|peer| peer.name == name && peer.addresses.len() > 1)
@@ -293,15 +300,15 @@ impl Stack for ChannelsStack {
         Rc::clone(&self.plane) as Rc<dyn StackHandle>
     }
 
-    /// Readable when peers have something to do, and when the data plane tells something.
+    /// Readable when the peers have work, and when the data plane has reports.
     fn doorbells(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.peers.descriptor(), self.plane.doorbell()]
     }
 
     fn on_doorbell(&mut self, which: usize, engine: &mut dyn Engine, now: Instant) {
         match which {
-            // A channel comes in or can go on.
-            0 => self.touched = true,
+            // A channel comes in, or a handshake can go on.
+            0 => self.has_news = true,
             _ => self.on_reports(engine, now),
         }
     }
@@ -320,14 +327,14 @@ impl Stack for ChannelsStack {
             ListenerChange::Added(number, listener) => self.peers.on_listener(number, listener),
             ListenerChange::Removed(number) => self.peers.on_listener_gone(number),
         }
-        self.touched = true;
+        self.has_news = true;
     }
 
     fn on_addresses(&mut self, addresses: &[Address]) {
         self.own = addresses.to_vec();
         self.peers.on_addresses(addresses);
         self.refresh_rules();
-        self.touched = true;
+        self.has_news = true;
     }
 
     fn show(&self, hosts: &mut netchannel_control::hosts::Hosts) {
@@ -339,7 +346,7 @@ impl Stack for ChannelsStack {
         from: Cursor,
         most: usize,
     ) -> (Vec<RemoteConnection>, Option<Cursor>) {
-        self.some_elsewhere(from, most)
+        self.page_of_connections(from, most)
     }
 
     fn connections(&self) -> u64 {
@@ -352,26 +359,26 @@ impl Stack for ChannelsStack {
     }
 }
 
-/// The directory, for peers.
+/// The directory, as the peers use it.
 struct Shown<'a> {
     engine: &'a mut dyn Engine,
     plane: &'a DataPlane,
-    starts: &'a HashMap<StartId, Known>,
+    starts: &'a HashMap<StartId, KnownStart>,
 }
 
 impl Listings for Shown<'_> {
     fn insert(&mut self, start: StartId, theirs: u32, address: &Address) -> Option<u32> {
         let known = self.starts.get(&start)?;
         let number = self.engine.next_remote();
-        // First: a program can connect as soon as it sees the entry.
+        // The worker is told first: a program can connect as soon as it sees the entry.
         let listed = Listed {
             peer: Arc::clone(&known.peer),
             theirs,
             address: *address,
         };
-        self.plane.tell(Command::Listener { number, listed });
+        self.plane.send(Command::Listener { number, listed });
         if self.engine.add_remote(number, address).is_err() {
-            self.plane.tell(Command::Unlisten(number));
+            self.plane.send(Command::Unlisten(number));
             return None;
         }
         Some(number)
@@ -379,18 +386,18 @@ impl Listings for Shown<'_> {
 
     fn remove(&mut self, number: u32) {
         self.engine.remove_remote(number);
-        self.plane.tell(Command::Unlisten(number));
+        self.plane.send(Command::Unlisten(number));
     }
 }
 
 fn loss(lost: Lost) -> Loss {
     match lost {
-        Lost::Parted => Loss::Parted,
+        Lost::Completed => Loss::Completed,
         Lost::Ended => Loss::Broken("the other end closed it".to_owned()),
         Lost::Failed(error) => Loss::Broken(error.to_string()),
         Lost::Violation(violation) => Loss::Violation(violation.to_string()),
         Lost::Silent => Loss::Silent,
         Lost::Stalled => Loss::Stalled,
-        Lost::Cut => Loss::Broken("this host ended it".to_owned()),
+        Lost::Closed => Loss::Broken("this host ended it".to_owned()),
     }
 }

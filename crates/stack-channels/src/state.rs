@@ -1,4 +1,4 @@
-//! What the module knows: the peers, the data plane to them, and which starts of peers' daemons there are.
+//! The state of the module: the peers, the data plane, and the known starts of the peers' daemons.
 
 use crate::data_plane::{DataPlane, Peer};
 use crate::peers::{PeerView, Peers, StartId};
@@ -13,17 +13,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One start of a peer's daemon, as the data plane has it.
-pub struct Known {
+/// One start of a peer's daemon, with its state in the data plane.
+pub struct KnownStart {
     /// The peer's name.
     pub name: Arc<str>,
     /// The peer.
     pub peer: Arc<Peer>,
 }
 
-/// All channels to a peer, those too that are being made.
-pub fn all_channels(peer: &PeerView, known: &Known) -> Vec<ChannelView> {
-    let (up, leaving) = known.peer.lines();
+/// All channels to a peer, including those that are being made.
+pub fn all_channels(peer: &PeerView, known: &KnownStart) -> Vec<ChannelView> {
+    let (up, leaving) = known.peer.all_routes();
     let draining = leaving.iter().map(|route| ChannelView {
         phase: Phase::Draining,
         ..route.view()
@@ -45,7 +45,7 @@ pub fn all_channels(peer: &PeerView, known: &Known) -> Vec<ChannelView> {
     channels
 }
 
-/// What moved with a peer in those starts of its daemon that are no more.
+/// Counters of a peer's former starts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Past {
     pub traffic: netchannel_control::hosts::Traffic,
@@ -56,21 +56,21 @@ pub struct Past {
 /// The module.
 pub struct ChannelsStack {
     pub(super) peers: Peers,
-    /// When it began.
+    /// When the module started.
     pub(super) made: Instant,
-    /// The name of what channels run over.
+    /// The name of the transport.
     pub(super) carrier: String,
     pub(super) plane: Rc<DataPlane>,
-    pub(super) starts: HashMap<StartId, Known>,
-    /// By the peer's name.
+    pub(super) starts: HashMap<StartId, KnownStart>,
+    /// By the name of the peer.
     pub(super) past: HashMap<Arc<str>, Past>,
     pub(super) scaling: Scaling,
     pub(super) configuration: Arc<Configuration>,
     pub(super) keys: Keys,
     pub(super) prefixes: HashMap<String, Vec<Prefix>>,
     pub(super) own: Vec<Address>,
-    /// Something was told to the peers, and what comes of it was not looked at.
-    pub(super) touched: bool,
+    /// The peers have new input that was not processed yet.
+    pub(super) has_news: bool,
 }
 
 impl std::fmt::Debug for ChannelsStack {

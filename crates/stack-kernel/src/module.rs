@@ -36,7 +36,7 @@ struct Handle {
 }
 
 impl StackHandle for Handle {
-    fn tell(&self, command: Command) {
+    fn send(&self, command: Command) {
         self.mail.messages.send(Message::Core(command));
     }
 
@@ -192,7 +192,7 @@ impl Stack for KernelStack {
 
 impl Drop for KernelStack {
     fn drop(&mut self) {
-        self.handle.tell(Command::Stop);
+        self.handle.send(Command::Stop);
         if let Some(thread) = self.thread.take() {
             // A worker that has panicked has said so.
             let _ = thread.join();

@@ -21,9 +21,9 @@
     )
 )]
 
-mod leading;
 mod pair;
 mod passes;
+mod routing;
 mod stack;
 mod worker;
 

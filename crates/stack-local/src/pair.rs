@@ -1,5 +1,5 @@
-//! Two lanes that are one connection: bytes from each program's ring into the daemon's ring towards
-//! the other, with the ends and resets that go along.
+//! Two lanes that form one connection: bytes go from each program's ring into the daemon's ring towards the other
+//! program, with the ends and resets that belong to them.
 
 use netchannel_abi::link::{SMALL_RING, side_flags};
 use netchannel_service::lane::Lane;
@@ -8,56 +8,56 @@ use netchannel_shm::run::transfer;
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// The largest run that is copied before it is published, so that the program can begin.
+/// The largest run that is copied before it is published, so that the program can begin early.
 const STRIDE: u64 = 64 * 1024;
-/// Bytes of one direction moved before others have their turn.
+/// Bytes of one direction that are moved before others have their turn.
 const BUDGET: u64 = 512 * 1024;
 
-/// Two lanes whose programs talk to each other.
+/// Two lanes whose programs are connected.
 #[derive(Debug)]
 pub struct Pair {
     lanes: [Lane; 2],
-    /// Which lane's program was told that the other's stream has ended.
-    told: [bool; 2],
+    /// Whether each lane's program was notified of the end of the other's stream.
+    end_notified: [bool; 2],
 }
 
-/// How a turn of a pair ended.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Nothing more can be done until there are news.
+    /// The pair waits for news.
     Waits,
-    /// Its budget is used up.
+    /// The budget is used up.
     Busy,
-    /// The connection is over: the pair is to be closed.
+    /// The connection has ended: the pair must be closed.
     Over(Ending),
 }
 
-/// What ended a connection.
+/// How a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// Which lane's program ended it.
+    /// The lane whose program ended it.
     by: usize,
-    /// The other one sees a reset.
+    /// The other program sees a reset.
     reset: bool,
-    /// What it sent met a reset: nobody was to read it. Both see one.
+    /// Bytes that the ending program sent met a reset, because nobody reads them. Both programs see a reset.
     unwanted: bool,
-    /// The words of one of the programs were wrong.
+    /// One of the programs wrote invalid words.
     fault: bool,
 }
 
-enum Moved {
+enum Progress {
     Everything,
     Blocked,
     Busy,
 }
 
 impl Pair {
-    /// A connection that begins.
+    /// A new connection.
     #[must_use]
     pub const fn new(incoming: Lane, outgoing: Lane) -> Self {
         Self {
             lanes: [incoming, outgoing],
-            told: [false; 2],
+            end_notified: [false; 2],
         }
     }
 
@@ -81,31 +81,31 @@ impl Pair {
         outgoing
     }
 
-    /// The incoming and the outgoing lane, which have nothing to do with each other any more.
+    /// Splits the pair into the incoming and the outgoing lane.
     #[must_use]
     pub fn split(self) -> (Lane, Lane) {
         let [incoming, outgoing] = self.lanes;
         (incoming, outgoing)
     }
 
-    /// Moves what can be moved.
+    /// Moves the available bytes in both directions.
     pub fn turn(&mut self) -> Turn {
         let [incoming, outgoing] = &mut self.lanes;
-        let [to_incoming, to_outgoing] = &mut self.told;
-        let forth = advance(incoming, outgoing, to_outgoing, 0);
+        let [incoming_notified, outgoing_notified] = &mut self.end_notified;
+        let forth = advance(incoming, outgoing, outgoing_notified, 0);
         let held = incoming.hold_time_left().is_some();
-        let back = advance(outgoing, incoming, to_incoming, 1);
-        // What came back may have let go what the other way was held back.
-        let let_go = held && incoming.hold_time_left().is_none();
+        let back = advance(outgoing, incoming, incoming_notified, 1);
+        // The bytes in the other direction may have released bytes that were held back.
+        let released = held && incoming.hold_time_left().is_none();
         match (forth, back) {
             (over @ Turn::Over(_), _) | (_, over @ Turn::Over(_)) => over,
             (Turn::Busy, _) | (_, Turn::Busy) => Turn::Busy,
-            _ if let_go => Turn::Busy,
+            _ if released => Turn::Busy,
             _ => Turn::Waits,
         }
     }
 
-    /// For how long bytes may be held back by either program that were written; `None` where none are.
+    /// How long either program may still hold back written bytes. `None` where none are held back.
     #[must_use]
     pub fn hold_time_left(&self) -> Option<Duration> {
         self.lanes.iter().filter_map(Lane::hold_time_left).min()
@@ -120,7 +120,7 @@ impl Pair {
         };
         let broken = Errno::PIPE.raw_os_error().unsigned_abs();
         if ending.unwanted {
-            // TCP looks for an urgent byte in what it refuses.
+            // TCP looks for an urgent byte even in data that it refuses.
             other.announce_mark(by.urgent());
             by.set_reset_error(broken);
         } else if ending.reset && by.resets_behind_its_end() {
@@ -133,16 +133,16 @@ impl Pair {
 }
 
 impl Ending {
-    /// Whether the words of a program were wrong.
+    /// Whether a program wrote invalid words.
     #[must_use]
     pub const fn is_fault(&self) -> bool {
         self.fault
     }
 }
 
-/// Moves bytes `from` one lane `to` the other, and what ends them. `told` says whether the other
-/// program knows of the end; `by` is the number of the lane `from`.
-fn advance(from: &mut Lane, to: &mut Lane, told: &mut bool, by: usize) -> Turn {
+/// Moves bytes `from` one lane `to` the other, with the end of the stream. `end_notified` says whether the other program was
+/// notified of the end. `by` is the number of the lane `from`.
+fn advance(from: &mut Lane, to: &mut Lane, end_notified: &mut bool, by: usize) -> Turn {
     let ending = Ending {
         by,
         reset: true,
@@ -161,16 +161,16 @@ fn advance(from: &mut Lane, to: &mut Lane, told: &mut bool, by: usize) -> Turn {
             ..ending
         })
     };
-    // Before the bytes: whoever has said FIN or is gone writes no more.
+    // The flags are loaded before the bytes: a program that has set FIN or has ended writes no more.
     let flags = from.peer_flags();
     let gone = from.has_hung_up() && flags & side_flags::CLOSED == 0;
-    // Nobody reads what is sent to a closed socket.
+    // Nobody reads bytes that are sent to a closed socket.
     let there = to.peer_flags();
     let void = there & side_flags::CLOSED != 0 || to.has_hung_up();
     if !void && there & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
         match from.frontier() {
             Ok(sent) if sent == from.consumed() => {}
-            // What finds no room waits, as with TCP.
+            // Bytes that find no room wait, as with TCP.
             Ok(_) => match room_for(to, 1) {
                 Ok(room) if length(&room) == 0 => {}
                 Ok(_) => return unwanted(by),
@@ -180,7 +180,7 @@ fn advance(from: &mut Lane, to: &mut Lane, told: &mut bool, by: usize) -> Turn {
         }
     }
     let moved = if void {
-        discard(from).map(|()| Moved::Everything)
+        discard(from).map(|()| Progress::Everything)
     } else {
         move_bytes(from, to)
     };
@@ -188,34 +188,34 @@ fn advance(from: &mut Lane, to: &mut Lane, told: &mut bool, by: usize) -> Turn {
         return fault;
     };
     match moved {
-        Moved::Busy => return Turn::Busy,
+        Progress::Busy => return Turn::Busy,
         _ if flags & side_flags::RESET != 0 => return over(true),
-        Moved::Blocked => return Turn::Waits,
-        Moved::Everything => {}
+        Progress::Blocked => return Turn::Waits,
+        Progress::Everything => {}
     }
-    // Of who had ended before nothing is heard when it closes.
-    let lets_go =
-        (gone || flags & side_flags::CLOSED != 0) && !*told && to.hang_up_releases_bytes();
+    // This does not apply where the program had ended its stream before it closes.
+    let is_rejected =
+        (gone || flags & side_flags::CLOSED != 0) && !*end_notified && to.hang_up_releases_bytes();
     if gone {
-        // What it never read makes a reset of it, as TCP would.
+        // Unread bytes turn the end into a reset, as with TCP.
         let unread = to
             .readable(to.consumed(), 1)
             .is_ok_and(|one| length(&one) > 0);
         let reset = from.ended_by_reset() || unread;
-        return if !reset && lets_go {
+        return if !reset && is_rejected {
             unwanted(1 - by)
         } else {
             over(reset)
         };
     }
     if flags & side_flags::CLOSED != 0 {
-        return if lets_go {
+        return if is_rejected {
             unwanted(1 - by)
         } else {
             over(false)
         };
     }
-    if flags & side_flags::FIN != 0 && !std::mem::replace(told, true) {
+    if flags & side_flags::FIN != 0 && !std::mem::replace(end_notified, true) {
         to.set_flags(side_flags::FIN);
     }
     Turn::Waits
@@ -229,17 +229,17 @@ fn discard(from: &mut Lane) -> Checked<()> {
     from.consume(to)
 }
 
-fn move_bytes(from: &mut Lane, to: &mut Lane) -> Checked<Moved> {
+fn move_bytes(from: &mut Lane, to: &mut Lane) -> Checked<Progress> {
     let mut left = BUDGET;
     loop {
         let at = from.consumed();
         let bytes = from.readable(at, STRIDE)?;
         let wanted = length(&bytes);
         if wanted == 0 {
-            return Ok(Moved::Everything);
+            return Ok(Progress::Everything);
         }
         if left == 0 {
-            return Ok(Moved::Busy);
+            return Ok(Progress::Busy);
         }
         let mut room = room_for(to, wanted)?;
         if length(&room) == 0 {
@@ -248,11 +248,11 @@ fn move_bytes(from: &mut Lane, to: &mut Lane) -> Checked<Moved> {
         }
         if length(&room) == 0 {
             to.announce_mark(from.urgent());
-            return Ok(Moved::Blocked);
+            return Ok(Progress::Blocked);
         }
         let moved = transfer(&from.runs(bytes), &to.rooms(room));
         let moved = u64::try_from(moved).unwrap_or(0);
-        // In this order: whoever has read all that was sent finds room to send more.
+        // In this order, so that a program that has read all bytes finds room to send more.
         from.consume(at.wrapping_add(moved))?;
         let urgent = from.urgent();
         let tail = to.published().wrapping_add(moved);
@@ -261,7 +261,7 @@ fn move_bytes(from: &mut Lane, to: &mut Lane) -> Checked<Moved> {
     }
 }
 
-/// Where to put up to `wanted` bytes behind what is published; the ring grows where it is too small.
+/// The place for up to `wanted` bytes after what is published. The ring grows where it is too small.
 fn room_for(to: &mut Lane, wanted: u64) -> Checked<Spans> {
     const SMALL: u64 = SMALL_RING as u64;
     let mut free = to.limit()? - to.published();

@@ -1,4 +1,4 @@
-//! The passes of the thread between programs of this host: each connection that has something to do has its turn.
+//! The passes of the worker: each connection with pending work has its turn.
 
 use super::pair::Turn;
 use super::worker::{Connection, Local, State};
@@ -24,7 +24,7 @@ impl Worker for Local {
     }
 
     fn message_buffer(&mut self) -> &mut Vec<Command> {
-        &mut self.letters
+        &mut self.messages
     }
 
     fn timers(&mut self) -> &mut Timers {
@@ -90,7 +90,7 @@ impl Worker for Local {
             self.connections.push(None);
             self.connections.len() - 1
         });
-        if !self.settle_in(number, 0, (key, slot), &mut lane) {
+        if !self.register_lane(number, 0, (key, slot), &mut lane) {
             self.unused.push(number);
             return lane.refuse(Errno::NOBUFS.raw_os_error().unsigned_abs());
         }
@@ -107,7 +107,7 @@ impl Worker for Local {
         self.route(Ticket { number, stamp });
     }
 
-    /// What a program holds back is there in any case.
+    /// Bytes that a program held back are released now in any case.
     fn on_timer(&mut self, number: u32) {
         self.enqueue(usize::try_from(number).unwrap_or(usize::MAX));
     }
@@ -139,7 +139,7 @@ impl Local {
                 }
                 None
             }
-            // The answer comes first.
+            // The answer of CoreEngine must come first.
             State::Offered(..) | State::Changing => return,
             State::Open(pair) => match pair.turn() {
                 Turn::Waits => {
@@ -167,7 +167,7 @@ impl Local {
             _ => {}
         }
         for (key, _) in connection.places.into_iter().flatten() {
-            self.let_go(key);
+            self.remove_link_if_unused(key);
         }
     }
 }

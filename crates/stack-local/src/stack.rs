@@ -1,4 +1,4 @@
-//! The module as the daemon has it: a thread that is told of links and asks for them.
+//! The module's half on the daemon's thread.
 
 use super::worker::{Local, Mail};
 use netchannel_service::anchor::Count;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Questions that CoreEngine answers before others have their turn.
-const MOST_ASKS: usize = 64;
+/// Requests that CoreEngine answers before other work has its turn.
+const MOST_REQUESTS: usize = 64;
 
-/// Where CoreEngine tells the module things.
+/// The handle by which CoreEngine sends commands to the module.
 #[derive(Debug)]
 struct Handle {
     mail: Arc<Mail>,
@@ -25,7 +25,7 @@ struct Handle {
 }
 
 impl StackHandle for Handle {
-    fn tell(&self, command: Command) {
+    fn send(&self, command: Command) {
         self.mail.commands.send(command);
     }
 
@@ -42,7 +42,8 @@ pub struct LocalStack {
 }
 
 impl LocalStack {
-    /// Starts it. It leads every connection to a listener of this host; `owners` say which ports programs may name.
+    /// Starts the module, which handles every connection to a listener of this host. `owners` are the ports that
+    /// programs may use.
     ///
     /// # Errors
     /// When descriptors or a thread can not be had.
@@ -59,10 +60,10 @@ impl LocalStack {
         })
     }
 
-    /// What it has asked: the first of it where it is much, the doorbell rings for the rest.
+    /// Takes requests of the worker. Where there are many, only the first ones: the doorbell rings again for the rest.
     #[must_use]
     pub fn take_requests(&self) -> Vec<StackRequest> {
-        self.handle.mail.requests.take_some(MOST_ASKS)
+        self.handle.mail.requests.take_some(MOST_REQUESTS)
     }
 }
 
@@ -92,9 +93,9 @@ impl Stack for LocalStack {
 
 impl Drop for LocalStack {
     fn drop(&mut self) {
-        self.handle.tell(Command::Stop);
+        self.handle.send(Command::Stop);
         if let Some(thread) = self.thread.take() {
-            // A thread that ended otherwise has said why.
+            // A thread that ended with an error has already reported it.
             let _ = thread.join();
         }
     }

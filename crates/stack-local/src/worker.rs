@@ -1,4 +1,4 @@
-//! What the thread between programs of this host knows: its connections, by number, and by link and slot.
+//! The state of the worker thread: its connections, by number, and by link and slot.
 
 use super::pair::Pair;
 use netchannel_abi::link::Role;
@@ -18,37 +18,37 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A connection of a program: on its way, or connected.
+/// The state of a connection.
 #[derive(Debug)]
 pub(super) enum State {
     /// Waits for a link to the listener.
     Pending(Lane, Destination),
-    /// CoreEngine offers it to whoever accepts at the listener.
+    /// CoreEngine offers it to the process that accepts.
     Offered(Pair, Destination),
-    /// Bytes flow.
+    /// Connected.
     Open(Pair),
-    /// Between two of these.
+    /// Placeholder during a change of the state.
     Changing,
 }
 
-/// A connection, and where its lanes are.
+/// A connection, and the places of its lanes.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) state: State,
     /// Links and slots of the incoming and the outgoing lane.
     pub(super) places: [Option<(Key, u32)>; 2],
-    /// It is in the list of those that have more to do.
+    /// It is in the queue of connections with pending work.
     pub(super) queued: bool,
-    /// Tells this connection from one that had its number before.
+    /// Distinguishes it from former connections with the same number.
     pub(super) stamp: u64,
 }
 
-/// What the thread and CoreEngine tell each other.
+/// The mailboxes between the thread and CoreEngine.
 #[derive(Debug)]
 pub struct Mail {
-    /// What CoreEngine says.
+    /// Commands of CoreEngine.
     pub commands: Mailbox<Command>,
-    /// What it is asked.
+    /// Requests to CoreEngine.
     pub requests: Mailbox<StackRequest>,
 }
 
@@ -57,15 +57,15 @@ pub struct Mail {
 pub struct Local {
     pub(super) cells: Cells,
     pub(super) mail: Arc<Mail>,
-    pub(super) letters: Vec<Command>,
+    pub(super) messages: Vec<Command>,
     pub(super) ended: bool,
     pub(super) connections: Vec<Option<Connection>>,
     pub(super) unused: Vec<usize>,
     pub(super) stamps: u64,
-    /// By link and slot: number of the connection times two, plus the lane, plus one.
+    /// By link and slot: the number of the connection times two, plus the lane, plus one.
     pub(super) by_slot: Vec<Vec<usize>>,
     pub(super) queue: VecDeque<usize>,
-    /// When what a program holds back is there in any case, by the number of its connection.
+    /// When bytes that a program holds back are released in any case, by the number of its connection.
     pub(super) timers: Timers,
     pub(super) epoch: Instant,
     pub(super) targets: Targets,
@@ -85,7 +85,7 @@ impl Local {
         Ok(Self {
             cells,
             mail,
-            letters: Vec::new(),
+            messages: Vec::new(),
             ended: false,
             connections: Vec::new(),
             unused: Vec::new(),
@@ -101,8 +101,8 @@ impl Local {
         })
     }
 
-    /// Makes a lane known under its slot, and listens to it. False where it can not be listened to.
-    pub(super) fn settle_in(
+    /// Registers a lane under its slot, and watches its anchor. False where it can not be watched.
+    pub(super) fn register_lane(
         &mut self,
         number: usize,
         which: usize,
@@ -146,12 +146,12 @@ impl Local {
         }
     }
 
-    /// Nanoseconds since it began.
+    /// Nanoseconds since the worker started.
     pub(super) fn clock(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(NEVER)
     }
 
-    /// Has its turn again when what is held back is there, `left` from now.
+    /// Sets the timer of a connection whose bytes are held back for `left` from now on.
     pub(super) fn set_timer(&mut self, number: usize, left: Option<Duration>) {
         let Ok(number) = u32::try_from(number) else {
             return;
@@ -163,8 +163,8 @@ impl Local {
         self.timers.set(number, at);
     }
 
-    /// A connection of a link has ended, or the link itself.
-    pub(super) fn let_go(&mut self, key: Key) {
+    /// A connection of a link has ended, or the link itself: removes the link if it is not used any more.
+    pub(super) fn remove_link_if_unused(&mut self, key: Key) {
         self.cells.wake_link(key);
         let Some(end) = self.cells.link(key) else {
             return;
@@ -184,19 +184,19 @@ impl Local {
         }
     }
 
-    /// The connection of a ticket, while it is the same.
+    /// The connection of a ticket, if it still exists.
     pub(super) fn connection(&self, ticket: Ticket) -> Option<&Connection> {
         let connection = self.connections.get(ticket.number)?.as_ref()?;
         (connection.stamp == ticket.stamp).then_some(connection)
     }
 
-    /// The same, to change it.
+    /// The connection of a ticket, to change it.
     pub(super) fn connection_mut(&mut self, ticket: Ticket) -> Option<&mut Connection> {
         let connection = self.connections.get_mut(ticket.number)?.as_mut()?;
         (connection.stamp == ticket.stamp).then_some(connection)
     }
 
-    /// Takes a connection out: its lanes are to be closed by the caller, then its links looked at.
+    /// Removes a connection. The caller closes its lanes, then examines its links.
     pub(super) fn take(&mut self, number: usize) -> Option<Connection> {
         let connection = self.connections.get_mut(number)?.take()?;
         self.unused.push(number);

@@ -100,13 +100,13 @@ fn peers_and_channels_are_shown_with_their_rates() {
             peer: "beta".to_owned(),
             text: "add a throughput channel: workers busy".to_owned(),
         }];
-        hosts.worker_mut("hosts-T").processor_nanoseconds = seconds * 981_000_000;
+        hosts.worker_mut("channels-T").processor_nanoseconds = seconds * 981_000_000;
         hosts
     };
     let start = Instant::now();
     let lines = shown(&look(start, 1, hosts(1)), &look(start, 2, hosts(2)));
     assert!(lines[0].starts_with("alpha  up"), "{lines:?}");
-    assert_eq!(lines[2], "threads  hosts-T 98.1 %");
+    assert_eq!(lines[2], "threads  channels-T 98.1 %");
     assert!(
         lines[5].starts_with("beta  up") && lines[5].contains("1.0 MiB"),
         "{lines:?}"

@@ -23,7 +23,7 @@ fn everything() -> Seen {
     seen.users.add(1000, &totals);
     let hosts = &mut seen.hosts;
     hosts.configuration = Some("netchannel.toml".to_owned());
-    hosts.worker_mut("hosts-L").processor_nanoseconds = 1_500_000_000;
+    hosts.worker_mut("channels-L").processor_nanoseconds = 1_500_000_000;
     let peer = hosts.peer_mut("beta");
     peer.state = State::Up;
     peer.round_trip_microseconds = 42;

@@ -1,12 +1,12 @@
-//! How a peer's connection gets to a listener of this host.
+//! The way of a peer's connection to a listener of this host.
 
 use super::acceptor::Pending;
 use super::commands::Report;
 use super::connection::{Peer, Wanted};
 use super::opening::{insert, settings, start};
 use super::peer::Counters;
-use super::shared::{FIRST_WORKER, Letter};
-use super::sockets::Asked;
+use super::shared::{FIRST_WORKER, WorkerMessage};
+use super::sockets::OpenRequest;
 use super::worker::ChannelWorker;
 use netchannel_scheduler::Class;
 use netchannel_service::anchor::Count;
@@ -24,8 +24,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Connections of one peer that may be on their way to a listener: as many as the longest backlog that Linux allows unless told
-/// otherwise. Beyond, a listener counts as full at once.
+/// Connections of one peer that may wait for a listener: as many as the longest backlog that Linux allows by default.
+/// Beyond this number a listener counts as full at once.
 const MOST_WAITING: usize = 4096;
 
 impl Router for ChannelWorker {
@@ -84,7 +84,7 @@ impl Router for ChannelWorker {
     }
 
     fn taken(&mut self, ticket: Ticket) -> Option<Ticket> {
-        // Its peer may have ended meanwhile.
+        // The start of the peer may have ended meanwhile.
         let (lane, key) = self.take_back(ticket)?;
         self.establish(ticket, lane, key)
     }
@@ -97,14 +97,14 @@ impl Router for ChannelWorker {
         let refusal = match why {
             Refused::NoListener => Refusal::NoListener,
             Refused::BacklogFull => Refusal::BacklogFull,
-            // It goes over kernel TCP: to wait for a descriptor might be to wait for ever.
+            // The connection goes over kernel TCP: a descriptor may never become free.
             Refused::Shortage(errno) => {
                 self.note_shortage(errno);
                 Refusal::Quota
             }
         };
         if let Some(pending) = self.acceptor.take(ticket) {
-            self.say_refused(&pending.peer, pending.syn.handle, refusal);
+            self.send_refusal(&pending.peer, pending.syn.handle, refusal);
         }
     }
 
@@ -115,9 +115,9 @@ impl Router for ChannelWorker {
         end.retire();
         if self.index == FIRST_WORKER {
             self.cells.unwatch_channel(key);
-            self.tell_others(|| Letter::LinkEnded(end.number()));
+            self.send_to_others(|| WorkerMessage::LinkEnded(end.number()));
         }
-        self.let_go(key);
+        self.release_link_if_unused(key);
     }
 
     fn added(&mut self, number: u64, key: Key) {
@@ -129,15 +129,15 @@ impl Router for ChannelWorker {
     }
 
     fn rouse(&mut self, key: Key, _: &LinkEnd, claimed: bool) {
-        // Its program is woken when all that came has been posted.
-        self.posted.push((key, claimed));
+        // The program is woken once, after all connections of this pass were announced_links.
+        self.announced_links.push((key, claimed));
     }
 }
 
 impl ChannelWorker {
     /// Routes the connections that peers have requested. The kernel is polled first, so that links whose programs have closed them are known.
-    pub(super) fn route_asked(&mut self) {
-        if self.asked.is_empty() {
+    pub(super) fn route_requested(&mut self) {
+        if self.requested.is_empty() {
             return;
         }
         let mut news = Vec::new();
@@ -145,40 +145,40 @@ impl ChannelWorker {
         for one in news {
             self.on_news(one);
         }
-        for (peer, syn) in std::mem::take(&mut self.asked) {
-            self.on_asked(&peer, &syn);
+        for (peer, syn) in std::mem::take(&mut self.requested) {
+            self.on_connection_request(&peer, &syn);
         }
     }
 
-    /// A peer asks for a connection.
-    fn on_asked(&mut self, peer: &Arc<Peer>, syn: &NcSyn) {
+    /// Handles a connection request of a peer.
+    fn on_connection_request(&mut self, peer: &Arc<Peer>, syn: &NcSyn) {
         if peer.has_ended() {
             return;
         }
-        let asked = peer.sockets().ask(syn.handle);
+        let asked = peer.sockets().classify_open(syn.handle);
         match asked {
-            Asked::New => {}
-            Asked::Again(connection) => {
-                // A violation has reset the socket.
+            OpenRequest::New => {}
+            OpenRequest::Again(connection) => {
+                // An error is a violation, which has reset the socket.
                 let _ = connection.lock().socket.on_open_again(syn.limit, self.now);
-                return self.touch(&connection);
+                return self.settle_later(&connection);
             }
-            Asked::Refused(refusal) => return self.say_refused(peer, syn.handle, refusal),
-            Asked::Ignored => return,
-            Asked::TooMany => return self.say_refused(peer, syn.handle, Refusal::Quota),
+            OpenRequest::Refused(refusal) => return self.send_refusal(peer, syn.handle, refusal),
+            OpenRequest::Ignored => return,
+            OpenRequest::TooMany => return self.send_refusal(peer, syn.handle, Refusal::Quota),
         }
         if !peer.rules().admits(syn) {
-            return self.say_refused(peer, syn.handle, Refusal::NotAllowed);
+            return self.send_refusal(peer, syn.handle, Refusal::NotAllowed);
         }
         if peer.waiting.load(Ordering::Relaxed) >= MOST_WAITING {
-            return self.say_refused(peer, syn.handle, Refusal::BacklogFull);
+            return self.send_refusal(peer, syn.handle, Refusal::BacklogFull);
         }
         let since = self.shared.epoch + Duration::from_nanos(self.now);
         let ticket = self.acceptor.add(peer, syn, since);
         self.route(ticket);
     }
 
-    /// The listener has the connection: the peer is told.
+    /// The connection was announced to the listener: accepts it towards the peer.
     fn establish(&mut self, ticket: Ticket, lane: Lane, key: Key) -> Option<Ticket> {
         let pending = self.acceptor.take(ticket);
         let end = self.cells.link(key).map(Arc::clone);
@@ -194,7 +194,7 @@ impl ChannelWorker {
         let socket = VirtualSocket::passive(settings(), start(&lane), syn.limit, self.now);
         let Ok(socket) = socket else {
             lane.close(true);
-            self.say_refused(&peer, syn.handle, Refusal::NotAllowed);
+            self.send_refusal(&peer, syn.handle, Refusal::NotAllowed);
             return None;
         };
         let wanted = Wanted {
@@ -209,10 +209,12 @@ impl ChannelWorker {
         let names = (ticket.stamp, Some(syn.handle));
         let made = insert(&peer, &end, wanted, (socket, lane), names, self.now);
         let Some(connection) = made else {
-            self.say_refused(&peer, syn.handle, Refusal::Quota);
+            self.send_refusal(&peer, syn.handle, Refusal::Quota);
             return None;
         };
-        let known = peer.sockets().set_theirs(syn.handle, connection.handle);
+        let known = peer
+            .sockets()
+            .set_peer_handle(syn.handle, connection.handle);
         let mut state = connection.lock();
         state.socket.accept(self.now);
         if !known {
@@ -234,9 +236,9 @@ impl ChannelWorker {
         }
     }
 
-    fn say_refused(&mut self, peer: &Arc<Peer>, handle: Handle, reason: Refusal) {
+    fn send_refusal(&mut self, peer: &Arc<Peer>, handle: Handle, reason: Refusal) {
         peer.sockets().refuse(handle, reason);
         Counters::add(&peer.counters.refused, 1);
-        self.say_to(peer, &Frame::NcRst(NcRst { handle, reason }));
+        self.send_frame(peer, &Frame::NcRst(NcRst { handle, reason }));
     }
 }

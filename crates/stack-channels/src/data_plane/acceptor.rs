@@ -1,4 +1,4 @@
-//! What the first worker knows of connections of peers that are on their way to listeners of this host.
+//! The first worker's table of peers' connections that wait for a listener of this host.
 
 use super::connection::Peer;
 use netchannel_service::cells::Key;
@@ -10,33 +10,33 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// A connection of a peer on its way to a program.
+/// A connection of a peer that is not established yet.
 #[derive(Debug)]
 pub struct Pending {
-    /// Who asked.
+    /// The peer that requested it.
     pub peer: Arc<Peer>,
-    /// For what.
+    /// The request.
     pub syn: NcSyn,
-    /// Tells it from others that had its number.
+    /// Distinguishes it from other connections that had the same number.
     stamp: u64,
-    /// When the peer asked.
+    /// When the request came.
     pub since: Instant,
-    /// The lane that CoreEngine offers to whoever accepts.
+    /// The lane that CoreEngine offers to the process that accepts.
     pub offered: Option<(Lane, Key)>,
 }
 
-/// All of them.
+/// All pending connections.
 #[derive(Debug, Default)]
 pub struct Acceptor {
     pending: Vec<Option<Pending>>,
     unused: Vec<usize>,
     stamps: u64,
-    /// Those for which there was no descriptor or memory, for the log.
+    /// Connections for which there was no descriptor or memory, counted for the log.
     pub shortage: Faults,
 }
 
 impl Acceptor {
-    /// A peer asks for a connection.
+    /// Adds a connection request of a peer.
     pub fn add(&mut self, peer: &Arc<Peer>, syn: &NcSyn, since: Instant) -> Ticket {
         peer.waiting.fetch_add(1, Ordering::Relaxed);
         self.stamps += 1;
@@ -58,19 +58,19 @@ impl Acceptor {
         Ticket { number, stamp }
     }
 
-    /// A connection that waits or is being offered.
+    /// A pending connection.
     pub fn get(&self, ticket: Ticket) -> Option<&Pending> {
         let pending = self.pending.get(ticket.number)?.as_ref()?;
         (pending.stamp == ticket.stamp).then_some(pending)
     }
 
-    /// The same, to change it.
+    /// A pending connection, to change it.
     pub fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Pending> {
         let pending = self.pending.get_mut(ticket.number)?.as_mut()?;
         (pending.stamp == ticket.stamp).then_some(pending)
     }
 
-    /// It is on its way no longer.
+    /// Removes a pending connection.
     pub fn take(&mut self, ticket: Ticket) -> Option<Pending> {
         self.get(ticket)?;
         self.unused.push(ticket.number);
@@ -79,8 +79,8 @@ impl Acceptor {
         Some(taken)
     }
 
-    /// A start of a peer is over: its connections that wait for a listener are led nowhere. What is being offered is closed with
-    /// CoreEngine's answer.
+    /// A start of a peer has ended: drops its connections that wait for a listener. A connection that is being offered
+    /// is closed when CoreEngine answers.
     pub fn forget(&mut self, peer: &Arc<Peer>) {
         let waits = |one: &Pending| Arc::ptr_eq(&one.peer, peer) && one.offered.is_none();
         let all = self.pending.iter().enumerate();
@@ -94,7 +94,7 @@ impl Acceptor {
             self.take(ticket);
         }
         if self.unused.len() == self.pending.len() {
-            // Nothing waits: what a burst took goes back.
+            // The table is empty: frees the memory that a burst took.
             (self.pending, self.unused) = Default::default();
         }
     }

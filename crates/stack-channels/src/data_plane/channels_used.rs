@@ -1,21 +1,21 @@
-//! The channels that a connection took lately.
+//! The channels that a connection used lately.
 
 use netchannel_scheduler::{ChannelId, Class};
 
-/// Channels count as used for this long, in nanoseconds, and at most twice as long.
+/// A channel counts as used for this long, in nanoseconds, and for at most twice as long.
 const RECENT: u64 = 1_000_000_000;
 
-/// The channels that a connection took lately, in either direction.
+/// The channels that a connection used lately, in either direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChannelsUsed {
-    /// A bit for each number, by class: since `since`, and before.
+    /// A bit for each channel number, by class: used since `since`, and used before.
     now: [u32; 2],
     before: [u32; 2],
     since: u64,
 }
 
 impl ChannelsUsed {
-    /// It takes a channel.
+    /// Notes that the connection uses a channel.
     pub fn note(&mut self, channel: ChannelId, now: u64) {
         if now.saturating_sub(self.since) > RECENT {
             self.before = self.now;
@@ -27,7 +27,7 @@ impl ChannelsUsed {
         }
     }
 
-    /// By class and number.
+    /// The channels, by class and number.
     pub fn channels(&self) -> Vec<ChannelId> {
         let mut used = Vec::new();
         for class in Class::ALL {

@@ -1,9 +1,9 @@
-//! What the daemon and the workers tell each other.
+//! The messages between the daemon and the workers.
 
 use super::connection::Peer;
 use super::loss::Lost;
 use crate::announcement::Announcement;
-use crate::line_id::LineId;
+use crate::channel_instance::ChannelInstance;
 use netchannel_abi::address::Address;
 use netchannel_driver::Channel;
 use netchannel_scheduler::{ChannelId, Settings};
@@ -15,111 +15,111 @@ use std::sync::Arc;
 /// A listener of a peer.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// Whose.
+    /// The peer.
     pub peer: Arc<Peer>,
-    /// Its number there.
+    /// The listener's number on the peer.
     pub theirs: u32,
-    /// Where it listens.
+    /// The address of the listener.
     pub address: Address,
 }
 
-/// What fails of a peer.
+/// The sockets of a peer that a failure affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failing {
-    /// Connects of programs here that have no answer yet.
+pub enum FailureScope {
+    /// Connects of programs of this host that have no answer yet.
     Connects,
     /// All sockets.
     Sockets,
-    /// Its start is over: its channels end, too.
+    /// All sockets and all channels: the start of the peer has ended.
     Start,
 }
 
-/// What is told to the workers.
+/// A command to the workers.
 pub enum Command {
-    /// From CoreEngine, about links of this host.
+    /// A command of CoreEngine about links of this host.
     Links(core_engine::Command),
-    /// A channel is up. `rest` are bytes that came behind its handshake.
+    /// A channel is up. `rest` are bytes that followed its handshake.
     Channel {
-        /// Where it leads.
+        /// The peer to which it leads.
         peer: Arc<Peer>,
         /// Its name on this host.
-        line: LineId,
-        /// Class and number.
+        instance: ChannelInstance,
+        /// Its class and number.
         id: ChannelId,
-        /// The transport.
+        /// The channel of the transport.
         channel: Box<dyn Channel>,
-        /// Bytes that were read of it already.
+        /// Bytes that were already read from it.
         rest: Vec<u8>,
     },
-    /// Say GOAWAY on a channel, let what is on its way come, and end it.
+    /// Send GOAWAY on a channel, wait for data in flight, and end it.
     Retire {
-        /// Which.
-        line: LineId,
-        /// What to say.
+        /// The channel.
+        instance: ChannelInstance,
+        /// The reason in GOAWAY.
         reason: GoAwayReason,
     },
     /// End a channel now: the peer has lost it.
-    Cut {
-        /// Which.
-        line: LineId,
+    Close {
+        /// The channel.
+        instance: ChannelInstance,
     },
-    /// Send whole frames on a channel, if it still is.
+    /// Send whole frames on a channel, if it is still up.
     Frames {
-        /// Which.
-        line: LineId,
+        /// The channel.
+        instance: ChannelInstance,
         /// The frames.
         bytes: Vec<u8>,
     },
-    /// A listener of a peer has this number here.
+    /// A listener of a peer gets this number on this host.
     Listener {
-        /// The number here.
+        /// The number on this host.
         number: u32,
-        /// Which.
+        /// The listener.
         listed: Listed,
     },
-    /// A listener of a peer is gone.
+    /// A listener of a peer is closed.
     Unlisten(u32),
-    /// Sockets with a peer fail: it is out of reach, or began anew.
+    /// Sockets with a peer fail: the peer is unreachable, or has restarted.
     Fail {
         /// The peer.
         peer: Arc<Peer>,
-        /// What its sockets are told.
+        /// The reason that its sockets get.
         reason: Reason,
-        /// Which of them.
-        what: Failing,
+        /// The affected sockets.
+        what: FailureScope,
     },
-    /// Other policies choose from now on.
+    /// Use other policies from now on.
     Policies(Arc<Settings>),
-    /// The daemon ends.
+    /// The daemon shuts down.
     Stop,
 }
 
-/// What workers tell.
+/// A report of a worker.
 #[derive(Debug)]
 pub enum Report {
-    /// They ask CoreEngine for something.
+    /// A request to CoreEngine.
     Request(core_engine::StackRequest),
-    /// A channel is no more.
+    /// A channel was lost or has ended.
     ChannelLost {
-        /// Which.
-        line: LineId,
-        /// Why.
+        /// The channel.
+        instance: ChannelInstance,
+        /// The reason.
         reason: Lost,
     },
-    /// The peer said GOAWAY on a channel.
+    /// The peer sent GOAWAY on a channel.
     GoAway {
-        /// On which.
-        line: LineId,
-        /// Why.
+        /// The channel.
+        instance: ChannelInstance,
+        /// The reason.
         reason: GoAwayReason,
     },
-    /// The peer announced something, on this channel.
+    /// The peer sent an announcement on this channel.
     Announced {
-        /// On which.
-        line: LineId,
-        /// What.
+        /// The channel.
+        instance: ChannelInstance,
+        /// The announcement.
         announcement: Announcement,
     },
-    /// A worker has much to do, and nobody watches.
+    /// A worker is busy, and its load is not sampled.
     Busy,
 }

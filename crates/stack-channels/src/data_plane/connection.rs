@@ -1,7 +1,8 @@
-//! A virtual socket with a remote end: the lane to its program and the state machine towards the peer, under one short lock.
+//! A virtual socket with a remote end: the lane to its program and the state machine towards the peer, under one short
+//! lock.
 //!
-//! Payload is moved outside of the lock: what is sent is held, what arrives is claimed, and the lane is not given back before both
-//! are over.
+//! Payload is moved outside of the lock. Bytes to be sent are held, the place of arriving bytes is claimed, and the
+//! lane is not closed before all holds and claims have ended.
 
 mod looking;
 
@@ -26,7 +27,7 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A receive ring grows by this many powers of two when the peer fills it.
+/// The factor by which a receive ring grows when the peer fills it, as a power of two.
 const GROWTH: u32 = 2;
 /// The first larger receive ring.
 const FIRST_RING_LOG2: u32 = 17;
@@ -37,20 +38,20 @@ const NOWHERE: u32 = u32::MAX;
 /// One start of a peer's daemon, with its connections.
 pub type Peer = peer::Peer<Connection>;
 
-/// What NCSYN says of a connection.
+/// The fields of NCSYN that describe a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// The connecting program.
+    /// The address of the client.
     pub client: Address,
-    /// Where it connects to.
+    /// The address to which it connects.
     pub server: Address,
     /// The listener, as its host numbers it.
     pub listener: u32,
-    /// Class of the socket, if the connecting program said one.
+    /// The class of the socket, if the connecting program has declared one.
     pub class: Option<Class>,
 }
 
-/// How the lane is to be closed.
+/// How the lane must be closed.
 #[derive(Clone, Copy, Debug)]
 struct Closing {
     reset: bool,
@@ -61,23 +62,23 @@ struct Closing {
 /// One connection with a remote program.
 #[derive(Debug)]
 pub struct Connection {
-    /// Where its other end is.
+    /// The peer that has the other end.
     pub peer: Arc<Peer>,
-    /// By which the peer names it.
+    /// The handle by which the peer names it.
     pub handle: Handle,
-    /// The link of its lane: its memory stays as long as this.
+    /// The link of its lane. Its memory stays mapped as long as this connection exists.
     pub link: Arc<LinkEnd>,
-    /// What NCSYN said.
+    /// The fields of its NCSYN.
     pub wanted: Wanted,
     /// Tells connections of peers apart.
     pub stamp: u64,
     /// The worker that sends for it.
     owner: AtomicU32,
-    /// Its entry in the table of its owner.
+    /// Its entry in its owner's table.
     entry: AtomicU32,
-    /// Workers that have it on their list of what to settle.
-    touched: AtomicU32,
-    /// The class that its traffic shows, plus one, until its owner has seen that.
+    /// A bit for each worker that has it on its list of connections to settle.
+    unsettled: AtomicU32,
+    /// The observed class plus one, until the owner has taken it.
     seen_class: AtomicU32,
     state: Mutex<State>,
 }
@@ -90,47 +91,47 @@ pub struct State {
     /// The lane, until it is closed.
     pub lane: Option<Lane>,
     /// The peer's handle, once it is known.
-    pub theirs: Option<Handle>,
-    /// Its traffic.
+    pub peer_handle: Option<Handle>,
+    /// The statistics of its traffic.
     pub observer: Observer,
-    /// The program here connected; otherwise the peer's did.
+    /// The program of this host has connected. Otherwise the peer's program has.
     active: bool,
-    /// The program here was told that its connect came about.
+    /// The program of this host was notified that its connect succeeded.
     established: bool,
     closing: Option<Closing>,
-    /// The lane was closed, and its anchor perhaps let go: who settles the socket looks at the link.
-    pub let_go: bool,
-    /// The channel that its last control frame took.
+    /// The lane was closed, and its anchor perhaps with it: the worker that settles the socket must look at the link.
+    pub lane_closed: bool,
+    /// The channel of its last control frame.
     pub last: Option<ChannelId>,
-    /// The channel that its last bytes took.
-    pub bytes_on: Option<ChannelId>,
-    /// Bytes that the owner's scheduler thinks it may send.
-    pub announced: u64,
-    /// When the owner looks at it by itself.
-    pub armed: u64,
-    /// When what the program holds back is there in any case.
+    /// The channel of its last bytes.
+    pub last_data_channel: Option<ChannelId>,
+    /// The sendable bytes that the owner's scheduler knows of.
+    pub scheduled: u64,
+    /// The time of its timer.
+    pub timer: u64,
+    /// The time when bytes that the program holds back are released in any case.
     held_until: u64,
-    /// Its program is to be woken, and a worker knows.
-    pub wake_up_waits: bool,
-    /// In which window of time its worker sent the last large segment.
+    /// A wake-up of its program is queued at a worker.
+    pub wake_up_queued: bool,
+    /// The window of time in which the last large segment was sent.
     pub large_sent: u32,
-    /// In which window the last one came.
+    /// The window of time in which the last large segment came.
     pub large_came: u32,
-    /// Channels that it takes.
+    /// The channels that it used lately.
     pub used: ChannelsUsed,
-    /// The last bytes that the peer's program has sent as urgent, as far as is known.
+    /// The last urgent bytes of the peer's program, as far as they are known.
     pub urgent: Row,
-    /// Behind the last byte that was ever sent.
+    /// The sequence after the last byte that was ever sent.
     sent_to: u64,
-    /// Up to there the peer was asked what it has.
-    asked_to: u64,
-    /// What the program here says about the class, as last looked at.
+    /// The sequence up to which the peer was asked to acknowledge.
+    acknowledgement_requested_to: u64,
+    /// The class hints of the program of this host, as last read.
     hints: Hints,
     hints_word: u32,
-    /// The program has said something else.
-    pub hinted: bool,
-    /// What the other program has said, as it connected.
-    theirs_said: Option<Class>,
+    /// The hints have changed.
+    pub hints_changed: bool,
+    /// The class that the other program declared when it connected.
+    peer_class: Option<Class>,
 }
 
 impl Counted for Connection {
@@ -140,7 +141,7 @@ impl Counted for Connection {
 }
 
 impl Connection {
-    /// A connection that begins: of a program here (`active`), or of the peer's.
+    /// A new connection. It is active where the peer's handle is not known yet: a program of this host has connected.
     pub fn new(
         (peer, handle): (Arc<Peer>, Handle),
         link: Arc<LinkEnd>,
@@ -151,28 +152,28 @@ impl Connection {
         let state = State {
             socket,
             lane: Some(lane),
-            theirs,
+            peer_handle: theirs,
             observer: Observer::new(),
             active: theirs.is_none(),
             established: false,
             closing: None,
-            let_go: false,
+            lane_closed: false,
             last: None,
-            bytes_on: None,
-            announced: 0,
-            armed: NEVER,
+            last_data_channel: None,
+            scheduled: 0,
+            timer: NEVER,
             held_until: NEVER,
-            wake_up_waits: false,
+            wake_up_queued: false,
             large_sent: 0,
             large_came: 0,
             used: ChannelsUsed::default(),
             urgent: Row::default(),
             sent_to: 0,
-            asked_to: 0,
+            acknowledgement_requested_to: 0,
             hints: Hints::default(),
             hints_word: 0,
-            hinted: theirs.is_some() && wanted.class.is_some(),
-            theirs_said: wanted.class.filter(|_| theirs.is_some()),
+            hints_changed: theirs.is_some() && wanted.class.is_some(),
+            peer_class: wanted.class.filter(|_| theirs.is_some()),
         };
         Self {
             peer,
@@ -182,13 +183,13 @@ impl Connection {
             stamp,
             owner: AtomicU32::new(0),
             entry: AtomicU32::new(NOWHERE),
-            touched: AtomicU32::new(0),
+            unsettled: AtomicU32::new(0),
             seen_class: AtomicU32::new(0),
             state: Mutex::new(state),
         }
     }
 
-    /// Its state. Never held while a lock of the peer is taken.
+    /// Locks the state. The lock is never held while a lock of the peer is taken.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -198,57 +199,57 @@ impl Connection {
         usize::try_from(self.owner.load(Ordering::Acquire)).unwrap_or(0)
     }
 
-    /// Its entry in the table of its owner; only the owner relies on it.
+    /// Its entry in its owner's table. Only the owner may rely on it.
     pub fn entry(&self) -> u32 {
         self.entry.load(Ordering::Relaxed)
     }
 
-    /// Worker `owner` owns it, under `entry`.
+    /// Worker `owner` becomes the owner, with this `entry`.
     pub fn set_owner(&self, owner: usize, entry: u32) {
         self.entry.store(entry, Ordering::Relaxed);
         let owner = u32::try_from(owner).unwrap_or(0);
         self.owner.store(owner, Ordering::Release);
     }
 
-    /// Worker `owner` is going to own it. Until then no worker does.
+    /// Worker `owner` will become the owner. Until then no worker owns it.
     pub fn hand_over_to(&self, owner: usize) {
         self.entry.store(NOWHERE, Ordering::Relaxed);
         let owner = u32::try_from(owner).unwrap_or(0);
         self.owner.store(owner, Ordering::Release);
     }
 
-    /// Whether a worker owns it. Asked under the lock, where it changes.
+    /// Whether a worker owns it. Called under the lock, under which this changes.
     pub fn has_owner(&self) -> bool {
         self.entry.load(Ordering::Relaxed) != NOWHERE
     }
 
-    /// True for who must put it on the list of `worker`.
-    pub fn touch(&self, worker: usize) -> bool {
+    /// Marks it for settling by `worker`. True if the caller must add it to that worker's list.
+    pub fn mark_for_settling(&self, worker: usize) -> bool {
         let bit = 1 << (worker % 32);
-        self.touched.load(Ordering::Relaxed) & bit == 0
-            && self.touched.fetch_or(bit, Ordering::AcqRel) & bit == 0
+        self.unsettled.load(Ordering::Relaxed) & bit == 0
+            && self.unsettled.fetch_or(bit, Ordering::AcqRel) & bit == 0
     }
 
-    /// `worker` has taken it off its list.
-    pub fn untouch(&self, worker: usize) {
-        self.touched
+    /// `worker` has removed it from its list.
+    pub fn unmark_for_settling(&self, worker: usize) {
+        self.unsettled
             .fetch_and(!(1 << (worker % 32)), Ordering::AcqRel);
     }
 
-    /// Its traffic is of this class.
-    pub fn see_class(&self, class: Class) {
+    /// Sets the observed class of its traffic.
+    pub fn set_observed_class(&self, class: Class) {
         let number = if class == Class::Latency { 1 } else { 2 };
         self.seen_class.store(number, Ordering::Relaxed);
     }
 
-    /// Whether its owner has to look at the class.
-    pub fn class_is_due(&self) -> bool {
+    /// Whether the owner has to take the observed class.
+    pub fn has_observed_class(&self) -> bool {
         self.seen_class.load(Ordering::Relaxed) != 0
     }
 
-    /// The class of its traffic, if it is news.
-    pub fn take_class(&self) -> Option<Class> {
-        if !self.class_is_due() {
+    /// Takes the observed class if it was set since the last call.
+    pub fn take_observed_class(&self) -> Option<Class> {
+        if !self.has_observed_class() {
             return None;
         }
         match self.seen_class.swap(0, Ordering::Relaxed) {
@@ -258,8 +259,8 @@ impl Connection {
         }
     }
 
-    /// Carries out what the state machine decided.
-    pub fn follow(&self, state: &mut State, now: u64) {
+    /// Applies the changes of the state machine to the lane.
+    pub fn apply_changes(&self, state: &mut State, now: u64) {
         for _ in 0..3 {
             if state.apply(now) {
                 break;
@@ -268,26 +269,26 @@ impl Connection {
         state.close_lane();
     }
 
-    /// Whether it does not wait for a program here to accept it.
+    /// Whether it does not wait for accept by a program of this host.
     pub fn is_accepted(&self) -> bool {
         let state = self.lock();
         !state.lane.as_ref().is_some_and(Lane::waits_for_accept)
     }
 
-    /// What was held was taken, or never will be. True if it is to be settled.
+    /// Held bytes were taken by the channel, or never will be. True if the socket must be settled.
     pub fn release(&self, hold: Hold, now: u64) -> bool {
         let mut state = self.lock();
         state.socket.release(hold, now);
-        self.follow(&mut state, now);
+        self.apply_changes(&mut state, now);
         state.closing.is_some()
     }
 
-    /// Whether nothing of it is left but what its peer may still ask.
+    /// Whether all that remains of it is the final state, for which its peer may still ask.
     pub fn is_over(&self, state: &State, now: u64) -> bool {
         state.lane.is_none() && state.socket.is_finished(now)
     }
 
-    /// The frame that says it, DATA excepted.
+    /// The frame for a transmit other than DATA.
     pub fn frame(&self, state: &State, transmit: &Transmit) -> Option<Frame<'static>> {
         if let Transmit::Open { limit } = *transmit {
             return Some(Frame::NcSyn(NcSyn {
@@ -302,25 +303,25 @@ impl Connection {
                 }),
             }));
         }
-        let Some(theirs) = state.theirs else {
-            // Only a reset can be due, for which it is late: the peer will ask.
+        let Some(theirs) = state.peer_handle else {
+            // Only a reset can be due here, which comes too late: the peer will ask.
             let handle = self.handle;
             return Some(Frame::NoSocket(NoSocket { handle }));
         };
         frame_to(theirs, Some(self.handle), transmit)
     }
 
-    /// What is remembered of it.
+    /// The tombstone that remains of it.
     pub fn tombstone(&self, state: &State) -> Tombstone {
         Tombstone {
             final_state: state.socket.final_state(),
-            theirs: state.theirs,
+            peer_handle: state.peer_handle,
             last: state.last,
         }
     }
 }
 
-/// A frame to the peer's socket `theirs`, of this host's socket `ours`.
+/// A frame to the peer's socket `peer_handle`, from this host's socket `own_handle`.
 pub fn frame_to(
     theirs: Handle,
     ours: Option<Handle>,
@@ -354,22 +355,22 @@ pub fn frame_to(
 }
 
 impl State {
-    /// Its program is woken at the end of the pass: the caller touches the socket.
+    /// Defers the wake-up of its program to the end of the pass. The caller schedules the socket for settling.
     pub const fn defer_wake_ups(&mut self) {
         if let Some(lane) = &mut self.lane {
             lane.defer_wake_ups();
         }
     }
 
-    /// Whether its program is to be woken.
-    pub const fn owes_wake_up(&mut self) -> bool {
+    /// Whether a wake-up of its program is due.
+    pub const fn has_deferred_wake_up(&mut self) -> bool {
         match &mut self.lane {
             Some(lane) => lane.has_deferred_wake_up(),
             None => false,
         }
     }
 
-    /// Bytes from `sequence` on go to a channel; gives how many of them have gone before.
+    /// Notes that bytes from `sequence` on were given to a channel. Returns how many of them were sent before.
     pub fn note_sent(&mut self, sequence: u64, bytes: u32) -> u64 {
         let end = sequence.saturating_add(u64::from(bytes));
         let repeated = self.sent_to.min(end).saturating_sub(sequence);
@@ -377,19 +378,19 @@ impl State {
         repeated
     }
 
-    /// Half of the program's ring waits for acknowledgement, which may come late otherwise: asks for it.
-    pub fn ask_for_room(&mut self, now: u64) {
+    /// Asks for an acknowledgement where half of the program's ring waits for one, which may come late otherwise.
+    pub fn request_acknowledgement(&mut self, now: u64) {
         let Some(lane) = &self.lane else { return };
-        let known = self.asked_to.max(lane.consumed());
+        let known = self.acknowledgement_requested_to.max(lane.consumed());
         if self.sent_to.saturating_sub(known) >= lane.program_capacity() / 2 {
-            self.asked_to = self.sent_to;
+            self.acknowledgement_requested_to = self.sent_to;
             self.socket.ask(now);
         }
     }
 
-    /// Nearly all that the program's ring holds is on its way, and `unsent` of it at most waits in this host: a larger ring lets more be
-    /// on its way.
-    pub fn want_ring(&self, unsent: u64) {
+    /// Asks for a larger ring where nearly all that the program's ring holds is in flight, and at most `unsent` bytes
+    /// of it wait in this host. A larger ring lets more bytes be in flight.
+    pub fn request_larger_ring(&self, unsent: u64) {
         let Some(lane) = &self.lane else { return };
         let capacity = lane.program_capacity();
         let kept = self.sent_to.saturating_sub(lane.consumed());
@@ -398,19 +399,19 @@ impl State {
         }
     }
 
-    /// The class that one of the two programs has said; the own one's word counts more.
-    pub fn said_class(&self) -> Option<Class> {
+    /// The class that one of the two programs has declared. That of this host's program takes precedence.
+    pub fn declared_class(&self) -> Option<Class> {
         match classify(&self.hints) {
-            (_, Source::Default) => self.theirs_said,
+            (_, Source::Default) => self.peer_class,
             (class, _) => Some(class),
         }
     }
 
-    /// The class to serve it as, and what decided that. As long as nothing is known it is latency: a connection begins with
-    /// few bytes, and those that are in a hurry can not wait until it has shown itself.
+    /// The class in which the connection is served, and the source of that decision. While nothing is known it is
+    /// latency: a connection begins with few bytes, and urgent ones can not wait until its traffic was observed.
     pub fn class(&self) -> (Class, &'static str) {
         let (class, source) = classify(&self.hints);
-        match (source, self.theirs_said, self.observer.class()) {
+        match (source, self.peer_class, self.observer.class()) {
             (Source::Default, Some(class), _) => (class, "peer"),
             (Source::Default, None, Some(class)) => (class, "observed"),
             (Source::Default, None, None) => (Class::Latency, "default"),
@@ -418,17 +419,17 @@ impl State {
         }
     }
 
-    /// Whether no program here has accepted it yet.
+    /// Whether no program of this host has accepted it yet.
     pub fn waits_for_accept(&self) -> bool {
         !self.active && self.lane.as_ref().is_none_or(Lane::waits_for_accept)
     }
 
-    /// What the traffic shows, if nobody has said anything.
+    /// The observed class, if no program has declared one.
     pub fn observed(&self, shown: Option<Class>) -> Option<Class> {
-        shown.filter(|_| self.said_class().is_none())
+        shown.filter(|_| self.declared_class().is_none())
     }
 
-    /// True when nothing more came of it.
+    /// Applies the changes once. True when no further changes can follow.
     fn apply(&mut self, now: u64) -> bool {
         let changes = self.socket.take_changes();
         if changes.is_empty() {
@@ -438,7 +439,7 @@ impl State {
             return true;
         };
         self.established |= changes.contains(Changes::ESTABLISHED);
-        let told = tell_program(lane, &self.socket, changes, self.active, self.urgent);
+        let told = notify_program(lane, &self.socket, changes, self.active, self.urgent);
         if changes.contains(Changes::CLOSED) {
             self.begin_closing();
         } else if told.is_err() {
@@ -466,9 +467,9 @@ impl State {
         if let (true, None, Some(lane)) = (closing.reset, closing.errno, &mut self.lane) {
             let ends = lane.peer_flags() & side_flags::FIN != 0;
             let blamed = match end {
-                // TCP in CLOSE-WAIT.
+                // As TCP in CLOSE-WAIT.
                 End::Reset(_) if self.socket.at_end() && !ends => Some(Errno::PIPE),
-                // Nobody has reset it: there was no answer.
+                // There was no reset: the peer did not answer.
                 End::Aborted(Reason::TimedOut | Reason::Unreachable) => Some(Errno::TIMEDOUT),
                 _ => None,
             };
@@ -477,16 +478,16 @@ impl State {
             }
             let refused = end == End::Aborted(Reason::Aborted);
             if refused && lane.peer_flags() & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
-                // TCP looks for an urgent byte in what it refuses.
+                // TCP looks for an urgent byte even in data that it refuses.
                 lane.announce_mark(self.urgent);
             }
-            // Now, though the lane may have to wait.
+            // The flag is set now, though the close of the lane may have to wait.
             lane.set_flags(side_flags::RESET);
         }
         self.closing = Some(closing);
     }
 
-    /// Gives the lane back, if it is over and nobody uses its rings.
+    /// Closes the lane, if the connection has ended and its rings are not in use.
     fn close_lane(&mut self) {
         let Some(closing) = self.closing else { return };
         if self.socket.claims() > 0 || self.socket.holds() > 0 {
@@ -497,17 +498,17 @@ impl State {
                 Some(errno) => lane.refuse(errno),
                 None => lane.close(closing.reset),
             }
-            self.let_go = true;
+            self.lane_closed = true;
         }
     }
 
-    /// `channel` is gone with what was on it.
+    /// `channel` is lost with the frames that were on it.
     pub fn on_channel_lost(&mut self, channel: ChannelId, now: u64) {
         self.socket.on_channel_lost(channel, now);
     }
 }
 
-fn tell_program(
+fn notify_program(
     lane: &mut Lane,
     socket: &VirtualSocket,
     changes: Changes,
@@ -515,7 +516,7 @@ fn tell_program(
     urgent: Row,
 ) -> Result<(), Fault> {
     if active && changes.contains(Changes::ESTABLISHED) {
-        // A daemon that dies leaves a connection that is cut, not one that has ended.
+        // With ABORTS, a connection whose daemon dies counts as cut, not as ended.
         let flags = side_flags::ESTABLISHED | side_flags::ACCEPTED | side_flags::ABORTS;
         lane.set_flags(flags);
     }

@@ -1,4 +1,4 @@
-//! What the first worker knows of listeners of peers, to which programs of this host connect.
+//! The first worker's table of peers' listeners, to which programs of this host connect.
 
 use super::commands::Listed;
 use super::connection::Peer;
@@ -7,24 +7,25 @@ use netchannel_service::published_ports::PublishedPorts;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// How long a listener that is gone is remembered, in nanoseconds.
+/// How long a closed listener is remembered, in nanoseconds.
 const FORMER: u64 = 2_000_000_000;
-/// And how many are.
+/// How many closed listeners are remembered.
 const MOST_FORMER: usize = 4096;
 
 /// Listeners of peers.
 #[derive(Debug)]
 pub struct Dialer {
-    /// By their number here.
+    /// By their number on this host.
     listeners: HashMap<u32, Listed>,
-    /// Numbers of those that are gone, and since when, oldest first: a program may have seen one just before.
+    /// The numbers of closed listeners and when they were closed, oldest first. A program may have looked one up just
+    /// before.
     former: VecDeque<(u64, u32)>,
-    /// Ports that programs may name as theirs.
+    /// The ports that programs may use as source ports.
     owners: PublishedPorts,
 }
 
 impl Dialer {
-    /// Without listeners.
+    /// A table without listeners.
     pub fn new(owners: PublishedPorts) -> Self {
         Self {
             listeners: HashMap::new(),
@@ -33,18 +34,18 @@ impl Dialer {
         }
     }
 
-    /// A listener.
+    /// The listener with this number.
     pub fn get(&self, number: u32) -> Option<&Listed> {
         self.listeners.get(&number)
     }
 
-    /// A listener of a peer has a number here.
+    /// Adds a listener of a peer.
     pub fn add(&mut self, number: u32, listed: Listed) {
         self.listeners.insert(number, listed);
     }
 
-    /// It is gone, or its host is out of reach. Who connects to it as it was seen a moment ago asks its host, perhaps over the next
-    /// channel: a refusal is for that to say.
+    /// A listener is closed, or its host is unreachable. A program that looked it up just before still connects to its
+    /// host, perhaps over the next channel: only that host may refuse.
     pub fn remove(&mut self, number: u32, now: u64) {
         self.former.push_back((now, number));
         while let Some((since, number)) = self.former.front().copied() {
@@ -56,14 +57,14 @@ impl Dialer {
         }
     }
 
-    /// A peer is no more.
+    /// A start of a peer has ended.
     pub fn forget(&mut self, peer: &Arc<Peer>) {
         self.listeners
             .retain(|_, one| !Arc::ptr_eq(&one.peer, peer));
     }
 
-    /// Whether a program of the user may say that it connects from there: from an address that the peer takes as this host's, and
-    /// from a port of that user's. The peer believes this host.
+    /// Whether a program of the user may use this client address: the address must be one that the peer accepts as this
+    /// host's, and the port must belong to the user. The peer trusts this host to check this.
     pub fn admits(&self, peer: &Peer, client: &Address, user: Option<u32>) -> bool {
         let owned = user.is_some_and(|user| self.owners.allows(client, user));
         owned && peer.rules().is_own(client)

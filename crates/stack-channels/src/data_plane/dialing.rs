@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 
 impl ChannelWorker {
-    /// A program connects to a remote listener.
+    /// A program connects to a listener of a peer.
     pub(super) fn dial(&mut self, key: Key, opened: Opened) {
         let Some(end) = self.cells.link(key).map(Arc::clone) else {
             return;
@@ -25,13 +25,13 @@ impl ChannelWorker {
         let lane = Lane::accepted(&end, opened.loan).of_daemon();
         let refuse = |lane: Lane, errno: Errno| lane.refuse(errno.raw_os_error().unsigned_abs());
         let known = self.dialer.get(opened.listener);
-        // The program may mean a number that another listener had.
+        // The number may have belonged to another listener when the program looked it up.
         let meant = known.filter(|one| addresses::covers(&one.address, &opened.server));
         let Some(Listed { peer, theirs, .. }) = meant.cloned() else {
             return refuse(lane, Errno::CONNREFUSED);
         };
         if peer.is_down() {
-            // The kernel may reach it, and connections that are there wait for the next channel.
+            // Kernel TCP may reach the host. Existing connections wait for the next channel.
             return refuse(lane, Errno::CONNREFUSED);
         }
         if !self.dialer.admits(&peer, &opened.client, end.user()) {

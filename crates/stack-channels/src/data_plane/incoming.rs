@@ -1,4 +1,4 @@
-//! A payload that has begun to arrive and is not complete: where the rest of it goes.
+//! A payload that has arrived in part: the place of its remaining bytes.
 
 use super::connection::Connection;
 use netchannel_service::spans::Spans;
@@ -7,43 +7,43 @@ use netchannel_shm::{Room, Run, Span};
 use netchannel_vns::Claim;
 use std::sync::Arc;
 
-/// The place of the bytes of one segment that are new.
+/// The place of the new bytes of one segment.
 #[derive(Debug)]
 pub struct Place {
-    /// Whose ring it is in.
+    /// The connection whose ring it is in.
     pub connection: Arc<Connection>,
-    /// Held until all is written, or given up.
+    /// Held until all bytes are written, or given up.
     pub claim: Claim,
-    /// Sequence of the next byte to write.
+    /// The sequence of the next byte to write.
     pub at: u64,
-    /// Where it and those behind it go.
+    /// The place of that byte and those after it.
     pub spans: Spans,
 }
 
-/// One segment, as far as it has not come yet.
+/// The remaining part of a segment.
 #[derive(Debug, Default)]
 pub struct Incoming {
-    /// Bytes that come first and are here already.
+    /// The number of bytes at the front that are duplicates.
     pub skip: usize,
-    /// The new ones. What comes behind them is thrown away, too.
+    /// The place of the new bytes. Bytes after them are discarded too.
     pub place: Option<Place>,
 }
 
 impl Place {
-    /// Bytes that are missing.
+    /// The number of missing bytes.
     pub const fn left(&self) -> usize {
         let [first, second] = self.spans;
         first.length + second.length
     }
 
-    /// The rest of the place, to be filled.
+    /// The remaining place as rooms.
     pub fn rooms(&self) -> [Room<'_>; 2] {
         let region = self.connection.link.region();
         self.spans
             .map(|span| region.room(span).unwrap_or(Room::empty()))
     }
 
-    /// So many bytes were written; gives the sequence of the first of them.
+    /// Notes that `count` bytes were written. Returns the sequence of the first of them.
     pub const fn advance(&mut self, count: usize) -> u64 {
         let at = self.at;
         self.at = self.at.wrapping_add(count as u64);
@@ -53,13 +53,13 @@ impl Place {
         at
     }
 
-    /// Writes what of `bytes` belongs here; gives how many did.
+    /// Copies bytes to the place, as far as they fit. Returns how many were copied.
     pub fn fill(&self, bytes: &[u8]) -> usize {
         transfer(&[Run::from(bytes)], &self.rooms())
     }
 }
 
-/// Takes up to `count` bytes off the front; gives what is left of the count.
+/// Removes up to `count` bytes at the front. Returns the rest of the count.
 const fn shorten(span: &mut Span, count: usize) -> usize {
     let step = if count < span.length {
         count
@@ -77,7 +77,7 @@ impl Incoming {
         self.place
     }
 
-    /// The place, if the next bytes of the channel belong there.
+    /// The place, if the next bytes of the channel go there.
     pub fn direct(&self) -> Option<&Place> {
         match &self.place {
             Some(place) if self.skip == 0 && place.left() > 0 => Some(place),

@@ -1,16 +1,17 @@
-//! Links of which connections were closed: tokens that may have gone with them, and memory that goes back.
+//! Links whose connections were closed: tokens that may have been lost, and memory to be released.
 
-use super::shared::Letter;
+use super::shared::WorkerMessage;
 use super::worker::ChannelWorker;
 use netchannel_service::link::LinkEnd;
 
-/// When a link is looked at of which connections were closed, in nanoseconds; later each time, and so often.
+/// When a link is first examined after its connections were closed, in nanoseconds. The interval doubles each time, and
+/// the number of times is limited.
 const TIDY: u64 = 500_000_000;
 const MOST_LOOKS: u32 = 6;
 
 impl ChannelWorker {
-    /// An anchor of a link was let go. The token that was to wake a worker for all its sockets of that link may have gone with it:
-    /// a program writes it to the socket that had news first.
+    /// An anchor of a link was closed. The token that was to wake a worker for all its sockets of that link may be lost
+    /// with it: a program writes the token to the socket that has news first.
     pub(super) fn look_at_link(&mut self, link: &LinkEnd) {
         let number = link.number();
         let key = self.keys.get(&number).copied();
@@ -18,23 +19,27 @@ impl ChannelWorker {
             self.cells.wake_link(key);
         }
         if link.has_marks_for_others(key.and_then(|key| self.cells.cell(key))) {
-            self.tell_others(|| Letter::Look(number));
+            self.send_to_others(|| WorkerMessage::LookAtLink(number));
         }
-        if !self.untidy.iter().any(|(_, known, _)| *known == number) {
-            self.untidy.push((self.now + TIDY, number, 0));
+        if !self
+            .unsettled_links
+            .iter()
+            .any(|(_, known, _)| *known == number)
+        {
+            self.unsettled_links.push((self.now + TIDY, number, 0));
         }
     }
 
-    /// Programs close their ends in their own time, and tell nobody: memory that their connections took goes back a while later.
-    pub(super) fn tidy(&mut self) {
+    /// Releases the memory of closed connections some time later: programs close their ends without a notification.
+    pub(super) fn settle_links(&mut self) {
         let now = self.now;
         let Self {
-            untidy,
+            unsettled_links,
             keys,
             cells,
             ..
         } = self;
-        untidy.retain_mut(|(at, number, looks)| {
+        unsettled_links.retain_mut(|(at, number, looks)| {
             if *at > now {
                 return true;
             }

@@ -1,23 +1,23 @@
-//! Why a channel is no more.
+//! The reason why a channel has ended.
 
 use netchannel_wire::Violation;
 use std::io;
 
-/// Why a channel is no more.
+/// The reason why a channel has ended.
 #[derive(Debug)]
 pub enum Lost {
-    /// Both ends have said GOAWAY.
-    Parted,
-    /// The transport ended without it.
+    /// Both ends have exchanged GOAWAY.
+    Completed,
+    /// The transport ended without GOAWAY.
     Ended,
     /// The transport failed.
     Failed(io::Error),
-    /// The peer broke the contract.
+    /// The peer violated the protocol.
     Violation(Violation),
-    /// Nothing was heard for too long.
+    /// The peer was silent for too long.
     Silent,
     /// Nothing was acknowledged for a while, and the peer has other addresses.
     Stalled,
-    /// This host ended it.
-    Cut,
+    /// This host closed it.
+    Closed,
 }

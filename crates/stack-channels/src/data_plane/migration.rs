@@ -1,7 +1,7 @@
-//! Which worker owns a connection: the first one, another one, none.
+//! Ownership of connections: a connection moves to the worker of its class.
 
 use super::connection::Connection;
-use super::shared::{FIRST_WORKER, Letter};
+use super::shared::{FIRST_WORKER, WorkerMessage};
 use super::worker::ChannelWorker;
 use netchannel_abi::link::side_flags;
 use netchannel_scheduler::{Class, SocketId};
@@ -11,14 +11,14 @@ use netchannel_vns::Reason;
 use std::sync::Arc;
 
 impl ChannelWorker {
-    /// A socket whose traffic is of another class than its worker's gets another owner.
+    /// Hands a socket whose traffic is of another class to a worker of that class.
     pub(super) fn move_if_due(&mut self, connection: &Arc<Connection>) {
-        let Some(class) = connection.take_class() else {
+        let Some(class) = connection.take_observed_class() else {
             return;
         };
         let to = self.shared.worker_of(class, connection.handle.index);
         if connection.owner() != self.index {
-            return connection.see_class(class);
+            return connection.set_observed_class(class);
         }
         if to == self.index {
             let entry = SocketId(connection.entry());
@@ -29,24 +29,24 @@ impl ChannelWorker {
         }
         let mut state = connection.lock();
         if state.waits_for_accept() {
-            // It counts in its listener's backlog, which is kept here.
-            return connection.see_class(class);
+            // The socket counts in its listener's backlog, which this worker keeps.
+            return connection.set_observed_class(class);
         }
         let gone = |flags: u32| flags & side_flags::RESET != 0;
         let Some(lane) = state.lane.as_mut().filter(|lane| !gone(lane.peer_flags())) else {
             return;
         };
         lane.anchor_mut().unwatch();
-        state.announced = 0;
-        state.armed = NEVER;
+        state.scheduled = 0;
+        state.timer = NEVER;
         let entry = connection.entry();
         connection.hand_over_to(to);
         drop(state);
         self.give_up_ownership(entry);
-        self.tell(to, Letter::Adopt(Arc::clone(connection), class));
+        self.send_message(to, WorkerMessage::Adopt(Arc::clone(connection), class));
     }
 
-    /// Takes a socket of another worker over.
+    /// Takes over a socket of another worker.
     pub(super) fn adopt(&mut self, connection: &Arc<Connection>, class: Class) {
         let number = connection.link.number();
         let key = match self.keys.get(&number).copied() {
@@ -62,16 +62,16 @@ impl ChannelWorker {
             Some(key) => self.take_ownership(connection, key, class),
             None => {
                 connection.lock().socket.abort(Reason::Ending, self.now);
-                self.touch(connection);
+                self.settle_later(connection);
             }
         }
     }
 
-    /// Becomes a connection's owner.
+    /// Becomes the owner of a connection.
     pub(super) fn take_ownership(&mut self, connection: &Arc<Connection>, key: Key, class: Class) {
         let now = self.now;
         let mut state = connection.lock();
-        // On its way here it may have ended, and owe its peer a word all the same.
+        // The lane may have been closed during the hand-over; the socket may still have frames for its peer.
         let slot = state.lane.as_ref().map(|lane| lane.handle().index);
         let entry = self.owned.add(connection, key, slot);
         connection.set_owner(self.index, entry);
@@ -89,10 +89,10 @@ impl ChannelWorker {
         if let Some(per_peer) = self.per_peer(&connection.peer) {
             per_peer.attach(entry, class);
         }
-        self.touch(connection);
+        self.settle_later(connection);
     }
 
-    /// Is a connection's owner no longer.
+    /// Gives up the ownership of a connection.
     pub(super) fn give_up_ownership(&mut self, number: u32) {
         let Some(entry) = self.owned.remove(number) else {
             return;
@@ -100,11 +100,11 @@ impl ChannelWorker {
         if let Some(per_peer) = self.per_peer(&entry.connection.peer) {
             per_peer.scheduler.detach(SocketId(number));
         }
-        self.let_go(entry.key);
+        self.release_link_if_unused(entry.key);
     }
 
-    /// A link that brings no new connection goes with the last one that it has.
-    pub(super) fn let_go(&mut self, key: Key) {
+    /// Removes a link that brings no new connection, once its last connection has ended.
+    pub(super) fn release_link_if_unused(&mut self, key: Key) {
         let Some(end) = self.cells.link(key).map(Arc::clone) else {
             return;
         };
@@ -113,12 +113,12 @@ impl ChannelWorker {
         }
         if self.index == FIRST_WORKER {
             if end.connections() > 0 {
-                // The worker that has the last of them will say so.
+                // The worker that has the last of them will report it.
                 return;
             }
             self.forget_link(&end);
         } else {
-            self.tell(FIRST_WORKER, Letter::LetGo(end.number()));
+            self.send_message(FIRST_WORKER, WorkerMessage::LinkUnused(end.number()));
         }
         self.cells.remove_link(key);
         self.owned.forget_link(key);

@@ -9,11 +9,11 @@
 //!    sends:   what it wrote --> scheduler --> Outbox: headers, runs of its ring --> one gather write
 //!    receives:  its ring <-- placed where the sequence says <-- Parser <-- one scatter read
 //!
-//!  Worker (a thread): its channels (Line), the sockets that it owns, a cell in their links
+//!  Worker (a thread): its channels (OpenChannel), the sockets that it owns, a cell in their links
 //!  the first worker: also new connections, of programs and of peers
 //! ```
 //!
-//! Any worker may receive for any socket; a connection's owner sends its bytes and knows its times.
+//! Any worker may receive for any socket. A connection's owner sends its bytes and keeps its timers.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,6 +24,7 @@
 
 mod accepting;
 mod acceptor;
+mod channels;
 mod channels_used;
 mod commands;
 mod connection;
@@ -31,11 +32,10 @@ mod dialer;
 mod dialing;
 mod frames;
 mod incoming;
-mod line;
-mod lines;
 mod link_cleanup;
 mod loss;
 mod migration;
+mod open_channel;
 mod opening;
 mod outbox;
 mod owner_table;
@@ -61,7 +61,7 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
-pub use commands::{Command, Failing, Listed, Report};
+pub use commands::{Command, FailureScope, Listed, Report};
 pub use connection::Peer;
 pub use loss::Lost;
 pub use peer::Terms;

@@ -1,4 +1,4 @@
-//! How a connection begins.
+//! The creation of a connection.
 
 use super::connection::{Connection, Peer, Wanted};
 use super::peer::Counters;
@@ -9,12 +9,12 @@ use netchannel_wire::Handle;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Times and sizes of every socket.
+/// The settings of every socket.
 pub fn settings() -> Settings {
     Settings::default()
 }
 
-/// How a connection begins.
+/// The initial sequences and capacity of a connection.
 pub const fn start(lane: &Lane) -> Start {
     Start {
         transmit: 0,
@@ -23,7 +23,7 @@ pub const fn start(lane: &Lane) -> Start {
     }
 }
 
-/// Makes the socket and gives it a handle; where there are too many, the connection is refused.
+/// Makes the socket and gives it a handle. Where there are too many, the connection is refused.
 pub fn insert(
     peer: &Arc<Peer>,
     link: &Arc<LinkEnd>,
@@ -39,7 +39,7 @@ pub fn insert(
         lane.refuse(Errno::NOBUFS.raw_os_error().unsigned_abs());
         return None;
     }
-    lane.set_packet_size(peer.piece(&wanted.server));
+    lane.set_packet_size(peer.packet_payload(&wanted.server));
     let make = |handle| {
         let names = (Arc::clone(peer), handle);
         let link = Arc::clone(link);
@@ -52,6 +52,6 @@ pub fn insert(
         ))
     };
     Counters::add(&peer.counters.opened, 1);
-    // There is room, so that no lane is lost.
+    // The room was checked above, so that no lane is lost.
     sockets.insert(make, now).ok()
 }

@@ -1,4 +1,4 @@
-//! What a channel is to send next: own bytes and pieces of rings, written together without copying the latter.
+//! The output queue of a channel: own bytes and pieces of rings, written together. Ring pieces are not copied.
 
 use super::connection::Connection;
 use netchannel_driver::Channel;
@@ -11,16 +11,16 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// Pieces that one call takes.
+/// The number of pieces that one call writes.
 const MOST_RUNS: usize = 128;
-/// A payload up to this many bytes is copied: that costs less than a piece of its own.
+/// A payload of up to this many bytes is copied: that costs less than a piece of its own.
 pub const COPIED: u32 = 512;
 
 #[derive(Debug)]
 enum Piece {
-    /// Of the outbox itself.
+    /// Bytes of the outbox itself.
     Own { start: usize, end: usize },
-    /// Of a program's ring.
+    /// Bytes of a program's ring.
     Ring {
         connection: Arc<Connection>,
         spans: Spans,
@@ -28,14 +28,14 @@ enum Piece {
     },
 }
 
-/// The DATA frame at the end, which more bytes of its socket can join.
+/// The DATA frame at the end. More bytes of its socket can be appended to it.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     header: usize,
     data: DataHeader,
 }
 
-/// Frames in the order in which they go.
+/// The frames in the order in which they are sent.
 #[derive(Debug, Default)]
 pub struct Outbox {
     own: Vec<u8>,
@@ -45,17 +45,17 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Bytes that wait.
+    /// The number of queued bytes.
     pub const fn length(&self) -> u64 {
         self.length
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Pieces that wait.
+    /// The number of queued pieces.
     pub fn pieces(&self) -> usize {
         self.pieces.len()
     }
@@ -63,7 +63,7 @@ impl Outbox {
     /// Adds a frame other than DATA.
     pub fn push_frame(&mut self, frame: &Frame<'_>) {
         let mut bytes = [0; MOST_FIXED_FRAME];
-        // All frames that this host says here fit.
+        // All frames that this host sends here fit.
         if let Ok(length) = frame.encode(&mut bytes) {
             self.push_bytes(bytes.get(..length).unwrap_or_default());
         }
@@ -81,7 +81,7 @@ impl Outbox {
         self.grown(start);
     }
 
-    /// The own bytes from `start` on are new.
+    /// Queues the new own bytes from `start` on.
     fn grown(&mut self, start: usize) {
         let end = self.own.len();
         self.length += (end - start) as u64;
@@ -91,8 +91,8 @@ impl Outbox {
         }
     }
 
-    /// Adds bytes of a socket: a DATA frame to `handle`, or more of the last one. `most` is the largest payload. Without a `hold`
-    /// they are copied: then the caller has the socket's lock.
+    /// Adds bytes of a socket: a DATA frame to `handle`, or more bytes of the last one. `most` is the largest payload.
+    /// Without a `hold` the bytes are copied: the caller must have the socket's lock then.
     pub fn push_data(
         &mut self,
         connection: &Arc<Connection>,
@@ -151,7 +151,8 @@ impl Outbox {
         true
     }
 
-    /// Writes until all is written (true), or the channel takes no more. Sockets whose lanes waited for it are added to `freed`.
+    /// Writes until the queue is empty (true), or the channel takes no more. Sockets whose lanes waited for this are
+    /// added to `freed`.
     ///
     /// # Errors
     /// The channel is lost.
@@ -238,7 +239,7 @@ impl Outbox {
         }
     }
 
-    /// Nothing of it will be written any more.
+    /// Drops all queued frames.
     pub fn discard(&mut self, freed: &mut Vec<Arc<Connection>>, now: u64) {
         for piece in self.pieces.drain(..) {
             if let Piece::Ring {

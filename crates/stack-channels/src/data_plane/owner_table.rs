@@ -1,4 +1,4 @@
-//! The connections that a worker owns: by entry, and by link and slot; their times.
+//! The connections that a worker owns, by entry and by link and slot, and their timers.
 
 use super::connection::Connection;
 use netchannel_service::cells::Key;
@@ -10,27 +10,27 @@ use std::sync::Arc;
 pub struct Owned {
     /// The socket.
     pub connection: Arc<Connection>,
-    /// The link of its lane, as this worker numbers it.
+    /// The worker's key of the link of its lane.
     pub key: Key,
-    /// None once it has no lane.
+    /// `None` once it has no lane.
     slot: Option<u32>,
 }
 
-/// All of them.
+/// All connections of a worker.
 #[derive(Debug, Default)]
 pub struct OwnerTable {
     owned: Vec<Option<Owned>>,
     unused: Vec<u32>,
-    /// By link and slot: the number plus one.
+    /// By link and slot: the entry plus one.
     by_slot: Vec<Vec<u32>>,
-    /// Sockets of each link.
+    /// The number of sockets of each link.
     users: Vec<u32>,
-    /// When they want to be looked at.
+    /// The timers of the sockets.
     pub timers: Timers,
 }
 
 impl OwnerTable {
-    /// Takes a socket in under a number.
+    /// Adds a socket. Returns its entry.
     pub fn add(&mut self, connection: &Arc<Connection>, key: Key, slot: Option<u32>) -> u32 {
         let number = self.unused.pop().unwrap_or_else(|| {
             self.owned.push(None);
@@ -53,7 +53,7 @@ impl OwnerTable {
         number
     }
 
-    /// Lets a socket go; gives its link.
+    /// Removes a socket.
     pub fn remove(&mut self, number: u32) -> Option<Owned> {
         let entry = self.owned.get_mut(index(number))?.take()?;
         self.unused.push(number);
@@ -71,12 +71,12 @@ impl OwnerTable {
         Some(entry)
     }
 
-    /// How many there are.
+    /// The number of sockets.
     pub const fn len(&self) -> usize {
         self.owned.len() - self.unused.len()
     }
 
-    /// A socket by its number.
+    /// A socket by its entry.
     pub fn get(&self, number: u32) -> Option<&Arc<Connection>> {
         let entry = self.owned.get(index(number))?.as_ref()?;
         Some(&entry.connection)
@@ -88,12 +88,12 @@ impl OwnerTable {
         self.get(number.checked_sub(1)?)
     }
 
-    /// Sockets whose lanes are in a link.
+    /// The number of sockets whose lanes are in a link.
     pub fn users_of(&self, key: Key) -> u32 {
         self.users.get(index(key)).copied().unwrap_or(0)
     }
 
-    /// A link is gone; its number may be given to another.
+    /// A link was removed; its key may be given to another.
     pub fn forget_link(&mut self, key: Key) {
         if let Some(slots) = self.by_slot.get_mut(index(key)) {
             *slots = Vec::new();

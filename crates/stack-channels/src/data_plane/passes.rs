@@ -1,9 +1,9 @@
-//! The passes of a worker: what it takes in, and what it does then.
+//! The passes of a worker: its input, and its work.
 
 use super::commands::{Command, Report};
-use super::line::Line;
 use super::loss::Lost;
-use super::shared::{FIRST_WORKER, LEAST_CORES, Letter};
+use super::open_channel::OpenChannel;
+use super::shared::{FIRST_WORKER, LEAST_CORES, WorkerMessage};
 use super::worker::ChannelWorker;
 use netchannel_service::cells::{Cells, Key, News};
 use netchannel_service::jobs::Opened;
@@ -17,24 +17,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A channel on which nothing moved for this long, in nanoseconds, is not worth spinning for.
+/// A channel without traffic for this long, in nanoseconds, is not worth spinning for.
 const WARM: u64 = 1_000_000;
-/// A worker that does not sleep accounts for its time this often, in nanoseconds.
+/// A worker that does not sleep updates its busy time this often, in nanoseconds.
 const ACCOUNT: u64 = 10_000_000;
-/// A worker for throughput lets others run after so long, in nanoseconds, where those who want latency share its processor.
+/// A worker for throughput yields the processor after this time, in nanoseconds, where programs that need latency share
+/// it.
 const TURN: u64 = 200_000;
-/// How busy it is, and how its channels are, is looked at this often, in nanoseconds.
+/// The load of the worker and the state of its channels are updated this often, in nanoseconds.
 const WINDOW: u64 = 20_000_000;
 
 impl Worker for ChannelWorker {
-    type Message = Letter;
+    type Message = WorkerMessage;
 
-    fn cells_and_inbox(&mut self) -> (&mut Cells, &Mailbox<Letter>) {
+    fn cells_and_inbox(&mut self) -> (&mut Cells, &Mailbox<WorkerMessage>) {
         (&mut self.cells, &self.inbox)
     }
 
-    fn message_buffer(&mut self) -> &mut Vec<Letter> {
-        &mut self.letters
+    fn message_buffer(&mut self) -> &mut Vec<WorkerMessage> {
+        &mut self.messages
     }
 
     fn timers(&mut self) -> &mut Timers {
@@ -54,38 +55,38 @@ impl Worker for ChannelWorker {
         self.stop
     }
 
-    fn on_message(&mut self, letter: Letter) {
-        match letter {
-            Letter::Command(command) => self.obey(command),
-            Letter::Touch(connection) => {
+    fn on_message(&mut self, message: WorkerMessage) {
+        match message {
+            WorkerMessage::Command(command) => self.execute(command),
+            WorkerMessage::Settle(connection) => {
                 connection.lock().look(self.now);
-                self.touch(&connection);
+                self.settle_later(&connection);
             }
-            Letter::Adopt(connection, class) => self.adopt(&connection, class),
-            Letter::Segment {
+            WorkerMessage::Adopt(connection, class) => self.adopt(&connection, class),
+            WorkerMessage::Segment {
                 connection,
                 sequence,
                 length,
                 hold,
                 key,
             } => self.send_for_other(&connection, (sequence, length), hold, key),
-            Letter::Control {
+            WorkerMessage::Control {
                 connection,
                 frame,
                 key,
-            } => self.say_for_other(&connection, &frame, key),
-            Letter::Asked(peer, syn) => self.asked.push((peer, syn)),
-            Letter::Routes(peer) => self.refresh(&peer),
-            Letter::Doubt(peer, path) => self.doubt(&peer, path),
-            Letter::Look(number) => {
+            } => self.send_control_for_other(&connection, &frame, key),
+            WorkerMessage::ConnectionRequest(peer, syn) => self.requested.push((peer, syn)),
+            WorkerMessage::RoutesChanged(peer) => self.refresh(&peer),
+            WorkerMessage::Probe(peer, path) => self.probe(&peer, path),
+            WorkerMessage::LookAtLink(number) => {
                 if let Some(key) = self.keys.get(&number).copied() {
                     self.cells.wake_link(key);
                     self.busy = true;
                 }
             }
-            Letter::LinkEnded(number) | Letter::LetGo(number) => {
+            WorkerMessage::LinkEnded(number) | WorkerMessage::LinkUnused(number) => {
                 if let Some(key) = self.keys.get(&number).copied() {
-                    self.let_go(key);
+                    self.release_link_if_unused(key);
                 }
             }
         }
@@ -94,7 +95,7 @@ impl Worker for ChannelWorker {
     fn on_ready(&mut self, key: Key, slot: u32) {
         if let Some(connection) = self.owned.of_slot(key, slot).map(Arc::clone) {
             connection.lock().look(self.now);
-            self.touch(&connection);
+            self.settle_later(&connection);
         }
     }
 
@@ -109,7 +110,7 @@ impl Worker for ChannelWorker {
         }
         state.look(self.now);
         drop(state);
-        self.touch(&connection);
+        self.settle_later(&connection);
         has_lane
     }
 
@@ -122,21 +123,21 @@ impl Worker for ChannelWorker {
             return;
         };
         let mut state = connection.lock();
-        state.armed = NEVER;
+        state.timer = NEVER;
         state.look(self.now);
         state.socket.on_timeout(self.now);
         drop(state);
-        self.touch(&connection);
+        self.settle_later(&connection);
     }
 
     fn work(&mut self) {
-        self.tidy();
-        self.route_asked();
+        self.settle_links();
+        self.route_requested();
         self.settle_all();
         self.send_all();
-        self.flush_lines();
-        // What sockets came to owe meanwhile goes with the next pass.
-        self.busy |= !self.asked.is_empty() || !self.touched.is_empty();
+        self.flush_channels();
+        // Sockets that need settling again are settled in the next pass.
+        self.busy |= !self.requested.is_empty() || !self.to_settle.is_empty();
         self.wake_programs();
     }
 
@@ -145,42 +146,42 @@ impl Worker for ChannelWorker {
     }
 
     fn begin(&mut self) {
-        self.take_place();
-        self.began = self.clock();
+        self.apply_placement();
+        self.busy_since = self.clock();
     }
 
     fn on_pass(&mut self) {
         self.now = self.clock();
-        if self.now - self.began > ACCOUNT {
+        if self.now - self.busy_since > ACCOUNT {
             self.account(self.now);
         }
     }
 
     fn on_news_known(&mut self, any: bool) {
-        self.moved = any;
+        self.had_input = any;
     }
 
     fn on_own(&mut self, name: u32) {
         let index = usize::try_from(name - 1).unwrap_or(usize::MAX);
-        if let Some(Some(line)) = self.lines.get_mut(index) {
-            line.readable = true;
-            line.blocked = false;
+        if let Some(Some(channel)) = self.channels.get_mut(index) {
+            channel.readable = true;
+            channel.blocked = false;
         }
     }
 
     fn take_in(&mut self) {
-        self.read_lines();
+        self.read_channels();
     }
 
     fn on_pass_end(&mut self) {
-        self.give_way();
+        self.yield_processor();
     }
 
     fn on_stray_token(&mut self, key: Key) {
         if self.cells.has_marks_for_others(key)
             && let Some(link) = self.cells.link(key).map(|link| link.number())
         {
-            self.tell_others(|| Letter::Look(link));
+            self.send_to_others(|| WorkerMessage::LookAtLink(link));
         }
     }
 
@@ -188,42 +189,42 @@ impl Worker for ChannelWorker {
         self.account(self.now);
         self.wait(news);
         self.now = self.clock();
-        self.began = self.now;
+        self.busy_since = self.now;
     }
 
     fn end(&mut self) {
-        for line in self.lines.iter_mut().flatten() {
-            line.say_goodbye(GoAwayReason::Ending);
-            // A transport that takes it no more has lost it.
-            let _ = line.flush(&mut Vec::new(), self.now);
+        for channel in self.channels.iter_mut().flatten() {
+            channel.send_goaway(GoAwayReason::Ending);
+            // An error means that the transport is lost.
+            let _ = channel.flush(&mut Vec::new(), self.now);
         }
     }
 }
 
 impl ChannelWorker {
-    /// Where processors are few, a worker for throughput does not keep one for long while somebody is in a hurry.
-    fn give_way(&mut self) {
+    /// Where processors are few, a worker for throughput does not keep one for long while a program needs latency.
+    fn yield_processor(&mut self) {
         if self.index == FIRST_WORKER || self.shared.cores.len() >= LEAST_CORES {
             return;
         }
         let now = self.clock();
-        if now >= self.shared.hurried.load(Ordering::Relaxed) {
+        if now >= self.shared.latency_active_until.load(Ordering::Relaxed) {
             return;
         }
-        if now - self.turn.max(self.began) > TURN {
+        if now - self.last_yield.max(self.busy_since) > TURN {
             std::thread::yield_now();
-            self.turn = self.clock();
+            self.last_yield = self.clock();
         }
     }
 
-    /// It has worked until now. Whoever decides how many channels there are is woken by a worker that has much to do.
+    /// Adds the busy time up to now. A worker that is busy wakes the daemon, which decides the number of channels.
     fn account(&mut self, now: u64) {
         let Some(gauges) = self.shared.gauges.get(self.index) else {
             return;
         };
-        let busy = now.saturating_sub(self.began);
+        let busy = now.saturating_sub(self.busy_since);
         gauges.busy.fetch_add(busy, Ordering::Relaxed);
-        self.began = now;
+        self.busy_since = now;
         self.window.1 += busy;
         let elapsed = now.saturating_sub(self.window.0);
         if elapsed < WINDOW {
@@ -232,27 +233,27 @@ impl ChannelWorker {
         let much = self.window.1 >= elapsed / 2;
         self.window = (now, 0);
         self.wake_ups.turn();
-        for line in self.lines.iter_mut().flatten() {
-            line.look_at_transport();
+        for channel in self.channels.iter_mut().flatten() {
+            channel.update_status();
         }
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        let channels = self.lines.iter().flatten().count();
+        let channels = self.channels.iter().flatten().count();
         gauges.channels.store(count(channels), Ordering::Relaxed);
         gauges
             .sockets
             .store(count(self.owned.len()), Ordering::Relaxed);
         if much && self.shared.cores.len() < LEAST_CORES {
             let until = now + 2 * WINDOW;
-            self.shared.crowded.store(until, Ordering::Relaxed);
+            self.shared.busy_until.store(until, Ordering::Relaxed);
         }
-        if much && !self.shared.watched.swap(true, Ordering::Relaxed) {
+        if much && !self.shared.is_sampled.swap(true, Ordering::Relaxed) {
             self.report(Report::Busy);
         }
     }
 
-    /// Wakes the programs that have news. All at the end: whoever is woken may take the processor.
+    /// Wakes the programs that have news. This is done at the end, since a woken program may take the processor.
     fn wake_programs(&mut self) {
-        for (key, claimed) in self.posted.drain(..) {
+        for (key, claimed) in self.announced_links.drain(..) {
             if let Some(end) = self.cells.link(key) {
                 end.rouse(claimed);
             }
@@ -268,7 +269,7 @@ impl ChannelWorker {
         let until = until.map(|at| self.shared.epoch + Duration::from_nanos(at));
         let Self {
             cells,
-            lines,
+            channels,
             shared,
             inbox,
             index,
@@ -278,40 +279,46 @@ impl ChannelWorker {
         if let Some(gauges) = shared.gauges.get(*index) {
             gauges.sleeps.fetch_add(1, Ordering::Relaxed);
         }
-        let warm = |line: &Line| *now - line.heard.max(line.said).min(*now) < WARM;
-        let any_warm = lines.iter().flatten().any(|line| warm(line));
-        let lines = RefCell::new(lines);
+        let warm = |channel: &OpenChannel| {
+            *now - channel.last_received.max(channel.last_sent).min(*now) < WARM
+        };
+        let any_warm = channels.iter().flatten().any(|channel| warm(channel));
+        let channels = RefCell::new(channels);
         let mut first = true;
         let look = || {
             let mut found = inbox.has_any();
-            // Each look at a line is a system call, and the pass before has just taken what there was.
+            // Each read of a channel is a system call, and the pass before has just read all input.
             if std::mem::take(&mut first) {
                 return found;
             }
-            for line in lines.borrow_mut().iter_mut().flatten() {
-                found |= warm(line) && line.may_be_read() && line.peek();
+            for channel in channels.borrow_mut().iter_mut().flatten() {
+                found |= warm(channel) && channel.may_be_read() && channel.prefetch();
             }
             found
         };
         let arm = || {
             inbox.sleep();
             let mut found = inbox.has_any();
-            for line in lines.borrow_mut().iter_mut().flatten() {
-                // Of what came since it was last read the kernel tells.
-                found |= line.readable && line.may_be_read() && line.peek();
+            for channel in channels.borrow_mut().iter_mut().flatten() {
+                // The kernel reports what came after the last read.
+                found |= channel.readable && channel.may_be_read() && channel.prefetch();
             }
             found
         };
-        // Where a worker has much to do and cores are few, who spins takes them from the programs that it waits for.
-        let crowded = *now < shared.crowded.load(Ordering::Relaxed);
-        let spins = (any_warm || cells.is_awake()) && !crowded;
+        // Where a worker is busy and cores are few, spinning takes them from the programs for which it waits.
+        let busy_until = *now < shared.busy_until.load(Ordering::Relaxed);
+        let spins = (any_warm || cells.is_awake()) && !busy_until;
         cells.sleep_with(news, until, spins, look, arm);
         inbox.wake();
     }
 
-    /// When there is something to do by itself.
+    /// The time of the next timer.
     fn next_time(&self) -> Option<u64> {
-        let lines = self.lines.iter().flatten().map(|line| line.deadline());
+        let channels = self
+            .channels
+            .iter()
+            .flatten()
+            .map(|channel| channel.deadline());
         let per_peers = self
             .per_peers
             .iter()
@@ -321,13 +328,13 @@ impl ChannelWorker {
             let after = at.duration_since(self.shared.epoch).as_nanos();
             u64::try_from(after).unwrap_or(u64::MAX)
         });
-        let untidy = self.untidy.iter().map(|(at, ..)| *at);
+        let unsettled_links = self.unsettled_links.iter().map(|(at, ..)| *at);
         let timers = self.owned.timers.next().into_iter().chain(retry);
-        let timers = timers.chain(untidy);
-        lines.chain(per_peers).chain(timers).min()
+        let timers = timers.chain(unsettled_links);
+        channels.chain(per_peers).chain(timers).min()
     }
 
-    fn obey(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         match command {
             Command::Links(command) => {
                 self.on_command(command);
@@ -336,32 +343,37 @@ impl ChannelWorker {
             Command::Unlisten(number) => self.dialer.remove(number, self.now),
             Command::Channel {
                 peer,
-                line,
+                instance,
                 id,
                 channel,
                 rest,
             } => {
-                let route = peer.add_route(line, id, self.index);
-                let mut line = Line::new(Arc::clone(&peer), route, channel, &rest, self.now);
-                line.look_at_transport();
-                self.add_line(Box::new(line));
+                let route = peer.add_route(instance, id, self.index);
+                let mut channel =
+                    OpenChannel::new(Arc::clone(&peer), route, channel, &rest, self.now);
+                channel.update_status();
+                self.add_channel(Box::new(channel));
             }
-            Command::Retire { line, reason, .. } => {
-                if let Some(index) = self.find_line(line) {
-                    self.leave(index, reason);
+            Command::Retire {
+                instance, reason, ..
+            } => {
+                if let Some(index) = self.find_channel(instance) {
+                    self.retire_channel(index, reason);
                 }
             }
-            Command::Cut { line, .. } => {
-                if let Some(index) = self.find_line(line) {
-                    self.lose(index, Lost::Cut);
+            Command::Close { instance, .. } => {
+                if let Some(index) = self.find_channel(instance) {
+                    self.lose_channel(index, Lost::Closed);
                 }
             }
-            Command::Frames { line, bytes, .. } => {
-                if let Some(index) = self.find_line(line)
-                    && let Some(Some(line)) = self.lines.get_mut(index)
-                    && !line.leaving.said
+            Command::Frames {
+                instance, bytes, ..
+            } => {
+                if let Some(index) = self.find_channel(instance)
+                    && let Some(Some(channel)) = self.channels.get_mut(index)
+                    && !channel.goaway.sent
                 {
-                    line.outbox.push_bytes(&bytes);
+                    channel.outbox.push_bytes(&bytes);
                 }
             }
             Command::Fail { peer, reason, what } => self.fail_peer(&peer, reason, what),
@@ -370,18 +382,18 @@ impl ChannelWorker {
                     per_peer.set_policies(&self.policies, &policies, self.now);
                 }
                 self.policies = policies;
-                self.take_place();
+                self.apply_placement();
             }
             Command::Stop => self.stop = true,
         }
     }
 
     pub(super) fn settle_all(&mut self) {
-        while !self.touched.is_empty() {
+        while !self.to_settle.is_empty() {
             let spare = std::mem::take(&mut self.spare);
-            let mut touched = std::mem::replace(&mut self.touched, spare);
+            let mut touched = std::mem::replace(&mut self.to_settle, spare);
             for connection in touched.drain(..) {
-                connection.untouch(self.index);
+                connection.unmark_for_settling(self.index);
                 self.settle(&connection);
             }
             self.spare = touched;

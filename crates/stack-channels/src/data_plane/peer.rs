@@ -4,51 +4,51 @@ use super::route::Route;
 use super::rules::Rules;
 use super::sockets::{Counted, Sockets};
 use super::traffic::{Seen, Traffic};
-use crate::line_id::LineId;
+use crate::channel_instance::ChannelInstance;
 use netchannel_abi::address::{Address, INET6};
 use netchannel_scheduler::{ChannelId, ChannelView};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The packets of a network of which nothing is known.
+/// The packet size that is assumed while that of the path is not known.
 const ETHERNET: u32 = 1500;
-/// Of TCP, with time stamps.
+/// The size of the TCP header with time stamps.
 const TCP_HEADER: u32 = 32;
-/// What TCP puts into a packet at least.
-const LEAST_PIECE: u32 = 48;
+/// The minimum payload of a TCP packet.
+const LEAST_PACKET_PAYLOAD: u32 = 48;
 
-/// What both hosts have agreed on.
+/// The limits that both hosts have agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Most payload of one DATA frame that the peer takes, in bytes.
+    /// The largest payload of a DATA frame that the peer accepts, in bytes.
     pub payload: u32,
-    /// Most payload of one DATA frame that this host takes, in bytes.
+    /// The largest payload of a DATA frame that this host accepts, in bytes.
     pub own_payload: u32,
-    /// Most sockets that this host holds with the peer.
+    /// The largest number of sockets that this host holds with the peer.
     pub sockets: u32,
-    /// Most sockets that the peer holds with this host: its handles are below.
+    /// The largest number of sockets that the peer holds with this host. Its handles are below this number.
     pub peer_sockets: u32,
-    /// Nanoseconds without a frame of the peer after which a channel is dead.
+    /// A channel is dead after this time without a frame of the peer, in nanoseconds.
     pub silence: u64,
-    /// Nanoseconds without a frame of this host after which the peer takes a channel for dead.
+    /// The peer considers a channel dead after this time without a frame of this host, in nanoseconds.
     pub peer_silence: u64,
 }
 
-/// What happened between this host and a peer.
+/// The counters of a peer.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Sockets made since the peer came up.
     pub opened: AtomicU64,
     /// Connections that this host or the peer refused.
     pub refused: AtomicU64,
-    /// Times that the peer broke the contract.
+    /// Protocol violations of the peer.
     pub violations: AtomicU64,
-    /// What moved on channels that are no more.
+    /// The traffic of channels that have ended.
     past: Traffic,
 }
 
 impl Counters {
-    /// Counts; whoever reads wants no order.
+    /// Adds to a counter. Readers need no order.
     pub fn add(counter: &AtomicU64, number: u64) {
         counter.fetch_add(number, Ordering::Relaxed);
     }
@@ -62,25 +62,25 @@ pub struct Peer<S> {
     rules: Mutex<Rules>,
     sockets: Mutex<Sockets<S>>,
     routes: Mutex<Vec<Arc<Route>>>,
-    /// Channels that take nothing new and are not over.
+    /// Channels that take no new segments and have not ended.
     leaving: Mutex<Vec<Arc<Route>>>,
-    /// Changes with the routes.
+    /// Changes with every change of the routes.
     version: AtomicU64,
     keys: AtomicU32,
-    /// This start is over.
+    /// This start of the peer has ended.
     ended: AtomicBool,
-    /// It has lost all channels.
+    /// The peer has lost all channels.
     down: AtomicBool,
-    /// Its connections that are on their way to a listener; the first worker counts.
+    /// Its connections that wait for a listener. Only the first worker changes the number.
     pub(super) waiting: AtomicUsize,
-    /// The largest packet that gets there; 0 while not known.
+    /// The largest packet on the path; 0 while it is not known.
     packet: AtomicU32,
-    /// What moved.
+    /// The counters.
     pub counters: Counters,
 }
 
 impl<S: Counted> Peer<S> {
-    /// A peer without channels. `number` is not used for another one.
+    /// A peer without channels. `number` is unique.
     #[must_use]
     pub fn new(number: u32, terms: Terms, rules: Rules) -> Arc<Self> {
         Arc::new(Self {
@@ -100,16 +100,16 @@ impl<S: Counted> Peer<S> {
         })
     }
 
-    /// A channel shows how large a packet gets to it.
+    /// A channel reports the packet size of its path.
     pub(super) fn note_packet(&self, packet: u32) {
-        // Relaxed, both: the word guards nothing.
+        // Both are relaxed: the word guards nothing.
         if packet != 0 && self.packet.load(Ordering::Relaxed) != packet {
             self.packet.store(packet, Ordering::Relaxed);
         }
     }
 
-    /// What TCP would put into one packet to it, of a connection to `address`: so much is never held back.
-    pub(super) fn piece(&self, address: &Address) -> u64 {
+    /// The payload that TCP would put into one packet of a connection to `address`. This much is never held back.
+    pub(super) fn packet_payload(&self, address: &Address) -> u64 {
         let packet = match self.packet.load(Ordering::Relaxed) {
             0 => ETHERNET,
             packet => packet,
@@ -118,32 +118,32 @@ impl<S: Counted> Peer<S> {
             INET6 => 40 + TCP_HEADER,
             _ => 20 + TCP_HEADER,
         };
-        u64::from(packet.saturating_sub(headers).max(LEAST_PIECE))
+        u64::from(packet.saturating_sub(headers).max(LEAST_PACKET_PAYLOAD))
     }
 
-    /// Its number.
+    /// The number of the peer.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// This start is over: it makes no new connection.
+    /// This start has ended: it makes no new connection.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
 
-    /// Whether it is over.
+    /// Whether this start has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// What was agreed.
+    /// The agreed limits.
     #[must_use]
     pub const fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// Which addresses its connections may have.
+    /// The addresses that its connections may have.
     pub fn rules(&self) -> MutexGuard<'_, Rules> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -160,12 +160,17 @@ impl<S: Counted> Peer<S> {
         self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A channel is up.
-    pub(super) fn add_route(&self, line: LineId, id: ChannelId, worker: usize) -> Arc<Route> {
+    /// Adds a channel that is up.
+    pub(super) fn add_route(
+        &self,
+        instance: ChannelInstance,
+        id: ChannelId,
+        worker: usize,
+    ) -> Arc<Route> {
         self.down.store(false, Ordering::Relaxed);
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
         let route = Arc::new(Route {
-            line,
+            instance,
             id,
             key: netchannel_vns::ChannelId(key),
             worker,
@@ -180,7 +185,7 @@ impl<S: Counted> Peer<S> {
         route
     }
 
-    /// A channel takes no more.
+    /// A channel takes no new segments.
     pub(super) fn remove_route(&self, route: &Arc<Route>) {
         let mut routes = self.routes();
         let before = routes.len();
@@ -194,7 +199,7 @@ impl<S: Counted> Peer<S> {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Brings a copy of the routes up to date.
+    /// Brings a copy of the routes up to date. True if it has changed.
     pub(super) fn copy_routes(&self, version: &mut u64, copy: &mut Vec<Arc<Route>>) -> bool {
         if self.version.load(Ordering::Acquire) == *version {
             return false;
@@ -205,13 +210,14 @@ impl<S: Counted> Peer<S> {
         true
     }
 
-    /// No channel is left. Until there is one again, who connects is sent to the kernel.
+    /// No channel is left. Until there is one again, connecting programs are sent to the kernel.
     pub(super) fn go_down(&self) {
-        // Relaxed: a word by itself. Who sees it late waits for a channel, or for `Failing::Connects`, which comes behind it.
+        // Relaxed: the word is independent. A worker that sees it late waits for a channel, or for
+        // `FailureScope::Connects`, which follows.
         self.down.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that was said, and no channel came since.
+    /// Whether the last channel was lost and none came since.
     pub(super) fn is_down(&self) -> bool {
         self.down.load(Ordering::Relaxed)
     }
@@ -222,14 +228,14 @@ impl<S: Counted> Peer<S> {
         self.routes().iter().map(|route| route.view()).collect()
     }
 
-    /// Channels that are up, and those that finish what they have.
+    /// Channels that are up, and channels that only finish what they have.
     #[must_use]
-    pub fn lines(&self) -> (Vec<Arc<Route>>, Vec<Arc<Route>>) {
+    pub fn all_routes(&self) -> (Vec<Arc<Route>>, Vec<Arc<Route>>) {
         (self.routes().clone(), self.leaving().clone())
     }
 
-    /// A channel is no more: what moved on it is kept.
-    pub(super) fn bury_route(&self, route: &Arc<Route>) {
+    /// A channel has ended: its traffic is added to the counters.
+    pub(super) fn forget_route(&self, route: &Arc<Route>) {
         self.remove_route(route);
         let mut leaving = self.leaving();
         let before = leaving.len();
@@ -239,16 +245,16 @@ impl<S: Counted> Peer<S> {
         }
     }
 
-    /// What moved on all channels so far.
+    /// The traffic of all channels so far.
     #[must_use]
     pub fn traffic(&self) -> netchannel_control::hosts::Traffic {
-        let (up, leaving) = self.lines();
+        let (up, leaving) = self.all_routes();
         let all = up.iter().chain(&leaving);
         all.map(|route| route.traffic.shown())
             .fold(self.counters.past.shown(), |sum, one| sum.plus(one))
     }
 
-    /// Sockets that live.
+    /// The number of living sockets.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.sockets().len()

@@ -1,14 +1,14 @@
-//! A peer as one worker sees it: its channels, and the order of the sockets that this worker owns.
+//! A peer as one worker sees it: its channels, and the send order of the sockets that this worker owns.
 
 use super::connection::Peer;
-use super::line::Line;
+use super::open_channel::OpenChannel;
 use super::route::Route;
 use netchannel_scheduler::{
     ChannelView, Class, Kind, NetScheduler, Registry, Settings, SocketId, TenantId, TenantView,
 };
 use std::sync::Arc;
 
-/// The one tenant, until there are others.
+/// The only tenant, until there are others.
 const TENANT: TenantId = TenantId(0);
 
 /// A peer, as a worker sees it.
@@ -19,12 +19,12 @@ pub struct PerPeer {
     pub scheduler: NetScheduler,
     /// Its channels.
     pub routes: Vec<Arc<Route>>,
-    /// The same, as policies see them.
+    /// The channels in the form that policies see.
     pub views: Vec<ChannelView>,
-    /// Those of this worker.
+    /// The indices of this worker's channels.
     pub own: Vec<usize>,
     version: u64,
-    /// When caps let more go.
+    /// When caps allow more bytes.
     pub until: Option<u64>,
 }
 
@@ -49,24 +49,27 @@ impl PerPeer {
         })
     }
 
-    /// Brings the channels up to date; `lines` are the worker's. True if they have changed.
-    pub fn refresh(&mut self, lines: &[Option<Box<Line>>]) -> bool {
+    /// Brings the channels up to date. `channels` are those of the worker. True if they have changed.
+    pub fn refresh(&mut self, channels: &[Option<Box<OpenChannel>>]) -> bool {
         if !self.peer.copy_routes(&mut self.version, &mut self.routes) {
             return false;
         }
         self.views.clear();
         self.views
             .extend(self.routes.iter().map(|route| route.view()));
-        let here = lines.iter().enumerate().filter_map(|(index, line)| {
-            let line = line.as_ref()?;
-            let mine = self.routes.iter().any(|one| Arc::ptr_eq(one, &line.route));
+        let here = channels.iter().enumerate().filter_map(|(index, channel)| {
+            let channel = channel.as_ref()?;
+            let mine = self
+                .routes
+                .iter()
+                .any(|one| Arc::ptr_eq(one, &channel.route));
             mine.then_some(index)
         });
         self.own = here.collect();
         true
     }
 
-    /// Other policies, from the next segment on; a kind that stays as it was keeps what it knows.
+    /// Sets other policies, from the next segment on. A policy of a kind that did not change keeps its state.
     pub fn set_policies(&mut self, before: &Settings, policies: &Settings, now: u64) {
         let registry = Registry::builtin();
         let differs = |kind| before.get(kind) != policies.get(kind);
@@ -83,9 +86,9 @@ impl PerPeer {
         }
     }
 
-    /// Takes a socket into the order.
+    /// Adds a socket to the order.
     pub fn attach(&mut self, entry: u32, class: Class) {
-        // A number beyond what the order takes: the socket never sends, and times out.
+        // An error means that the entry is beyond the limit of the order: the socket never sends, and times out.
         let _ = self.scheduler.attach(SocketId(entry), TENANT, class);
     }
 }

@@ -1,4 +1,4 @@
-//! On which processor a worker runs, as the placement policy says.
+//! The processor of each worker, as the placement policy decides.
 
 use super::shared::{LEAST_CORES, worker_name};
 use super::worker::ChannelWorker;
@@ -21,7 +21,7 @@ pub fn cores() -> Vec<Core> {
     usable.filter_map(core).collect()
 }
 
-/// What the kernel tells of a processor; where it tells nothing, everything is of its own.
+/// The topology of a processor. Where the kernel tells nothing, the processor shares nothing with others.
 fn core(number: usize) -> Option<Core> {
     let id = u16::try_from(number).ok()?;
     let folder = format!("/sys/devices/system/cpu/cpu{number}");
@@ -37,14 +37,14 @@ fn core(number: usize) -> Option<Core> {
     });
     Some(Core {
         id: CoreId(id),
-        // The first of those that share it.
+        // The first of the threads that share the core.
         physical: read("topology/thread_siblings_list").unwrap_or(id),
         group: read("cache/index3/shared_cpu_list").unwrap_or(0),
         node: node.unwrap_or(0),
     })
 }
 
-/// Where each worker runs: the first serves latency.
+/// The placement of each worker. The first worker serves latency.
 fn plan(policies: &Settings, cores: &[Core], workers: usize) -> Vec<Placed> {
     let Ok(mut policy) = Registry::builtin().placement(policies.get(Kind::Placement)) else {
         return Vec::new();
@@ -71,14 +71,14 @@ fn plan(policies: &Settings, cores: &[Core], workers: usize) -> Vec<Placed> {
 }
 
 impl ChannelWorker {
-    /// Goes where the policy wants it. What the system does not permit is left as it is.
-    pub(super) fn take_place(&self) {
+    /// Applies the placement policy. A setting that the system does not permit stays as it is.
+    pub(super) fn apply_placement(&self) {
         let shared = &self.shared;
         let places = plan(&self.policies, &shared.cores, shared.inboxes.len());
         let Some(placed) = places.get(self.index) else {
             return;
         };
-        // An older kernel, or another policy than the normal one, leaves it as it is.
+        // An error means an older kernel or another scheduling policy: the slice stays as it is.
         let _ = placed.slice > 0 && slice::set(Duration::from_nanos(placed.slice)).is_ok();
         if shared.cores.len() < LEAST_CORES {
             return;
@@ -97,7 +97,7 @@ impl ChannelWorker {
                 .map_or(0, |core| u64::from(core) + 1);
             gauges.core.store(core, Ordering::Relaxed);
         }
-        // Only the superuser may be more urgent than others.
+        // Only the superuser may raise the priority.
         let urgent = setpriority_process(Some(gettid()), placed.nice.into()).is_ok();
         tracing::debug!(
             "worker {}: {}{}",

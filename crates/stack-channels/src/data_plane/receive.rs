@@ -1,9 +1,10 @@
-//! What comes: bytes of a channel into frames, payloads to their places, small ones by a copy, large ones straight by the read.
+//! The receive path: bytes of a channel are parsed into frames and payloads are placed, small ones by a copy, large
+//! ones straight by the read.
 
 use super::connection::Connection;
 use super::incoming::{Incoming, Place};
-use super::line::{LARGE, Line};
 use super::loss::Lost;
+use super::open_channel::{LARGE, OpenChannel};
 use super::route::Route;
 use super::sockets::Found;
 use super::traffic::Traffic;
@@ -15,53 +16,53 @@ use netchannel_vns::{Arrived, Claim, Handle, Placement};
 use netchannel_wire::Step;
 use std::sync::Arc;
 
-/// Programs are woken for segments of up to so many bytes when all that came have been placed.
-const HELD: usize = 512;
-/// Bytes of one channel that are read before others have their turn.
+/// For segments of up to this size the wake-up of the program is deferred until all input was placed.
+const SMALL: usize = 512;
+/// Bytes of one channel that are read before other channels have their turn.
 const BUDGET: usize = 512 << 10;
 
 impl ChannelWorker {
-    /// Reads what has come on a channel.
-    pub(super) fn receive(&mut self, line: &mut Line) -> Result<(), Lost> {
-        if std::mem::take(&mut line.fresh) {
-            self.parse(line)?;
+    /// Reads the input of a channel.
+    pub(super) fn receive(&mut self, channel: &mut OpenChannel) -> Result<(), Lost> {
+        if std::mem::take(&mut channel.unparsed) {
+            self.parse(channel)?;
         }
         let mut left = BUDGET;
         loop {
-            let filled = line.take()?;
+            let filled = channel.take()?;
             if filled.bytes > 0 {
-                line.heard = self.now;
-                self.moved = true;
+                channel.last_received = self.now;
+                self.had_input = true;
             }
             if filled.direct > 0 {
-                self.written(line, filled.direct);
+                self.written(channel, filled.direct);
             }
-            self.parse(line)?;
+            self.parse(channel)?;
             left = left.saturating_sub(filled.bytes);
-            if !line.readable || left == 0 {
+            if !channel.readable || left == 0 {
                 return Ok(());
             }
         }
     }
 
-    /// Bytes went straight to their place.
-    fn written(&mut self, line: &mut Line, count: usize) {
-        line.parser.placed(count);
-        Traffic::add(&line.route.traffic.bytes_received, count as u64);
-        let done = line.parser.pending().is_none();
-        let Some(incoming) = &mut line.incoming else {
+    /// Bytes were read straight into their place.
+    fn written(&mut self, channel: &mut OpenChannel, count: usize) {
+        channel.parser.placed(count);
+        Traffic::add(&channel.route.traffic.bytes_received, count as u64);
+        let done = channel.parser.pending().is_none();
+        let Some(incoming) = &mut channel.incoming else {
             return;
         };
         if let Some(place) = &mut incoming.place {
             let at = place.advance(count);
             note_placed(place, at, count, self.now);
         }
-        self.finish_if_full(line, done);
+        self.finish_if_full(channel, done);
     }
 
-    /// Ends the claim of a place that is full; forgets a segment that has come as a whole.
-    fn finish_if_full(&mut self, line: &mut Line, done: bool) {
-        let Some(incoming) = &mut line.incoming else {
+    /// Ends the claim of a full place. Drops the record of a segment that is complete.
+    fn finish_if_full(&mut self, channel: &mut OpenChannel, done: bool) {
+        let Some(incoming) = &mut channel.incoming else {
             return;
         };
         let full = |place: &mut Place| place.left() == 0 || done;
@@ -69,37 +70,37 @@ impl ChannelWorker {
             self.finish(&place.connection, place.claim);
         } else if let Some(place) = &incoming.place {
             let connection = Arc::clone(&place.connection);
-            self.touch(&connection);
+            self.settle_later(&connection);
         }
         if done {
-            line.incoming = None;
+            channel.incoming = None;
         }
     }
 
     fn finish(&mut self, connection: &Arc<Connection>, claim: Claim) {
         let mut state = connection.lock();
         state.socket.finish(claim, self.now);
-        connection.follow(&mut state, self.now);
+        connection.apply_changes(&mut state, self.now);
         drop(state);
-        self.touch(connection);
+        self.settle_later(connection);
     }
 
-    fn parse(&mut self, line: &mut Line) -> Result<(), Lost> {
-        let buffer = std::mem::take(&mut line.buffer);
-        let result = self.parse_bytes(line, &buffer);
-        line.buffer = buffer;
+    fn parse(&mut self, channel: &mut OpenChannel) -> Result<(), Lost> {
+        let buffer = std::mem::take(&mut channel.buffer);
+        let result = self.parse_bytes(channel, &buffer);
+        channel.buffer = buffer;
         result
     }
 
-    fn parse_bytes(&mut self, line: &mut Line, buffer: &[u8]) -> Result<(), Lost> {
+    fn parse_bytes(&mut self, channel: &mut OpenChannel, buffer: &[u8]) -> Result<(), Lost> {
         loop {
-            let unread = buffer.get(line.start..line.end).unwrap_or_default();
-            match line.parser.next(unread).map_err(Lost::Violation)? {
+            let unread = buffer.get(channel.start..channel.end).unwrap_or_default();
+            match channel.parser.next(unread).map_err(Lost::Violation)? {
                 Step::NeedMore { .. } => return Ok(()),
                 Step::Frame { frame, consumed } => {
-                    line.start += consumed;
-                    Traffic::add(&line.route.traffic.control_received, 1);
-                    self.on_frame(line, &frame);
+                    channel.start += consumed;
+                    Traffic::add(&channel.route.traffic.control_received, 1);
+                    self.on_frame(channel, &frame);
                 }
                 Step::Data {
                     handle,
@@ -107,22 +108,22 @@ impl ChannelWorker {
                     payload,
                     missing,
                 } => {
-                    line.start += payload.end;
+                    channel.start += payload.end;
                     let bytes = unread.get(payload).unwrap_or_default();
-                    Traffic::add(&line.route.traffic.bytes_received, bytes.len() as u64);
-                    if line.incoming.is_some() {
-                        self.more(line, bytes, missing == 0);
+                    Traffic::add(&channel.route.traffic.bytes_received, bytes.len() as u64);
+                    if channel.incoming.is_some() {
+                        self.continue_segment(channel, bytes, missing == 0);
                     } else {
-                        self.begin(line, (handle, sequence), bytes, missing);
+                        self.begin_segment(channel, (handle, sequence), bytes, missing);
                     }
                 }
             }
         }
     }
 
-    /// More of the incomplete segment lies in the buffer.
-    fn more(&mut self, line: &mut Line, bytes: &[u8], done: bool) {
-        let Some(incoming) = &mut line.incoming else {
+    /// More bytes of the incomplete segment are in the buffer.
+    fn continue_segment(&mut self, channel: &mut OpenChannel, bytes: &[u8], done: bool) {
+        let Some(incoming) = &mut channel.incoming else {
             return;
         };
         let skipped = incoming.skip.min(bytes.len());
@@ -133,44 +134,44 @@ impl ChannelWorker {
             let at = place.advance(count);
             note_placed(place, at, count, self.now);
         }
-        self.finish_if_full(line, done);
+        self.finish_if_full(channel, done);
     }
 
-    /// A segment begins: `bytes` of it lie in the buffer, `missing` follow.
-    fn begin(
+    /// Begins a segment: `bytes` of it are in the buffer, `missing` follow.
+    fn begin_segment(
         &mut self,
-        line: &mut Line,
+        channel: &mut OpenChannel,
         (handle, sequence): (Handle, u64),
         bytes: &[u8],
         missing: usize,
     ) {
         let total = bytes.len() + missing;
-        line.large = total >= LARGE;
-        Traffic::add(&line.route.traffic.segments_received, 1);
-        let found = line.peer.sockets().find(handle);
+        channel.large = total >= LARGE;
+        Traffic::add(&channel.route.traffic.segments_received, 1);
+        let found = channel.peer.sockets().find(handle);
         let incoming = match found {
             Found::Live(connection) => {
-                let incoming = self.place(&connection, &line.route, sequence, bytes, total);
-                self.touch(&connection);
+                let incoming = self.place(&connection, &channel.route, sequence, bytes, total);
+                self.settle_later(&connection);
                 incoming
             }
             Found::Ended(tombstone) => {
-                self.answer(line, handle, Some(&tombstone), Arrived::Data);
+                self.answer(channel, handle, Some(&tombstone), Arrived::Data);
                 Incoming::default()
             }
             Found::Unknown => {
-                self.answer(line, handle, None, Arrived::Data);
+                self.answer(channel, handle, None, Arrived::Data);
                 Incoming::default()
             }
         };
         if missing > 0 {
-            line.incoming = Some(incoming);
+            channel.incoming = Some(incoming);
         } else if let Some(place) = incoming.place {
             self.finish(&place.connection, place.claim);
         }
     }
 
-    /// Writes what is there of a segment to its place; gives what is to happen with the rest.
+    /// Copies the available part of a segment to its place. Returns how to continue with the rest.
     fn place(
         &mut self,
         connection: &Arc<Connection>,
@@ -180,11 +181,11 @@ impl ChannelWorker {
         total: usize,
     ) -> Incoming {
         let now = self.now;
-        self.note_hurry();
+        self.note_latency_activity();
         let mut state = connection.lock();
         let class = state.class().0;
-        if total <= HELD || self.wake_ups.note_large(&mut state.large_came, class) {
-            // Of what is larger the program can take the first while the rest is placed.
+        if total <= SMALL || self.wake_ups.note_large(&mut state.large_came, class) {
+            // Of a larger segment the program can take the first part while the rest is placed.
             state.defer_wake_ups();
         }
         state.used.note(route.id, now);
@@ -195,9 +196,9 @@ impl ChannelWorker {
         state.make_room(end, most_ring, now);
         let shown = state.observer.on_received(length, now);
         if let Some(class) = state.observed(shown) {
-            connection.see_class(class);
+            connection.set_observed_class(class);
         }
-        // A violation has reset the socket.
+        // An error is a violation, which has reset the socket.
         let placement = state.socket.on_data(sequence, length, now);
         let Ok(Placement::Write {
             skip,
@@ -206,7 +207,7 @@ impl ChannelWorker {
             claim,
         }) = placement
         else {
-            connection.follow(&mut state, now);
+            connection.apply_changes(&mut state, now);
             return Incoming::default();
         };
         let lane = state.lane.as_ref();
@@ -239,14 +240,14 @@ impl ChannelWorker {
         } else {
             incoming.place = Some(place);
         }
-        connection.follow(&mut state, now);
-        // What came may have filled a ring that could not move before it.
+        connection.apply_changes(&mut state, now);
+        // The new bytes may have filled a ring that could not grow before.
         state.make_room(end, most_ring, now);
         incoming
     }
 }
 
-/// Tells the socket what was written, and the program.
+/// Notes the written bytes in the socket, and notifies the program.
 fn note_placed(place: &Place, at: u64, count: usize, now: u64) {
     if count == 0 {
         return;
@@ -257,5 +258,5 @@ fn note_placed(place: &Place, at: u64, count: usize, now: u64) {
     }
     let placed = u32::try_from(count).unwrap_or(u32::MAX);
     state.socket.placed(&place.claim, at, placed, now);
-    place.connection.follow(&mut state, now);
+    place.connection.apply_changes(&mut state, now);
 }

@@ -1,4 +1,4 @@
-//! Why a connection ended: as the socket says it, as frames say it, and as a program sees it.
+//! The reasons for which a connection ends, converted between the socket, the frames and the errno of a program.
 
 use netchannel_vns::Reason;
 use netchannel_wire::{Refusal, ResetReason};
@@ -9,13 +9,13 @@ pub fn errno_of_connect(reason: Reason) -> u32 {
     let errno = match reason {
         Reason::TimedOut | Reason::Unreachable => Errno::TIMEDOUT,
         Reason::Aborted | Reason::ProgramEnded => Errno::CONNRESET,
-        // Whoever connects goes on over kernel TCP.
+        // The connecting program continues over kernel TCP.
         _ => Errno::CONNREFUSED,
     };
     errno.raw_os_error().unsigned_abs()
 }
 
-/// NCRST's reason, if a reset of this reason is a refusal.
+/// The reason in NCRST, if a reset for this reason is a refusal.
 pub const fn refusal(reason: Reason) -> Option<Refusal> {
     Some(match reason {
         Reason::NoListener => Refusal::NoListener,
@@ -27,7 +27,7 @@ pub const fn refusal(reason: Reason) -> Option<Refusal> {
     })
 }
 
-/// RST's reason.
+/// The reason in RST.
 pub const fn reset(reason: Reason) -> ResetReason {
     match reason {
         Reason::Aborted => ResetReason::Aborted,
@@ -39,7 +39,7 @@ pub const fn reset(reason: Reason) -> ResetReason {
     }
 }
 
-/// What NCRST says.
+/// The reason that a received NCRST stands for.
 pub const fn of_refusal(refusal: Refusal) -> Reason {
     match refusal {
         Refusal::NoListener => Reason::NoListener,
@@ -51,7 +51,7 @@ pub const fn of_refusal(refusal: Refusal) -> Reason {
     }
 }
 
-/// What RST says.
+/// The reason that a received RST stands for.
 pub const fn of_reset(reset: ResetReason) -> Reason {
     match reset {
         ResetReason::Aborted => Reason::Aborted,

@@ -1,7 +1,7 @@
 //! A channel that is up, as all workers see it.
 
 use super::traffic::{Seen, Traffic};
-use crate::line_id::LineId;
+use crate::channel_instance::ChannelInstance;
 use netchannel_scheduler::channel::THRESHOLD;
 use netchannel_scheduler::{ChannelId, ChannelView, WorkerId};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -10,33 +10,34 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[derive(Debug)]
 pub struct Route {
     /// Its name on this host.
-    pub line: LineId,
+    pub instance: ChannelInstance,
     /// Class and number.
     pub id: ChannelId,
-    /// What sockets know it by: never used again for this peer.
+    /// The id that sockets use. It is never used again for this peer.
     pub key: netchannel_vns::ChannelId,
-    /// Who works it.
+    /// The worker that runs it.
     pub worker: usize,
-    /// Bytes that wait for its worker, or very many while the transport takes none.
+    /// The queued bytes, or a very large number while the transport takes none.
     pub queued: AtomicU64,
-    /// Workers, by bit, that had bytes for it and found it full.
+    /// A bit for each worker that had bytes for it and found it full.
     pub(super) waiting: AtomicU32,
-    /// What moved on it.
+    /// The counters of its traffic.
     pub traffic: Traffic,
-    /// How its transport is.
+    /// The last status of its transport.
     pub seen: Seen,
 }
 
 impl Route {
-    /// `worker` found it full and wants to hear when it takes more. True if it does by now: `seen` waited then.
+    /// `worker` found the channel full, with `seen` bytes queued, and waits for room. True if there is room by now.
     pub fn wait(&self, worker: usize, seen: u64) -> bool {
         self.waiting.fetch_or(1 << (worker % 32), Ordering::Relaxed);
-        // Pairs with the fence in `take_waiting`: either this sees the room, or its worker that somebody waits.
+        // Pairs with the fence in `take_waiting`: either this thread sees the room, or the channel's worker sees that
+        // another worker waits.
         fence(Ordering::SeqCst);
         self.queued.load(Ordering::Relaxed) < seen
     }
 
-    /// Workers, by bit, that wait for room, after [`Self::queued`] was changed.
+    /// A bit for each worker that waits for room. Called after [`Self::queued`] was changed.
     pub fn take_waiting(&self) -> u32 {
         // Pairs with the fence in `wait`.
         fence(Ordering::SeqCst);
@@ -46,15 +47,15 @@ impl Route {
         self.waiting.swap(0, Ordering::Relaxed)
     }
 
-    /// Bytes that wait for its worker.
+    /// The number of queued bytes.
     #[must_use]
     pub fn waiting(&self) -> u64 {
         let queued = self.queued.load(Ordering::Relaxed);
-        // What is added while the transport takes none is not there.
+        // The surcharge while the transport takes none is not counted.
         queued.checked_sub(THRESHOLD).unwrap_or(queued)
     }
 
-    /// As policies see it.
+    /// The view for policies.
     pub fn view(&self) -> ChannelView {
         let worker = WorkerId(u16::try_from(self.worker).unwrap_or(u16::MAX));
         ChannelView {

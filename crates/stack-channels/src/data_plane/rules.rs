@@ -1,26 +1,27 @@
-//! Which addresses a connection with a peer may have: what it says of itself is checked, as is what a program says.
+//! The addresses that a connection with a peer may have. Both the peer's claims and a program's claims are checked.
 
 use crate::prefix::{Prefix, ip, is_unicast};
 use netchannel_abi::address::Address;
 use netchannel_wire::NcSyn;
 use std::net::IpAddr;
 
-/// What is configured of a peer, and this host's addresses.
+/// The configuration of a peer, and this host's addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Where the peer's programs may be.
+    /// The networks of the peer's programs.
     pub peer: Vec<Prefix>,
-    /// This host's addresses besides loopback.
+    /// This host's addresses, besides loopback.
     pub own: Vec<Address>,
-    /// How long a connect waits for the peer, in nanoseconds; as TCP, if not said.
+    /// The connect time-out in nanoseconds; that of TCP where it is not configured.
     pub connect: Option<u64>,
-    /// Whether the peer has more addresses than one.
+    /// Whether the peer has more than one address.
     pub has_others: bool,
 }
 
 impl Rules {
-    /// Whether a connection may come from the peer: from an address of its own, which this host does not have however wide the
-    /// peer's prefixes are, to one of this host that others can reach. What listens at loopback only is no business of another host.
+    /// Whether a connection may come from the peer. Its source must be an address of the peer that this host does not
+    /// have itself, however wide the peer's prefixes are. Its destination must be an address of this host that others
+    /// can reach: listeners at loopback are not for other hosts.
     #[must_use]
     pub fn admits(&self, syn: &NcSyn) -> bool {
         let client = ip(&syn.client);

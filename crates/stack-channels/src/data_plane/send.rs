@@ -1,9 +1,9 @@
-//! What goes: the control frames that sockets owe, and bytes in the order of the scheduler.
+//! The send path: the control frames of sockets, and bytes in the order of the scheduler.
 
 use super::connection::{Connection, State};
 use super::outbox::{COPIED, Outbox};
 use super::route::Route;
-use super::shared::{Letter, Shared};
+use super::shared::{Shared, WorkerMessage};
 use super::traffic::Traffic;
 use super::worker::ChannelWorker;
 use netchannel_scheduler::SocketId;
@@ -15,46 +15,46 @@ use netchannel_wire::{Frame, Urgent};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of one peer that go before others have their turn.
+/// Bytes for one peer that are sent before other peers have their turn.
 const BUDGET: u64 = 1 << 20;
-/// What is written at once.
+/// Bytes that are written with one call.
 const BATCH: u64 = 256 << 10;
-/// And in how many pieces.
+/// Pieces that are written with one call.
 const MOST_PIECES: usize = 96;
 
 impl ChannelWorker {
-    /// Says what a socket owes its peer, tells its program what is new, and plans what is to come.
+    /// Settles a socket: sends its control frames, notifies its program, and updates its schedule and timer.
     pub(super) fn settle(&mut self, connection: &Arc<Connection>) {
         let now = self.now;
         let mut state = connection.lock();
         let owned = connection.has_owner();
         let owner = owned && connection.owner() == self.index;
         state.look_at_reading(now);
-        connection.follow(&mut state, now);
+        connection.apply_changes(&mut state, now);
         state.look_at_held(now);
-        let blocked = self.say(connection, &mut state);
-        state.want_space(now);
-        connection.follow(&mut state, now);
-        if state.owes_wake_up() {
+        let blocked = self.send_control(connection, &mut state);
+        state.request_space_news(now);
+        connection.apply_changes(&mut state, now);
+        if state.has_deferred_wake_up() {
             self.wake_ups.push(connection, &mut state, now);
         }
-        if std::mem::take(&mut state.let_go) {
+        if std::mem::take(&mut state.lane_closed) {
             self.look_at_link(&connection.link);
         }
         let sendable = state.socket.sendable();
         let timer = state.next_timeout();
         let over = connection.is_over(&state, now);
-        let rings = sendable != state.announced || timer < state.armed || over;
+        let rings = sendable != state.scheduled || timer < state.timer || over;
         if owner {
-            if std::mem::take(&mut state.hinted) {
-                connection.see_class(state.class().0);
+            if std::mem::take(&mut state.hints_changed) {
+                connection.set_observed_class(state.class().0);
             }
-            state.announced = sendable;
-            state.armed = state.armed.min(timer);
-            let set = state.armed == timer && timer != NEVER;
+            state.scheduled = sendable;
+            state.timer = state.timer.min(timer);
+            let set = state.timer == timer && timer != NEVER;
             if over {
                 let (tombstone, entry) = (connection.tombstone(&state), connection.entry());
-                // It may be touched again, when another connection has the entry.
+                // The socket may be scheduled again when another connection has the entry.
                 connection.hand_over_to(self.index);
                 drop(state);
                 connection
@@ -77,55 +77,61 @@ impl ChannelWorker {
             }
             self.move_if_due(connection);
         } else {
-            let unknown = sendable > 0 && state.announced == 0;
+            let unknown = sendable > 0 && state.scheduled == 0;
             drop(state);
-            // Whoever is going to have it looks at all of it.
-            if owned && (unknown || timer != NEVER && rings || over || connection.class_is_due()) {
-                self.tell(connection.owner(), Letter::Touch(Arc::clone(connection)));
+            // The owner to come will examine the whole socket.
+            if owned
+                && (unknown || timer != NEVER && rings || over || connection.has_observed_class())
+            {
+                self.send_message(
+                    connection.owner(),
+                    WorkerMessage::Settle(Arc::clone(connection)),
+                );
             }
         }
         if let Some(at) = blocked
-            && let Some(Some(line)) = self.lines.get_mut(at)
-            && connection.touch(self.index)
+            && let Some(Some(channel)) = self.channels.get_mut(at)
+            && connection.mark_for_settling(self.index)
         {
-            line.parked.push(Arc::clone(connection));
+            channel.parked.push(Arc::clone(connection));
         }
     }
 
-    /// Says what a socket owes. Where a channel of this worker takes nothing now: that channel.
-    fn say(&mut self, connection: &Arc<Connection>, state: &mut State) -> Option<usize> {
+    /// Sends the control frames that a socket owes. Returns a channel of this worker that takes nothing now, if there
+    /// is one for which the socket must wait.
+    fn send_control(&mut self, connection: &Arc<Connection>, state: &mut State) -> Option<usize> {
         let now = self.now;
         while let Some(transmit) = state.socket.next_transmit(0, now) {
             let per_peer = self
                 .per_peers
                 .get(index(connection.peer.number()))?
                 .as_ref()?;
-            // Bytes that go before a reset shall come before it.
+            // Bytes sent before a reset must arrive before it.
             let behind = match transmit {
-                Transmit::Reset { .. } => state.bytes_on,
+                Transmit::Reset { .. } => state.last_data_channel,
                 _ => None,
             };
             let behind = per_peer.routes.iter().find(|one| Some(one.key) == behind);
             let own = per_peer.own.iter().copied().find(|index| {
-                let line = self.lines.get(*index).and_then(Option::as_ref);
-                line.is_some_and(|line| match behind {
-                    Some(route) => Arc::ptr_eq(&line.route, route),
-                    None => !line.blocked && line.takes_segments(),
+                let channel = self.channels.get(*index).and_then(Option::as_ref);
+                channel.is_some_and(|channel| match behind {
+                    Some(route) => Arc::ptr_eq(&channel.route, route),
+                    None => !channel.blocked && channel.takes_segments(),
                 })
             });
             if own.is_none() && behind.is_none() && !per_peer.own.is_empty() {
                 return per_peer.own.first().copied();
             }
-            let route = match own.and_then(|at| self.lines.get_mut(at)) {
-                Some(Some(line)) => {
+            let route = match own.and_then(|at| self.channels.get_mut(at)) {
+                Some(Some(channel)) => {
                     if let Some(frame) = connection.frame(state, &transmit) {
-                        line.outbox.push_frame(&frame);
+                        channel.outbox.push_frame(&frame);
                     }
-                    &line.route
+                    &channel.route
                 }
                 _ => {
                     let route = behind.or_else(|| per_peer.routes.first())?;
-                    say_elsewhere(&self.shared, connection, state, &transmit, route);
+                    send_control_via(&self.shared, connection, state, &transmit, route);
                     route
                 }
             };
@@ -137,26 +143,26 @@ impl ChannelWorker {
         None
     }
 
-    /// Another worker has committed a control frame to a channel of this one.
-    pub(super) fn say_for_other(
+    /// Another worker has assigned a control frame to a channel of this worker.
+    pub(super) fn send_control_for_other(
         &mut self,
         connection: &Arc<Connection>,
         frame: &Frame<'_>,
         key: ChannelId,
     ) {
         let peer = connection.peer.number();
-        let line = self.lines.iter_mut().flatten().find(|line| {
-            line.route.key == key && line.peer.number() == peer && line.takes_segments()
+        let channel = self.channels.iter_mut().flatten().find(|channel| {
+            channel.route.key == key && channel.peer.number() == peer && channel.takes_segments()
         });
-        if let Some(line) = line {
-            return line.outbox.push_frame(frame);
+        if let Some(channel) = channel {
+            return channel.outbox.push_frame(frame);
         }
-        // It was committed after the loss was told.
+        // The frame was assigned after the loss was reported.
         connection.lock().on_channel_lost(key, self.now);
-        self.touch(connection);
+        self.settle_later(connection);
     }
 
-    /// Sends what sockets have to send, as far as channels take it.
+    /// Sends the bytes of all sockets, as far as channels take them.
     pub(super) fn send_all(&mut self) {
         for number in 0..self.per_peers.len() {
             self.send_to(number);
@@ -200,10 +206,10 @@ impl ChannelWorker {
         }
     }
 
-    /// Commits a segment to its channel; gives its bytes.
+    /// Assigns a segment to its channel. Returns its bytes.
     fn send_segment(&mut self, number: usize, segment: &Segment) -> u64 {
         let now = self.now;
-        self.note_hurry();
+        self.note_latency_activity();
         let grant = segment.grant;
         let Some(Some(per_peer)) = self.per_peers.get_mut(number) else {
             return 0;
@@ -217,21 +223,21 @@ impl ChannelWorker {
         };
         let most = per_peer.peer.terms().payload;
         let own = per_peer.own.iter().copied().find(|index| {
-            let line = self.lines.get(*index).and_then(Option::as_ref);
-            line.is_some_and(|line| Arc::ptr_eq(&line.route, &route))
+            let channel = self.channels.get(*index).and_then(Option::as_ref);
+            channel.is_some_and(|channel| Arc::ptr_eq(&channel.route, &route))
         });
         let mut state = connection.lock();
         let transmit = loop {
             match state.socket.next_transmit(grant.bytes, now) {
                 Some(data @ Transmit::Data { .. }) => break Some(data),
                 Some(control) => {
-                    match own.and_then(|index| self.lines.get_mut(index)) {
-                        Some(Some(line)) => {
+                    match own.and_then(|index| self.channels.get_mut(index)) {
+                        Some(Some(channel)) => {
                             if let Some(frame) = connection.frame(&state, &control) {
-                                line.outbox.push_frame(&frame);
+                                channel.outbox.push_frame(&frame);
                             }
                         }
-                        _ => say_elsewhere(&self.shared, &connection, &state, &control, &route),
+                        _ => send_control_via(&self.shared, &connection, &state, &control, &route),
                     }
                     Traffic::add(&route.traffic.control_sent, 1);
                     state.socket.sent(&control, route.key, now);
@@ -240,10 +246,10 @@ impl ChannelWorker {
             }
         };
         let Some(Transmit::Data { sequence, length }) = transmit else {
-            state.announced = 0;
+            state.scheduled = 0;
             drop(state);
             per_peer.scheduler.update(grant.socket, 0, 0);
-            self.touch(&connection);
+            self.settle_later(&connection);
             return 0;
         };
         let spans = state
@@ -254,12 +260,12 @@ impl ChannelWorker {
             Some(Ok([first, second])) => u32::try_from(first.length + second.length).unwrap_or(0),
             _ => 0,
         };
-        let (Some(Ok(spans)), Some(theirs), true) = (spans, state.theirs, bytes > 0) else {
-            // The program has taken back what it had written.
+        let (Some(Ok(spans)), Some(theirs), true) = (spans, state.peer_handle, bytes > 0) else {
+            // The program has withdrawn bytes that it had written.
             state.socket.abort(Reason::ProgramFault, now);
-            connection.follow(&mut state, now);
+            connection.apply_changes(&mut state, now);
             drop(state);
-            self.touch(&connection);
+            self.settle_later(&connection);
             return 0;
         };
         let hold = if own.is_some() && bytes <= COPIED {
@@ -268,11 +274,11 @@ impl ChannelWorker {
             state.socket.hold(sequence)
         };
         if own.is_none() && hold.is_none() {
-            // The other worker has to take some of what it has, first.
-            state.announced = 0;
+            // The other worker must first take some of the held segments.
+            state.scheduled = 0;
             drop(state);
             per_peer.scheduler.update(grant.socket, 0, 0);
-            self.touch(&connection);
+            self.settle_later(&connection);
             self.busy = true;
             return 0;
         }
@@ -287,13 +293,13 @@ impl ChannelWorker {
         }
         let shown = state.observer.on_sent(bytes, now);
         if let Some(class) = state.observed(shown) {
-            connection.see_class(class);
+            connection.set_observed_class(class);
         }
         let sendable = state.socket.sendable();
-        state.announced = sendable;
+        state.scheduled = sendable;
         let timer = state.next_timeout();
-        if timer < state.armed {
-            state.armed = timer;
+        if timer < state.timer {
+            state.timer = timer;
             self.owned.timers.set(grant.socket.0, timer);
         }
         per_peer.scheduler.on_sent(&grant, bytes, route.id, now);
@@ -302,28 +308,28 @@ impl ChannelWorker {
         Traffic::add(&route.traffic.segments_sent, 1);
         state.used.note(route.id, now);
         let repeated = state.note_sent(sequence, bytes);
-        state.ask_for_room(now);
+        state.request_acknowledgement(now);
         if route.seen.is_far() {
-            state.want_ring(route.seen.unsent.load(Ordering::Relaxed));
+            state.request_larger_ring(route.seen.unsent.load(Ordering::Relaxed));
         }
         let control_due = state.socket.next_transmit(0, now).is_some();
         if repeated > 0 {
             Traffic::add(&route.traffic.bytes_repeated, repeated);
         }
         let mut full = None;
-        match own.map(|at| (at, self.lines.get_mut(at))) {
-            Some((at, Some(Some(line)))) => {
-                let outbox = &mut line.outbox;
-                state.say_urgent(outbox, (theirs, sequence), u64::from(bytes));
+        match own.map(|at| (at, self.channels.get_mut(at))) {
+            Some((at, Some(Some(channel)))) => {
+                let outbox = &mut channel.outbox;
+                state.push_urgent(outbox, (theirs, sequence), u64::from(bytes));
                 outbox.push_data(&connection, (theirs, sequence), spans, hold, most);
-                line.show();
-                if line.outbox.length() >= BATCH || line.outbox.pieces() >= MOST_PIECES {
+                channel.publish_queue_length();
+                if channel.outbox.length() >= BATCH || channel.outbox.pieces() >= MOST_PIECES {
                     full = Some(at);
                 }
             }
-            _ => self.tell(
+            _ => self.send_message(
                 route.worker,
-                Letter::Segment {
+                WorkerMessage::Segment {
                     connection: Arc::clone(&connection),
                     sequence,
                     length: bytes,
@@ -334,15 +340,15 @@ impl ChannelWorker {
         }
         drop(state);
         if let Some(at) = full {
-            self.flush_line(at);
+            self.flush_channel(at);
         }
-        if control_due || connection.class_is_due() {
-            self.touch(&connection);
+        if control_due || connection.has_observed_class() {
+            self.settle_later(&connection);
         }
         u64::from(bytes)
     }
 
-    /// Another worker has committed a segment to a channel of this one.
+    /// Another worker has assigned a segment to a channel of this worker.
     pub(super) fn send_for_other(
         &mut self,
         connection: &Arc<Connection>,
@@ -351,39 +357,39 @@ impl ChannelWorker {
         key: ChannelId,
     ) {
         let peer = connection.peer.number();
-        let line = self.lines.iter_mut().flatten().find(|line| {
-            line.route.key == key && line.peer.number() == peer && line.takes_segments()
+        let channel = self.channels.iter_mut().flatten().find(|channel| {
+            channel.route.key == key && channel.peer.number() == peer && channel.takes_segments()
         });
         let mut state = connection.lock();
         let (mut at, mut left) = (sequence, u64::from(length));
-        if let (Some(line), Some(theirs)) = (line, state.theirs) {
-            let most = line.peer.terms().payload;
+        if let (Some(channel), Some(theirs)) = (channel, state.peer_handle) {
+            let most = channel.peer.terms().payload;
             while left > 0 {
                 let spans = state.lane.as_ref().map(|lane| lane.readable(at, left));
                 let Some(Ok(spans)) = spans else { break };
                 let bytes = (spans[0].length + spans[1].length) as u64;
-                // Two pieces only where the ring moves within.
+                // A second piece occurs only where the program moved to another ring within the segment.
                 let hold = hold.take().or_else(|| state.socket.hold(at));
                 if bytes == 0 {
                     hold.into_iter()
                         .for_each(|hold| state.socket.release(hold, self.now));
                     break;
                 }
-                let outbox = &mut line.outbox;
-                state.say_urgent(outbox, (theirs, at), bytes);
+                let outbox = &mut channel.outbox;
+                state.push_urgent(outbox, (theirs, at), bytes);
                 outbox.push_data(connection, (theirs, at), spans, hold, most);
                 (at, left) = (at + bytes, left - bytes);
             }
-            line.show();
+            channel.publish_queue_length();
         } else {
-            // It was committed after the loss was told.
+            // The segment was assigned after the loss was reported.
             state.on_channel_lost(key, self.now);
         }
         if let Some(hold) = hold {
             state.socket.release(hold, self.now);
         }
         drop(state);
-        self.touch(connection);
+        self.settle_later(connection);
     }
 }
 
@@ -392,8 +398,8 @@ fn index(number: u32) -> usize {
 }
 
 impl State {
-    /// The program's last urgent bytes are said before the DATA in which they are.
-    fn say_urgent(&self, outbox: &mut Outbox, (handle, from): (Handle, u64), bytes: u64) {
+    /// Queues the program's last urgent bytes before the DATA that contains them.
+    fn push_urgent(&self, outbox: &mut Outbox, (handle, from): (Handle, u64), bytes: u64) {
         let row = self.lane.as_ref().map(Lane::urgent).unwrap_or_default();
         if let Some(row) = row.before(from + bytes).filter(|row| row.end > from) {
             outbox.push_frame(&Frame::Urgent(Urgent {
@@ -405,8 +411,8 @@ impl State {
     }
 }
 
-/// Commits a control frame to a channel of another worker.
-fn say_elsewhere(
+/// Assigns a control frame to a channel of another worker.
+fn send_control_via(
     shared: &Shared,
     connection: &Arc<Connection>,
     state: &State,
@@ -415,7 +421,7 @@ fn say_elsewhere(
 ) {
     let frame = connection.frame(state, transmit);
     if let (Some(frame), Some(inbox)) = (frame, shared.inboxes.get(route.worker)) {
-        inbox.send(Letter::Control {
+        inbox.send(WorkerMessage::Control {
             connection: Arc::clone(connection),
             frame,
             key: route.key,

@@ -1,10 +1,10 @@
-//! The threads, from the daemon's side.
+//! The workers, as the daemon's thread uses them.
 
-use super::commands::{Command, Failing, Report};
+use super::commands::{Command, FailureScope, Report};
 use super::placement;
-use super::shared::{FIRST_WORKER, Gauges, Letter, Shared, worker_name};
+use super::shared::{FIRST_WORKER, Gauges, Shared, WorkerMessage, worker_name};
 use super::worker::ChannelWorker;
-use crate::line_id::LineId;
+use crate::channel_instance::ChannelInstance;
 use netchannel_scheduler::Settings;
 use netchannel_service::anchor::Count;
 use netchannel_service::core_engine;
@@ -22,22 +22,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Reports that the daemon takes before others have their turn.
+/// Reports that the daemon takes before other work has its turn.
 const MOST_REPORTS: usize = 64;
-/// Most workers: a link has a cell for each.
+/// The limit of workers: a link has a cell for each.
 const MOST_WORKERS: usize = 9;
 
-/// The workers, from the daemon's side. Dropped, they end with all connections.
+/// The workers, as the daemon's thread uses them. When this is dropped, they end with all connections.
 #[derive(Debug)]
 pub struct DataPlane {
     shared: Arc<Shared>,
-    /// Which worker has a channel.
-    lines: RefCell<HashMap<LineId, usize>>,
+    /// The worker of each channel.
+    workers_of_channels: RefCell<HashMap<ChannelInstance, usize>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl DataPlane {
-    /// Starts the workers: one for latency, and for throughput as many as are asked for, or one less than there are processors.
+    /// Starts the workers: one for latency, and for throughput as many as are configured, or one less than there are
+    /// processors.
     ///
     /// # Errors
     /// When descriptors or threads can not be had.
@@ -56,13 +57,13 @@ impl DataPlane {
             epoch: Instant::now(),
             gauges: (0..workers).map(|_| Gauges::default()).collect(),
             cores,
-            crowded: AtomicU64::new(0),
-            hurried: AtomicU64::new(0),
-            watched: AtomicBool::new(false),
+            busy_until: AtomicU64::new(0),
+            latency_active_until: AtomicU64::new(0),
+            is_sampled: AtomicBool::new(false),
         });
         let mut hosts = Self {
             shared: Arc::clone(&shared),
-            lines: RefCell::default(),
+            workers_of_channels: RefCell::default(),
             threads: Vec::new(),
         };
         let policies = Arc::new(policies.clone());
@@ -76,54 +77,57 @@ impl DataPlane {
         Ok(hosts)
     }
 
-    /// Tells the worker that it concerns, or all.
-    pub fn tell(&self, command: Command) {
+    /// Sends a command to the worker that it concerns, or to all.
+    pub fn send(&self, command: Command) {
         let workers = self.shared.inboxes.len();
-        let send = |worker: usize, command| {
+        let deliver = |worker: usize, command| {
             if let Some(inbox) = self.shared.inboxes.get(worker) {
-                inbox.send(Letter::Command(command));
+                inbox.send(WorkerMessage::Command(command));
             }
         };
         match command {
-            Command::Channel { line, id, .. } => {
+            Command::Channel { instance, id, .. } => {
                 let worker = self.shared.worker_of(id.class, id.number);
-                self.lines.borrow_mut().insert(line, worker);
-                send(worker, command);
+                self.workers_of_channels
+                    .borrow_mut()
+                    .insert(instance, worker);
+                deliver(worker, command);
             }
-            Command::Retire { line, .. }
-            | Command::Cut { line, .. }
-            | Command::Frames { line, .. } => {
-                // A line that is not known is lost, and that was told.
-                if let Some(worker) = self.lines.borrow().get(&line) {
-                    send(*worker, command);
+            Command::Retire { instance, .. }
+            | Command::Close { instance, .. }
+            | Command::Frames { instance, .. } => {
+                // An unknown channel is lost, and that was reported.
+                if let Some(worker) = self.workers_of_channels.borrow().get(&instance) {
+                    deliver(*worker, command);
                 }
             }
             Command::Links(_) | Command::Listener { .. } | Command::Unlisten(_) => {
-                send(FIRST_WORKER, command);
+                deliver(FIRST_WORKER, command);
             }
             Command::Fail { peer, reason, what } => {
-                if what == Failing::Start {
-                    // Before any worker hears of it: what another one has read meanwhile comes too late.
+                if what == FailureScope::Start {
+                    // This precedes the message to any worker: input that another worker has read meanwhile comes too
+                    // late.
                     peer.end();
                 }
-                if what == Failing::Connects {
+                if what == FailureScope::Connects {
                     peer.go_down();
                 }
                 for worker in 0..workers {
                     let peer = Arc::clone(&peer);
-                    send(worker, Command::Fail { peer, reason, what });
+                    deliver(worker, Command::Fail { peer, reason, what });
                 }
             }
             Command::Policies(policies) => {
                 for worker in 0..workers {
-                    send(worker, Command::Policies(Arc::clone(&policies)));
+                    deliver(worker, Command::Policies(Arc::clone(&policies)));
                 }
             }
-            Command::Stop => (0..workers).for_each(|worker| send(worker, Command::Stop)),
+            Command::Stop => (0..workers).for_each(|worker| deliver(worker, Command::Stop)),
         }
     }
 
-    /// What each worker says of itself.
+    /// The gauges of each worker.
     #[must_use]
     pub fn gauges(&self) -> &[Gauges] {
         &self.shared.gauges
@@ -135,9 +139,9 @@ impl DataPlane {
         u64::try_from(self.shared.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Whether the daemon looks by itself how busy workers are; otherwise one that becomes busy tells.
-    pub fn watch(&self, watches: bool) {
-        self.shared.watched.store(watches, Ordering::Relaxed);
+    /// Whether the daemon samples the load of the workers. If not, a worker that becomes busy reports it.
+    pub fn set_sampled(&self, is_sampled: bool) {
+        self.shared.is_sampled.store(is_sampled, Ordering::Relaxed);
     }
 
     /// Rings when there are reports.
@@ -146,12 +150,12 @@ impl DataPlane {
         self.shared.reports.as_fd()
     }
 
-    /// What the workers have told: the first of it where it is much, the doorbell rings for the rest.
+    /// Takes reports of the workers. Where there are many, only the first ones: the doorbell rings again for the rest.
     pub fn take_reports(&self) -> Vec<Report> {
         let taken = self.shared.reports.take_some(MOST_REPORTS);
         for report in &taken {
-            if let Report::ChannelLost { line, .. } = report {
-                self.lines.borrow_mut().remove(line);
+            if let Report::ChannelLost { instance, .. } = report {
+                self.workers_of_channels.borrow_mut().remove(instance);
             }
         }
         taken
@@ -159,23 +163,23 @@ impl DataPlane {
 
     /// Hands over a link, for tests.
     pub fn serve(&self, parts: Parts) {
-        self.tell(Command::Links(core_engine::Command::Serve(parts)));
+        self.send(Command::Links(core_engine::Command::Serve(parts)));
     }
 }
 
 impl Drop for DataPlane {
     fn drop(&mut self) {
-        self.tell(Command::Stop);
+        self.send(Command::Stop);
         for thread in self.threads.drain(..) {
-            // A thread that ended otherwise has said why.
+            // A thread that ended with an error has already reported it.
             let _ = thread.join();
         }
     }
 }
 
 impl StackHandle for DataPlane {
-    fn tell(&self, command: core_engine::Command) {
-        self.tell(Command::Links(command));
+    fn send(&self, command: core_engine::Command) {
+        self.send(Command::Links(command));
     }
 
     fn descriptors(&self) -> usize {

@@ -1,4 +1,4 @@
-//! What all workers share, and what they tell each other.
+//! The state that all workers share, and their messages.
 
 use super::commands::{Command, Report};
 use super::connection::{Connection, Peer};
@@ -13,92 +13,93 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
-/// The worker that takes new connections, and works channels of latency.
+/// The worker that takes new connections, and runs the channels of latency.
 pub const FIRST_WORKER: usize = 0;
-/// The worker that works channels of throughput; those behind it do, too.
+/// The first worker that runs channels of throughput. All workers after it do too.
 const FIRST_T: usize = 1;
 
-/// Below so many processors nothing is pinned or goes before programs: they share them all, and the kernel sees who waits.
+/// With fewer processors than this, workers are not pinned and not preferred to programs: all share the processors, and
+/// the kernel sees who waits.
 pub const LEAST_CORES: usize = 4;
 
-/// What a worker is told.
-pub enum Letter {
-    /// From the daemon.
+/// A message to a worker.
+pub enum WorkerMessage {
+    /// A command of the daemon.
     Command(Command),
-    /// A socket has something for this worker.
-    Touch(Arc<Connection>),
-    /// This worker owns a connection from now on.
+    /// A socket must be settled by this worker.
+    Settle(Arc<Connection>),
+    /// This worker becomes the owner of a connection.
     Adopt(Arc<Connection>, Class),
     /// Bytes to send on a channel of this worker.
     Segment {
-        /// Whose.
+        /// The connection.
         connection: Arc<Connection>,
-        /// Which.
+        /// The sequence of the first byte.
         sequence: u64,
-        /// How many.
+        /// The number of bytes.
         length: u32,
-        /// Keeps them where they are.
+        /// Keeps the bytes in their ring.
         hold: Option<Hold>,
-        /// On which.
+        /// The channel.
         key: ChannelId,
     },
     /// A control frame to send on a channel of this worker.
     Control {
-        /// Whose.
+        /// The connection.
         connection: Arc<Connection>,
-        /// Which.
+        /// The frame.
         frame: Frame<'static>,
-        /// On which.
+        /// The channel.
         key: ChannelId,
     },
-    /// (first worker) A peer asks for a connection.
-    Asked(Arc<Peer>, NcSyn),
+    /// (first worker) A peer requests a connection.
+    ConnectionRequest(Arc<Peer>, NcSyn),
     /// The channels of a peer have changed.
-    Routes(Arc<Peer>),
-    /// A channel to a peer has stalled, on this path.
-    Doubt(Arc<Peer>, Option<(IpAddr, IpAddr)>),
+    RoutesChanged(Arc<Peer>),
+    /// A channel to a peer has stalled on this path.
+    Probe(Arc<Peer>, Option<(IpAddr, IpAddr)>),
     /// A link brings no new connection any more.
     LinkEnded(u64),
     /// (first worker) The last connection of a link may have ended.
-    LetGo(u64),
-    /// A token that was to wake this worker for a link went to another one.
-    Look(u64),
+    LinkUnused(u64),
+    /// A token that was to wake this worker for a link reached another worker.
+    LookAtLink(u64),
 }
 
 /// What all workers share.
 pub struct Shared {
-    /// Anchors that all links hold.
+    /// The number of anchors of all links.
     pub count: Arc<Count>,
     /// A mailbox for each worker.
-    pub inboxes: Vec<Arc<Mailbox<Letter>>>,
-    /// What they tell.
+    pub inboxes: Vec<Arc<Mailbox<WorkerMessage>>>,
+    /// The reports of the workers to the daemon.
     pub reports: Mailbox<Report>,
-    /// Time zero of all times.
+    /// The origin of all times.
     pub epoch: Instant,
-    /// What each worker is and does.
+    /// The gauges of each worker.
     pub gauges: Vec<Gauges>,
-    /// Processors of this process.
+    /// The processors of this process.
     pub cores: Vec<Core>,
-    /// Until when processors are too few and too busy to spin on, in nanoseconds since the epoch.
-    pub crowded: AtomicU64,
-    /// Until when programs that want latency count as at work, in nanoseconds since the epoch.
-    pub hurried: AtomicU64,
-    /// The daemon looks how busy workers are, and need not be told.
-    pub watched: AtomicBool,
+    /// Until this time processors are too few and too busy to spin on them, in nanoseconds since the epoch.
+    pub busy_until: AtomicU64,
+    /// Until this time programs that need latency count as active, in nanoseconds since the epoch.
+    pub latency_active_until: AtomicU64,
+    /// The daemon samples the load of the workers, which need not report it.
+    pub is_sampled: AtomicBool,
 }
 
-/// What a worker says of itself.
+/// The gauges of a worker.
 #[derive(Debug, Default)]
 pub struct Gauges {
-    /// Nanoseconds that it neither slept nor waited.
+    /// Nanoseconds in which it neither slept nor waited.
     pub busy: AtomicU64,
-    /// Times that it went to sleep.
+    /// The number of sleeps.
     pub sleeps: AtomicU64,
-    /// Channels that it has.
+    /// The number of its channels.
     pub channels: AtomicU64,
-    /// Sockets for which it sends.
+    /// The number of sockets for which it sends.
     pub sockets: AtomicU64,
-    /// The processor it is bound to, plus one.
+    /// The processor to which it is bound, plus one.
     pub core: AtomicU64,
 }
 
@@ -113,13 +114,13 @@ impl Shared {
     }
 }
 
-/// Name of the thread of a worker.
+/// The name of a worker's thread.
 #[must_use]
 pub fn worker_name(index: usize) -> String {
     match index {
-        FIRST_WORKER => "hosts-L".to_owned(),
-        FIRST_T => "hosts-T".to_owned(),
-        other => format!("hosts-T{other}"),
+        FIRST_WORKER => "channels-L".to_owned(),
+        FIRST_T => "channels-T".to_owned(),
+        other => format!("channels-T{other}"),
     }
 }
 

@@ -1,13 +1,13 @@
-//! How many of the sockets with a peer each user of this host has: who is greedy leaves some to the others.
+//! The shares of the users of this host in the sockets with a peer: a user with many sockets leaves some to the others.
 
 use std::collections::HashMap;
 
-/// Of this many parts the last one is for users who have little.
+/// One of this many parts is reserved for users who have few sockets.
 const PARTS: u32 = 4;
-/// Little is one of so many.
+/// A user has few sockets below one in this many.
 const LITTLE: u32 = 16;
 
-/// Who has how many. Connections that the peer makes are nobody's.
+/// The number of sockets of each user. Connections that the peer makes belong to no user.
 #[derive(Debug)]
 pub struct Shares {
     most: u32,
@@ -16,7 +16,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Nobody has any; `most` in all.
+    /// No sockets yet, of at most `most`.
     pub fn new(most: u32) -> Self {
         Self {
             most,
@@ -25,20 +25,20 @@ impl Shares {
         }
     }
 
-    /// Whether there is one more for a user.
+    /// Whether a user may have another socket.
     pub fn has_room(&self, user: Option<u32>) -> bool {
         let own = self.by_user.get(&user).copied().unwrap_or(0);
         let plenty = self.total < self.most - self.most / PARTS;
         plenty || self.total < self.most && own < (self.most / LITTLE).max(1)
     }
 
-    /// A user has one more.
+    /// Adds a socket of a user.
     pub fn take(&mut self, user: Option<u32>) {
         self.total += 1;
         *self.by_user.entry(user).or_default() += 1;
     }
 
-    /// A user has one less.
+    /// Removes a socket of a user.
     pub fn give_back(&mut self, user: Option<u32>) {
         if let Some(own) = self.by_user.get_mut(&user) {
             *own -= 1;

@@ -1,4 +1,4 @@
-//! The sockets with one peer: by own handle, and by the peer's.
+//! The sockets with one peer, by this host's handle and by the peer's handle.
 
 use super::shares::Shares;
 use super::tombstone::Tombstone;
@@ -8,29 +8,29 @@ use std::sync::Arc;
 
 /// How long an ended socket is remembered, in nanoseconds, where there is room.
 const REMEMBER: u64 = 30_000_000_000;
-/// The peer's handles are kept for no larger indices than this, whatever it announced.
+/// The limit of indices of the peer's handles, whatever the peer announced.
 const MOST_INDEX: u32 = 1 << 20;
 
-/// A socket of a table: it counts for a user of this host.
+/// A socket in the table: it counts for a user of this host.
 pub trait Counted {
     /// The user whose program connected, if a program of this host did.
     fn user(&self) -> Option<u32>;
 }
 
-/// What a handle of this host names.
+/// The result of a look-up by this host's handle.
 #[derive(Debug)]
 pub enum Found<S> {
-    /// A socket.
+    /// A living socket.
     Live(Arc<S>),
-    /// One that has ended.
+    /// A socket that has ended.
     Ended(Tombstone),
-    /// Nothing that is known.
+    /// An unknown socket.
     Unknown,
 }
 
-/// What became of the peer's socket of some index.
+/// The state of the peer's socket with a certain index.
 #[derive(Clone, Copy, Debug, Default)]
-struct Theirs {
+struct PeerSocket {
     generation: u32,
     answer: Answer,
 }
@@ -44,18 +44,18 @@ enum Answer {
     Refused(Refusal),
 }
 
-/// What an NCSYN is.
+/// The classification of an NCSYN.
 #[derive(Debug)]
-pub enum Asked<S> {
-    /// The first of its handle: to be decided.
+pub enum OpenRequest<S> {
+    /// The first NCSYN of its handle: must be decided.
     New,
-    /// It was said again, for this socket.
+    /// A repetition, for this socket.
     Again(Arc<S>),
-    /// It was said again, and was refused.
+    /// A repetition of one that was refused.
     Refused(Refusal),
-    /// It came late, is being decided, or belongs to a socket that has ended.
+    /// A late one, one that is being decided, or one of a socket that has ended.
     Ignored,
-    /// Its index is beyond what may be.
+    /// Its index is beyond the limit.
     TooMany,
 }
 
@@ -64,45 +64,45 @@ pub enum Asked<S> {
 pub struct Sockets<S> {
     table: HandleTable<Arc<S>, Tombstone>,
     shares: Shares,
-    theirs: Vec<Theirs>,
+    peer_sockets: Vec<PeerSocket>,
     most_theirs: u32,
 }
 
 impl<S: Counted> Sockets<S> {
-    /// None yet; `most` of this host's, and handles of the peer below `most_theirs`.
+    /// An empty table, for at most `most` sockets of this host, and for handles of the peer below `most_theirs`.
     pub fn new(most: u32, most_theirs: u32) -> Self {
         Self {
             table: HandleTable::new(most, REMEMBER),
             shares: Shares::new(most),
-            theirs: Vec::new(),
+            peer_sockets: Vec::new(),
             most_theirs,
         }
     }
 
-    /// Whether another one can be had, over a link of this user's.
+    /// Whether there is room for another socket, over a link of this user.
     pub fn has_room(&self, user: Option<u32>) -> bool {
         self.shares.has_room(user)
     }
 
-    /// How many live.
+    /// The number of living sockets.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// All that live.
+    /// All living sockets.
     pub fn all(&self) -> Vec<Arc<S>> {
         self.table.iter().map(|(_, one)| Arc::clone(one)).collect()
     }
 
-    /// At most so many of those that live whose index is not below `first`.
-    pub fn some(&self, first: u32, most: usize) -> Vec<(u32, Arc<S>)> {
+    /// At most `most` living sockets whose index is not below `first`.
+    pub fn page(&self, first: u32, most: usize) -> Vec<(u32, Arc<S>)> {
         let behind = self.table.iter_from(first).take(most);
         behind
             .map(|(handle, one)| (handle.index, Arc::clone(one)))
             .collect()
     }
 
-    /// Gives a socket its handle.
+    /// Inserts a socket under a new handle.
     pub fn insert(
         &mut self,
         make: impl FnOnce(Handle) -> Arc<S>,
@@ -118,12 +118,12 @@ impl<S: Counted> Sockets<S> {
         }
     }
 
-    /// The ended ones whose last word went down with a channel.
-    pub fn unheard(&mut self, lost: ChannelId) -> Vec<Tombstone> {
+    /// The ended sockets whose last control frame was on a lost channel. The frame is taken out of the tombstone.
+    pub fn take_lost_final_states(&mut self, lost: ChannelId) -> Vec<Tombstone> {
         let ended = self.table.ended_mut().map(|(_, tombstone)| tombstone);
-        let unheard = ended.filter(|tombstone| tombstone.last == Some(lost));
-        // It is said again once: what is lost then, the peer asks for.
-        unheard
+        let take_lost_final_states = ended.filter(|tombstone| tombstone.last == Some(lost));
+        // It is sent again only once: if it is lost again, the peer asks for it.
+        take_lost_final_states
             .map(|tombstone| Tombstone {
                 last: tombstone.last.take(),
                 ..*tombstone
@@ -131,14 +131,14 @@ impl<S: Counted> Sockets<S> {
             .collect()
     }
 
-    /// Takes an ended socket out.
+    /// Removes a socket that has ended.
     pub fn remove(&mut self, handle: Handle, tombstone: Tombstone, now: u64) -> Option<Arc<S>> {
         let removed = self.table.remove(handle, tombstone, now)?;
         self.shares.give_back(removed.user());
         Some(removed)
     }
 
-    /// What a frame's handle names.
+    /// Looks a socket up by the handle in a frame.
     pub fn find(&self, handle: Handle) -> Found<S> {
         match self.table.get(handle) {
             Lookup::Live(connection) => Found::Live(Arc::clone(connection)),
@@ -147,19 +147,19 @@ impl<S: Counted> Sockets<S> {
         }
     }
 
-    fn theirs(&mut self, handle: Handle) -> Option<&mut Theirs> {
+    fn theirs(&mut self, handle: Handle) -> Option<&mut PeerSocket> {
         let index = usize::try_from(handle.index).ok()?;
         if handle.index >= self.most_theirs.min(MOST_INDEX) {
             return None;
         }
-        if self.theirs.len() <= index {
-            self.theirs.resize(index + 1, Theirs::default());
+        if self.peer_sockets.len() <= index {
+            self.peer_sockets.resize(index + 1, PeerSocket::default());
         }
-        self.theirs.get_mut(index)
+        self.peer_sockets.get_mut(index)
     }
 
     /// The socket whose peer has this handle.
-    pub fn of_theirs(&mut self, handle: Handle) -> Option<Arc<S>> {
+    pub fn find_by_peer_handle(&mut self, handle: Handle) -> Option<Arc<S>> {
         let known = *self.theirs(handle)?;
         let Answer::Ours(ours) = known.answer else {
             return None;
@@ -170,12 +170,12 @@ impl<S: Counted> Sockets<S> {
         }
     }
 
-    /// The peer's handle of a socket is known. False where it can not be one.
-    pub fn set_theirs(&mut self, handle: Handle, ours: Handle) -> bool {
+    /// Records the peer's handle of a socket. False where the handle is invalid.
+    pub fn set_peer_handle(&mut self, handle: Handle, ours: Handle) -> bool {
         self.set(handle, Answer::Ours(ours))
     }
 
-    /// An NCSYN was refused.
+    /// Records that an NCSYN was refused.
     pub fn refuse(&mut self, handle: Handle, refusal: Refusal) {
         self.set(handle, Answer::Refused(refusal));
     }
@@ -184,39 +184,39 @@ impl<S: Counted> Sockets<S> {
         let Some(place) = self.theirs(handle) else {
             return false;
         };
-        *place = Theirs {
+        *place = PeerSocket {
             generation: handle.generation,
             answer,
         };
         true
     }
 
-    /// An NCSYN came with this handle of the peer.
-    pub fn ask(&mut self, handle: Handle) -> Asked<S> {
+    /// Classifies an NCSYN with this handle of the peer.
+    pub fn classify_open(&mut self, handle: Handle) -> OpenRequest<S> {
         let Some(place) = self.theirs(handle) else {
-            return Asked::TooMany;
+            return OpenRequest::TooMany;
         };
         let known = *place;
         if known.generation == 0 || is_newer(handle.generation, known.generation) {
-            *place = Theirs {
+            *place = PeerSocket {
                 generation: handle.generation,
                 answer: Answer::Due,
             };
-            return Asked::New;
+            return OpenRequest::New;
         }
         match known.answer {
-            _ if known.generation != handle.generation => Asked::Ignored,
-            Answer::Due => Asked::Ignored,
-            Answer::Refused(refusal) => Asked::Refused(refusal),
+            _ if known.generation != handle.generation => OpenRequest::Ignored,
+            Answer::Due => OpenRequest::Ignored,
+            Answer::Refused(refusal) => OpenRequest::Refused(refusal),
             Answer::Ours(ours) => match self.find(ours) {
-                Found::Live(connection) => Asked::Again(connection),
-                _ => Asked::Ignored,
+                Found::Live(connection) => OpenRequest::Again(connection),
+                _ => OpenRequest::Ignored,
             },
         }
     }
 }
 
-/// Generations go round.
+/// Whether a generation is newer. Generations wrap around.
 const fn is_newer(one: u32, other: u32) -> bool {
     one != other && one.wrapping_sub(other) < 1 << 31
 }

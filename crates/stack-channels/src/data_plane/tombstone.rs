@@ -1,14 +1,14 @@
-//! Tombstones: what is remembered of sockets that have ended.
+//! Tombstones: the remaining state of sockets that have ended.
 
 use netchannel_vns::{ChannelId, FinalState, Handle};
 
 /// The tombstone of an ended socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Tombstone {
-    /// What is still said for it.
+    /// The final state, with which frames are answered.
     pub final_state: FinalState,
-    /// The peer's handle of it, if that was known.
-    pub theirs: Option<Handle>,
-    /// The channel that its last word took.
+    /// The peer's handle, if it was known.
+    pub peer_handle: Option<Handle>,
+    /// The channel of its last control frame.
     pub last: Option<ChannelId>,
 }

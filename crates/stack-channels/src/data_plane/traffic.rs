@@ -1,41 +1,41 @@
-//! What moved on a channel, and how its transport is: words that its workers write and anybody reads.
+//! The traffic of a channel and the status of its transport. Its workers write these words, and any thread reads them.
 
 use netchannel_abi::link::MOST_RING_LOG2;
 use netchannel_driver::Status;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A peer is near whose round trip takes less than so many nanoseconds.
+/// A peer with a shorter round trip than this, in nanoseconds, is near.
 const NEAR: u64 = 250_000;
-/// From there a ring of this size keeps 30 Gbit/s on their way. A larger one would only hold more that the program has not read, and no
-/// cache holds the rings of many such programs.
+/// For a near peer a ring of this size keeps 30 Gbit/s in flight. A larger one would only hold more bytes that the
+/// program has not read, and no cache could hold the rings of many such programs.
 const NEAR_RING_LOG2: u32 = 20;
 
-/// What moved, and in how many pieces. Whoever reads wants no order between them.
+/// Counters of bytes and pieces. Readers need no order between them.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    /// Bytes of streams given to the channel.
+    /// Stream bytes given to the channel.
     pub bytes_sent: AtomicU64,
-    /// Bytes of streams that it brought.
+    /// Stream bytes received from it.
     pub bytes_received: AtomicU64,
     /// Segments given to it.
     pub segments_sent: AtomicU64,
-    /// Segments that it brought.
+    /// Segments received from it.
     pub segments_received: AtomicU64,
     /// Frames without payload given to it.
     pub control_sent: AtomicU64,
-    /// Frames without payload that it brought.
+    /// Frames without payload received from it.
     pub control_received: AtomicU64,
     /// Calls that wrote to it.
     pub writes: AtomicU64,
     /// Calls that read from it.
     pub reads: AtomicU64,
-    /// Of the bytes sent, those that had been sent before.
+    /// The part of the sent bytes that was sent before.
     pub bytes_repeated: AtomicU64,
 }
 
 impl Traffic {
-    /// Counts.
+    /// Adds to a counter.
     pub fn add(counter: &AtomicU64, number: u64) {
         counter.fetch_add(number, Ordering::Relaxed);
     }
@@ -54,14 +54,14 @@ impl Traffic {
         ]
     }
 
-    /// Takes in what another one counted.
+    /// Adds the counters of another channel.
     pub fn absorb(&self, other: &Self) {
         for (own, other) in self.all().into_iter().zip(other.all()) {
             Self::add(own, other.load(Ordering::Relaxed));
         }
     }
 
-    /// As it is shown.
+    /// The counters for display.
     #[must_use]
     pub fn shown(&self) -> netchannel_control::hosts::Traffic {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Traffic {
     }
 }
 
-/// How the transport was when its worker looked last.
+/// The last known status of the transport.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Bytes that it took and has not sent.
@@ -88,16 +88,16 @@ pub struct Seen {
     pub unacknowledged: AtomicU64,
     /// Round trip time in nanoseconds; 0 while not known.
     pub round_trip: AtomicU64,
-    /// The shortest of late.
+    /// The shortest recent round trip time.
     pub least_round_trip: AtomicU64,
-    /// Packets that it sent again.
+    /// The number of retransmitted packets.
     pub retransmissions: AtomicU64,
-    /// It is held back by its congestion window.
+    /// The congestion window limits the transport.
     pub congestion_limited: AtomicBool,
 }
 
 impl Seen {
-    /// How large a ring for what it brings is worth while, as a logarithm.
+    /// The largest useful receive ring for this channel, as a logarithm.
     pub fn most_ring(&self) -> u32 {
         match self.least_round_trip.load(Ordering::Relaxed) {
             1..NEAR => NEAR_RING_LOG2,
@@ -110,7 +110,7 @@ impl Seen {
         self.least_round_trip.load(Ordering::Relaxed) >= NEAR
     }
 
-    /// Takes note.
+    /// Stores a status.
     pub fn note(&self, status: &Status) {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let set = |word: &AtomicU64, value| word.store(value, Ordering::Relaxed);

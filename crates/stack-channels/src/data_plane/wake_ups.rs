@@ -1,32 +1,32 @@
-//! Programs that are to be woken, and when. Whoever is woken may take the processor, so all are woken at the end of a pass. Where
-//! several streams share a worker that has more to do, a stream's program sleeps on until much waits for it: otherwise each of them
-//! takes its turn for a few kilobytes, and what the processor's cache holds is another's every time.
+//! The pending wake-ups of programs. A woken program may take the processor, so all are woken at the end of a pass.
+//! Where several streams share a busy worker, the wake-up of a stream's program waits until many bytes wait for it:
+//! otherwise each program runs for a few kilobytes, and the processor's cache holds another one's data every time.
 
 use super::connection::{Connection, State};
 use netchannel_scheduler::Class;
 use std::sync::Arc;
 
-/// So many streams are several.
+/// The number of streams that count as several.
 const SEVERAL: u32 = 3;
-/// A stream's program sleeps on for this long at most, in nanoseconds.
+/// The longest delay of a stream's wake-up, in nanoseconds.
 const LONGEST: u64 = 200_000;
 
 /// The wake-ups of a worker.
 #[derive(Debug)]
 pub struct WakeUps {
     due: Vec<WakeUp>,
-    /// The present window of time.
+    /// The number of the present window of time.
     window: u32,
-    /// Streams in it so far.
+    /// The streams of this window so far.
     streams: u32,
-    /// There were several in the last one.
+    /// The last window had several streams.
     several: bool,
 }
 
 #[derive(Debug)]
 struct WakeUp {
     connection: Arc<Connection>,
-    /// It is rung by then.
+    /// The latest time of the wake-up.
     until: u64,
 }
 
@@ -34,7 +34,7 @@ impl Default for WakeUps {
     fn default() -> Self {
         Self {
             due: Vec::new(),
-            // Sockets begin with 0, which is no window.
+            // Sockets begin with 0, which is the number of no window.
             window: 1,
             streams: 0,
             several: false,
@@ -43,10 +43,10 @@ impl Default for WakeUps {
 }
 
 impl WakeUps {
-    /// A socket's program is to be woken.
+    /// Queues the wake-up of a socket's program.
     pub fn push(&mut self, connection: &Arc<Connection>, state: &mut State, now: u64) {
         let late = self.several && state.class().0 == Class::Throughput;
-        if std::mem::replace(&mut state.wake_up_waits, true) {
+        if std::mem::replace(&mut state.wake_up_queued, true) {
             return;
         }
         let until = if late { now + LONGEST } else { now };
@@ -56,8 +56,8 @@ impl WakeUps {
         });
     }
 
-    /// A large segment of a socket goes or has come; `last` is the window of the one before. Whether its program is to sleep on
-    /// until the pass ends.
+    /// A large segment of a socket was sent or received; `last` is the window of the one before. Returns whether the
+    /// wake-up of its program shall be deferred to the end of the pass.
     pub fn note_large(&mut self, last: &mut u32, class: Class) -> bool {
         if class == Class::Latency {
             return false;
@@ -68,14 +68,15 @@ impl WakeUps {
         self.several
     }
 
-    /// A window of time has ended.
+    /// Begins the next window.
     pub fn turn(&mut self) {
         self.several = self.streams >= SEVERAL;
         self.streams = 0;
         self.window = self.window.wrapping_add(1).max(1);
     }
 
-    /// Wakes the programs that have news. If the worker is `busy`, those of streams sleep on while little waits for them.
+    /// Wakes the programs that have news. If the worker is `busy`, wake-ups of streams wait while few bytes wait for
+    /// their programs.
     pub fn ring(&mut self, busy: bool, now: u64) {
         self.due.retain(|wake_up| {
             let mut state = wake_up.connection.lock();
@@ -86,7 +87,7 @@ impl WakeUps {
                 return true;
             }
             lane.send_wake_up();
-            state.wake_up_waits = false;
+            state.wake_up_queued = false;
             false
         });
     }

@@ -1,13 +1,13 @@
-//! A worker: what a thread with channels and sockets of its own knows.
+//! The state of a worker: a thread with channels and sockets of its own.
 
 use super::acceptor::Acceptor;
 use super::commands::Report;
 use super::connection::{Connection, Peer};
 use super::dialer::Dialer;
-use super::line::Line;
+use super::open_channel::OpenChannel;
 use super::owner_table::OwnerTable;
 use super::per_peer::PerPeer;
-use super::shared::{FIRST_WORKER, Letter, Shared};
+use super::shared::{FIRST_WORKER, Shared, WorkerMessage};
 use super::wake_ups::WakeUps;
 use netchannel_scheduler::Settings;
 use netchannel_service::cells::{Cells, Key};
@@ -21,51 +21,52 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Who wanted latency is expected to want it again within this time, in nanoseconds.
-const HURRY: u64 = 100_000_000;
+/// A program that needed latency counts as active for this long, in nanoseconds.
+const LATENCY_ACTIVE: u64 = 100_000_000;
 
-/// The thread.
+/// The state of a worker thread.
 pub struct ChannelWorker {
     pub(super) index: usize,
     pub(super) shared: Arc<Shared>,
     pub(super) cells: Cells,
-    pub(super) inbox: Arc<Mailbox<Letter>>,
-    /// Listeners of this host to which connections of peers were led; the first worker's.
+    pub(super) inbox: Arc<Mailbox<WorkerMessage>>,
+    /// (first worker) Listeners of this host to which connections of peers were routed.
     pub(super) targets: Targets,
-    /// (first worker) Connects to peers.
+    /// (first worker) The listeners of peers.
     pub(super) dialer: Dialer,
-    /// (first worker) Connections of peers on their way to listeners.
+    /// (first worker) Connections of peers that wait for listeners.
     pub(super) acceptor: Acceptor,
     pub(super) owned: OwnerTable,
-    /// Links by the daemon's number.
+    /// The keys of links, by the daemon's number.
     pub(super) keys: HashMap<u64, Key>,
-    pub(super) lines: Vec<Option<Box<Line>>>,
-    /// Who decides.
+    pub(super) channels: Vec<Option<Box<OpenChannel>>>,
+    /// The policies.
     pub(super) policies: Arc<Settings>,
-    /// By number of the peer.
+    /// By the number of the peer.
     pub(super) per_peers: Vec<Option<PerPeer>>,
-    pub(super) touched: Vec<Arc<Connection>>,
+    pub(super) to_settle: Vec<Arc<Connection>>,
     pub(super) spare: Vec<Arc<Connection>>,
-    pub(super) letters: Vec<Letter>,
-    /// (first worker) Connections that peers have asked for in this pass.
-    pub(super) asked: Vec<(Arc<Peer>, NcSyn)>,
-    /// Links with new connections for programs that may sleep, and whether those were claimed.
-    pub(super) posted: Vec<(Key, bool)>,
-    /// Links with slots that their programs had still to close: when to look again, which, and how often that was.
-    pub(super) untidy: Vec<(u64, u64, u32)>,
-    /// Sockets whose programs are to be woken.
+    pub(super) messages: Vec<WorkerMessage>,
+    /// (first worker) Connections that peers have requested in this pass.
+    pub(super) requested: Vec<(Arc<Peer>, NcSyn)>,
+    /// Links with new connections for programs that may sleep, and whether their programs were claimed.
+    pub(super) announced_links: Vec<(Key, bool)>,
+    /// Links with closed slots that their programs had not closed yet: the time of the next examination, the link, and
+    /// how often it was examined.
+    pub(super) unsettled_links: Vec<(u64, u64, u32)>,
+    /// Pending wake-ups of programs.
     pub(super) wake_ups: WakeUps,
-    /// This pass brought something.
-    pub(super) moved: bool,
-    /// There is more to do than was done.
+    /// This pass brought input.
+    pub(super) had_input: bool,
+    /// The pass left work.
     pub(super) busy: bool,
     pub(super) now: u64,
     pub(super) stop: bool,
-    /// Since when it works.
-    pub(super) began: u64,
-    /// When it last let others run.
-    pub(super) turn: u64,
-    /// When the measuring of how busy it is began, and for how long it was since.
+    /// Since when the worker is busy.
+    pub(super) busy_since: u64,
+    /// When the worker last yielded the processor.
+    pub(super) last_yield: u64,
+    /// The start of the present window of time, and the busy time in it.
     pub(super) window: (u64, u64),
 }
 
@@ -93,43 +94,45 @@ impl ChannelWorker {
             acceptor: Acceptor::default(),
             owned: OwnerTable::default(),
             keys: HashMap::new(),
-            lines: Vec::new(),
+            channels: Vec::new(),
             policies,
             per_peers: Vec::new(),
-            touched: Vec::new(),
+            to_settle: Vec::new(),
             spare: Vec::new(),
-            letters: Vec::new(),
-            asked: Vec::new(),
-            posted: Vec::new(),
-            untidy: Vec::new(),
+            messages: Vec::new(),
+            requested: Vec::new(),
+            announced_links: Vec::new(),
+            unsettled_links: Vec::new(),
             wake_ups: WakeUps::default(),
-            moved: false,
+            had_input: false,
             busy: false,
             now: 0,
             stop: false,
-            began: 0,
-            turn: 0,
+            busy_since: 0,
+            last_yield: 0,
             window: (0, 0),
         })
     }
 
-    /// Bytes of a program go or come: if it wants latency, others hear of it.
-    pub(super) fn note_hurry(&self) {
-        let hurried = &self.shared.hurried;
-        // Seldom, since others read the word with every pass.
-        if self.index == FIRST_WORKER && self.now + HURRY / 2 > hurried.load(Ordering::Relaxed) {
-            hurried.store(self.now + HURRY, Ordering::Relaxed);
+    /// Bytes of a program are sent or received: if it needs latency, the other workers are told.
+    pub(super) fn note_latency_activity(&self) {
+        let latency_active_until = &self.shared.latency_active_until;
+        // The word is written seldom, since other workers read it in every pass.
+        if self.index == FIRST_WORKER
+            && self.now + LATENCY_ACTIVE / 2 > latency_active_until.load(Ordering::Relaxed)
+        {
+            latency_active_until.store(self.now + LATENCY_ACTIVE, Ordering::Relaxed);
         }
     }
 
-    /// A socket is to be settled at the end of the pass.
-    pub(super) fn touch(&mut self, connection: &Arc<Connection>) {
-        if connection.touch(self.index) {
-            self.touched.push(Arc::clone(connection));
+    /// Schedules a socket for settling at the end of the pass.
+    pub(super) fn settle_later(&mut self, connection: &Arc<Connection>) {
+        if connection.mark_for_settling(self.index) {
+            self.to_settle.push(Arc::clone(connection));
         }
     }
 
-    /// What this worker knows of a peer.
+    /// The worker's state of a peer.
     pub(super) fn per_peer(&mut self, peer: &Arc<Peer>) -> Option<&mut PerPeer> {
         let index = usize::try_from(peer.number()).ok()?;
         if self.per_peers.len() <= index {
@@ -145,31 +148,31 @@ impl ChannelWorker {
 
     /// The channels of a peer may have changed.
     pub(super) fn refresh(&mut self, peer: &Arc<Peer>) {
-        let lines = std::mem::take(&mut self.lines);
+        let channels = std::mem::take(&mut self.channels);
         let changed = self
             .per_peer(peer)
-            .is_some_and(|per_peer| per_peer.refresh(&lines));
-        self.lines = lines;
+            .is_some_and(|per_peer| per_peer.refresh(&channels));
+        self.channels = channels;
         if changed {
             let all = peer.sockets().all();
             let index = self.index;
             for connection in all.iter().filter(|connection| connection.owner() == index) {
-                self.touch(connection);
+                self.settle_later(connection);
             }
         }
     }
 
-    /// Tells the other workers.
-    pub(super) fn tell_others(&self, letter: impl Fn() -> Letter) {
+    /// Sends a message to the other workers.
+    pub(super) fn send_to_others(&self, message: impl Fn() -> WorkerMessage) {
         let others = self.shared.inboxes.iter().enumerate();
         for (_, inbox) in others.filter(|(index, _)| *index != self.index) {
-            inbox.send(letter());
+            inbox.send(message());
         }
     }
 
-    pub(super) fn tell(&self, worker: usize, letter: Letter) {
+    pub(super) fn send_message(&self, worker: usize, message: WorkerMessage) {
         if let Some(inbox) = self.shared.inboxes.get(worker) {
-            inbox.send(letter);
+            inbox.send(message);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Where channels of other hosts come in.
+//! The listening sockets for channels of other hosts.
 
 use super::poll::Poll;
 use super::table::OTHERS;
@@ -7,40 +7,40 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// How long nothing is accepted when descriptors or memory are used up.
+/// The pause of a listening socket when descriptors or memory are exhausted.
 const PAUSE: Duration = Duration::from_secs(1);
 
 struct Listening {
-    /// As it was configured: the port may be any.
+    /// The configured address, whose port may be 0.
     configured: SocketAddr,
     acceptor: Box<dyn Acceptor>,
     name: u64,
-    /// It is not watched until then.
+    /// Not watched until this time.
     paused: Option<Instant>,
 }
 
-/// All of them.
+/// All listening sockets.
 #[derive(Default)]
 pub struct Acceptors {
     acceptors: Vec<Listening>,
     last: u64,
 }
 
-/// An address at which nothing can come in.
+/// An address at which the host can not listen.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen at {address} for other hosts ({error}); choose another address")]
 pub struct CannotListen {
-    /// Where.
+    /// The address.
     pub address: SocketAddr,
-    /// Why.
+    /// The error.
     pub error: io::Error,
 }
 
 impl Acceptors {
-    /// Opens a door at each of these addresses and closes the others.
+    /// Listens at each of these addresses, and closes the other listening sockets.
     ///
     /// # Errors
-    /// Those that can not be opened; all others are.
+    /// The first address at which the host can not listen. All others are open.
     pub fn set(
         &mut self,
         addresses: &[SocketAddr],
@@ -86,10 +86,10 @@ impl Acceptors {
         result
     }
 
-    /// The next channel at a door, by its name.
+    /// The next channel at a listening socket, by its name.
     ///
     /// # Errors
-    /// When it can not be taken: the door is then closed for a while.
+    /// When it can not be accepted: the listening socket is then paused.
     pub fn accept(
         &mut self,
         name: u64,
@@ -105,14 +105,14 @@ impl Acceptors {
         };
         let accepted = listening.acceptor.accept();
         if accepted.is_err() {
-            // What waits would wake the daemon for ever.
+            // A level-triggered event would wake the daemon again and again.
             poll.remove(listening.acceptor.descriptor());
             listening.paused = now.checked_add(PAUSE);
         }
         accepted
     }
 
-    /// Opens those again whose pause is over.
+    /// Resumes the listening sockets whose pause is over.
     pub fn reopen(&mut self, poll: &Poll, now: Instant) {
         for listening in &mut self.acceptors {
             if listening.paused.is_some_and(|until| until <= now) {
@@ -123,7 +123,7 @@ impl Acceptors {
         }
     }
 
-    /// When the next is to be opened again.
+    /// The end of the next pause.
     pub fn deadline(&self) -> Option<Instant> {
         self.acceptors
             .iter()
@@ -131,7 +131,7 @@ impl Acceptors {
             .min()
     }
 
-    /// Where they are.
+    /// The addresses of the listening sockets.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         let acceptors = self.acceptors.iter();
         acceptors

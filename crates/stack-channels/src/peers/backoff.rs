@@ -1,9 +1,8 @@
-//! How long to wait before the next attempt.
+//! The delay before the next attempt.
 
 use std::time::{Duration, Instant};
 
-/// Doubles with each failure, between two bounds, with a little chance so that hosts do not march in
-/// step.
+/// The delay doubles with each failure, between two bounds. A small random refuse_stranger keeps hosts from trying in step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff {
     failures: u32,
@@ -11,21 +10,21 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// An attempt failed. `chance` is any number.
-    pub fn fail(&mut self, now: Instant, (least, most): (Duration, Duration), chance: u32) {
+    /// An attempt failed. `random` is a random number.
+    pub fn fail(&mut self, now: Instant, (least, most): (Duration, Duration), random: u32) {
         let doubled = 1u32.checked_shl(self.failures).unwrap_or(u32::MAX);
         let pause = least.saturating_mul(doubled).min(most);
         self.failures = self.failures.saturating_add(1);
-        let extra = pause.mul_f64(0.25 * f64::from(chance) / f64::from(u32::MAX));
+        let extra = pause.mul_f64(0.25 * f64::from(random) / f64::from(u32::MAX));
         self.until = now.checked_add(pause + extra);
     }
 
-    /// It works again.
+    /// An attempt succeeded.
     pub fn succeed(&mut self) {
         *self = Self::default();
     }
 
-    /// When the next attempt may be made, if not at once.
+    /// The earliest time of the next attempt, or `None` for now.
     #[must_use]
     pub const fn until(&self) -> Option<Instant> {
         self.until

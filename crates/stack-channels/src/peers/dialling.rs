@@ -1,7 +1,7 @@
-//! Channels on their way: dialled, accepted, through their handshake, refused.
+//! Channels that are being made: dialled, accepted, in their handshake, refused.
 
 use super::half_open::{Admission, Failure, HalfOpen, Progress};
-use super::service::{Peers, chance};
+use super::service::{Peers, random_number};
 use super::settings::PerClass;
 use super::table::Origin;
 use crate::class::from_wire;
@@ -11,13 +11,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Channels accepted at once: others have their turn.
+/// Channels that are accepted before other work has its turn.
 const BATCH: usize = 16;
-/// How long a host that was refused has to read why.
-const PARTING: Duration = Duration::from_secs(1);
+/// How long a refused host has to read the reason.
+const REFUSED_LINGER: Duration = Duration::from_secs(1);
 
 impl Peers {
-    /// Takes what comes in at a door.
+    /// Accepts channels at a listening socket.
     pub(super) fn accept(&mut self, listening: u64, now: Instant) {
         for _ in 0..BATCH {
             match self.acceptors.accept(listening, self.table.poll(), now) {
@@ -25,7 +25,7 @@ impl Peers {
                 Ok(Some((channel, from))) => self.admit(channel, from, now),
                 Err(error) => {
                     self.strangers.exhausted += 1;
-                    if let Some(suppressed) = self.sayings.exhausted.count(now) {
+                    if let Some(suppressed) = self.log_limits.exhausted.count(now) {
                         tracing::warn!(
                             suppressed,
                             "cannot take channels of other hosts for a moment ({error})"
@@ -37,19 +37,19 @@ impl Peers {
         }
     }
 
-    /// Somebody has dialled.
+    /// Another host has dialled.
     fn admit(&mut self, channel: Box<dyn Channel>, from: SocketAddr, now: Instant) {
         let Some(number) = self.peer_from(from.ip()) else {
             self.strangers.refused += 1;
             let reason = GoAwayReason::UnknownPeer.text();
             *self.refused.entry(reason).or_default() += 1;
-            if let Some(suppressed) = self.sayings.stranger.count(now) {
+            if let Some(suppressed) = self.log_limits.stranger.count(now) {
                 tracing::warn!(
                     suppressed,
                     "{from} is the address of no peer, and is refused"
                 );
             }
-            self.part(
+            self.refuse_stranger(
                 HalfOpen::refused(channel, GoAwayReason::UnknownPeer),
                 from,
                 now,
@@ -59,8 +59,8 @@ impl Peers {
         let Some(peer) = self.peers.get(&number) else {
             return;
         };
-        if !peer.shunned.is_over(now) {
-            self.part(
+        if !peer.banned.is_over(now) {
+            self.refuse_stranger(
                 HalfOpen::refused(channel, GoAwayReason::Violation),
                 from,
                 now,
@@ -71,11 +71,14 @@ impl Peers {
         let Ok(identity) = self.identity() else {
             return;
         };
-        // Who is serious takes a round trip: the oldest has had most time.
-        while let Some(oldest) = self.table.too_many(self.settings.limits.half_open.max(1)) {
+        // A genuine peer needs a round trip. The oldest channel has had the most time.
+        while let Some(oldest) = self
+            .table
+            .excess_accepted(self.settings.limits.half_open.max(1))
+        {
             self.table.remove(oldest);
             self.strangers.displaced += 1;
-            if let Some(suppressed) = self.sayings.displaced.count(now) {
+            if let Some(suppressed) = self.log_limits.displaced.count(now) {
                 tracing::warn!(
                     suppressed,
                     "too many channels wait for their handshake: the oldest are closed; the last came from {from}"
@@ -86,13 +89,13 @@ impl Peers {
         let origin = Origin::Accepted { peer: number };
         let deadline = now + self.times().handshake;
         if let Ok(name) = self.table.insert(half_open, origin, from, deadline) {
-            // HELLO may have come along.
+            // HELLO may have arrived already.
             self.advance(name, now);
         }
     }
 
-    /// Whose channel comes in from an address: the peer that is dialled there, else the one whose
-    /// prefixes hold it.
+    /// The peer of a channel that comes from an address: the peer that is dialled there, or else a peer whose prefixes
+    /// contain the address.
     fn peer_from(&self, source: IpAddr) -> Option<u32> {
         let mut named = self.peers.iter();
         let named = named.find(|(_, peer)| peer.settings.is_at(source));
@@ -115,7 +118,7 @@ impl Peers {
         }
     }
 
-    /// Dials whatever is due.
+    /// Dials all channels that are due.
     pub(super) fn dial(&mut self, now: Instant) {
         let due: Vec<(u32, (Class, u16))> = self
             .peers
@@ -166,7 +169,7 @@ impl Peers {
         }
     }
 
-    /// How a channel is to use its transport, when it is dialled or was accepted.
+    /// The options of a channel's transport, both for dialled and for accepted ones.
     pub(super) fn options(&self, class: Class, to: Option<IpAddr>) -> Options {
         Options {
             unanswered: Some(self.times().silence),
@@ -181,7 +184,7 @@ impl Peers {
         let Some(entry) = self.table.get_mut(name) else {
             return;
         };
-        let was_parting = entry.half_open.is_parting();
+        let was_refused = entry.half_open.is_refused();
         let progress = entry.half_open.advance();
         let dialled = matches!(entry.origin, Origin::Dialled { .. });
         if dialled && !entry.connected && !entry.half_open.has_unsent() {
@@ -190,7 +193,7 @@ impl Peers {
         }
         match progress {
             Progress::Waits => self.table.watch(name),
-            Progress::Gone => drop(self.table.remove(name)),
+            Progress::Closed => drop(self.table.remove(name)),
             Progress::Open(established, rest) => {
                 if let Some(entry) = self.table.remove(name) {
                     let channel = entry.half_open.into_channel();
@@ -199,9 +202,9 @@ impl Peers {
             }
             Progress::Failed(failure) => {
                 let (origin, address) = (entry.origin, entry.address);
-                let is_parting = entry.half_open.is_parting();
-                if is_parting && !was_parting {
-                    self.let_part(name, now);
+                let is_refused = entry.half_open.is_refused();
+                if is_refused && !was_refused {
+                    self.linger(name, now);
                 } else {
                     self.table.remove(name);
                 }
@@ -210,7 +213,7 @@ impl Peers {
         }
     }
 
-    /// A channel took too long.
+    /// A handshake has timed out.
     pub(super) fn time_out(&mut self, name: u64, now: Instant) {
         let Some(entry) = self.table.get_mut(name) else {
             return;
@@ -219,32 +222,32 @@ impl Peers {
         let came = matches!(origin, Origin::Accepted { .. });
         if came || (connected && origin != Origin::Refused) {
             entry.half_open.refuse(GoAwayReason::TimedOut);
-            self.let_part(name, now);
+            self.linger(name, now);
         } else {
             self.table.remove(name);
         }
         self.failed(origin, address, &Failure::TimedOut, now);
     }
 
-    /// A refused channel that nobody knows yet.
-    fn part(&mut self, half_open: HalfOpen, from: SocketAddr, now: Instant) {
+    /// Refuses a channel that was not in the table yet.
+    fn refuse_stranger(&mut self, half_open: HalfOpen, from: SocketAddr, now: Instant) {
         let added = self
             .table
-            .insert(half_open, Origin::Refused, from, now + PARTING);
+            .insert(half_open, Origin::Refused, from, now + REFUSED_LINGER);
         if let Ok(name) = added {
-            self.let_part(name, now);
+            self.linger(name, now);
             self.advance(name, now);
         }
     }
 
-    /// A channel was refused: it stays until the other end has read why, or others want its place.
-    pub(super) fn let_part(&mut self, name: u64, now: Instant) {
+    /// A channel was refused: it stays until the other end has read the reason, or until there are too many of them.
+    pub(super) fn linger(&mut self, name: u64, now: Instant) {
         if let Some(entry) = self.table.get_mut(name) {
             entry.origin = Origin::Refused;
-            entry.deadline = now + PARTING;
+            entry.deadline = now + REFUSED_LINGER;
         }
         self.table.watch(name);
-        while let Some(oldest) = self.table.too_many_parting() {
+        while let Some(oldest) = self.table.excess_refused() {
             self.table.remove(oldest);
         }
     }
@@ -270,9 +273,10 @@ impl Peers {
                     return;
                 }
                 if !peer.is_up() {
-                    peer.trouble = format!("a channel from {address} did not come up: {failure}");
+                    peer.down_reason =
+                        format!("a channel from {address} did not come up: {failure}");
                 }
-                if let Some(suppressed) = peer.sayings.handshake.count(now) {
+                if let Some(suppressed) = peer.log_limits.handshake.count(now) {
                     let name = &peer.name;
                     tracing::warn!(
                         suppressed,
@@ -296,17 +300,17 @@ impl Peers {
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
         };
-        peer.dial_failed(slot, now, &times, chance());
+        peer.dial_failed(slot, now, &times, random_number());
         if is_collision(failure) {
             return;
         }
-        // With an address that is bound the kernel does not choose the way: the other host may be on another one.
+        // With a bound address the kernel does not choose the route: the other host may be on another one.
         let from = source.map_or_else(String::new, |source| format!(" from {source}"));
         let failure = netchannel_control::plain(&failure.to_string());
         if !peer.is_up() {
-            peer.trouble = format!("cannot reach {address}{from}: {failure}");
+            peer.down_reason = format!("cannot reach {address}{from}: {failure}");
         }
-        if let Some(suppressed) = peer.sayings.dial.count(now) {
+        if let Some(suppressed) = peer.log_limits.dial.count(now) {
             let name = &peer.name;
             tracing::warn!(
                 suppressed,
@@ -316,8 +320,8 @@ impl Peers {
     }
 }
 
-/// Whether it failed because both hosts dialled.
+/// Whether the attempt failed because both hosts dialled.
 const fn is_collision(failure: &Failure) -> bool {
-    let told = GoAwayReason::Collision;
-    matches!(failure, Failure::Refused(Refused::GoneAway(reason)) if reason.code() == told.code())
+    let collision = GoAwayReason::Collision;
+    matches!(failure, Failure::Refused(Refused::GoneAway(reason)) if reason.code() == collision.code())
 }

@@ -1,5 +1,5 @@
-//! A channel whose handshake is not complete: the frames of `wire`'s handshake over a transport that
-//! may still be connecting.
+//! A channel whose handshake is not complete: the frames of `wire`'s handshake over a transport that may still be
+//! connecting.
 //!
 //! ```text
 //!  dialled   connecting, HELLO ------> HELLO_ANSWER came, HELLO_PROOF said --> open
@@ -18,9 +18,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// Bytes read at once: a frame of the handshake, and a little of what comes behind it.
+/// Bytes read at once: a frame of the handshake, and a few bytes that follow it.
 const BUFFER: usize = 512;
-/// Bytes of a channel that was refused, after which it is closed whatever it says.
+/// A refused channel is closed after this many ignored bytes.
 const MOST_IGNORED: usize = 16 << 10;
 
 /// Why a channel did not come up.
@@ -32,9 +32,9 @@ pub enum Failure {
     Ended,
     /// The handshake failed.
     Refused(Refused),
-    /// This host does not want it.
+    /// This host refuses the channel.
     Denied(GoAwayReason),
-    /// It took too long.
+    /// The handshake timed out.
     TimedOut,
 }
 
@@ -45,7 +45,7 @@ impl From<Refused> for Failure {
 }
 
 impl Failure {
-    /// What the other end is told.
+    /// The reason that is sent to the other end.
     pub const fn reason(&self) -> Option<GoAwayReason> {
         match self {
             Self::Transport(_) | Self::Ended => None,
@@ -68,26 +68,26 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a channel needs to be let in.
+/// The conditions for a channel to be admitted.
 #[derive(Clone, Debug, Default)]
 pub struct Admission {
     /// The key shared with that peer.
     pub key: Option<Arc<Key>>,
-    /// Channels of each class that are taken: numbers are less.
+    /// The limit of channels of each class: their numbers are less.
     pub most: PerClass<u16>,
 }
 
-/// How far it is.
+/// The result of an advance.
 #[derive(Debug)]
 pub enum Progress {
-    /// Not yet.
+    /// The handshake waits for the other end.
     Waits,
-    /// It is open; the bytes came behind its handshake.
+    /// The channel is open. The bytes followed its handshake.
     Open(Box<Established>, Vec<u8>),
-    /// It failed. If [`HalfOpen::is_parting`], the other end is being told.
+    /// The handshake failed. If [`HalfOpen::is_refused`], the other end is being told.
     Failed(Failure),
-    /// The other end was told, and has gone.
-    Gone,
+    /// The other end was told, and has closed.
+    Closed,
 }
 
 enum State {
@@ -95,10 +95,10 @@ enum State {
     Accepted(Identity),
     Answered(Responder),
     Open(Box<Established>),
-    Parting { ignored: usize },
+    Refused { ignored: usize },
 }
 
-/// One channel that is not open yet. All it takes is in here.
+/// One channel that is not open yet, with all its memory.
 pub struct HalfOpen {
     channel: Box<dyn Channel>,
     admission: Admission,
@@ -108,7 +108,7 @@ pub struct HalfOpen {
     length: usize,
     unsent: [u8; 2 * MOST_FIXED_FRAME],
     sent: usize,
-    ahead: usize,
+    queued: usize,
 }
 
 impl HalfOpen {
@@ -117,13 +117,13 @@ impl HalfOpen {
             channel,
             admission,
             state: Some(state),
-            // Of the handshake, no frame has a payload that depends on what is announced.
+            // No frame of the handshake has a payload that depends on the announced limits.
             parser: Parser::new(LEAST_PAYLOAD),
             unread: [0; BUFFER],
             length: 0,
             unsent: [0; 2 * MOST_FIXED_FRAME],
             sent: 0,
-            ahead: 0,
+            queued: 0,
         }
     }
 
@@ -131,7 +131,7 @@ impl HalfOpen {
     pub fn dialled(channel: Box<dyn Channel>, initiator: Initiator, admission: Admission) -> Self {
         let hello = initiator.hello();
         let mut half_open = Self::new(channel, State::Dialled(initiator), admission);
-        half_open.say(&hello);
+        half_open.queue_frame(&hello);
         half_open
     }
 
@@ -140,49 +140,49 @@ impl HalfOpen {
         Self::new(channel, State::Accepted(identity), admission)
     }
 
-    /// A channel that is refused without reading what it says.
+    /// A channel that is refused without reading its frames.
     pub fn refused(channel: Box<dyn Channel>, reason: GoAwayReason) -> Self {
-        let state = State::Parting { ignored: 0 };
+        let state = State::Refused { ignored: 0 };
         let mut half_open = Self::new(channel, state, Admission::default());
-        half_open.say(&Frame::GoAway(reason));
+        half_open.queue_frame(&Frame::GoAway(reason));
         half_open
     }
 
-    /// For epoll.
+    /// The descriptor for epoll.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.channel.descriptor()
     }
 
-    /// Whether it waits until the transport takes bytes.
+    /// Whether it waits for room in the transport.
     pub const fn has_unsent(&self) -> bool {
-        self.sent < self.ahead
+        self.sent < self.queued
     }
 
-    /// Whether it was refused and only waits for the other end to go.
-    pub const fn is_parting(&self) -> bool {
-        matches!(self.state, Some(State::Parting { .. }))
+    /// Whether it was refused and only waits for the other end to close.
+    pub const fn is_refused(&self) -> bool {
+        matches!(self.state, Some(State::Refused { .. }))
     }
 
-    /// The transport, when it is open.
+    /// The channel, when it is open.
     pub fn into_channel(self) -> Box<dyn Channel> {
         self.channel
     }
 
     /// Tells the other end why it does not become a channel.
     pub fn refuse(&mut self, reason: GoAwayReason) {
-        if !self.is_parting() {
-            self.state = Some(State::Parting { ignored: 0 });
-            self.say(&Frame::GoAway(reason));
-            // Lost is lost: it is a help only.
+        if !self.is_refused() {
+            self.state = Some(State::Refused { ignored: 0 });
+            self.queue_frame(&Frame::GoAway(reason));
+            // A failure has no consequence: the frame only helps the other end.
             let _ = self.flush();
         }
     }
 
-    /// Goes on as far as it can.
+    /// Goes on as far as possible.
     pub fn advance(&mut self) -> Progress {
         match self.try_advance() {
             Ok(progress) => progress,
-            Err(_) if self.is_parting() => Progress::Gone,
+            Err(_) if self.is_refused() => Progress::Closed,
             Err(failure) => {
                 if let Some(reason) = failure.reason() {
                     self.refuse(reason);
@@ -195,13 +195,13 @@ impl HalfOpen {
     fn try_advance(&mut self) -> Result<Progress, Failure> {
         self.flush()?;
         loop {
-            if self.is_parting() {
+            if self.is_refused() {
                 return self.ignore();
             }
             self.take_frames()?;
             self.flush()?;
             if let Some(State::Open(_)) = &self.state {
-                // HELLO_PROOF must be on its way: the worker says what comes behind it.
+                // HELLO_PROOF must have been sent: the worker sends the frames that follow it.
                 return Ok(match self.state.take() {
                     Some(State::Open(established)) if !self.has_unsent() => {
                         let rest = self.unread.get(..self.length).unwrap_or_default().to_vec();
@@ -219,7 +219,7 @@ impl HalfOpen {
         }
     }
 
-    /// Reads once. True where something came.
+    /// Reads once. True where bytes came.
     fn read(&mut self) -> Result<bool, Failure> {
         let spare = self.unread.get_mut(self.length..).unwrap_or_default();
         match self.channel.dequeue(&[Room::from(spare)]) {
@@ -233,7 +233,7 @@ impl HalfOpen {
         }
     }
 
-    /// Takes what has come, up to the end of the handshake.
+    /// Handles the received frames, up to the end of the handshake.
     fn take_frames(&mut self) -> Result<(), Failure> {
         while !matches!(self.state, Some(State::Open(_))) {
             let unread = self.unread.get(..self.length).unwrap_or_default();
@@ -249,50 +249,50 @@ impl HalfOpen {
             self.unread.copy_within(consumed..self.length, 0);
             self.length -= consumed;
             if let Some(answer) = answer {
-                self.say(&answer);
+                self.queue_frame(&answer);
             }
         }
         Ok(())
     }
 
-    /// Reads and forgets, until the other end has gone or said enough.
+    /// Reads and ignores bytes, until the other end has closed or has sent too much.
     fn ignore(&mut self) -> Result<Progress, Failure> {
         loop {
             self.length = 0;
             if !self.read()? {
                 return Ok(Progress::Waits);
             }
-            if let Some(State::Parting { ignored }) = &mut self.state {
+            if let Some(State::Refused { ignored }) = &mut self.state {
                 *ignored += self.length;
                 if *ignored > MOST_IGNORED {
-                    return Ok(Progress::Gone);
+                    return Ok(Progress::Closed);
                 }
             }
         }
     }
 
-    fn say(&mut self, frame: &Frame<'_>) {
-        // At most two frames wait: an answer, and GOAWAY behind it.
-        let room = self.unsent.get_mut(self.ahead..).unwrap_or_default();
+    fn queue_frame(&mut self, frame: &Frame<'_>) {
+        // At most two frames wait: an answer, and GOAWAY after it.
+        let room = self.unsent.get_mut(self.queued..).unwrap_or_default();
         if let Ok(bytes) = frame.encode(room) {
-            self.ahead += bytes;
+            self.queued += bytes;
         }
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        let unsent = self.unsent.get(self.sent..self.ahead).unwrap_or_default();
+        let unsent = self.unsent.get(self.sent..self.queued).unwrap_or_default();
         if !unsent.is_empty() {
             let taken = self.channel.enqueue(&[Run::from(unsent)]);
             self.sent += taken.map_err(Failure::Transport)?;
         }
-        if self.sent == self.ahead {
-            (self.sent, self.ahead) = (0, 0);
+        if self.sent == self.queued {
+            (self.sent, self.queued) = (0, 0);
         }
         Ok(())
     }
 }
 
-/// One step of the handshake: what it is then, and what is said.
+/// One step of the handshake: returns the next state and the frame to send.
 fn handle(
     state: State,
     frame: &Frame<'_>,
@@ -319,7 +319,7 @@ fn handle(
             let established = responder.handle_proof(frame, key)?;
             (State::Open(Box::new(established)), None)
         }
-        State::Open(_) | State::Parting { .. } => (state, None),
+        State::Open(_) | State::Refused { .. } => (state, None),
     })
 }
 

@@ -1,5 +1,5 @@
-//! What a peer has announced, and what of it goes into the directory: at most what its configuration
-//! lets it announce, as entries for single addresses.
+//! The announcements of a peer, and their refuse_stranger that goes into the directory: at most what the configuration lets the
+//! peer announce, as entries for single addresses.
 //!
 //! ```text
 //!  LISTEN, UNLISTEN, LISTEN_END --> listeners, by port --+
@@ -14,55 +14,56 @@ use netchannel_wire::Listen;
 use netchannel_wire::announce::Heard as Serials;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Listeners of a peer on one port, as many as a host has that gives each processor one. Who looks for a listener looks at all of them.
+/// The limit of a peer's listeners on one port: as many as a host has that gives each processor one. A look-up of a
+/// listener visits all of them.
 const MOST_ON_A_PORT: usize = 256;
 
-/// The directory, as peers see it.
+/// The directory, as peers use it.
 pub trait Listings {
-    /// Shows a listener of a peer to programs: `theirs` at `address`. Returns its number here; none
-    /// where there is no room.
+    /// Shows a listener of a peer to programs: number `theirs` on the peer, at `address`. Returns its number on this
+    /// host, or `None` where there is no room.
     fn insert(&mut self, start: super::StartId, theirs: u32, address: &Address) -> Option<u32>;
 
-    /// Takes it out again.
+    /// Removes an entry.
     fn remove(&mut self, number: u32);
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownListener {
     serial: u64,
     address: Address,
     v6_only: bool,
 }
 
-/// An entry: where, and which of the peer's listeners.
+/// An entry of the directory: the address, and the number of the peer's listener.
 type Row = ([u64; 3], u32);
 
-/// What was left out.
+/// Announcements that were left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// Listeners at addresses that the peer may not announce.
     pub outside: u64,
-    /// Listeners and entries beyond what the limits let in.
+    /// Listeners and entries beyond the limits.
     pub beyond: u64,
 }
 
-/// All that one start of a peer has announced.
+/// The announcements of one start of a peer.
 #[derive(Debug, Default)]
 pub struct Learned {
     serials: Serials,
-    listeners: BTreeMap<u32, Known>,
+    listeners: BTreeMap<u32, KnownListener>,
     ports: BTreeMap<u16, BTreeSet<u32>>,
     addresses: Vec<Address>,
     usable: Vec<Address>,
     rows: BTreeMap<u16, BTreeMap<Row, u32>>,
     entries: usize,
     dirty: BTreeSet<u16>,
-    /// What was left out so far.
+    /// The number of announcements left out so far.
     pub left_out: LeftOut,
 }
 
 impl Learned {
-    /// Takes an announcement. `most` is how many listeners the peer may announce.
+    /// Handles an announcement. `most` is the limit of listeners that the peer may announce.
     pub fn take(&mut self, announcement: Announcement, peer: &PeerSettings, most: usize) {
         let serial = match &announcement {
             Announcement::Addresses(serial, _) => *serial,
@@ -101,7 +102,7 @@ impl Learned {
             self.left_out.beyond += 1;
             return;
         }
-        let known = Known {
+        let known = KnownListener {
             serial: listen.serial,
             address,
             v6_only: listen.v6_only,
@@ -128,8 +129,8 @@ impl Learned {
         self.dirty.insert(port);
     }
 
-    /// The addresses of the peer, of this host, or what the peer may announce has changed. `own` are
-    /// this host's addresses.
+    /// Applies a change of the peer's addresses, of this host's addresses, or of the networks that the peer may
+    /// announce. `own` are this host's addresses.
     pub fn review(&mut self, peer: &PeerSettings, own: &[Address]) {
         let is_own = |address: &Address| own.iter().any(|own| own.bytes == address.bytes);
         let usable = self
@@ -143,7 +144,7 @@ impl Learned {
         let mut usable: Vec<Address> = usable.collect();
         usable.sort_by_key(Address::to_words);
         usable.dedup();
-        // An exact address may be within the prefixes no more, or this host's own by now.
+        // An exact address may be outside the prefixes now, or this host's own.
         let lost = self.listeners.iter().filter(|(_, known)| {
             let may = |ip| peer.may_announce(ip);
             !known.address.is_wildcard() && !ip(&known.address).is_some_and(may)
@@ -157,8 +158,8 @@ impl Learned {
         self.dirty.extend(self.rows.keys());
     }
 
-    /// Brings the directory up to date. While the peer is not `up`, it has no entries: connections go
-    /// over kernel TCP at once.
+    /// Brings the directory up to date. While the peer is not `up` it has no entries: connections go over kernel TCP at
+    /// once.
     pub fn publish(
         &mut self,
         start: super::StartId,
@@ -206,18 +207,18 @@ impl Learned {
         }
     }
 
-    /// Everything is to be looked at again: the peer came up or went down.
-    pub fn touch(&mut self) {
+    /// Marks everything for an update: the peer came up or went down.
+    pub fn mark_all_dirty(&mut self) {
         self.dirty.extend(self.ports.keys());
         self.dirty.extend(self.rows.keys());
     }
 
-    /// The entries that a port is to have: as the kernel chooses, an exact address before a wildcard,
-    /// the family before dual stack.
+    /// The entries that a port must have. As in the kernel, an exact address precedes a wildcard, and the same family
+    /// precedes dual stack.
     fn wanted(&self, port: u16, own: &[Address]) -> BTreeSet<Row> {
         let listeners = self.ports.get(&port).into_iter().flatten();
         let listeners = listeners.filter_map(|one| Some((*one, *self.listeners.get(one)?)));
-        let listeners: Vec<(u32, Known)> = listeners.collect();
+        let listeners: Vec<(u32, KnownListener)> = listeners.collect();
         let exact = listeners.iter().map(|(_, known)| known.address);
         let exact = exact.filter(|address| !address.is_wildcard());
         let exact = exact.filter(|exact| !own.iter().any(|own| own.bytes == exact.bytes));
@@ -240,8 +241,8 @@ impl Learned {
         wanted
     }
 
-    /// Forgets everything. Gives the numbers of its entries.
-    pub fn bury(&mut self) -> Vec<u32> {
+    /// Forgets everything. Returns the numbers of its entries.
+    pub fn take_entries(&mut self) -> Vec<u32> {
         let rows = std::mem::take(self).rows.into_values();
         rows.flat_map(BTreeMap::into_values).collect()
     }
@@ -252,21 +253,21 @@ impl Learned {
         self.entries
     }
 
-    /// Ports that lead to it.
+    /// The ports with entries.
     #[must_use]
     pub fn ports(&self) -> Vec<u16> {
         let rows = self.rows.iter().filter(|(_, rows)| !rows.is_empty());
         rows.map(|(port, _)| *port).collect()
     }
 
-    /// Listeners that are known.
+    /// The number of known listeners.
     #[must_use]
     pub fn listeners(&self) -> usize {
         self.listeners.len()
     }
 }
 
-fn score(known: &Known, address: &Address) -> u8 {
+fn score(known: &KnownListener, address: &Address) -> u8 {
     if !known.address.is_wildcard() {
         return if known.address.bytes == address.bytes && known.address.family == address.family {
             3

@@ -1,9 +1,8 @@
-//! The other hosts: channels to their daemons are dialled, accepted, proved with a key, kept up and
-//! replaced; what their programs listen at goes into the directory.
+//! The other hosts. Channels to their daemons are dialled, accepted, proved with a key, kept up and replaced; the
+//! listeners of their programs go into the directory.
 //!
-//! Never: waits, makes a thread, reads a clock, believes anything before its proof, or keeps memory
-//! without bound for what a stranger or a peer says. It looks at no channel that is up: the data plane
-//! works those, PING included.
+//! Never: waits, makes a thread, reads a clock, trusts anything before its proof, or keeps unbounded memory for input
+//! of a stranger or a peer. It does not touch channels that are up: the data plane runs those, PING included.
 //!
 //! ```text
 //!  Acceptors -accept-> +---------------+                     +--> Output: Began, Up, Retire, Cut, Frames
@@ -14,8 +13,8 @@
 //!                         data plane: lost, GOAWAY, announcements;  CoreEngine: listeners, addresses
 //! ```
 //!
-//! It has one descriptor, which is readable when there is something to do ([`Peers::work`]), and one
-//! deadline. Whoever calls it takes the outputs afterwards, then lets it publish.
+//! It has one descriptor, which is readable when there is work ([`Peers::work`]), and one deadline. After the work the
+//! caller takes the outputs, then calls publish.
 #![cfg_attr(
     not(test),
     deny(
@@ -30,10 +29,10 @@
 mod acceptors;
 mod advertised;
 mod backoff;
+mod channels;
 mod dialling;
 mod half_open;
 mod learned;
-mod lines;
 mod output;
 mod peer;
 mod poll;
@@ -49,9 +48,9 @@ mod tests;
 pub use acceptors::CannotListen;
 pub use advertised::OwnListener;
 pub use learned::{Announcement, LeftOut, Listings};
-pub use output::{Line, LineId, Loss, Output, StartId, Terms};
+pub use output::{ChannelInstance, ChannelRef, Loss, Output, StartId, Terms};
 pub use peer::Counters;
-pub use service::chance;
+pub use service::random_number;
 pub use service::{Peers, PeersError, StrangerCounters};
 pub use settings::{Bounds, PeerLimits, PeerSettings, PerClass, Settings, Times};
-pub use view::{LineView, PeerView, PeersView};
+pub use view::{OpenChannelView, PeerView, PeersView};

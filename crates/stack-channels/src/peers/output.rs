@@ -1,21 +1,21 @@
-//! What peers tell the data plane, and what it tells them.
+//! The messages of the peers to the data plane, and back.
 
-pub use crate::line_id::LineId;
+pub use crate::channel_instance::ChannelInstance;
 use netchannel_driver::Channel;
 use netchannel_wire::{Class, GoAwayReason, Limits};
 use std::fmt;
 use std::sync::Arc;
 
-/// One start of a peer's daemon. Numbers are not used again.
+/// One start of a peer's daemon. A number is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StartId(pub u32);
 
-/// Which channel.
+/// The identity of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct ChannelRef {
     /// Its name on this host.
-    pub id: LineId,
-    /// Where it leads.
+    pub instance: ChannelInstance,
+    /// The start of the peer to which it leads.
     pub start: StartId,
     /// Its class.
     pub class: Class,
@@ -23,51 +23,53 @@ pub struct Line {
     pub number: u16,
 }
 
-/// What the data plane is to do.
+/// A task for the data plane.
 pub enum Output {
-    /// A peer has begun: nothing of it is known yet. Comes before anything else with this start.
-    Began {
-        /// Its daemon's start.
+    /// A peer has started: it has no state yet. This precedes all other outputs with this start.
+    Started {
+        /// The start of its daemon.
         start: StartId,
         /// The peer's name.
         peer: Arc<str>,
-        /// What both hosts have said that they take.
+        /// The limits of both hosts.
         terms: Terms,
     },
-    /// A channel is up and to be worked, PING and its answer included.
+    /// A channel is up and must be run, PING and its answer included.
     Up {
-        /// Which.
-        line: Line,
-        /// The transport.
-        channel: Box<dyn Channel>,
-        /// Bytes that came behind the handshake.
+        /// The channel.
+        channel: ChannelRef,
+        /// The channel of the transport.
+        transport: Box<dyn Channel>,
+        /// Bytes that followed the handshake.
         rest: Vec<u8>,
     },
-    /// Say GOAWAY with this reason, let what is on its way come, and end. What has no channel then waits
+    /// Send GOAWAY with this reason, wait for data in flight, and end the channel. Sockets without a channel then wait
     /// for one.
-    Retire(Line, GoAwayReason),
-    /// End it now: the peer has lost it. What it may have lost is sent again.
-    Cut(Line),
-    /// Send whole frames on a channel, if it still is.
-    Frames(Line, Vec<u8>),
-    /// No channel is left: connects that have no answer fail, which the kernel then tries. Connections wait.
+    Retire(ChannelRef, GoAwayReason),
+    /// End the channel now: the peer has lost it. What may have been lost is sent again.
+    Close(ChannelRef),
+    /// Send whole frames on a channel, if it is still up.
+    Frames(ChannelRef, Vec<u8>),
+    /// No channel is left: connects without an answer fail, and the kernel then tries them. Connections wait.
     Down(StartId),
-    /// There was no channel for too long: its sockets fail with `ETIMEDOUT`. Channels may come back.
+    /// There was no channel for too long: the peer's sockets fail with `ETIMEDOUT`. Channels may come back.
     Unreachable(StartId),
-    /// It is no more: its daemon began anew (its sockets fail with `ECONNRESET`), or the peer is not
-    /// configured any more. Channels that it still has end.
+    /// The start has ended: the daemon has restarted (its sockets fail with `ECONNRESET`), or the peer is not
+    /// configured any more. Its remaining channels end.
     Ended(StartId),
 }
 
 impl fmt::Debug for Output {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Began { start, peer, .. } => write!(formatter, "Began({start:?}, {peer})"),
-            Self::Up { line, rest, .. } => write!(formatter, "Up({line:?}, {} bytes)", rest.len()),
-            Self::Retire(line, reason) => write!(formatter, "Retire({line:?}, {reason:?})"),
-            Self::Cut(line) => write!(formatter, "Cut({line:?})"),
-            Self::Frames(line, bytes) => {
-                write!(formatter, "Frames({line:?}, {} bytes)", bytes.len())
+            Self::Started { start, peer, .. } => write!(formatter, "Began({start:?}, {peer})"),
+            Self::Up { channel, rest, .. } => {
+                write!(formatter, "Up({channel:?}, {} bytes)", rest.len())
+            }
+            Self::Retire(channel, reason) => write!(formatter, "Retire({channel:?}, {reason:?})"),
+            Self::Close(channel) => write!(formatter, "Cut({channel:?})"),
+            Self::Frames(channel, bytes) => {
+                write!(formatter, "Frames({channel:?}, {} bytes)", bytes.len())
             }
             Self::Down(start) => write!(formatter, "Down({start:?})"),
             Self::Unreachable(start) => write!(formatter, "Unreachable({start:?})"),
@@ -76,7 +78,7 @@ impl fmt::Debug for Output {
     }
 }
 
-/// What both hosts take, for the life of one start.
+/// The limits of both hosts, for the life of one start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// This host.
@@ -85,16 +87,16 @@ pub struct Terms {
     pub theirs: Limits,
 }
 
-/// Why a channel is no more.
+/// The reason why a channel has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Both ends have said GOAWAY.
-    Parted,
-    /// The transport ended or failed; in words.
+    /// Both ends have exchanged GOAWAY.
+    Completed,
+    /// The transport ended or failed; described in words.
     Broken(String),
-    /// The peer broke the contract; in words.
+    /// The peer violated the protocol; described in words.
     Violation(String),
-    /// Nothing was heard for too long.
+    /// The peer was silent for too long.
     Silent,
     /// Nothing was acknowledged for a while, and the peer has other addresses.
     Stalled,
@@ -103,7 +105,7 @@ pub enum Loss {
 impl fmt::Display for Loss {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Parted => formatter.write_str("both ends have said GOAWAY"),
+            Self::Completed => formatter.write_str("both ends have said GOAWAY"),
             Self::Broken(why) | Self::Violation(why) => formatter.write_str(why),
             Self::Silent => formatter.write_str("nothing was learned for too long"),
             Self::Stalled => {

@@ -1,9 +1,9 @@
-//! One peer: what is configured, which channels it has, and which start of its daemon it is.
+//! One peer: its configuration, its channels, and the known start of its daemon.
 
 use super::advertised::Advertised;
 use super::backoff::Backoff;
 use super::learned::Learned;
-use super::output::{Line, LineId, StartId, Terms};
+use super::output::{ChannelInstance, ChannelRef, StartId, Terms};
 use super::settings::{PeerSettings, PerClass, Times};
 use crate::class::from_wire;
 use netchannel_service::faults::Faults;
@@ -12,142 +12,142 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// While connections wait for a peer that was lost: the longest pause between attempts, and the longest attempt. A question of TCP that
-/// is lost is asked again after a second, so that one comes through within about a second of the end of the trouble.
+/// While connections wait for a lost peer: the longest delay between attempts, and the longest attempt. TCP sends a
+/// lost SYN again after a second, so that an attempt succeeds within about a second of the end of the down_reason.
 const AWAITED_PAUSE: Duration = Duration::from_secs(1);
 const AWAITED_DIAL: Duration = Duration::from_secs(2);
 
 /// A channel that is up.
 #[derive(Clone, Copy, Debug)]
 pub struct Up {
-    /// Which.
-    pub line: Line,
-    /// Who dialled it.
+    /// The channel.
+    pub channel: ChannelRef,
+    /// The host that dialled it.
     pub dialler: HostId,
-    /// Since when.
+    /// When it came up.
     pub since: Instant,
-    /// Own address, and the peer's.
+    /// The addresses of this host and of the peer.
     pub ends: Option<(SocketAddr, SocketAddr)>,
 }
 
-/// The place of one channel: its class and number.
+/// The slot of one channel: a class and a number.
 #[derive(Debug, Default)]
 pub struct ChannelSlot {
     /// The channel, while it takes segments.
     pub up: Option<Up>,
     /// This host's attempt to make it.
     pub dial: Option<u64>,
-    /// When the last one began.
+    /// When the last attempt began.
     pub dialled: Option<Instant>,
-    /// When to try again, while others are up.
+    /// The delay of the next attempt, while other channels are up.
     pub backoff: Backoff,
 }
 
 /// One start of the peer's daemon.
 #[derive(Debug)]
 pub struct Start {
-    /// Its name on this host.
+    /// Its number on this host.
     pub id: StartId,
-    /// Who it is.
+    /// The identity of the host.
     pub host: HostId,
-    /// Which start of it.
+    /// The epoch of this start.
     pub epoch: u64,
-    /// What was agreed.
+    /// The agreed limits.
     pub terms: Terms,
-    /// What it was told.
+    /// The announcements to the peer.
     pub advertised: Advertised,
-    /// What it has told.
+    /// The announcements of the peer.
     pub learned: Learned,
 }
 
-/// What happened with a peer so far.
+/// The counters of a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Attempts to dial.
     pub dialled: u64,
-    /// Those that failed, in any way.
+    /// Attempts that failed, for any reason.
     pub failed: u64,
-    /// Channels that came in and did not come up.
+    /// Incoming channels that did not come up.
     pub refused: u64,
     /// Channels that came up.
     pub established: u64,
-    /// Of these, those that gave way to another of the same class and number.
+    /// Channels of these that were replaced by another one of the same class and number.
     pub collisions: u64,
     /// Channels that were lost.
     pub lost: u64,
-    /// Times that it broke the contract.
+    /// Protocol violations.
     pub violations: u64,
-    /// Times that its daemon began anew.
+    /// Starts of its daemon.
     pub starts: u64,
 }
 
-/// What is said of it in the log, once per burst.
+/// The messages about the peer in the log, limited to one per burst.
 #[derive(Debug, Default)]
-pub struct Sayings {
-    /// It can not be dialled.
+pub struct LogLimits {
+    /// Failed attempts to dial.
     pub dial: Faults,
-    /// What comes from its address is refused.
+    /// Refused handshakes from its addresses.
     pub handshake: Faults,
-    /// It breaks the contract.
+    /// Protocol violations.
     pub violation: Faults,
-    /// It announces what it may not, or too much.
+    /// Announcements that are not allowed, or too many.
     pub left_out: Faults,
-    /// Channels come and go.
+    /// Lost channels.
     pub channels: Faults,
 }
 
 /// A peer.
 #[derive(Debug)]
 pub struct Peer {
-    /// What is configured.
+    /// The configuration.
     pub settings: PeerSettings,
     /// Its name.
     pub name: Arc<str>,
-    /// Channels by class and number; as many as may be.
+    /// The slots by class and number: as many as there may be channels.
     pub slots: PerClass<Vec<ChannelSlot>>,
     /// How many of them are kept up.
     pub wanted: PerClass<u16>,
-    /// Its daemon, once it was met.
+    /// The known start of its daemon.
     pub start: Option<Start>,
-    /// When to dial again, while nothing is up.
+    /// The delay of the next attempt, while no channel is up.
     pub backoff: Backoff,
-    /// Until when it is kept away, having broken the contract.
-    pub shunned: Backoff,
-    /// When it broke it last.
+    /// The delay during which the peer is refused after a protocol violation.
+    pub banned: Backoff,
+    /// When it last violated the protocol.
     pub violated: Option<Instant>,
-    /// Which of its addresses, and then of its slots, is next.
+    /// Selects the next of its addresses, and then of its slots.
     pub turn: usize,
-    /// An address at which a channel has stalled, and until when the others are preferred.
+    /// An address at which a channel has stalled, and until when the other addresses are preferred.
     pub suspect: Option<(IpAddr, Instant)>,
-    /// Since when it has no channel, and its connections have not been given up.
+    /// Since when it has no channel while its connections were not given up.
     pub down_since: Option<Instant>,
-    /// Why it is not up.
-    pub trouble: String,
-    /// Since when it is up, or is not.
+    /// The reason why it is not up.
+    pub down_reason: String,
+    /// Since when it is up, or down.
     pub since: Option<Instant>,
-    /// Counters.
+    /// The counters.
     pub counters: Counters,
-    /// The log.
-    pub sayings: Sayings,
+    /// The messages in the log.
+    pub log_limits: LogLimits,
 }
 
 /// Both classes.
 pub const CLASSES: [Class; 2] = [Class::Latency, Class::Throughput];
 
-/// What to do with a channel of a slot that is taken.
+/// The decision about a new channel for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The slot is free.
+    /// The slot is vacant.
     Take,
-    /// The one that is there was lost, as its dialler has seen.
+    /// The present channel is lost: the same host has dialled again.
     Replace,
-    /// The new one is kept, and the old one is told.
+    /// The new channel is kept, and the old one is retired.
     Prefer,
-    /// The old one is kept, and the new one is told.
+    /// The old channel is kept, and the new one is retired.
     Refuse,
 }
 
-/// Decides between two channels of one class and number; both hosts come to the same result.
+/// Decides between two channels of one class and number. Both hosts come to the same result.
 pub fn judge(present: Option<HostId>, dialler: HostId) -> Verdict {
     match present {
         None => Verdict::Take,
@@ -158,7 +158,7 @@ pub fn judge(present: Option<HostId>, dialler: HostId) -> Verdict {
 }
 
 impl Peer {
-    /// A peer that was not met.
+    /// A peer whose daemon is not known yet.
     pub fn new(settings: PeerSettings) -> Self {
         let mut peer = Self {
             name: Arc::from(settings.name.as_str()),
@@ -167,15 +167,15 @@ impl Peer {
             wanted: PerClass::default(),
             start: None,
             backoff: Backoff::default(),
-            shunned: Backoff::default(),
+            banned: Backoff::default(),
             violated: None,
             turn: 0,
             suspect: None,
             down_since: None,
-            trouble: "not tried yet".to_owned(),
+            down_reason: "not tried yet".to_owned(),
             since: None,
             counters: Counters::default(),
-            sayings: Sayings::default(),
+            log_limits: LogLimits::default(),
         };
         for class in CLASSES {
             let bounds = *peer.settings.channels.get(from_wire(class));
@@ -186,7 +186,7 @@ impl Peer {
         peer
     }
 
-    /// A slot, if there may be one.
+    /// A slot, if the number is allowed.
     pub fn slot(&mut self, class: Class, number: u16) -> Option<&mut ChannelSlot> {
         self.slots
             .get_mut(from_wire(class))
@@ -194,9 +194,9 @@ impl Peer {
     }
 
     /// The slot of a channel that is up.
-    pub fn slot_of(&mut self, line: &Line) -> Option<&mut ChannelSlot> {
-        let holds = |up: Up| up.line.id == line.id;
-        let slot = self.slot(line.class, line.number)?;
+    pub fn slot_of(&mut self, channel: &ChannelRef) -> Option<&mut ChannelSlot> {
+        let holds = |up: Up| up.channel.instance == channel.instance;
+        let slot = self.slot(channel.class, channel.number)?;
         slot.up.is_some_and(holds).then_some(slot)
     }
 
@@ -217,19 +217,21 @@ impl Peer {
         self.up().next().is_some()
     }
 
-    /// The channel that announcements take: the first, of latency if there is one.
-    pub fn announcing(&self) -> Option<Line> {
-        self.up().next().map(|up| up.line)
+    /// The channel for announcements: the first one, of latency if there is one.
+    pub fn announcing(&self) -> Option<ChannelRef> {
+        self.up().next().map(|up| up.channel)
     }
 
-    /// A channel by its number.
-    pub fn line(&self, id: LineId) -> Option<Line> {
-        self.up().map(|up| up.line).find(|line| line.id == id)
+    /// A channel by its id.
+    pub fn channel(&self, id: ChannelInstance) -> Option<ChannelRef> {
+        self.up()
+            .map(|up| up.channel)
+            .find(|channel| channel.instance == id)
     }
 
-    /// The slots that are to be dialled now. While nothing is up, one attempt at a time.
+    /// The slots that must be dialled now. While no channel is up, there is one attempt at a time.
     pub fn due(&self, now: Instant) -> Vec<(Class, u16)> {
-        if self.settings.addresses.is_empty() || !self.shunned.is_over(now) {
+        if self.settings.addresses.is_empty() || !self.banned.is_over(now) {
             return Vec::new();
         }
         if self.is_up() {
@@ -250,7 +252,7 @@ impl Peer {
         next.into_iter().collect()
     }
 
-    /// When the next is to be dialled, if any.
+    /// The time of the next attempt, if any.
     pub fn next_dial(&self, now: Instant) -> Option<Instant> {
         if self.settings.addresses.is_empty() {
             return None;
@@ -263,10 +265,10 @@ impl Peer {
         } else {
             self.vacant().next().map(|_| when(&self.backoff))
         };
-        next.map(|next| next.max(when(&self.shunned)))
+        next.map(|next| next.max(when(&self.banned)))
     }
 
-    /// Slots that are to have a channel, and for which there is not even an attempt.
+    /// Slots that must have a channel and have neither a channel nor an attempt.
     fn vacant(&self) -> impl Iterator<Item = (&ChannelSlot, Class, u16)> {
         CLASSES.into_iter().flat_map(move |class| {
             let slots = self
@@ -279,7 +281,7 @@ impl Peer {
         })
     }
 
-    /// Where to dial next.
+    /// The address of the next attempt.
     pub fn next_address(&self, now: Instant) -> Option<SocketAddr> {
         let addresses = &self.settings.addresses;
         let turn = self.turn.checked_rem(addresses.len())?;
@@ -289,7 +291,7 @@ impl Peer {
         trusted.or_else(|| in_turn().next()).copied()
     }
 
-    /// A channel has stalled that led to this address of the peer.
+    /// A channel to this address of the peer has stalled.
     pub fn suspect(&mut self, ip: IpAddr, now: Instant, times: &Times) {
         self.suspect = Some((ip, now + times.silence));
         // Its other addresses are tried at once.
@@ -300,7 +302,7 @@ impl Peer {
         }
     }
 
-    /// Least and longest pause between two attempts.
+    /// The shortest and longest delay between two attempts.
     fn pauses(&self, times: &Times) -> (Duration, Duration) {
         let most = match self.down_since {
             Some(_) => times.retry_most.min(AWAITED_PAUSE),
@@ -309,7 +311,7 @@ impl Peer {
         (times.retry_least.min(most), most)
     }
 
-    /// How long an attempt may take until its transport stands.
+    /// How long an attempt may take until its transport is connected.
     pub fn patience(&self, times: &Times) -> Duration {
         match self.down_since {
             Some(_) => times.dial.min(AWAITED_DIAL),
@@ -317,14 +319,14 @@ impl Peer {
         }
     }
 
-    /// An attempt to make a channel failed. The pause counts from its beginning: one that nobody answered has taken longer, and a question
-    /// of it may have been lost just before the end of the trouble.
+    /// An attempt failed. The delay counts from the beginning of the attempt: an unanswered attempt has taken longer,
+    /// and its SYN may have been lost just before the end of the down_reason.
     pub fn dial_failed(
         &mut self,
         (class, number): (Class, u16),
         now: Instant,
         times: &Times,
-        chance: u32,
+        random: u32,
     ) {
         self.counters.failed += 1;
         let bounds = self.pauses(times);
@@ -334,47 +336,47 @@ impl Peer {
             slot.dial = None;
             began = slot.dialled.take().unwrap_or(now);
             if is_up {
-                slot.backoff.fail(began, bounds, chance);
+                slot.backoff.fail(began, bounds, random);
             }
         }
         self.turn = self.turn.wrapping_add(1);
         if !is_up {
-            self.backoff.fail(began, bounds, chance);
+            self.backoff.fail(began, bounds, random);
         }
     }
 
-    /// A channel has left its slot. One that was up for long is made again at once.
-    pub fn vacate(&mut self, up: &Up, now: Instant, times: &Times, chance: u32) {
+    /// A channel has left its slot. A channel that was up for long is made again at once.
+    pub fn vacate(&mut self, up: &Up, now: Instant, times: &Times, random: u32) {
         let steady = now.saturating_duration_since(up.since) >= steady(times);
         let bounds = self.pauses(times);
-        if let Some(slot) = self.slot(up.line.class, up.line.number) {
+        if let Some(slot) = self.slot(up.channel.class, up.channel.number) {
             slot.up = None;
             if steady {
                 slot.backoff.succeed();
             } else {
-                slot.backoff.fail(now, bounds, chance);
+                slot.backoff.fail(now, bounds, random);
             }
         }
         if !self.is_up() {
             if steady {
                 self.backoff.succeed();
             } else {
-                self.backoff.fail(now, bounds, chance);
+                self.backoff.fail(now, bounds, random);
             }
         }
     }
 
-    /// It broke the contract: it is kept away, for longer each time.
-    pub fn shun(&mut self, now: Instant, times: &Times, chance: u32) {
+    /// The peer violated the protocol: it is refused, for longer each time.
+    pub fn ban(&mut self, now: Instant, times: &Times, random: u32) {
         self.counters.violations += 1;
         let forgiven = 4 * times.retry_most;
         let long_ago = |then: Instant| now.saturating_duration_since(then) > forgiven;
         if self.violated.is_some_and(long_ago) {
-            self.shunned.succeed();
+            self.banned.succeed();
         }
         self.violated = Some(now);
-        self.shunned
-            .fail(now, (times.retry_least, times.retry_most), chance);
+        self.banned
+            .fail(now, (times.retry_least, times.retry_most), random);
     }
 }
 
@@ -382,7 +384,7 @@ fn name((_, class, number): (&ChannelSlot, Class, u16)) -> (Class, u16) {
     (class, number)
 }
 
-/// A channel that was up for so long was no failure.
+/// A channel that was up for this long was no failure.
 fn steady(times: &Times) -> Duration {
     (10 * times.retry_least).min(times.retry_most)
 }

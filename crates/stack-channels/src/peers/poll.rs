@@ -1,4 +1,4 @@
-//! An epoll set of its own, which is itself one descriptor to be watched, and never waits.
+//! An epoll set of the peers. It is itself one descriptor to be watched, and never waits.
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -6,7 +6,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Events taken at once: others have their turn.
+/// Events that are taken before other work has its turn.
 const MOST_EVENTS: usize = 64;
 
 /// The set.
@@ -30,19 +30,19 @@ impl Poll {
         epoll::add(&self.0, descriptor, EventData::new_u64(name), flags(room))
     }
 
-    /// Changes whether room to write is waited for, too.
+    /// Changes whether room to write is also waited for.
     pub fn change(&self, descriptor: BorrowedFd<'_>, name: u64, room: bool) {
-        // It is in the set.
+        // This can not fail: the descriptor is in the set.
         let _ = epoll::modify(&self.0, descriptor, EventData::new_u64(name), flags(room));
     }
 
-    /// Takes a descriptor out.
+    /// Removes a descriptor.
     pub fn remove(&self, descriptor: BorrowedFd<'_>) {
-        // It may have been taken out before.
+        // It may have been removed before.
         let _ = epoll::delete(&self.0, descriptor);
     }
 
-    /// Names of those that are ready now.
+    /// The names of the descriptors that are ready now.
     #[must_use]
     pub fn ready(&self) -> Vec<u64> {
         let mut events: Vec<Event> = Vec::with_capacity(MOST_EVENTS);
@@ -50,7 +50,7 @@ impl Poll {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // What fails is tried again when the set is ready again.
+        // An error is ignored: the set becomes ready again.
         let _ = epoll::wait(&self.0, spare_capacity(&mut events), Some(&now));
         events.iter().map(|event| event.data.u64()).collect()
     }

@@ -1,4 +1,4 @@
-//! The configuration has changed.
+//! A change of the configuration.
 
 use super::acceptors::CannotListen;
 use super::output::Output;
@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Peers {
-    /// Takes new settings. Peers that are as they were notice nothing; what HELLO tells of this host's
-    /// limits stays as it was until the daemon is started anew.
+    /// Applies new settings. Peers whose settings did not change notice nothing. The limits that HELLO announces stay
+    /// the same until the daemon is restarted.
     ///
     /// # Errors
-    /// An address at which nothing can come in; all else is done.
+    /// An address at which the host can not listen. All else is done.
     pub fn apply(&mut self, settings: Settings, now: Instant) -> Result<(), CannotListen> {
         let wanted = |peer: &Peer| {
             let mut peers = settings.peers.iter();
@@ -74,7 +74,8 @@ impl Peers {
             start.learned.review(&peer.settings, &self.own.addresses);
         }
         if !same_key {
-            // Channels that stand go on, so that hosts can be given the key one after the other; what is being made needs the new one.
+            // Open channels go on, so that hosts can get the key one after the other. Channels that are being made need
+            // the new key.
             for name in self.table.of_peer(number) {
                 self.table.remove(name);
             }
@@ -125,8 +126,8 @@ impl Peers {
         };
         for up in peer.up().collect::<Vec<_>>() {
             let reason = GoAwayReason::Retired;
-            self.outputs.push(Output::Retire(up.line, reason));
-            self.free(number, &up.line, now, "its configuration has changed");
+            self.outputs.push(Output::Retire(up.channel, reason));
+            self.vacate_slot(number, &up.channel, now, "its configuration has changed");
         }
     }
 }

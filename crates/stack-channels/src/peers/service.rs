@@ -1,9 +1,9 @@
-//! All peers, from the daemon's side.
+//! All peers, as the daemon's thread uses them.
 
 use super::acceptors::{Acceptors, CannotListen};
 use super::advertised::Own;
 use super::learned::Listings;
-use super::output::{Line, LineId, Output};
+use super::output::{ChannelInstance, ChannelRef, Output};
 use super::peer::Peer;
 use super::settings::{Settings, Times};
 use super::table::{OTHERS, Table};
@@ -16,32 +16,32 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-/// Why there can be no peers.
+/// Why the peers can not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeersError {
-    /// An address is taken, or not this host's.
+    /// An address is in use, or is not this host's.
     #[error(transparent)]
     Listen(#[from] CannotListen),
-    /// The kernel refuses what is needed.
+    /// The kernel refuses a descriptor.
     #[error("cannot prepare for other hosts ({0})")]
     System(#[from] Errno),
 }
 
-/// What strangers did so far.
+/// The counters of strangers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StrangerCounters {
-    /// Channels that came in from addresses of no peer.
+    /// Incoming channels from addresses of no peer.
     pub refused: u64,
-    /// Channels that came in and were closed unfinished, because too many newer ones came.
+    /// Incoming channels that were closed before their handshake was complete, because too many newer ones came.
     pub displaced: u64,
-    /// Times that none could be taken: descriptors or memory were used up.
+    /// How often no channel could be accepted because descriptors or memory were exhausted.
     pub exhausted: u64,
 }
 
-/// What is said in the log, once per burst.
+/// The messages in the log, limited to one per burst.
 #[derive(Debug, Default)]
-pub(super) struct Sayings {
+pub(super) struct LogLimits {
     pub stranger: Faults,
     pub displaced: Faults,
     pub exhausted: Faults,
@@ -53,32 +53,32 @@ pub struct Peers {
     pub(super) transport: Box<dyn Transport>,
     pub(super) host: HostId,
     epoch: u64,
-    /// What HELLO tells, for the daemon's life.
+    /// The limits that HELLO announces, fixed for the daemon's life.
     pub(super) limits: Limits,
     /// By their numbers, in the order of the configuration.
     pub(super) peers: BTreeMap<u32, Peer>,
     pub(super) acceptors: Acceptors,
     pub(super) table: Table,
-    /// Channels that the data plane has, with the peer of each.
-    pub(super) lines: HashMap<LineId, (u32, Line)>,
+    /// The channels of the data plane, with the peer of each.
+    pub(super) channels: HashMap<ChannelInstance, (u32, ChannelRef)>,
     pub(super) own: Own,
     pub(super) outputs: Vec<Output>,
-    /// Entries of starts that are no more.
-    pub(super) orphans: Vec<u32>,
+    /// Directory entries of starts that have ended.
+    pub(super) orphaned_entries: Vec<u32>,
     pub(super) last_peer: u32,
-    pub(super) last_line: u64,
+    pub(super) last_channel: u64,
     pub(super) last_start: u32,
     pub(super) strangers: StrangerCounters,
-    /// Channels that came in and were refused, by what they were told.
+    /// Incoming channels that were refused, by the reason that was sent.
     pub(super) refused: BTreeMap<&'static str, u64>,
-    pub(super) sayings: Sayings,
+    pub(super) log_limits: LogLimits,
 }
 
 impl Peers {
-    /// Listens. Nobody is dialled before the first [`Peers::work`].
+    /// Starts listening. No peer is dialled before the first [`Peers::work`].
     ///
     /// # Errors
-    /// What is in the way.
+    /// The first error.
     pub fn new(settings: Settings, transport: Box<dyn Transport>) -> Result<Self, PeersError> {
         let silence = u32::try_from(settings.times.silence.as_millis()).unwrap_or(u32::MAX);
         let mut peers = Self {
@@ -93,41 +93,41 @@ impl Peers {
             peers: BTreeMap::new(),
             acceptors: Acceptors::default(),
             table: Table::new()?,
-            lines: HashMap::new(),
+            channels: HashMap::new(),
             own: Own::default(),
             outputs: Vec::new(),
-            orphans: Vec::new(),
+            orphaned_entries: Vec::new(),
             last_peer: 0,
-            last_line: 0,
+            last_channel: 0,
             last_start: 0,
             strangers: StrangerCounters::default(),
             refused: BTreeMap::new(),
-            sayings: Sayings::default(),
+            log_limits: LogLimits::default(),
             settings: Settings::default(),
         };
         peers.apply(settings, Instant::now())?;
         Ok(peers)
     }
 
-    /// Which start of this host's daemon it is.
+    /// The epoch of this start of the host's daemon.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Who this host is, until the daemon ends.
+    /// The identity of this host, until the daemon ends.
     #[must_use]
     pub const fn host(&self) -> HostId {
         self.host
     }
 
-    /// Readable when there is something to do.
+    /// Readable when there is work.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.table.poll().as_fd()
     }
 
-    /// When there is something to do at the latest; none where only events matter.
+    /// The latest time of the next work; `None` where only events matter.
     #[must_use]
     pub fn deadline(&self, now: Instant) -> Option<Instant> {
         let dials = self.peers.values().filter_map(|peer| peer.next_dial(now));
@@ -139,7 +139,7 @@ impl Peers {
         dials.chain(given_up).chain(others).min()
     }
 
-    /// Does what is due, within bounds: others have their turn. Then take the outputs and publish.
+    /// Does the work that is due, within bounds. The caller then takes the outputs and calls publish.
     pub fn work(&mut self, now: Instant) {
         for name in self.table.poll().ready() {
             if name >= OTHERS {
@@ -171,16 +171,16 @@ impl Peers {
         }
     }
 
-    /// What the data plane is to do, in this order.
+    /// The tasks for the data plane, in this order.
     #[must_use]
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.outputs)
     }
 
-    /// Brings the directory up to date. Comes after the outputs: the data plane must know of a start
-    /// before programs can.
+    /// Brings the directory up to date. This must follow the outputs: the data plane must know of a start before
+    /// programs can.
     pub fn publish(&mut self, listings: &mut dyn Listings, now: Instant) {
-        for number in std::mem::take(&mut self.orphans) {
+        for number in std::mem::take(&mut self.orphaned_entries) {
             listings.remove(number);
         }
         let most = self.settings.limits.listeners;
@@ -195,7 +195,7 @@ impl Peers {
                 .publish(start.id, up, most, &self.own.addresses, listings);
             let beyond = start.learned.left_out.beyond - before;
             if beyond > 0
-                && let Some(suppressed) = peer.sayings.left_out.count(now)
+                && let Some(suppressed) = peer.log_limits.left_out.count(now)
             {
                 let name = &peer.name;
                 tracing::warn!(
@@ -206,7 +206,7 @@ impl Peers {
         }
     }
 
-    /// What this host says of itself on one channel.
+    /// The identity that this host states on one channel.
     pub(super) fn identity(&self) -> Result<Identity, Errno> {
         Ok(Identity {
             host: self.host,
@@ -235,8 +235,7 @@ fn random<const N: usize>() -> Result<[u8; N], Errno> {
     Ok(bytes)
 }
 
-/// A number for pauses, and where others begin. Without one they are the same everywhere, which does
-/// no harm.
-pub fn chance() -> u32 {
+/// A random number for delays. Without one the delays are the same on all hosts, which does no harm.
+pub fn random_number() -> u32 {
     random().map_or(0, u32::from_le_bytes)
 }

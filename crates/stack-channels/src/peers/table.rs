@@ -1,4 +1,4 @@
-//! Channels that are not open yet, by age: bounded, and the oldest make room for new ones.
+//! Channels that are not open yet, by age. Their number is bounded, and the oldest make room for new ones.
 
 use super::half_open::HalfOpen;
 use super::poll::Poll;
@@ -8,54 +8,54 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// Channels that were refused and whose other end has not gone yet.
-const MOST_PARTING: usize = 16;
+/// The limit of refused channels whose other end has not closed yet.
+const MOST_REFUSED: usize = 16;
 
-/// Where a channel comes from.
+/// The origin of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// This host dialled it.
     Dialled {
-        /// Whom.
+        /// The dialled peer.
         peer: u32,
-        /// Class.
+        /// The class.
         class: Class,
-        /// Number.
+        /// The number.
         number: u16,
     },
     /// It came in from an address of this peer.
     Accepted {
-        /// Whose.
+        /// The peer.
         peer: u32,
     },
     /// It was refused.
     Refused,
 }
 
-/// One of them.
+/// A channel that is not open yet.
 pub struct Entry {
     /// Its handshake.
     pub half_open: HalfOpen,
-    /// Where it comes from.
+    /// The origin.
     pub origin: Origin,
-    /// The other end.
+    /// The address of the other end.
     pub address: SocketAddr,
-    /// When it is given up.
+    /// When it times out.
     pub deadline: Instant,
-    /// The transport has taken what was said first.
+    /// The transport has taken the first frame.
     pub connected: bool,
     /// Room to write is waited for.
     waits_for_room: bool,
 }
 
-/// All of them.
+/// All channels that are not open yet.
 pub struct Table {
     poll: Poll,
     entries: BTreeMap<u64, Entry>,
     last: u64,
 }
 
-/// Names from here on are for others that share the set.
+/// Names from this one on are for other descriptors in the same set.
 pub const OTHERS: u64 = 1 << 63;
 
 impl Table {
@@ -71,12 +71,12 @@ impl Table {
         })
     }
 
-    /// What wakes it.
+    /// The epoll set that is readable when there is work.
     pub const fn poll(&self) -> &Poll {
         &self.poll
     }
 
-    /// Takes one in.
+    /// Adds a channel.
     ///
     /// # Errors
     /// When it can not be watched.
@@ -102,12 +102,12 @@ impl Table {
         Ok(self.last)
     }
 
-    /// One of them.
+    /// A channel by its name.
     pub fn get_mut(&mut self, name: u64) -> Option<&mut Entry> {
         self.entries.get_mut(&name)
     }
 
-    /// Watches for what it waits for now.
+    /// Updates the events for which it waits.
     pub fn watch(&mut self, name: u64) {
         if let Some(entry) = self.entries.get_mut(&name) {
             let room = entry.half_open.has_unsent();
@@ -118,22 +118,22 @@ impl Table {
         }
     }
 
-    /// Takes one out.
+    /// Removes a channel.
     pub fn remove(&mut self, name: u64) -> Option<Entry> {
         let entry = self.entries.remove(&name)?;
         self.poll.remove(entry.half_open.descriptor());
         Some(entry)
     }
 
-    /// The oldest one that came in, if there are `most` or more of them.
-    pub fn too_many(&self, most: usize) -> Option<u64> {
+    /// The oldest accepted channel, if there are `most` or more of them.
+    pub fn excess_accepted(&self, most: usize) -> Option<u64> {
         let came = |origin| matches!(origin, Origin::Accepted { .. });
         self.oldest(came, most)
     }
 
-    /// The oldest one that was refused, if there are too many of them.
-    pub fn too_many_parting(&self) -> Option<u64> {
-        self.oldest(|origin| origin == Origin::Refused, MOST_PARTING + 1)
+    /// The oldest refused channel, if there are too many of them.
+    pub fn excess_refused(&self) -> Option<u64> {
+        self.oldest(|origin| origin == Origin::Refused, MOST_REFUSED + 1)
     }
 
     fn oldest(&self, which: impl Fn(Origin) -> bool, most: usize) -> Option<u64> {
@@ -142,13 +142,13 @@ impl Table {
         oldest.filter(|_| 1 + found.count() >= most)
     }
 
-    /// Those of which the time is over.
+    /// The channels that have timed out.
     pub fn overdue(&self, now: Instant) -> Vec<u64> {
         let overdue = self.entries.iter().filter(|(_, one)| one.deadline <= now);
         overdue.map(|(name, _)| *name).collect()
     }
 
-    /// Those of a peer.
+    /// The channels of a peer.
     pub fn of_peer(&self, of: u32) -> Vec<u64> {
         let of_peer = self.entries.iter().filter(|(_, one)| match one.origin {
             Origin::Dialled { peer, .. } | Origin::Accepted { peer } => peer == of,
@@ -157,12 +157,12 @@ impl Table {
         of_peer.map(|(name, _)| *name).collect()
     }
 
-    /// When the next of them is overdue.
+    /// The time of the next time-out.
     pub fn deadline(&self) -> Option<Instant> {
         self.entries.values().map(|entry| entry.deadline).min()
     }
 
-    /// How many came in and are not decided.
+    /// The number of accepted channels that are undecided.
     pub fn accepted(&self) -> usize {
         let came = |entry: &&Entry| matches!(entry.origin, Origin::Accepted { .. });
         self.entries.values().filter(came).count()

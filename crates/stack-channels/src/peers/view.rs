@@ -1,10 +1,10 @@
-//! Peers as commands and metrics show them.
+//! Peers in the form that commands and metrics show.
 
 use super::learned::LeftOut;
 use super::peer::{CLASSES, Counters};
 use super::service::{Peers, StrangerCounters};
 use super::settings::PerClass;
-use super::{LineId, StartId};
+use super::{ChannelInstance, StartId};
 use crate::class::from_wire;
 use netchannel_abi::address::Address;
 use netchannel_wire::{Class, HostId};
@@ -12,109 +12,111 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Everything.
+/// The state of all peers.
 #[derive(Clone, Debug)]
 pub struct PeersView {
     /// This host.
     pub host: HostId,
-    /// Where other hosts may dial.
+    /// The addresses at which other hosts may dial.
     pub listens: Vec<SocketAddr>,
     /// Channels that are not open yet.
     pub half_open: usize,
-    /// What strangers did.
+    /// The counters of strangers.
     pub strangers: StrangerCounters,
-    /// Channels that came in and were refused, by what they were told.
+    /// Incoming channels that were refused, by the reason that was sent.
     pub refused: Vec<(&'static str, u64)>,
     /// The peers.
     pub peers: Vec<PeerView>,
 }
 
-/// One peer.
+/// The state of one peer.
 #[derive(Clone, Debug)]
 pub struct PeerView {
     /// Its name.
     pub name: Arc<str>,
-    /// Its daemon, once it was met.
+    /// The known start of its daemon.
     pub start: Option<(StartId, HostId)>,
-    /// Where it is dialled.
+    /// The addresses at which it is dialled.
     pub addresses: Vec<SocketAddr>,
     /// A channel to it is being made.
     pub opening: bool,
-    /// Why it is not up; empty where it is.
-    pub trouble: String,
-    /// For how long it is up, or is not; none if it never was.
+    /// The reason why it is not up; empty where it is.
+    pub down_reason: String,
+    /// How long it has been up, or down; `None` if it never was up.
     pub since: Option<Duration>,
-    /// Listeners of this host that it was told of.
-    pub told: usize,
-    /// Channels that are kept up.
+    /// The number of this host's listeners that were announced to it.
+    pub announced: usize,
+    /// The number of channels that are kept up.
     pub wanted: PerClass<u16>,
     /// Channels that are up.
-    pub lines: Vec<LineView>,
-    /// How long until it is dialled again, where it is.
+    pub channels: Vec<OpenChannelView>,
+    /// The time until it is dialled again, where it is.
     pub next_dial: Option<Duration>,
-    /// Listeners that it has announced and that are known.
+    /// The number of known listeners of the peer.
     pub listeners: usize,
     /// Its entries in the directory.
     pub entries: usize,
-    /// Ports of these.
+    /// The ports of these entries.
     pub ports: Vec<u16>,
-    /// What it announced and was left out.
+    /// Announcements that were left out.
     pub left_out: LeftOut,
     /// Counters.
     pub counters: Counters,
 }
 
-/// One channel.
+/// The state of one channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LineView {
+pub struct OpenChannelView {
     /// Its name on this host.
-    pub id: LineId,
+    pub instance: ChannelInstance,
     /// Its class.
     pub class: Class,
     /// Its number.
     pub number: u16,
     /// This host has dialled it.
     pub dialled: bool,
-    /// For how long it is up.
+    /// How long it has been up.
     pub age: Duration,
-    /// Own address, and the peer's.
+    /// The addresses of this host and of the peer.
     pub ends: Option<(SocketAddr, SocketAddr)>,
 }
 
 impl Peers {
-    /// Where programs of peers may be, in how many bits, and whether the peer is up.
+    /// The networks of peers' programs, their prefix length in bits, and whether the peer is up.
     #[must_use]
     pub fn networks(&self) -> Vec<(Address, u32, bool)> {
         let of_peer = |peer: &super::peer::Peer| {
             let up = peer.is_up();
             let prefixes = peer.settings.prefixes.iter();
-            let told = prefixes.map(move |prefix| {
+            let announced = prefixes.map(move |prefix| {
                 let address = match prefix.address {
                     IpAddr::V4(ip) => Address::v4(ip.octets(), 0),
                     IpAddr::V6(ip) => Address::v6(ip.octets(), 0, 0),
                 };
                 (address, u32::from(prefix.length), up)
             });
-            told.collect::<Vec<_>>()
+            announced.collect::<Vec<_>>()
         };
         self.peers.values().flat_map(of_peer).collect()
     }
 
-    /// Everything as it is now.
+    /// The state at this time.
     #[must_use]
     pub fn view(&self, now: Instant) -> PeersView {
         let peers = self.peers.values().map(|peer| {
-            let lines = CLASSES
+            let channels = CLASSES
                 .into_iter()
                 .flat_map(|class| peer.slots.get(from_wire(class)));
-            let lines = lines.filter_map(|slot| slot.up).map(|up| LineView {
-                id: up.line.id,
-                class: up.line.class,
-                number: up.line.number,
-                dialled: up.dialler == self.host,
-                age: now.saturating_duration_since(up.since),
-                ends: up.ends,
-            });
+            let channels = channels
+                .filter_map(|slot| slot.up)
+                .map(|up| OpenChannelView {
+                    instance: up.channel.instance,
+                    class: up.channel.class,
+                    number: up.channel.number,
+                    dialled: up.dialler == self.host,
+                    age: now.saturating_duration_since(up.since),
+                    ends: up.ends,
+                });
             let start = peer.start.as_ref();
             let learned = start.map(|start| &start.learned);
             PeerView {
@@ -122,11 +124,11 @@ impl Peers {
                 start: start.map(|start| (start.id, start.host)),
                 addresses: peer.settings.addresses.clone(),
                 opening: peer.all_slots().any(|slot| slot.dial.is_some()),
-                trouble: peer.trouble.clone(),
+                down_reason: peer.down_reason.clone(),
                 since: peer.since.map(|since| now.saturating_duration_since(since)),
-                told: start.map_or(0, |start| start.advertised.count()),
+                announced: start.map_or(0, |start| start.advertised.count()),
                 wanted: peer.wanted,
-                lines: lines.collect(),
+                channels: channels.collect(),
                 next_dial: peer
                     .next_dial(now)
                     .map(|next| next.saturating_duration_since(now)),

@@ -50,7 +50,7 @@ fn a_program_has_the_ports_of_its_user() {
     let (client, server) = parts(Some(USER), LAYOUT);
     let client = LinkEnd::new(client, &Arc::new(Count::new(1000))).unwrap();
     let client = Arc::new(client);
-    relay.handle().tell(Command::Serve(server));
+    relay.handle().send(Command::Serve(server));
     let dial = |port: u16, server: Address| {
         let lane = Lane::lent(&client, client.lend().unwrap()).unwrap();
         let here = Address { port, ..HERE };
@@ -80,7 +80,7 @@ fn a_program_has_the_ports_of_its_user() {
         })
     };
     assert_eq!(asked(), 81);
-    relay.handle().tell(Command::Link(
+    relay.handle().send(Command::Link(
         3,
         Err(netchannel_service::core_engine::WRONG_ADDRESS),
     ));
@@ -90,7 +90,7 @@ fn a_program_has_the_ports_of_its_user() {
     );
     astray.close(false);
     assert_eq!(asked(), THERE.port);
-    relay.handle().tell(Command::Link(3, Err(Errno::NOBUFS)));
+    relay.handle().send(Command::Link(3, Err(Errno::NOBUFS)));
     assert_eq!(refused(&right), Errno::NOBUFS.raw_os_error().unsigned_abs());
     right.close(false);
 }

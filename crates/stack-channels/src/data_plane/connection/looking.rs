@@ -1,4 +1,5 @@
-//! What the daemon sees of a program whose peer is on another host: what it wrote and holds back, how far it has read, how it ended.
+//! What the daemon reads of a program whose peer is on another host: the bytes that it wrote and holds back, how far it
+//! has read, and how it ended.
 
 use super::{FIRST_RING_LOG2, GROWTH, State};
 use netchannel_abi::link::{MOST_RING_LOG2, side_flags};
@@ -9,14 +10,14 @@ use netchannel_service::timers::NEVER;
 use netchannel_vns::{Linger, Reason, VirtualSocket};
 
 impl State {
-    /// Looks at what the program did.
+    /// Reads the program's state.
     pub fn look(&mut self, now: u64) {
         let Some(lane) = &mut self.lane else { return };
-        // Before the bytes: whoever has said FIN or is gone writes no more.
+        // The flags are loaded before the bytes: a program that has set FIN or has ended writes no more.
         let flags = lane.peer_flags();
         let word = lane.hints_word();
         if word != self.hints_word {
-            (self.hints_word, self.hints, self.hinted) = (word, class::hints(word), true);
+            (self.hints_word, self.hints, self.hints_changed) = (word, class::hints(word), true);
         }
         let gone = lane.has_hung_up() && flags & side_flags::CLOSED == 0;
         let resets = flags & side_flags::RESET != 0;
@@ -41,7 +42,8 @@ impl State {
         }
     }
 
-    /// Bytes are about to arrive: whether the program wants none any more counts from when it said so, not from when it is heard.
+    /// Called before bytes arrive. Whether the program refuses bytes counts from the moment it said so, not from the
+    /// next look.
     pub fn look_before_arrival(&mut self, now: u64) {
         let flags = self.lane.as_ref().map_or(0, Lane::peer_flags);
         if flags & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
@@ -49,7 +51,7 @@ impl State {
         }
     }
 
-    /// What the program held back may be there by now: whatever comes from the peer lets it go.
+    /// Bytes that the program held back may be released by now: any frame of the peer releases them.
     pub fn look_at_held(&mut self, now: u64) {
         if self.held_until != NEVER
             && self
@@ -61,7 +63,7 @@ impl State {
         }
     }
 
-    /// When it wants to be looked at by itself.
+    /// The time of the next timer.
     pub fn next_timeout(&self) -> u64 {
         let timeout = self.socket.next_timeout().unwrap_or(NEVER);
         if self.lane.is_some() {
@@ -71,7 +73,7 @@ impl State {
         }
     }
 
-    /// Looks how far the program has read.
+    /// Reads how far the program has read.
     pub fn look_at_reading(&mut self, now: u64) {
         let Some(lane) = &mut self.lane else { return };
         let read = lane.limit().map(|_| lane.read_by_program());
@@ -81,8 +83,8 @@ impl State {
         self.socket.abort(Reason::ProgramFault, now);
     }
 
-    /// The program wants to be heard when it has read, if so much is unread that the window suffers.
-    pub fn want_space(&mut self, now: u64) {
+    /// Requests news from the program when it has read, if so much is unread that the window suffers.
+    pub fn request_space_news(&mut self, now: u64) {
         let Some(lane) = &mut self.lane else { return };
         let unread = |lane: &Lane| lane.published() - lane.read_by_program();
         if unread(lane) > lane.capacity() / 2 {
@@ -91,7 +93,8 @@ impl State {
         }
     }
 
-    /// Bytes up to `end` are about to arrive: a ring that the peer fills gets larger, where nothing lies in it out of order.
+    /// Bytes up to `end` are about to arrive: enlarges a ring that the peer fills, where nothing lies in it out of
+    /// order.
     pub fn make_room(&mut self, end: u64, most: u32, now: u64) {
         let Some(lane) = &mut self.lane else { return };
         let capacity = lane.capacity();

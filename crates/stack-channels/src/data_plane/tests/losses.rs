@@ -73,7 +73,7 @@ fn connections_wait_for_a_channel() {
 fn a_connect_to_a_listener_seen_just_before_a_loss_waits_for_the_next_channel() {
     let mut world = World::new(&[L]);
     // What CoreEngine does when the last channel is lost, and the program has read the directory before.
-    world.hosts[0].tell(Command::Unlisten(THERE));
+    world.hosts[0].send(Command::Unlisten(THERE));
     let client = world.dial();
     world.wait(World::accept).close(false);
     world.wait(|_| (client.peer_flags() & side_flags::ESTABLISHED != 0).then_some(()));
@@ -87,9 +87,9 @@ fn a_retired_channel_loses_nothing() {
     let (mut client, mut server) = world.connect();
     for number in 1..6 {
         world.carry(&mut client, &mut server, &pattern(500_000, 3));
-        let (line, _) = std::mem::replace(&mut last, world.join(t(number)));
-        world.hosts[0].tell(Command::Retire {
-            line,
+        let (instance, _) = std::mem::replace(&mut last, world.join(t(number)));
+        world.hosts[0].send(Command::Retire {
+            instance,
             reason: netchannel_wire::GoAwayReason::Retired,
         });
     }
@@ -109,10 +109,10 @@ fn a_peer_that_begins_anew_resets_its_sockets() {
     let mut world = World::new(&[L, t(0)]);
     let (client, server) = world.connect();
     for (which, hosts) in world.hosts.iter().enumerate() {
-        hosts.tell(Command::Fail {
+        hosts.send(Command::Fail {
             peer: Arc::clone(&world.peers[which]),
             reason: netchannel_vns::Reason::Restarted,
-            what: Failing::Start,
+            what: FailureScope::Start,
         });
     }
     world.wait(|_| (client.peer_flags() & side_flags::RESET != 0).then_some(()));
@@ -127,10 +127,10 @@ fn who_is_out_of_reach_is_no_one_who_resets() {
     let mut world = World::new(&[L]);
     let (client, server) = world.connect();
     for which in 0..2 {
-        world.hosts[which].tell(Command::Fail {
+        world.hosts[which].send(Command::Fail {
             peer: Arc::clone(&world.peers[which]),
             reason: netchannel_vns::Reason::Unreachable,
-            what: Failing::Sockets,
+            what: FailureScope::Sockets,
         });
     }
     for lane in [client, server] {
@@ -144,15 +144,15 @@ fn who_is_out_of_reach_is_no_one_who_resets() {
 #[test]
 fn a_connect_that_nobody_answers_is_left_to_the_kernel_when_no_channel_is_left() {
     let mut world = World::new(&[L]);
-    let line = (LineId(world.lines), Class::Latency);
+    let lost = (ChannelInstance(world.channels), Class::Latency);
     // CoreEngine of the other host says nothing.
     let waits = world.dial();
     std::thread::sleep(Duration::from_millis(50));
-    world.cut(line);
-    world.hosts[0].tell(Command::Fail {
+    world.cut(lost);
+    world.hosts[0].send(Command::Fail {
         peer: Arc::clone(&world.peers[0]),
         reason: netchannel_vns::Reason::Ending,
-        what: Failing::Connects,
+        what: FailureScope::Connects,
     });
     // Nor is one begun now.
     let late = world.dial();

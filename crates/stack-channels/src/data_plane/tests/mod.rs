@@ -15,8 +15,8 @@ mod speed;
 mod streams;
 mod waiting;
 
-use super::{Command, DataPlane, Failing, Listed, Peer, Report, Rules, Terms};
-use crate::line_id::LineId;
+use super::{Command, DataPlane, FailureScope, Listed, Peer, Report, Rules, Terms};
+use crate::channel_instance::ChannelInstance;
 use crate::prefix::{Prefix, ip};
 use netchannel_abi::class;
 use netchannel_abi::directory;
@@ -75,7 +75,7 @@ struct World {
     /// Whether the listener takes connections.
     listens: bool,
     lost: usize,
-    lines: u64,
+    channels: u64,
     _keep: OwnedFd,
 }
 
@@ -160,7 +160,7 @@ impl World {
         let (client, server) = link(1);
         hosts[0].serve(server);
         let (keep, _) = packet::owned_pair(SocketType::SEQPACKET).unwrap();
-        hosts[0].tell(Command::Listener {
+        hosts[0].send(Command::Listener {
             number: THERE,
             listed: Listed {
                 peer: Arc::clone(&peers[0]),
@@ -176,7 +176,7 @@ impl World {
             accepted: VecDeque::new(),
             listens: true,
             lost: 0,
-            lines: 0,
+            channels: 0,
             _keep: keep,
         };
         for id in channels {
@@ -186,7 +186,7 @@ impl World {
     }
 
     /// Makes a channel between them.
-    fn join(&mut self, id: ChannelId) -> (LineId, Class) {
+    fn join(&mut self, id: ChannelId) -> (ChannelInstance, Class) {
         self.join_as(id, |channel| channel)
     }
 
@@ -195,26 +195,26 @@ impl World {
         &mut self,
         id: ChannelId,
         before: impl Fn(Box<dyn Channel>) -> Box<dyn Channel>,
-    ) -> (LineId, Class) {
+    ) -> (ChannelInstance, Class) {
         let at = ([127, 0, 0, 1], 0).into();
         let (one, other) = netchannel_driver::contract::pair(&netchannel_driver::Tcp, at);
-        self.lines += 1;
-        let line = LineId(self.lines);
+        self.channels += 1;
+        let instance = ChannelInstance(self.channels);
         for (which, channel) in [one, other].into_iter().enumerate() {
-            self.hosts[which].tell(Command::Channel {
+            self.hosts[which].send(Command::Channel {
                 peer: Arc::clone(&self.peers[which]),
-                line,
+                instance,
                 id,
                 channel: before(channel),
                 rest: Vec::new(),
             });
         }
-        (line, id.class)
+        (instance, id.class)
     }
 
     /// The network loses a channel.
-    fn cut(&self, (line, _): (LineId, Class)) {
-        self.hosts[0].tell(Command::Cut { line });
+    fn cut(&self, (instance, _): (ChannelInstance, Class)) {
+        self.hosts[0].send(Command::Close { instance });
     }
 
     /// Plays CoreEngine.
@@ -226,11 +226,11 @@ impl World {
                         let (client, server) = link(2 + self.servers.len() as u64);
                         self.servers.push(program(server));
                         let link = relay::Command::Link(LISTENER, Ok((client, MODE)));
-                        self.hosts[which].tell(Command::Links(link));
+                        self.hosts[which].send(Command::Links(link));
                     }
                     Report::Request(StackRequest::Link(listener, _)) => {
                         let refused = relay::Command::Link(listener, Err(Errno::CONNREFUSED));
-                        self.hosts[which].tell(Command::Links(refused));
+                        self.hosts[which].send(Command::Links(refused));
                     }
                     Report::ChannelLost { .. } => self.lost += 1,
                     _ => {}

@@ -125,7 +125,7 @@ fn policies_change_while_connections_live() {
     ] {
         policies.set(registry.parse(text).unwrap());
         for hosts in &world.hosts {
-            hosts.tell(Command::Policies(Arc::new(policies.clone())));
+            hosts.send(Command::Policies(Arc::new(policies.clone())));
         }
         world.carry(&mut lanes.0, &mut lanes.1, &pattern(2_000_000, 3));
     }
@@ -138,7 +138,7 @@ fn policies_change_while_connections_live() {
     assert_eq!(after.iter().sum::<u64>(), 14_000_000);
     // Each in turn.
     policies.set(registry.parse("round-robin stay=1").unwrap());
-    world.hosts[0].tell(Command::Policies(Arc::new(policies)));
+    world.hosts[0].send(Command::Policies(Arc::new(policies)));
     world.carry(&mut lanes.0, &mut lanes.1, &pattern(6_000_000, 5));
     let last = sent(&world);
     assert!(
@@ -150,9 +150,9 @@ fn policies_change_while_connections_live() {
 
 /// Bytes given to each channel by the first host.
 fn sent(world: &World) -> Vec<u64> {
-    let (mut lines, _) = world.peers[0].lines();
-    lines.sort_by_key(|route| route.id);
-    let sent = lines.iter().map(|route| route.traffic.shown().sent_bytes);
+    let (mut routes, _) = world.peers[0].all_routes();
+    routes.sort_by_key(|route| route.id);
+    let sent = routes.iter().map(|route| route.traffic.shown().sent_bytes);
     sent.collect()
 }
 
@@ -175,8 +175,8 @@ fn many_workers_share_sockets_and_channels() {
     let mut workers: Vec<usize> = snapshots.iter().map(|one| one.worker).collect();
     workers.sort_unstable();
     assert_eq!(workers, [1, 1, 2, 2, 3, 3]);
-    let (lines, _) = world.peers[0].lines();
-    for route in &lines {
+    let (routes, _) = world.peers[0].all_routes();
+    for route in &routes {
         let wanted = match route.id.class {
             Class::Latency => 0,
             Class::Throughput => 1 + route.id.number as usize,

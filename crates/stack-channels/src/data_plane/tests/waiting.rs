@@ -28,9 +28,9 @@ impl Played {
         let peer = Peer::new(0, terms, rules(CLIENT, SERVER));
         let at = ([127, 0, 0, 1], 0).into();
         let (channel, other) = netchannel_driver::contract::pair(&netchannel_driver::Tcp, at);
-        host.tell(Command::Channel {
+        host.send(Command::Channel {
             peer: Arc::clone(&peer),
-            line: LineId(1),
+            instance: ChannelInstance(1),
             id: id(Class::Latency, 0),
             channel: other,
             rest: Vec::new(),
@@ -89,7 +89,7 @@ impl Played {
                 Err(relay::WRONG_ADDRESS)
             };
             let told = relay::Command::Link(LISTENER, answer);
-            self.host.tell(Command::Links(told));
+            self.host.send(Command::Links(told));
         }
     }
 
@@ -144,10 +144,10 @@ fn who_waits_at_a_full_backlog_goes_with_its_start() {
         world.ask(SERVER);
     }
     world.wait(|world| (world.waiting() == 10).then_some(()));
-    world.host.tell(Command::Fail {
+    world.host.send(Command::Fail {
         peer: Arc::clone(&world.peer),
         reason: netchannel_vns::Reason::Restarted,
-        what: Failing::Start,
+        what: FailureScope::Start,
     });
     world.wait(|world| (world.waiting() == 0).then_some(()));
     // Now there would be room.

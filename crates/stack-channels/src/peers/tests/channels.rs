@@ -16,7 +16,8 @@ fn both_dial_and_agree_on_one_channel_each() {
             .iter()
             .filter(|event| matches!(event, Event::Began(_)));
         assert_eq!(began.count(), 1);
-        let lost = |event: &&Event| matches!(event, Event::Lost(_, loss) if *loss != Loss::Parted);
+        let lost =
+            |event: &&Event| matches!(event, Event::Lost(_, loss) if *loss != Loss::Completed);
         assert_eq!(
             host.events.iter().filter(lost).count(),
             0,
@@ -55,15 +56,15 @@ fn of_two_channels_at_a_time_the_lower_hosts_one_is_kept() {
         // Its own attempt first: HELLO_PROOF of the other one has come, too.
         a.peers.advance(1, now);
         come_up(&mut a, &mut b);
-        let told = |host: &Host| {
+        let announced = |host: &Host| {
             let reason = GoAwayReason::Collision;
             let mut events = host.events.iter();
             events.any(|event| matches!(event, Event::Retire(_, why) if *why == reason))
         };
-        if told(&a) || told(&b) {
+        if announced(&a) || announced(&b) {
             collided = true;
             let lower_is_a = a.peers.host() < b.peers.host();
-            let view = |host: &Host| host.peers.view(Instant::now()).peers[0].lines.clone();
+            let view = |host: &Host| host.peers.view(Instant::now()).peers[0].channels.clone();
             let first = |host: &Host| view(host)[0];
             assert_eq!(first(&a).dialled, lower_is_a);
             assert_eq!(first(&b).dialled, !lower_is_a);
@@ -145,7 +146,11 @@ fn a_new_start_of_a_daemon_ends_the_former_one() {
     assert_eq!(started(&a).len(), 2);
     assert_ne!(started(&a)[1], before[0]);
     assert_eq!(started(&b).len(), 1);
-    assert!(a.working.iter().all(|one| one.line.start == started(&a)[1]));
+    assert!(
+        a.working
+            .iter()
+            .all(|one| one.channel.start == started(&a)[1])
+    );
 }
 
 #[test]
@@ -168,22 +173,25 @@ fn a_daemon_that_ends_says_so() {
 fn more_channels_and_fewer() {
     let (mut a, mut b) = two(8);
     come_up(&mut a, &mut b);
-    let start = a.working[0].line.start;
+    let start = a.working[0].channel.start;
     let class = netchannel_wire::Class::Throughput;
-    let count = |host: &Host| host.lines().len();
+    let count = |host: &Host| host.channels().len();
     // Never beyond what is configured.
-    a.peers.keep_up(start, class, 9, Instant::now());
+    a.peers.set_channel_count(start, class, 9, Instant::now());
     until(&mut [&mut a, &mut b], "one more", |hosts| {
         hosts.iter().all(|host| count(host) == 4)
     });
-    a.peers.keep_up(start, class, 0, Instant::now());
+    a.peers.set_channel_count(start, class, 0, Instant::now());
     until(&mut [&mut a, &mut b], "it is retired", |hosts| {
         hosts
             .iter()
             .all(|host| count(host) == 3 && host.working.len() == 3)
     });
     wait(&mut [&mut a, &mut b], Duration::from_millis(50));
-    assert_eq!((a.lines(), b.lines()), (all_lines(), all_lines()));
+    assert_eq!(
+        (a.channels(), b.channels()),
+        (all_channels(), all_channels())
+    );
     let retired = |event: &Event| matches!(event, Event::GoAway(_, GoAwayReason::Retired));
     assert!(b.events.iter().any(retired));
 }
@@ -273,7 +281,7 @@ fn a_host_that_dials_again_has_lost_what_was_there() {
     let lost: Vec<_> = a.working.drain(..).collect();
     for working in &lost {
         a.peers
-            .on_lost(working.line.id, &Loss::Stalled, Instant::now());
+            .on_lost(working.channel.instance, &Loss::Stalled, Instant::now());
     }
     until(&mut [&mut a, &mut b], "they are made again", |hosts| {
         let cut = |event: &&Event| matches!(event, Event::Cut(_));

@@ -95,8 +95,8 @@ fn a_stranger_is_told_and_closed() {
     let mut a = one(20);
     for _ in 0..50 {
         let stream = dial("127.20.0.9", a.address());
-        let told = read_frame(&mut a, &stream);
-        assert_eq!(goaway(&told), Some(GoAwayReason::UnknownPeer));
+        let announced = read_frame(&mut a, &stream);
+        assert_eq!(goaway(&announced), Some(GoAwayReason::UnknownPeer));
     }
     let stream = dial("127.20.0.9", a.address());
     read_to_end(&mut a, &stream);
@@ -137,7 +137,7 @@ fn a_flood_from_a_peers_address_is_bounded_and_lets_the_peer_in() {
     until(&mut [&mut a, &mut b], "the peer is up", |hosts| {
         flood.push(dial(&peer_address(22), hosts[0].address()));
         assert!(hosts[0].peers.view(Instant::now()).half_open <= most);
-        hosts[1].lines() == all_lines()
+        hosts[1].channels() == all_channels()
     });
     for _ in 0..10 {
         for _ in 0..10 {
@@ -152,7 +152,7 @@ fn a_flood_from_a_peers_address_is_bounded_and_lets_the_peer_in() {
     until(&mut [&mut a, &mut b], "none is left", |hosts| {
         hosts[0].peers.view(Instant::now()).half_open == 0
     });
-    assert_eq!(a.lines(), all_lines());
+    assert_eq!(a.channels(), all_channels());
 }
 
 #[test]
@@ -193,22 +193,22 @@ fn a_recorded_handshake_is_worth_nothing() {
     let proof = encode(&proof);
     stream.write_all(&proof).unwrap();
     until(&mut [&mut a], "it is up", |hosts| {
-        !hosts[0].lines().is_empty()
+        !hosts[0].channels().is_empty()
     });
     let before = a.events.len();
 
     let mut again = dial(&from, a.address());
     again.write_all(&hello).unwrap();
     again.write_all(&proof).unwrap();
-    let told = read_to_end(&mut a, &again);
+    let announced = read_to_end(&mut a, &again);
     // An answer with another nonce, to which the old proof does not fit.
     let mut parser = Parser::new(1 << 18);
-    let Ok(Step::Frame { consumed, .. }) = parser.next(&told) else {
-        panic!("{told:?}");
+    let Ok(Step::Frame { consumed, .. }) = parser.next(&announced) else {
+        panic!("{announced:?}");
     };
-    assert_ne!(told[..consumed], answer[..]);
+    assert_ne!(announced[..consumed], answer[..]);
     assert_eq!(
-        goaway(&told[consumed..]),
+        goaway(&announced[consumed..]),
         Some(GoAwayReason::Authentication)
     );
     assert_eq!(a.events.len(), before, "{:?}", a.events);
@@ -236,8 +236,8 @@ fn another_version_and_other_protocols_are_told_apart() {
     for (index, (bytes, reason)) in cases.into_iter().enumerate() {
         let mut stream = dial(&from, a.address());
         stream.write_all(bytes).unwrap();
-        let told = read_frame(&mut a, &stream);
-        assert_eq!(goaway(&told), Some(reason), "case {index}");
+        let announced = read_frame(&mut a, &stream);
+        assert_eq!(goaway(&announced), Some(reason), "case {index}");
         drop(stream);
         assert_eq!(a.counters().refused, index as u64 + 1);
     }
@@ -258,8 +258,8 @@ fn more_channels_than_configured_are_refused() {
         let initiator = Initiator::new(identity(9), class, number);
         let mut stream = dial(&from, a.address());
         stream.write_all(&encode(&initiator.hello())).unwrap();
-        let told = read_frame(&mut a, &stream);
-        assert_eq!(goaway(&told), Some(GoAwayReason::TooMany));
+        let announced = read_frame(&mut a, &stream);
+        assert_eq!(goaway(&announced), Some(GoAwayReason::TooMany));
     }
 }
 
@@ -268,8 +268,8 @@ fn a_handshake_that_takes_too_long_is_given_up() {
     let mut a = one(27);
     let start = Instant::now();
     let silent = dial(&peer_address(27), a.address());
-    let told = read_frame(&mut a, &silent);
-    assert_eq!(goaway(&told), Some(GoAwayReason::TimedOut));
+    let announced = read_frame(&mut a, &silent);
+    assert_eq!(goaway(&announced), Some(GoAwayReason::TimedOut));
     assert!(start.elapsed() >= quick().handshake);
     assert_eq!(a.counters().refused, 1);
 }
@@ -298,8 +298,8 @@ fn who_is_dialled_can_do_no_more() {
     let mut reflecting = accept(&mut a);
     let hello = read_frame(&mut a, &reflecting);
     reflecting.write_all(&hello).unwrap();
-    let told = read_frame(&mut a, &reflecting);
-    assert_eq!(goaway(&told), Some(GoAwayReason::Authentication));
+    let announced = read_frame(&mut a, &reflecting);
+    assert_eq!(goaway(&announced), Some(GoAwayReason::Authentication));
 
     let mut rude = accept(&mut a);
     rude.write_all(&[7; 100_000]).unwrap();
@@ -334,14 +334,14 @@ fn a_peer_under_two_names_is_one_peer() {
     b.add_peer(peer("a", vec![], "127.30.0.0", &shared));
     a.add_peer(peer("b", vec![b.address()], "10.2.0.0", &shared));
     until(&mut [&mut a, &mut b], "it is up", |hosts| {
-        hosts[0].lines() == all_lines()
+        hosts[0].channels() == all_channels()
     });
     a.add_peer(peer("b again", vec![b.address()], "10.3.0.0", &shared));
     until(&mut [&mut a, &mut b], "it was tried", |hosts| {
         hosts[0].peers.view(Instant::now()).peers[1].counters.failed > 2
     });
     let view = a.peers.view(Instant::now());
-    assert!(view.peers[1].lines.is_empty() && view.peers[1].start.is_none());
+    assert!(view.peers[1].channels.is_empty() && view.peers[1].start.is_none());
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn who_breaks_the_contract_is_kept_away_longer_each_time() {
         });
         let start = Instant::now();
         until(&mut [&mut a, &mut b], "it is back", |hosts| {
-            hosts[0].lines() == all_lines()
+            hosts[0].channels() == all_channels()
         });
         pauses.push(start.elapsed());
     }
@@ -387,11 +387,11 @@ fn other_limits_within_one_start_are_refused() {
     };
     let kept = open(&mut a, 0, 1 << 18, 1);
     until(&mut [&mut a], "it is up", |hosts| {
-        hosts[0].lines().len() == 1
+        hosts[0].channels().len() == 1
     });
     let other = open(&mut a, 1, 1 << 14, 2);
     assert!(read_to_end(&mut a, &other).is_empty());
-    assert_eq!(a.lines().len(), 1);
+    assert_eq!(a.channels().len(), 1);
     drop(kept);
 }
 

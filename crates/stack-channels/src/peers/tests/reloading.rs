@@ -14,7 +14,7 @@ fn the_same_settings_change_nothing() {
     a.apply();
     wait(&mut [&mut a, &mut b], Duration::from_millis(50));
     assert!(a.events.is_empty(), "{:?}", a.events);
-    assert_eq!(a.lines(), all_lines());
+    assert_eq!(a.channels(), all_channels());
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn a_peer_can_be_taken_out() {
     a.settings.peers.clear();
     a.apply();
     until(&mut [&mut a, &mut b], "it is gone", |hosts| {
-        hosts[0].working.is_empty() && hosts[0].shown().is_empty() && hosts[1].lines().is_empty()
+        hosts[0].working.is_empty() && hosts[0].shown().is_empty() && hosts[1].channels().is_empty()
     });
     assert!(
         a.events
@@ -62,7 +62,7 @@ fn prefixes_and_bounds_are_followed() {
     until(&mut [&mut a, &mut b], "fewer channels", |hosts| {
         hosts
             .iter()
-            .all(|host| host.lines().len() == 2 && host.working.len() == 2)
+            .all(|host| host.channels().len() == 2 && host.working.len() == 2)
     });
     for host in [&mut a, &mut b] {
         host.settings.peers[0].channels.throughput = Bounds { least: 2, most: 4 };
@@ -81,9 +81,9 @@ fn a_new_key_is_for_new_channels() {
     a.apply();
     wait(&mut [&mut a, &mut b], Duration::from_millis(50));
     assert!(a.events.is_empty(), "{:?}", a.events);
-    assert_eq!(a.lines(), all_lines());
+    assert_eq!(a.channels(), all_channels());
     // One that is lost comes back as soon as both have the key.
-    let lost = a.working[0].line.id;
+    let lost = a.working[0].channel.instance;
     a.cut(lost, Loss::Broken("cut".to_owned()), Instant::now());
     b.settings.peers[0].key = shared;
     b.apply();
@@ -101,7 +101,7 @@ fn doors_open_and_close() {
     b.apply();
     assert_ne!(b.address(), before);
     assert!(std::net::TcpStream::connect(before).is_err());
-    assert_eq!(b.lines(), all_lines());
+    assert_eq!(b.channels(), all_channels());
     b.settings.listen.push("192.0.2.1:1".parse().unwrap());
     let error = b.peers.apply(b.settings.clone(), std::time::Instant::now());
     let error = error.unwrap_err().to_string();

@@ -1,8 +1,8 @@
 //! Hosts in one process: their peers, and a data plane that only says what a channel must.
 
 use crate::peers::{
-    Announcement, Bounds, Line, LineId, Listings, Loss, OwnListener, PeerLimits, PeerSettings,
-    Peers, PerClass, Settings, StartId, Times,
+    Announcement, Bounds, ChannelInstance, ChannelRef, Listings, Loss, OwnListener, PeerLimits,
+    PeerSettings, Peers, PerClass, Settings, StartId, Times,
 };
 use crate::prefix::Prefix;
 use netchannel_abi::address::Address;
@@ -18,8 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A channel as this data plane has it.
 pub struct Working {
-    pub line: Line,
-    channel: Box<dyn Channel>,
+    pub channel: ChannelRef,
+    transport: Box<dyn Channel>,
     parser: Parser,
     unread: Vec<u8>,
     unsent: Vec<u8>,
@@ -30,13 +30,13 @@ pub struct Working {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Began(StartId),
-    Up(Line),
-    Retire(LineId, GoAwayReason),
-    Cut(LineId),
+    Up(ChannelRef),
+    Retire(ChannelInstance, GoAwayReason),
+    Cut(ChannelInstance),
     Unreachable(StartId),
     Ended(StartId),
-    GoAway(LineId, GoAwayReason),
-    Lost(LineId, Loss),
+    GoAway(ChannelInstance, GoAwayReason),
+    Lost(ChannelInstance, Loss),
 }
 
 /// The directory.
@@ -161,10 +161,12 @@ impl Host {
     }
 
     /// Channels that its peer takes for up.
-    pub fn lines(&self) -> BTreeSet<(u8, u16)> {
+    pub fn channels(&self) -> BTreeSet<(u8, u16)> {
         let view = self.peers.view(Instant::now());
-        let lines = view.peers.iter().flat_map(|peer| &peer.lines);
-        lines.map(|line| (line.class.code(), line.number)).collect()
+        let channels = view.peers.iter().flat_map(|peer| &peer.channels);
+        channels
+            .map(|channel| (channel.class.code(), channel.number))
+            .collect()
     }
 
     pub fn counters(&self) -> crate::peers::Counters {
@@ -208,36 +210,36 @@ impl Host {
     fn obey(&mut self, output: crate::peers::Output, now: Instant) {
         use crate::peers::Output;
         match output {
-            Output::Began { start, .. } => self.events.push(Event::Began(start)),
+            Output::Started { start, .. } => self.events.push(Event::Began(start)),
             Output::Up {
-                line,
                 channel,
+                transport,
                 rest,
             } => {
                 let mut parser = Parser::new(1 << 18);
                 parser.open();
                 self.working.push(Working {
-                    line,
                     channel,
+                    transport,
                     parser,
                     unread: rest,
                     unsent: Vec::new(),
                     said: false,
                 });
-                self.events.push(Event::Up(line));
+                self.events.push(Event::Up(channel));
             }
-            Output::Retire(line, reason) => {
-                self.events.push(Event::Retire(line.id, reason));
-                if let Some(working) = self.working_on(line.id) {
-                    working.part(reason);
+            Output::Retire(channel, reason) => {
+                self.events.push(Event::Retire(channel.instance, reason));
+                if let Some(working) = self.working_on(channel.instance) {
+                    working.refuse_stranger(reason);
                 }
             }
-            Output::Cut(line) => {
-                self.events.push(Event::Cut(line.id));
-                self.cut(line.id, Loss::Broken("cut".to_owned()), now);
+            Output::Close(channel) => {
+                self.events.push(Event::Cut(channel.instance));
+                self.cut(channel.instance, Loss::Broken("cut".to_owned()), now);
             }
-            Output::Frames(line, bytes) => {
-                if let Some(working) = self.working_on(line.id) {
+            Output::Frames(channel, bytes) => {
+                if let Some(working) = self.working_on(channel.instance) {
                     assert!(!working.said, "nothing follows GOAWAY");
                     working.unsent.extend(bytes);
                 }
@@ -246,25 +248,29 @@ impl Host {
             Output::Unreachable(start) => self.events.push(Event::Unreachable(start)),
             Output::Ended(start) => {
                 self.events.push(Event::Ended(start));
-                self.working.retain(|working| working.line.start != start);
+                self.working
+                    .retain(|working| working.channel.start != start);
             }
         }
     }
 
-    pub fn working_on(&mut self, id: LineId) -> Option<&mut Working> {
-        self.working.iter_mut().find(|one| one.line.id == id)
+    pub fn working_on(&mut self, id: ChannelInstance) -> Option<&mut Working> {
+        self.working
+            .iter_mut()
+            .find(|one| one.channel.instance == id)
     }
 
     /// Ends a channel and says so.
-    pub fn cut(&mut self, id: LineId, loss: Loss, now: Instant) {
-        self.working.retain(|working| working.line.id != id);
+    pub fn cut(&mut self, id: ChannelInstance, loss: Loss, now: Instant) {
+        self.working
+            .retain(|working| working.channel.instance != id);
         self.events.push(Event::Lost(id, loss.clone()));
         self.peers.on_lost(id, &loss, now);
     }
 
     fn work(&mut self, index: usize, now: Instant) {
         let working = &mut self.working[index];
-        let id = working.line.id;
+        let id = working.channel.instance;
         if let Err(loss) = working.flush().and_then(|()| working.fill()) {
             return self.cut(id, loss, now);
         }
@@ -283,11 +289,11 @@ impl Host {
                 Step::Data { .. } => {}
                 Step::Frame { frame, .. } => match frame {
                     Frame::GoAway(reason) => {
-                        working.part(GoAwayReason::Retired);
+                        working.refuse_stranger(GoAwayReason::Retired);
                         let _ = working.flush();
                         self.events.push(Event::GoAway(id, reason));
                         self.peers.on_goaway(id, reason, now);
-                        return self.cut(id, Loss::Parted, now);
+                        return self.cut(id, Loss::Completed, now);
                     }
                     Frame::Ping(number) => working.say(&Frame::Pong(number)),
                     Frame::Addresses(it) => {
@@ -318,7 +324,7 @@ impl Working {
         self.unsent.extend(bytes);
     }
 
-    fn part(&mut self, reason: GoAwayReason) {
+    fn refuse_stranger(&mut self, reason: GoAwayReason) {
         if !std::mem::replace(&mut self.said, true) {
             self.say(&Frame::GoAway(reason));
         }
@@ -326,14 +332,14 @@ impl Working {
 
     /// As a broken network does it.
     pub fn break_transport(&mut self) {
-        self.channel.shut_down();
+        self.transport.shut_down();
     }
 
     fn flush(&mut self) -> Result<(), Loss> {
         if self.unsent.is_empty() {
             return Ok(());
         }
-        let sent = self.channel.enqueue(&[Run::from(&self.unsent[..])]);
+        let sent = self.transport.enqueue(&[Run::from(&self.unsent[..])]);
         let sent = sent.map_err(|error| Loss::Broken(error.to_string()))?;
         self.unsent.drain(..sent);
         Ok(())
@@ -341,7 +347,7 @@ impl Working {
 
     fn fill(&mut self) -> Result<(), Loss> {
         let mut buffer = [0; 8192];
-        match self.channel.dequeue(&[Room::from(&mut buffer[..])]) {
+        match self.transport.dequeue(&[Room::from(&mut buffer[..])]) {
             Ok(Dequeued::Bytes(count)) => self.unread.extend(&buffer[..count]),
             Ok(Dequeued::Waits) => {}
             Ok(Dequeued::End) => return Err(Loss::Broken("the end".to_owned())),
@@ -378,7 +384,7 @@ pub fn wait(hosts: &mut [&mut Host], time: Duration) {
 }
 
 /// All channels that two hosts are to have.
-pub fn all_lines() -> BTreeSet<(u8, u16)> {
+pub fn all_channels() -> BTreeSet<(u8, u16)> {
     let (latency, throughput) = (Class::Latency.code(), Class::Throughput.code());
     BTreeSet::from([(latency, 0), (throughput, 0), (throughput, 1)])
 }
@@ -396,9 +402,9 @@ pub fn two(place: u8) -> (Host, Host) {
 /// Until both have all channels, and nothing moves any more.
 pub fn come_up(a: &mut Host, b: &mut Host) {
     until(&mut [a, b], "all channels are up", |hosts| {
-        let agree = hosts
-            .iter()
-            .all(|host| host.lines() == all_lines() && host.working.len() == all_lines().len());
+        let agree = hosts.iter().all(|host| {
+            host.channels() == all_channels() && host.working.len() == all_channels().len()
+        });
         agree && hosts[0].working_names() == hosts[1].working_names()
     });
 }
@@ -407,15 +413,15 @@ impl Host {
     /// The two ports of each channel: equal at both ends only if both mean the same connection.
     pub fn working_names(&self) -> BTreeSet<(u8, u16, BTreeSet<SocketAddr>)> {
         let names = self.working.iter().map(|working| {
-            let descriptor = working.channel.descriptor();
+            let descriptor = working.transport.descriptor();
             let ends = [
                 rustix::net::getsockname(descriptor).ok(),
                 rustix::net::getpeername(descriptor).ok().flatten(),
             ];
             let ends = ends.into_iter().flatten();
             let ends = ends.filter_map(|end| SocketAddr::try_from(end).ok());
-            let line = working.line;
-            (line.class.code(), line.number, ends.collect())
+            let channel = working.channel;
+            (channel.class.code(), channel.number, ends.collect())
         });
         names.collect()
     }

@@ -1,4 +1,4 @@
-//! A channel as its worker holds it: what has come of it, and what is to go.
+//! An open channel, as its worker holds it: received bytes, and the outbox.
 
 use super::connection::{Connection, Peer};
 use super::incoming::Incoming;
@@ -15,54 +15,56 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of the buffer: small segments that one read brings.
+/// The size of the buffer, for small segments that come with one read.
 const BUFFER: usize = 256 << 10;
-/// While large segments come, so much is read past the end of one: the next header, and little that has to be copied.
-const BEYOND: usize = 4 << 10;
-/// A segment of this size is large.
+/// While large segments come, a read takes this many bytes beyond the end of one: the next header, and little that must
+/// be copied.
+const READ_BEYOND: usize = 4 << 10;
+/// A segment of at least this size is large.
 pub const LARGE: usize = 32 << 10;
-/// Bytes that wait for a peer that does not read; beyond that nothing of it is read either.
+/// The limit of queued bytes for a peer that does not read. Beyond it nothing is read from that peer either.
 const MOST_UNSENT: u64 = 4 << 20;
-/// Frames are gathered for this long at most, in nanoseconds: a call that writes costs as much.
+/// Frames are gathered for at most this long, in nanoseconds: a write costs as much.
 const GATHERING: u64 = 10_000;
-/// So many bytes are worth a call of their own.
+/// This many bytes are worth a write.
 const GATHERED: u64 = 16 << 10;
-/// So long after something was sent, in nanoseconds, the transport is asked whether it was acknowledged: as a rule it repeats it then.
+/// The transport is first asked about acknowledgements this long after a send, in nanoseconds: usually it retransmits
+/// by then.
 const FIRST_CHECK: u64 = 250_000_000;
-/// And so often it is asked again.
+/// The transport is asked again after this time.
 const CHECKS: u64 = 50_000_000;
-/// Whoever repeats himself for so long has done so twice.
+/// A transport that has retransmitted for this long has done so twice.
 const STALLED: u64 = 350_000_000;
-/// Room that a read needs at least behind what is unread.
+/// The minimum room for a read, after the unread bytes.
 const LEAST_ROOM: usize = Parser::LEAST_BUFFER;
 
-/// Which of the two last words of a channel were said.
+/// Which GOAWAY frames of a channel were exchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Leaving {
-    /// This host has said GOAWAY.
-    pub said: bool,
-    /// The peer has.
-    pub heard: bool,
+pub struct GoAwayState {
+    /// This host has sent GOAWAY.
+    pub sent: bool,
+    /// The peer has sent GOAWAY.
+    pub received: bool,
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
-    /// Bytes that went straight to their place.
+    /// Bytes that were read straight into their place.
     pub direct: usize,
-    /// Bytes in all.
+    /// All bytes that were read.
     pub bytes: usize,
 }
 
-/// When the transport is asked.
-struct Check {
+/// The schedule of questions to the transport.
+struct StallCheck {
     wanted: bool,
     at: u64,
-    /// Since when it repeats itself, as far as was seen.
+    /// The time since when it retransmits, as far as was seen.
     since: u64,
 }
 
-impl Check {
+impl StallCheck {
     const fn new(wanted: bool) -> Self {
         Self {
             wanted,
@@ -71,8 +73,8 @@ impl Check {
         }
     }
 
-    /// Something is on its way.
-    const fn begin(&mut self, now: u64) {
+    /// Bytes were sent.
+    const fn on_sent(&mut self, now: u64) {
         if self.wanted && self.at == NEVER {
             self.at = now.saturating_add(FIRST_CHECK);
         }
@@ -82,8 +84,8 @@ impl Check {
         now >= self.at && self.at != NEVER
     }
 
-    /// It was asked. True if it repeats itself for too long.
-    const fn go_on(&mut self, status: &Status, now: u64) -> bool {
+    /// The transport was asked. True if it has retransmitted for too long.
+    const fn on_status(&mut self, status: &Status, now: u64) -> bool {
         self.at = if status.unacknowledged > 0 {
             now.saturating_add(CHECKS)
         } else {
@@ -98,49 +100,49 @@ impl Check {
     }
 }
 
-/// One channel.
-pub struct Line {
-    /// Where it leads.
+/// One open channel.
+pub struct OpenChannel {
+    /// The peer to which it leads.
     pub peer: Arc<Peer>,
-    /// As others see it.
+    /// The part that all workers see.
     pub route: Arc<Route>,
-    channel: Box<dyn Channel>,
-    /// Its frames.
+    driver: Box<dyn Channel>,
+    /// The parser of its frames.
     pub parser: Parser,
-    /// Unread bytes, from `start` to `end`.
+    /// The read buffer. Unread bytes are from `start` to `end`.
     pub buffer: Box<[u8]>,
-    /// First unread byte.
+    /// The first unread byte.
     pub start: usize,
-    /// Behind the last unread byte.
+    /// The end of the unread bytes.
     pub end: usize,
-    /// The buffer was filled and not looked at.
-    pub fresh: bool,
+    /// The buffer has bytes that were not parsed yet.
+    pub unparsed: bool,
     /// The segment that is incomplete.
     pub incoming: Option<Incoming>,
     /// The last segment was large.
     pub large: bool,
-    /// What is to go.
+    /// The frames to be sent.
     pub outbox: Outbox,
-    /// There is more to read, as far as is known.
+    /// There may be more to read.
     pub readable: bool,
     /// The transport takes nothing now.
     pub blocked: bool,
-    /// The end.
-    pub leaving: Leaving,
-    /// When a frame came last.
-    pub heard: u64,
-    /// When something was sent last.
-    pub said: u64,
-    /// When the transport is asked whether anything is acknowledged; never, where the peer can not be had elsewhere.
-    check: Check,
-    /// Sockets with something to say when the channel takes it.
+    /// The GOAWAY frames that were exchanged.
+    pub goaway: GoAwayState,
+    /// When the last frame was received.
+    pub last_received: u64,
+    /// When the last frame was sent.
+    pub last_sent: u64,
+    /// When the transport is asked about acknowledgements; never, where the peer has no other address.
+    check: StallCheck,
+    /// Sockets that have frames to send when the channel takes some.
     pub parked: Vec<Arc<Connection>>,
-    /// What a look brought, to be handled.
-    seen: Option<Result<Filled, Lost>>,
+    /// The result of a read that was not handled yet.
+    prefetched: Option<Result<Filled, Lost>>,
 }
 
-impl Line {
-    /// A channel whose handshake is complete. `rest` are bytes that came behind it.
+impl OpenChannel {
+    /// A channel whose handshake is complete. `rest` are bytes that followed it.
     pub fn new(
         peer: Arc<Peer>,
         route: Arc<Route>,
@@ -158,68 +160,68 @@ impl Line {
         Self {
             peer,
             route,
-            channel,
+            driver: channel,
             parser,
             buffer,
             start: 0,
             end: rest.len(),
-            fresh: !rest.is_empty(),
+            unparsed: !rest.is_empty(),
             incoming: None,
             large: false,
             outbox: Outbox::default(),
             readable: true,
             blocked: false,
-            leaving: Leaving::default(),
-            heard: now,
-            said: now,
-            check: Check::new(peer_has_others),
+            goaway: GoAwayState::default(),
+            last_received: now,
+            last_sent: now,
+            check: StallCheck::new(peer_has_others),
             parked: Vec::new(),
-            seen: None,
+            prefetched: None,
         }
     }
 
-    /// Reads, if nothing was read that is not handled yet. True if there is something.
-    pub fn peek(&mut self) -> bool {
-        if self.seen.is_none() {
+    /// Reads, unless a former read was not handled yet. True if there is a result.
+    pub fn prefetch(&mut self) -> bool {
+        if self.prefetched.is_none() {
             let seen = self.fill();
             let nothing = Filled::default();
             if seen.as_ref().is_ok_and(|filled| *filled == nothing) {
                 return false;
             }
-            self.seen = Some(seen);
+            self.prefetched = Some(seen);
         }
         true
     }
 
-    /// What was read and is not handled yet; otherwise reads.
+    /// The result of a read that was not handled yet, or of a new read.
     ///
     /// # Errors
     /// The channel is lost.
     pub fn take(&mut self) -> Result<Filled, Lost> {
-        self.seen.take().unwrap_or_else(|| self.fill())
+        self.prefetched.take().unwrap_or_else(|| self.fill())
     }
 
     /// Whether there is, or may be, something to read.
-    pub const fn has_something(&self) -> bool {
-        self.readable || self.seen.is_some() || self.fresh
+    pub const fn may_have_input(&self) -> bool {
+        self.readable || self.prefetched.is_some() || self.unparsed
     }
 
-    /// Whether it is read at all: not from a peer that reads nothing itself.
+    /// Whether the channel may be read: not while its peer reads nothing.
     pub const fn may_be_read(&self) -> bool {
         self.outbox.length() < MOST_UNSENT
     }
 
-    /// For epoll.
+    /// The descriptor for epoll.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.channel.descriptor()
+        self.driver.descriptor()
     }
 
-    /// Whether new segments may take it.
+    /// Whether new segments may be sent on it.
     pub const fn takes_segments(&self) -> bool {
-        !self.leaving.said && !self.leaving.heard
+        !self.goaway.sent && !self.goaway.received
     }
 
-    /// Reads once: a segment that is incomplete straight to its place, all else into the buffer.
+    /// Reads once: the rest of an incomplete segment straight into its place, all else into the buffer.
     ///
     /// # Errors
     /// The channel is lost.
@@ -227,7 +229,7 @@ impl Line {
         self.make_room();
         let direct = self.incoming.as_ref().and_then(Incoming::direct);
         let large = self.large || direct.is_some();
-        let most = if large { BEYOND } else { BUFFER };
+        let most = if large { READ_BEYOND } else { BUFFER };
         let size = self.buffer.len();
         let until = self.end.saturating_add(most).min(size);
         let spare = self.buffer.get_mut(self.end..until).unwrap_or_default();
@@ -241,11 +243,11 @@ impl Line {
             _ => [first, second, spare],
         };
         Traffic::add(&self.route.traffic.reads, 1);
-        match self.channel.dequeue(&rooms) {
+        match self.driver.dequeue(&rooms) {
             Ok(Dequeued::Bytes(bytes)) => {
                 let direct = bytes.min(wanted);
                 self.end = (self.end + bytes - direct).min(size);
-                // A short read has taken all there was; the kernel tells of what comes later.
+                // A short read has taken all bytes. The kernel reports those that come later.
                 self.readable = bytes == offered;
                 Ok(Filled { direct, bytes })
             }
@@ -268,7 +270,7 @@ impl Line {
         }
     }
 
-    /// Writes what waits, as far as the transport takes it. Lanes that waited for it are added to `freed`.
+    /// Writes the outbox as far as the transport takes it. Sockets whose lanes waited for this are added to `freed`.
     ///
     /// # Errors
     /// The channel is lost.
@@ -277,93 +279,94 @@ impl Line {
             return Ok(());
         }
         Traffic::add(&self.route.traffic.writes, 1);
-        let all = self.outbox.flush(&mut *self.channel, freed, now);
+        let all = self.outbox.flush(&mut *self.driver, freed, now);
         self.blocked = !all.map_err(Lost::Failed)?;
-        self.said = now;
-        self.check.begin(now);
-        self.show();
+        self.last_sent = now;
+        self.check.on_sent(now);
+        self.publish_queue_length();
         Ok(())
     }
 
-    /// Whether the transport repeats itself in vain, where the peer may be had at another address. Asks it seldom.
+    /// Whether the transport retransmits without success while the peer has another address. Asks the transport seldom.
     pub fn is_stalled(&mut self, now: u64) -> bool {
         if !self.check.is_due(now) {
             return false;
         }
-        let status = self.channel.status();
-        self.check.go_on(&status, now)
+        let status = self.driver.status();
+        self.check.on_status(&status, now)
     }
 
-    /// Addresses of both ends, where they are known.
+    /// The addresses of both ends, where they are known.
     pub fn path(&self) -> Option<(IpAddr, IpAddr)> {
-        let (own, peer) = self.channel.ends()?;
+        let (own, peer) = self.driver.ends()?;
         Some((own.ip(), peer.ip()))
     }
 
-    /// Another channel to the same peer has stalled: this one says something, to see whether it is heard.
-    pub fn doubt(&mut self, now: u64) {
+    /// Another channel to the same peer has stalled: sends a PING to find out whether this one works.
+    pub fn probe(&mut self, now: u64) {
         if self.takes_segments() {
-            self.said = now;
+            self.last_sent = now;
             self.outbox.push_frame(&Frame::Ping(now));
         }
     }
 
-    /// Shows others how the transport is.
-    pub fn look_at_transport(&mut self) {
-        let status = self.channel.status();
+    /// Publishes the status of the transport to the other workers.
+    pub fn update_status(&mut self) {
+        let status = self.driver.status();
         self.route.seen.note(&status);
         self.peer.note_packet(status.packet);
     }
 
-    /// Whether what waits is little, and so little time has passed since something was written that more can be gathered.
+    /// Whether little is queued and the last write is so recent that more frames can be gathered.
     pub fn may_gather(&self, now: u64) -> bool {
         let length = self.outbox.length();
-        length > 0 && length < GATHERED && now.saturating_sub(self.said) < GATHERING
+        length > 0 && length < GATHERED && now.saturating_sub(self.last_sent) < GATHERING
     }
 
-    /// Shows others how much waits.
-    pub fn show(&self) {
+    /// Publishes the length of the queue to the other workers.
+    pub fn publish_queue_length(&self) {
         let full = if self.blocked { THRESHOLD } else { 0 };
         let queued = self.outbox.length() + full;
         self.route.queued.store(queued, Ordering::Relaxed);
     }
 
-    /// Says the last word.
-    pub fn say_goodbye(&mut self, reason: GoAwayReason) {
-        if !std::mem::replace(&mut self.leaving.said, true) {
+    /// Sends GOAWAY, once.
+    pub fn send_goaway(&mut self, reason: GoAwayReason) {
+        if !std::mem::replace(&mut self.goaway.sent, true) {
             self.outbox.push_frame(&Frame::GoAway(reason));
         }
     }
 
-    /// Says that this host lives, if nothing else did.
+    /// Sends a PING if nothing else was sent lately.
     pub fn keep_alive(&mut self, now: u64) {
-        if now.saturating_sub(self.said) >= self.peer.terms().peer_silence / 3 && !self.leaving.said
+        if now.saturating_sub(self.last_sent) >= self.peer.terms().peer_silence / 3
+            && !self.goaway.sent
         {
-            self.said = now;
+            self.last_sent = now;
             self.outbox.push_frame(&Frame::Ping(now));
         }
     }
 
-    /// Whether the peer said nothing for too long.
+    /// Whether the peer was silent for too long.
     pub fn is_silent(&self, now: u64) -> bool {
-        now.saturating_sub(self.heard) >= self.peer.terms().silence
+        now.saturating_sub(self.last_received) >= self.peer.terms().silence
     }
 
-    /// When one of the two is to be asked again.
+    /// When the next PING or check is due.
     pub fn deadline(&self) -> u64 {
         let terms = self.peer.terms();
-        let said = self.said.saturating_add(terms.peer_silence / 3);
-        let silent = self.heard.saturating_add(terms.silence);
+        let said = self.last_sent.saturating_add(terms.peer_silence / 3);
+        let silent = self.last_received.saturating_add(terms.silence);
         said.min(silent).min(self.check.at)
     }
 
-    /// Ends it now.
+    /// Ends the transport now.
     pub fn shut_down(&mut self) {
-        self.channel.shut_down();
+        self.driver.shut_down();
     }
 
-    /// Whether it ended in good order: nothing that was on it is lost.
-    pub const fn has_parted(&self) -> bool {
-        self.leaving.said && self.leaving.heard && self.outbox.is_empty()
+    /// Whether both ends have exchanged GOAWAY and the outbox is empty: no frame is lost.
+    pub const fn is_closed(&self) -> bool {
+        self.goaway.sent && self.goaway.received && self.outbox.is_empty()
     }
 }

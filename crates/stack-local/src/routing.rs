@@ -1,4 +1,4 @@
-//! How a connection between two programs of this host gets to its listener.
+//! The way of a connection between two programs of this host to its listener.
 
 use super::pair::Pair;
 use super::worker::{Connection, Local, State};
@@ -80,7 +80,7 @@ impl Router for Local {
             }
             other => connection.state = other,
         }
-        // It counts since it was offered.
+        // The connection counts in the backlog since it was offered.
         None
     }
 
@@ -113,7 +113,7 @@ impl Router for Local {
         {
             lane.refuse(errno.raw_os_error().unsigned_abs());
             for (key, _) in connection.places.into_iter().flatten() {
-                self.let_go(key);
+                self.remove_link_if_unused(key);
             }
         }
     }
@@ -123,7 +123,7 @@ impl Router for Local {
             end.retire();
         }
         self.cells.unwatch_channel(key);
-        self.let_go(key);
+        self.remove_link_if_unused(key);
     }
 
     fn may_take(&self, end: &LinkEnd) -> bool {
@@ -132,7 +132,7 @@ impl Router for Local {
 
     fn watch(&mut self, ticket: Ticket, key: Key, lane: &mut Lane) -> bool {
         let place = (key, lane.handle().index);
-        self.settle_in(ticket.number, 1, place, lane)
+        self.register_lane(ticket.number, 1, place, lane)
     }
 
     fn unwatch(&mut self, key: Key, slot: u32) {
@@ -141,7 +141,7 @@ impl Router for Local {
 }
 
 impl Local {
-    /// Gives a connection that waits its lane to the listener.
+    /// Gives a waiting connection its lane to the listener.
     fn join(
         &mut self,
         ticket: Ticket,
@@ -161,7 +161,7 @@ impl Local {
 }
 
 impl Connection {
-    /// Whether it was led to its listener, and is not accepted yet.
+    /// Whether it was announced to its listener and is not accepted yet.
     fn is_unaccepted(&self) -> bool {
         match &self.state {
             State::Offered(..) => true,
@@ -171,7 +171,7 @@ impl Connection {
     }
 }
 
-/// The listener has the connection: the program that connects may go on.
+/// The connection was announced to the listener: the connecting program may go on.
 fn establish(incoming: &Lane) {
     incoming.set_flags(side_flags::ESTABLISHED | side_flags::ACCEPTED);
 }

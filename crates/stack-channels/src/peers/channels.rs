@@ -1,10 +1,10 @@
-//! Channels that are up, from their handshake to their loss, and what is announced on them.
+//! Channels that are up, from their handshake to their loss, and the announcements on them.
 
 use super::advertised::{Advertised, OwnListener};
 use super::learned::{Announcement, Learned};
-use super::output::{Line, LineId, Loss, Output, StartId, Terms};
+use super::output::{ChannelInstance, ChannelRef, Loss, Output, StartId, Terms};
 use super::peer::{Peer, Start, Up, Verdict, judge};
-use super::service::{Peers, chance};
+use super::service::{Peers, random_number};
 use super::table::Origin;
 use crate::class::from_wire;
 use netchannel_abi::address::Address;
@@ -13,18 +13,18 @@ use netchannel_wire::{Class, Established, GoAwayReason};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Two attempts that cross are over by then.
+/// After this time two attempts that cross each other have been decided.
 const SETTLED: Duration = Duration::from_secs(1);
 
 fn is_settled(up: &Up, now: Instant) -> bool {
     now.saturating_duration_since(up.since) >= SETTLED
 }
 
-/// A transport, and bytes that came behind the handshake.
+/// A transport, and bytes that followed the handshake.
 type Opened = (Box<dyn Channel>, Vec<u8>);
 
 impl Peers {
-    /// A handshake is complete: who the peer is, is proved.
+    /// A handshake is complete: the identity of the peer is proved.
     pub(super) fn establish(
         &mut self,
         origin: Origin,
@@ -45,21 +45,21 @@ impl Peers {
             slot.dial = None;
         }
         if self.is_other_peer(number, established, now) {
-            // Without GOAWAY: what was said on it already is not lost to the peer, but sent again.
+            // Without GOAWAY the peer sends again what it has sent on this channel already.
             return self.drop_opened(number, origin, now);
         }
         let terms = Terms {
             ours: self.limits,
             theirs: established.limits,
         };
-        self.meet(number, established, terms, now);
+        self.record_start(number, established, terms, now);
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
         };
         let start = peer.start.as_ref();
         let Some(start) = start.filter(|start| start.terms == terms).map(|one| one.id) else {
             let name = &peer.name;
-            if let Some(suppressed) = peer.sayings.handshake.count(now) {
+            if let Some(suppressed) = peer.log_limits.handshake.count(now) {
                 tracing::warn!(
                     suppressed,
                     "peer {name} says other limits than before: refused"
@@ -70,10 +70,10 @@ impl Peers {
         let Some(slot) = peer.slot(class, place) else {
             return;
         };
-        self.last_line += 1;
+        self.last_channel += 1;
         let up = Up {
-            line: Line {
-                id: LineId(self.last_line),
+            channel: ChannelRef {
+                instance: ChannelInstance(self.last_channel),
                 start,
                 class,
                 number: place,
@@ -84,7 +84,8 @@ impl Peers {
         };
         let present = slot.up;
         let verdict = match judge(present.map(|up| up.dialler), up.dialler) {
-            // The peer dials only what it has not: it has lost the present one, long after that came up. What waits there goes at once.
+            // The peer dials only channels that it does not have: it has lost the present one, long after that came up.
+            // Its frames are sent again at once.
             Verdict::Refuse | Verdict::Prefer
                 if up.dialler != self.host && present.is_some_and(|up| is_settled(&up, now)) =>
             {
@@ -95,7 +96,7 @@ impl Peers {
         let dial = slot.dial;
         if verdict != Verdict::Refuse {
             slot.up = Some(up);
-            // The peer has not seen this host's own attempt through: it needs no decision.
+            // The peer has not completed this host's own attempt: no decision between the two is needed.
             slot.dial = None;
         }
         peer.counters.established += 1;
@@ -113,35 +114,36 @@ impl Peers {
             && let Some(entry) = self.table.get_mut(dial)
         {
             entry.half_open.refuse(GoAwayReason::Collision);
-            self.let_part(dial, now);
+            self.linger(dial, now);
         }
-        let (mut channel, rest) = opened;
-        channel.tune(&self.options(class, None));
-        self.lines.insert(up.line.id, (number, up.line));
+        let (mut transport, rest) = opened;
+        transport.tune(&self.options(class, None));
+        self.channels
+            .insert(up.channel.instance, (number, up.channel));
         match (verdict, present) {
             (Verdict::Prefer, Some(old)) => {
                 self.outputs
-                    .push(Output::Retire(old.line, GoAwayReason::Collision));
+                    .push(Output::Retire(old.channel, GoAwayReason::Collision));
             }
-            (Verdict::Replace, Some(old)) => self.outputs.push(Output::Cut(old.line)),
+            (Verdict::Replace, Some(old)) => self.outputs.push(Output::Close(old.channel)),
             _ => {}
         }
-        let line = up.line;
+        let channel = up.channel;
         self.outputs.push(Output::Up {
-            line,
             channel,
+            transport,
             rest,
         });
         if verdict == Verdict::Refuse {
-            // The peer may have sent on it already: the data plane takes that.
+            // The peer may have sent on it already: the data plane reads that.
             self.outputs
-                .push(Output::Retire(line, GoAwayReason::Collision));
+                .push(Output::Retire(channel, GoAwayReason::Collision));
             return;
         }
-        self.after_change(number, now, None);
+        self.on_channels_changed(number, now, None);
     }
 
-    /// Whether another peer is known to be this very host: the configuration names it twice.
+    /// Whether another peer is known to be the same host: the configuration names it twice.
     fn is_other_peer(&mut self, number: u32, established: &Established, now: Instant) -> bool {
         let is_same = |peer: &Peer| {
             let start = peer.start.as_ref();
@@ -153,7 +155,7 @@ impl Peers {
         };
         let other = Arc::clone(&other.1.name);
         if let Some(peer) = self.peers.get_mut(&number)
-            && let Some(suppressed) = peer.sayings.handshake.count(now)
+            && let Some(suppressed) = peer.log_limits.handshake.count(now)
         {
             let name = &peer.name;
             tracing::warn!(
@@ -164,7 +166,7 @@ impl Peers {
         true
     }
 
-    /// A channel is not wanted though its handshake was complete.
+    /// Drops a channel although its handshake is complete.
     fn drop_opened(&mut self, number: u32, origin: Origin, now: Instant) {
         let times = *self.times();
         let Some(peer) = self.peers.get_mut(&number) else {
@@ -172,14 +174,14 @@ impl Peers {
         };
         match origin {
             Origin::Dialled { class, number, .. } => {
-                peer.dial_failed((class, number), now, &times, chance());
+                peer.dial_failed((class, number), now, &times, random_number());
             }
             _ => peer.counters.refused += 1,
         }
     }
 
-    /// Takes note of who the peer is. A new start ends the one before.
-    fn meet(&mut self, number: u32, established: &Established, terms: Terms, now: Instant) {
+    /// Records the identity of the peer. A new start ends the former one.
+    fn record_start(&mut self, number: u32, established: &Established, terms: Terms, now: Instant) {
         let Some(peer) = self.peers.get(&number) else {
             return;
         };
@@ -206,97 +208,101 @@ impl Peers {
             advertised: Advertised::default(),
             learned: Learned::default(),
         });
-        self.outputs.push(Output::Began {
+        self.outputs.push(Output::Started {
             start: id,
             peer: Arc::clone(&peer.name),
             terms,
         });
     }
 
-    /// What belonged to a start of a peer is no more.
+    /// Ends a start of a peer with all its channels and entries.
     pub(super) fn end_start(&mut self, number: u32, now: Instant) {
         let times = *self.times();
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
         };
         for up in peer.up().collect::<Vec<_>>() {
-            peer.vacate(&up, now, &times, chance());
+            peer.vacate(&up, now, &times, random_number());
         }
         peer.down_since = None;
         if let Some(mut start) = peer.start.take() {
-            self.orphans.extend(start.learned.bury());
-            self.lines.retain(|_, (_, line)| line.start != start.id);
+            self.orphaned_entries.extend(start.learned.take_entries());
+            self.channels
+                .retain(|_, (_, channel)| channel.start != start.id);
             self.outputs.push(Output::Ended(start.id));
         }
     }
 
-    /// The channels of a peer are others than before: announcements move, the directory follows.
-    fn after_change(&mut self, number: u32, now: Instant, why: Option<&str>) {
+    /// The set of a peer's channels has changed: moves the announcements to another channel, and updates the directory.
+    fn on_channels_changed(&mut self, number: u32, now: Instant, why: Option<&str>) {
         let own = &self.own;
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
         };
         let announcing = peer.announcing();
-        let advertised_on = peer.start.as_ref().and_then(|start| start.advertised.line);
-        let stays = advertised_on.is_some_and(|id| peer.line(id).is_some());
+        let advertised_on = peer
+            .start
+            .as_ref()
+            .and_then(|start| start.advertised.channel);
+        let stays = advertised_on.is_some_and(|id| peer.channel(id).is_some());
         let name = Arc::clone(&peer.name);
         let Some(start) = &mut peer.start else {
             return;
         };
         match announcing {
-            Some(line) if !stays => {
-                let came_up = start.advertised.line.is_none();
-                start.advertised.line = Some(line.id);
+            Some(channel) if !stays => {
+                let came_up = start.advertised.channel.is_none();
+                start.advertised.channel = Some(channel.instance);
                 self.outputs
-                    .push(Output::Frames(line, start.advertised.list(own)));
+                    .push(Output::Frames(channel, start.advertised.list(own)));
                 if came_up {
                     tracing::info!("peer {name} is up");
                     peer.down_since = None;
                     peer.since = Some(now);
-                    peer.trouble.clear();
+                    peer.down_reason.clear();
                     peer.backoff.succeed();
-                    start.learned.touch();
+                    start.learned.mark_all_dirty();
                 }
             }
-            None if start.advertised.line.take().is_some() => {
+            None if start.advertised.channel.take().is_some() => {
                 let why = why.unwrap_or("no channel is left");
                 tracing::info!("peer {name} is down: {why}");
-                why.clone_into(&mut peer.trouble);
+                why.clone_into(&mut peer.down_reason);
                 peer.since = Some(now);
                 peer.down_since = Some(now);
-                start.learned.touch();
+                start.learned.mark_all_dirty();
                 self.outputs.push(Output::Down(start.id));
             }
             _ => {}
         }
     }
 
-    /// The data plane has lost a channel, or it ended.
-    pub fn on_lost(&mut self, id: LineId, loss: &Loss, now: Instant) {
-        let Some((number, line)) = self.lines.remove(&id) else {
+    /// The data plane has lost a channel, or the channel has ended.
+    pub fn on_lost(&mut self, id: ChannelInstance, loss: &Loss, now: Instant) {
+        let Some((number, channel)) = self.channels.remove(&id) else {
             return;
         };
         let times = *self.times();
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
         };
-        peer.counters.lost += u64::from(*loss != Loss::Parted);
-        let (name, class, place) = (Arc::clone(&peer.name), line.class, line.number);
+        peer.counters.lost += u64::from(*loss != Loss::Completed);
+        let (name, class, place) = (Arc::clone(&peer.name), channel.class, channel.number);
         if let Loss::Violation(what) = loss {
-            peer.shun(now, &times, chance());
-            if let Some(suppressed) = peer.sayings.violation.count(now) {
+            peer.ban(now, &times, random_number());
+            if let Some(suppressed) = peer.log_limits.violation.count(now) {
                 tracing::warn!(suppressed, "peer {name} broke the contract: {what}");
             }
-        } else if *loss != Loss::Parted
-            && let Some(suppressed) = peer.sayings.channels.count(now)
+        } else if *loss != Loss::Completed
+            && let Some(suppressed) = peer.log_limits.channels.count(now)
         {
             tracing::info!(
                 suppressed,
                 "channel {class} {place} to peer {name} is lost: {loss}"
             );
         }
-        let up = peer.slot_of(&line).and_then(|slot| slot.up);
-        self.free(number, &line, now, &loss.to_string());
+        let up = peer.slot_of(&channel).and_then(|slot| slot.up);
+        self.vacate_slot(number, &channel, now, &loss.to_string());
         if *loss == Loss::Stalled
             && let Some((_, at)) = up.and_then(|up| up.ends)
             && let Some(peer) = self.peers.get_mut(&number)
@@ -305,55 +311,71 @@ impl Peers {
         }
     }
 
-    /// The peer has said GOAWAY on a channel: nothing new goes there.
-    pub fn on_goaway(&mut self, id: LineId, reason: GoAwayReason, now: Instant) {
-        let Some((number, line)) = self.lines.get(&id).copied() else {
+    /// The peer has sent GOAWAY on a channel: no new segments take it.
+    pub fn on_goaway(&mut self, id: ChannelInstance, reason: GoAwayReason, now: Instant) {
+        let Some((number, channel)) = self.channels.get(&id).copied() else {
             return;
         };
         if reason.code() == GoAwayReason::Retired.code()
             && let Some(peer) = self.peers.get_mut(&number)
         {
-            // It has as many as it needs: to dial again would only have it retired again.
-            let least = peer.settings.channels.get(from_wire(line.class)).least;
-            let wanted = peer.wanted.get_mut(from_wire(line.class));
-            *wanted = (*wanted).min(line.number.max(least));
+            // The peer has as many channels as it needs. Another one would be retired again.
+            let least = peer.settings.channels.get(from_wire(channel.class)).least;
+            let wanted = peer.wanted.get_mut(from_wire(channel.class));
+            *wanted = (*wanted).min(channel.number.max(least));
         }
         if reason.code() != GoAwayReason::Ending.code() {
-            return self.free(number, &line, now, reason.text());
+            return self.vacate_slot(number, &channel, now, reason.text());
         }
-        // Its programs' connections end with it. Those of this host's are told now, not when it is back or is given up.
+        // The connections of its programs end with it. The programs of this host are notified now, not when the peer is
+        // back or is given up.
         self.end_start(number, now);
         if let Some(peer) = self.peers.get_mut(&number) {
             tracing::info!("peer {} is down: {}", peer.name, reason.text());
-            reason.text().clone_into(&mut peer.trouble);
+            reason.text().clone_into(&mut peer.down_reason);
             peer.since = Some(now);
         }
     }
 
-    /// A channel takes nothing any more: its slot is free.
-    pub(super) fn free(&mut self, number: u32, line: &Line, now: Instant, why: &str) {
+    /// A channel takes no new segments: its slot becomes vacant.
+    pub(super) fn vacate_slot(
+        &mut self,
+        number: u32,
+        channel: &ChannelRef,
+        now: Instant,
+        why: &str,
+    ) {
         let times = *self.times();
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
         };
-        let Some(up) = peer.slot_of(line).and_then(|slot| slot.up) else {
+        let Some(up) = peer.slot_of(channel).and_then(|slot| slot.up) else {
             return;
         };
-        peer.vacate(&up, now, &times, chance());
-        self.after_change(number, now, Some(why));
+        peer.vacate(&up, now, &times, random_number());
+        self.on_channels_changed(number, now, Some(why));
     }
 
-    /// A peer has announced something.
-    pub fn on_announcement(&mut self, from: LineId, announcement: Announcement, now: Instant) {
+    /// Handles an announcement of a peer.
+    pub fn on_announcement(
+        &mut self,
+        from: ChannelInstance,
+        announcement: Announcement,
+        now: Instant,
+    ) {
         let most = self.settings.limits.listeners;
         let own = &self.own.addresses;
-        let Some((number, line)) = self.lines.get(&from).copied() else {
+        let Some((number, channel)) = self.channels.get(&from).copied() else {
             return;
         };
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
         };
-        let Some(start) = peer.start.as_mut().filter(|start| start.id == line.start) else {
+        let Some(start) = peer
+            .start
+            .as_mut()
+            .filter(|start| start.id == channel.start)
+        else {
             return;
         };
         let before = start.learned.left_out.outside;
@@ -363,7 +385,7 @@ impl Peers {
             start.learned.review(&peer.settings, own);
         }
         if start.learned.left_out.outside > before
-            && let Some(suppressed) = peer.sayings.left_out.count(now)
+            && let Some(suppressed) = peer.log_limits.left_out.count(now)
         {
             let name = &peer.name;
             tracing::info!(
@@ -379,20 +401,20 @@ impl Peers {
         self.announce(|advertised, own| advertised.listen(number, &listener, own));
     }
 
-    /// A listener of this host is gone.
+    /// A listener of this host is closed.
     pub fn on_listener_gone(&mut self, number: u32) {
         if self.own.listeners.remove(&number).is_some() {
             self.announce(|advertised, own| advertised.unlisten(number, own));
         }
     }
 
-    /// The addresses of this host besides loopback.
+    /// Sets the addresses of this host, besides loopback.
     pub fn on_addresses(&mut self, addresses: &[Address]) {
         if self.own.addresses == addresses {
             return;
         }
         self.own.addresses = addresses.to_vec();
-        self.announce(Advertised::readdress);
+        self.announce(Advertised::announce_addresses);
         for peer in self.peers.values_mut() {
             if let Some(start) = &mut peer.start {
                 start.learned.review(&peer.settings, &self.own.addresses);
@@ -400,22 +422,25 @@ impl Peers {
         }
     }
 
-    /// Says something to every peer that is up.
+    /// Sends an announcement to every peer that is up.
     fn announce(&mut self, say: impl Fn(&mut Advertised, &super::advertised::Own) -> Vec<u8>) {
         for peer in self.peers.values_mut() {
-            let line = peer.start.as_ref().and_then(|start| start.advertised.line);
-            let line = line.and_then(|line| peer.line(line));
-            if let (Some(line), Some(start)) = (line, &mut peer.start) {
+            let channel = peer
+                .start
+                .as_ref()
+                .and_then(|start| start.advertised.channel);
+            let channel = channel.and_then(|channel| peer.channel(channel));
+            if let (Some(channel), Some(start)) = (channel, &mut peer.start) {
                 let bytes = say(&mut start.advertised, &self.own);
                 if !bytes.is_empty() {
-                    self.outputs.push(Output::Frames(line, bytes));
+                    self.outputs.push(Output::Frames(channel, bytes));
                 }
             }
         }
     }
 
-    /// How many channels of a class to keep up, within what is configured: the scheduler's decision.
-    pub fn keep_up(&mut self, start: StartId, class: Class, count: u16, now: Instant) {
+    /// Sets how many channels of a class are kept up, within the configured bounds. The scheduler decides this number.
+    pub fn set_channel_count(&mut self, start: StartId, class: Class, count: u16, now: Instant) {
         let is_it = |peer: &Peer| peer.start.as_ref().is_some_and(|one| one.id == start);
         let found = self.peers.iter().find(|(_, peer)| is_it(peer));
         if let Some(number) = found.map(|(number, _)| *number) {
@@ -432,20 +457,20 @@ impl Peers {
         let Some(peer) = self.peers.get(&number) else {
             return;
         };
-        let beyond = |up: &Up| up.line.number >= *peer.wanted.get(from_wire(up.line.class));
-        let beyond: Vec<Line> = peer.up().filter(beyond).map(|up| up.line).collect();
-        for line in beyond {
-            self.outputs.push(Output::Retire(line, reason));
-            self.free(number, &line, now, "it is not wanted any more");
+        let beyond = |up: &Up| up.channel.number >= *peer.wanted.get(from_wire(up.channel.class));
+        let beyond: Vec<ChannelRef> = peer.up().filter(beyond).map(|up| up.channel).collect();
+        for channel in beyond {
+            self.outputs.push(Output::Retire(channel, reason));
+            self.vacate_slot(number, &channel, now, "it is not wanted any more");
         }
     }
 
-    /// The daemon ends: every peer is told.
+    /// The daemon shuts down: tells every peer.
     pub fn end(&mut self, now: Instant) {
-        for (number, line) in self.lines.values().copied().collect::<Vec<_>>() {
+        for (number, channel) in self.channels.values().copied().collect::<Vec<_>>() {
             self.outputs
-                .push(Output::Retire(line, GoAwayReason::Ending));
-            self.free(number, &line, now, "this daemon ends");
+                .push(Output::Retire(channel, GoAwayReason::Ending));
+            self.vacate_slot(number, &channel, now, "this daemon ends");
         }
     }
 }
