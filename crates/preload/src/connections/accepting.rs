@@ -13,7 +13,7 @@ use crate::sockets::listener::daemon_renewal;
 use crate::sockets::listener::wake_ups;
 use crate::sockets::listener::{self, Listener};
 use crate::sockets::socket::{self, Socket, status};
-use crate::waiting::signals::Held;
+use crate::waiting::signals::BlockedSignals;
 use crate::waiting::{housekeeping, poll, signals};
 
 /// What an accept found.
@@ -88,7 +88,7 @@ fn look(
 ) -> Result<Accepted, i32> {
     let mut held = None;
     loop {
-        housekeeping::look();
+        housekeeping::announce_due();
         let look = || {
             let (kernel, offers) = ready(fd, listener.channel());
             // As long as others come through the queue, nobody else looks.
@@ -148,7 +148,7 @@ fn look(
             release(socket);
         };
         // Between two sleeps a signal must not be missed: the kernel's accept sleeps but once.
-        held = held.or_else(Held::new);
+        held = held.or_else(BlockedSignals::new);
         let woken = cancel::guarded(undo, || wait(fd, socket, held.as_ref()));
         socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
         if !socket.is(fd) {
@@ -184,7 +184,7 @@ fn ready(fd: i32, channel: i32) -> (bool, bool) {
     }
 }
 
-fn wait(fd: i32, socket: &Socket, held: Option<&Held>) -> Result<(), i32> {
+fn wait(fd: i32, socket: &Socket, held: Option<&BlockedSignals>) -> Result<(), i32> {
     let limit = socket.entry.receive_timeout.load(Ordering::Relaxed);
     let timeout = if limit == 0 {
         -1
@@ -194,8 +194,8 @@ fn wait(fd: i32, socket: &Socket, held: Option<&Held>) -> Result<(), i32> {
     if limit == 0 {
         // As the kernel's accept would go on after some handlers.
         let sleep = |set: &mut [libc::pollfd], mask| {
-            housekeeping::look();
-            poll::wait_for_connection(set, housekeeping::bounded(timeout), mask)
+            housekeeping::announce_due();
+            poll::wait_for_connection(set, housekeeping::bounded_sleep(timeout), mask)
         };
         return signals::sleep_restarting(fd, held, sleep).map(|_| ());
     }
@@ -204,7 +204,7 @@ fn wait(fd: i32, socket: &Socket, held: Option<&Held>) -> Result<(), i32> {
         events: libc::POLLIN,
         revents: 0,
     }];
-    match poll::wait_for_connection(&mut set, timeout, Held::mask(held)) {
+    match poll::wait_for_connection(&mut set, timeout, BlockedSignals::mask(held)) {
         Ok(0) => Err(libc::EAGAIN),
         Ok(_) => Ok(()),
         Err(error) => Err(error),

@@ -151,7 +151,7 @@ pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> ExecPreparat
                 listener::hand_over();
             }
             if takes {
-                inherited.sets = epoll::pack();
+                inherited.sets = epoll::prepare_exec();
                 inherited.any |= inherited.sets.is_some();
             }
             if inherited.any {
@@ -251,7 +251,7 @@ impl ExecPreparation {
     /// The program did not begin.
     pub fn undo(self) {
         if self.packed {
-            epoll::unpack();
+            epoll::undo_exec();
         }
         if self.how == How::Exec && attach::current().is_some() {
             listener::return_to_queues();

@@ -529,7 +529,7 @@ fn run(mut flows: Vec<Flow>) {
         }
         set.clear();
         set.extend(flows.iter().flat_map(Flow::waits));
-        let mut entries = poll::Entries::new(poll::Counting::Poll);
+        let mut entries = poll::Entries::new(poll::EventFilter::Poll);
         entries.make(set.len()).copy_from_slice(&set);
         let slept = poll::poll(&mut entries, -1, core::ptr::null());
         set.copy_from_slice(&entries);

@@ -23,7 +23,7 @@ use crate::ground::sys;
 use crate::processes::pump::{self, Pump};
 use crate::sockets::socket::Record;
 use crate::sockets::socket::{self, Socket, status};
-use crate::waiting::epoll::{self, Left};
+use crate::waiting::epoll::{self, RemovedMember};
 
 /// A connection of this process, and its descriptors.
 struct One {
@@ -47,7 +47,7 @@ pub struct Kept {
     hints: u32,
     timeouts: [u64; 2],
     options: Vec<Record>,
-    left: Vec<Left>,
+    left: Vec<RemovedMember>,
 }
 
 fn connections() -> Vec<One> {
@@ -129,7 +129,7 @@ impl One {
             } else {
                 Vec::new()
             },
-            left: epoll::take_out(socket),
+            left: epoll::remove_from_sets(socket),
         };
         let reset = if end.is_none() { broken_end() } else { None };
         if end.is_none() {
@@ -205,7 +205,7 @@ impl Kept {
             }
             first = false;
         }
-        epoll::put_in(&self.left, &socket);
+        epoll::add_again(&self.left, &socket);
     }
 
     fn set_timeouts(&self, fd: i32) {

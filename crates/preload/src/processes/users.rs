@@ -157,7 +157,7 @@ fn leave_region() -> Option<i32> {
     }
     mappings::leave_all(own.region);
     foreign::forsake_all();
-    epoll::keep_boards();
+    epoll::make_boards_private();
     owner_table::initialise();
     used.iter()
         .for_each(|entry| owner_table::note(*entry, true));

@@ -27,7 +27,7 @@ use crate::sockets::lane::Lane;
 use crate::sockets::socket::{self, Socket, status};
 use crate::sockets::{options, signal_owner};
 use crate::waiting::housekeeping::{self, DEFERRED, NEXT};
-use crate::waiting::signals::{self, Held};
+use crate::waiting::signals::{self, BlockedSignals};
 use crate::waiting::{epoll, wait};
 
 /// Held by the thread that announces one.
@@ -60,7 +60,7 @@ pub fn at(fd: i32) -> Option<Socket> {
 pub fn announce(fd: i32) -> bool {
     if at(fd).is_some() {
         // A handler that used it could not wait for the thread that it interrupts.
-        let _held = Held::all();
+        let _held = BlockedSignals::all();
         if let Some(_announcing) = ANNOUNCING.lock()
             && let Some(socket) = at(fd)
         {
@@ -159,7 +159,7 @@ pub(super) fn release(socket: &Socket) {
 /// # Errors
 /// None by now.
 pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
-    let _held = Held::all();
+    let _held = BlockedSignals::all();
     if let Some(_announcing) = ANNOUNCING.lock()
         && table::get(fd) == socket.word
     {
@@ -314,7 +314,7 @@ fn patience(socket: &Socket) -> Option<u32> {
 /// As of a call that receives.
 #[cold]
 pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
-    housekeeping::look();
+    housekeeping::announce_due();
     let Some(socket) = at(fd) else {
         return Ok(false);
     };
@@ -340,9 +340,9 @@ pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
             return Err(libc::EAGAIN);
         }
         let sleep = |set: &mut [libc::pollfd], mask| {
-            housekeeping::look();
+            housekeeping::announce_due();
             if at(fd).is_some() {
-                return signals::sleep_in_poll(set, housekeeping::bounded(left), mask);
+                return signals::sleep_in_poll(set, housekeeping::bounded_sleep(left), mask);
             }
             set.iter_mut().for_each(|one| one.revents = libc::POLLIN);
             Ok(set.len())

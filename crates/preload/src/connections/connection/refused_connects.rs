@@ -7,7 +7,7 @@ use crate::descriptors::table::Word;
 use crate::ground::lock::Lock;
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{Socket, status};
-use crate::waiting::housekeeping::NOTED;
+use crate::waiting::housekeeping::NOTED_CONNECTS;
 
 /// Their words, and a descriptor of each.
 static WORDS: Lock<Vec<(Word, i32)>> = Lock::new(Vec::new());
@@ -44,7 +44,7 @@ pub(super) fn note(lane: &Lane) -> bool {
     let word = lane.socket.word;
     if !words.iter().any(|(known, _)| *known == word) {
         words.push((word, lane.fd));
-        NOTED.store(words.len(), Ordering::Relaxed);
+        NOTED_CONNECTS.store(words.len(), Ordering::Relaxed);
     }
     true
 }
@@ -52,7 +52,7 @@ pub(super) fn note(lane: &Lane) -> bool {
 /// Takes all that were noted. `None` where another thread holds the list.
 pub(super) fn take() -> Option<Vec<(Word, i32)>> {
     let mut words = WORDS.lock()?;
-    NOTED.store(0, Ordering::Relaxed);
+    NOTED_CONNECTS.store(0, Ordering::Relaxed);
     Some(core::mem::take(&mut *words))
 }
 

@@ -47,7 +47,7 @@ impl Lane {
 
     /// For how many nanoseconds bytes that have come may be held back still; `None` where none are.
     #[inline]
-    pub fn held_for(&self) -> Option<i64> {
+    pub fn hold_remaining(&self) -> Option<i64> {
         match held::look(&self.peer().held) {
             0 => None,
             word => self.held_by(word),
@@ -142,7 +142,7 @@ impl Lane {
         let word = held::look(&self.peer().held);
         held::waits_for_answer(word)
             && !self.socket.has(status::SHUT_WRITE)
-            && self.held_for().is_some()
+            && self.hold_remaining().is_some()
     }
 
     /// Whether the end of a peer that was killed has let go what was held back, which then met a reset. Who ends by himself says so.
