@@ -104,7 +104,7 @@ fn look(
             if pending.in_place {
                 pending
                     .link
-                    .awake(socket.has(status::NONBLOCKING) && wake_ups::serves());
+                    .set_awake(socket.has(status::NONBLOCKING) && wake_ups::serves());
             }
             match connection::accept(socket, pending, flags, place) {
                 Ok((made, peer)) => {

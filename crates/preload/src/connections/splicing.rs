@@ -7,7 +7,7 @@ use netchannel_abi::link::waiter as bits;
 use crate::connections::transfer;
 use crate::descriptors::{limits, user};
 use crate::ground::{real, sys};
-use crate::sockets::lane::{Lane, Manner, Stop};
+use crate::sockets::lane::{Lane, ReceiveMode, Stop};
 use crate::sockets::socket::status;
 use crate::waiting::{signals, wait};
 
@@ -316,22 +316,22 @@ pub fn from_socket(
 
 /// Looks at the next bytes of the socket, and waits for the first where it waits; none at the end.
 fn take(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int> {
-    let manner = Manner {
+    let mode = ReceiveMode {
         peek: true,
-        ..Manner::default()
+        ..ReceiveMode::default()
     };
     loop {
         if lane.is_before_urgent() {
             // TCP's splice comes no further than a mark, whether the byte is read in line or not.
             let waits = !lane.socket.has(status::NONBLOCKING);
-            return if !first || waits || lane.brings_no_more() {
+            return if !first || waits || lane.is_complete() {
                 Ok(0)
             } else {
                 Err(libc::EAGAIN)
             };
         }
         // SAFETY: our own buffer.
-        match unsafe { lane.receive(buffer.as_mut_ptr(), buffer.len(), manner) } {
+        match unsafe { lane.receive(buffer.as_mut_ptr(), buffer.len(), mode) } {
             Ok(got) => return Ok(got),
             Err(Stop::End) => return Ok(0),
             Err(Stop::Error(error)) => return Err(error),

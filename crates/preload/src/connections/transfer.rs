@@ -8,7 +8,7 @@ use netchannel_abi::link::waiter as bits;
 use crate::connections::connection;
 use crate::descriptors::user;
 use crate::ground::{cancel, real};
-use crate::sockets::lane::{Lane, Manner, Stop, Urgent};
+use crate::sockets::lane::{Lane, ReceiveMode, Stop, Urgent};
 use crate::sockets::socket::status;
 use crate::waiting::{housekeeping, wait};
 
@@ -33,16 +33,16 @@ pub unsafe fn receive(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
 #[cold]
 fn attend(lane: &Lane) {
     if lane.socket.has(status::ASYNC) {
-        lane.stay_asynchronous();
+        lane.arm_signal();
     }
     if lane.socket.has(status::PUMPED) {
-        lane.meet_pump();
+        lane.wait_for_pump();
     }
 }
 
 /// Whether a token came for fewer bytes than the low-water mark, for which TCP wakes nobody. Who waits for a time only goes on with them.
 fn is_woken_too_early(lane: &Lane) -> bool {
-    lane.has_too_few() && lane.socket.entry.receive_timeout.load(Ordering::Relaxed) == 0
+    lane.waits_for_low_water() && lane.socket.entry.receive_timeout.load(Ordering::Relaxed) == 0
 }
 
 #[inline(always)]
@@ -74,13 +74,13 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
             // SAFETY: the program's buffer, within its length.
             let got = unsafe {
                 let to = vector.iov_base.cast::<u8>().wrapping_add(done);
-                let manner = Manner {
+                let mode = ReceiveMode {
                     peek,
                     discard,
-                    have: total as u64,
+                    already_received: total as u64,
                     offset,
                 };
-                lane.receive(to, vector.iov_len - done, manner)
+                lane.receive(to, vector.iov_len - done, mode)
             };
             match got {
                 Ok(count) => {
@@ -109,9 +109,9 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         }
                         return Err(libc::EAGAIN);
                     }
-                    let have = if peek { offset + total as u64 } else { 0 };
+                    let already_received = if peek { offset + total as u64 } else { 0 };
                     let ready = |lane: &Lane| {
-                        if have == 0 {
+                        if already_received == 0 {
                             // Who peeks leaves an urgent byte where it is.
                             if peek {
                                 lane.is_readable()
@@ -119,12 +119,12 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                                 lane.has_input()
                             }
                         } else {
-                            lane.has_more_than(have)
+                            lane.has_more_than(already_received)
                         }
                     };
                     match wait::sleep_on(lane, bits::DATA, ready) {
                         Ok(()) => {
-                            while have == 0 && is_woken_too_early(lane) {
+                            while already_received == 0 && is_woken_too_early(lane) {
                                 if wait::sleep_on(lane, bits::DATA, ready).is_err() {
                                     target = 1;
                                     break;
@@ -133,7 +133,7 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         }
                         Err(_) if total > 0 => break 'vectors,
                         // What is there is taken also by who was not to be woken for it.
-                        Err(_) if have == 0 && lane.has_too_few() => target = 1,
+                        Err(_) if already_received == 0 && lane.waits_for_low_water() => target = 1,
                         Err(error) => return Err(error),
                     }
                 }
@@ -178,14 +178,14 @@ pub fn finds_end(lane: &Lane) -> bool {
 #[cold]
 fn receive_nothing(lane: &mut Lane, nonblocking: bool, offset: u64) -> Result<(), i32> {
     loop {
-        let manner = Manner {
+        let mode = ReceiveMode {
             peek: true,
             discard: true,
-            have: 0,
+            already_received: 0,
             offset,
         };
         // SAFETY: nothing is copied.
-        match unsafe { lane.receive(core::ptr::null_mut(), 0, manner) } {
+        match unsafe { lane.receive(core::ptr::null_mut(), 0, mode) } {
             Ok(_) | Err(Stop::End) => return Ok(()),
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Wait) if nonblocking => {
@@ -318,7 +318,7 @@ unsafe fn send_vectors(
     let mut total = 0;
     lane.check_peer();
     if lane.socket.has(status::PUMPED) {
-        lane.meet_pump();
+        lane.wait_for_pump();
     }
     for (index, vector) in vectors.iter().enumerate() {
         let mut done = 0;
@@ -361,7 +361,7 @@ unsafe fn send_vectors(
                         };
                     }
                     let length = if whole { vector.iov_len } else { 1 };
-                    match wait::sleep_on(lane, bits::SPACE, |lane| lane.takes(length)) {
+                    match wait::sleep_on(lane, bits::SPACE, |lane| lane.has_room_for(length)) {
                         Ok(()) => {}
                         Err(_) if total > 0 => return Ok(total),
                         Err(error) => return Err(error),

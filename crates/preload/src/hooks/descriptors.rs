@@ -258,10 +258,10 @@ unsafe fn control(
         deferred::announce(fd);
     }
     if word.kind() == Kind::Fresh
-        && signal_owner::is_asked_by(command)
+        && signal_owner::is_owner_command(command)
         && let Some(socket) = socket::of_word(word)
         // SAFETY: the program's arguments, for another file.
-        && let Some(result) = signal_owner::of_fresh(&socket, |file| unsafe { call(file, command, argument) })
+        && let Some(result) = signal_owner::with_fresh_owner(&socket, |file| unsafe { call(file, command, argument) })
     {
         return result;
     }
@@ -349,7 +349,7 @@ unsafe fn control(
             // SAFETY: the program's arguments.
             let result = unsafe { call(fd, command, argument) };
             if result == 0 && is_of_signals(command) {
-                lane(fd).inspect(Lane::signals_urgent);
+                lane(fd).inspect(Lane::enable_urgent_signals);
             }
             result
         }
@@ -524,7 +524,7 @@ hook! {
         if word.kind() == Kind::Fresh
             && matches!(request, FIOSETOWN | SIOCSPGRP | FIOGETOWN | SIOCGPGRP)
             && let Some(socket) = socket::of_word(word)
-            && let Some(result) = signal_owner::of_fresh(&socket, |file| real::ioctl(file, request, argument))
+            && let Some(result) = signal_owner::with_fresh_owner(&socket, |file| real::ioctl(file, request, argument))
         {
             return result;
         }
@@ -537,7 +537,7 @@ hook! {
             }
             let result = real::ioctl(fd, request, argument);
             if result == 0 && request != libc::FIOASYNC {
-                lane(fd).inspect(Lane::signals_urgent);
+                lane(fd).inspect(Lane::enable_urgent_signals);
             } else if result == 0 && let Ok(on) = user::read(value) {
                 set_asynchronous(fd, on != 0);
             }
@@ -547,7 +547,7 @@ hook! {
         let known = if waits { None } else { lane(fd) };
         let Some(lane) = known else { return real::ioctl(fd, request, argument) };
         let answer = match request {
-            libc::FIONREAD => lane.counted(),
+            libc::FIONREAD => lane.unread_count(),
             libc::TIOCOUTQ | SIOCOUTQNSD => lane.unacknowledged(),
             // Nothing asked for times before it came.
             SIOCGSTAMP | SIOCGSTAMPNS => return real::fail(libc::ENOENT),

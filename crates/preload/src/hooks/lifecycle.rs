@@ -240,7 +240,7 @@ hook! {
             },
             Some(lane) => {
                 // Who ended without a word is found only so.
-                lane.look_for_peer();
+                lane.check_peer_now();
                 if lane.is_connecting() || lane.is_over() {
                     return real::fail(libc::ENOTCONN);
                 }

@@ -33,8 +33,8 @@ pub fn returned(made: libc::pid_t) {
     let claimed = MADE.take();
     match u32::try_from(made) {
         Ok(0) => {}
-        Ok(child) => owner_table::is_child(claimed, child),
-        Err(_) => owner_table::no_child(claimed),
+        Ok(child) => owner_table::assign_child(claimed, child),
+        Err(_) => owner_table::drop_child(claimed),
     }
 }
 
@@ -140,7 +140,7 @@ fn set_rings_aside() {
             if left > 0
                 && socket.word.kind() == Kind::Virtual
                 && (socket.entry.transmit.own.load(Ordering::Relaxed) != 0) == has_sent
-                && Lane::of(*socket, -1).is_some_and(|lane| lane.set_aside())
+                && Lane::of(*socket, -1).is_some_and(|lane| lane.reserve_rings())
             {
                 left -= 1;
             }
@@ -162,7 +162,7 @@ pub fn clone() -> Result<usize, i32> {
     let made = unsafe { sys::raw(libc::SYS_clone, [0; 6]) };
     limits::after_fork();
     match made {
-        Err(_) => owner_table::no_child(owner_table::in_parent()),
+        Err(_) => owner_table::drop_child(owner_table::in_parent()),
         // The child, or its child, takes the record.
         Ok(0) => {}
         Ok(_) => {

@@ -34,7 +34,7 @@ pub static ADOPT_STANDARD: OnceLock<fn(i32)> = OnceLock::new();
 /// Where the entry of a socket is: the region that has it, and its number there.
 fn home(socket: &Socket) -> Option<(u64, usize)> {
     if socket.is_foreign() {
-        return foreign::home(socket.entry);
+        return foreign::location(socket.entry);
     }
     Some((attach::current()?.number(), socket.word.index()))
 }
@@ -87,7 +87,7 @@ pub fn prepare(fd: i32, socket: &Socket) -> Result<Deposit, i32> {
     words[2] = u64::from(lane.handle().index);
     words[3] = lane.link.role as u64;
     words[4] = u64::from(lane.handle().generation);
-    lane.set_aside();
+    lane.reserve_rings();
     // Counted first: whoever looks it up may close it at once.
     socket.send_off();
     let asked = with_second_call(|| {
@@ -261,7 +261,7 @@ fn find_in(words: &[u64; 14], memory: i32, region: i32) -> Option<(Socket, bool)
         made.local.link.store(link, Ordering::Release);
         made.mark(status::SHARED);
     } else {
-        link.used_less();
+        link.remove_user();
     }
     found
 }

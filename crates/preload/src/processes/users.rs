@@ -143,7 +143,7 @@ fn leave_region() -> Option<i32> {
     });
     owner_table::leave(&used);
     in_transit::forsake_all();
-    link::forsake_all();
+    link::leave_all();
     listener::forsake_links();
     let memory = made.and_then(|(fd, region)| match region.take_place_of(own.region) {
         Ok(()) => Some(fd),
@@ -156,7 +156,7 @@ fn leave_region() -> Option<i32> {
         own.region.vacate();
     }
     mappings::leave_all(own.region);
-    foreign::forsake_all();
+    foreign::leave_all();
     epoll::make_boards_private();
     owner_table::initialise();
     used.iter()

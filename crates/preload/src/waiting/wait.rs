@@ -141,7 +141,7 @@ fn sleep(
     }
     let entry = lane.socket.entry;
     let unit = if wanted == bits::DATA { 1 } else { WRITER };
-    lane.lie_down(unit, wanted);
+    lane.begin_sleep(unit, wanted);
     // Before the last look: a hold that expires after it bounds the sleep, and an expired one is seen by it.
     let held = lane.hold_remaining().filter(|_| wanted == bits::DATA);
     let held = if housekeeping::any_deferred() {
@@ -151,7 +151,7 @@ fn sleep(
         held
     };
     if ready(lane) {
-        lane.rise(unit, wanted);
+        lane.end_sleep(unit, wanted);
         return Ok(());
     }
     let start = clock::now();
@@ -162,7 +162,7 @@ fn sleep(
     };
     let limit = timeout.load(Ordering::Relaxed);
     let undo = || {
-        lane.rise(unit, wanted);
+        lane.end_sleep(unit, wanted);
         housekeeping::release(&lane.socket);
     };
     let result = cancel::guarded(undo, || {
@@ -183,7 +183,7 @@ fn sleep(
     });
     learn(start);
     follow_orphan(lane);
-    let others = lane.rise(unit, wanted);
+    let others = lane.end_sleep(unit, wanted);
     match result {
         Ok(true) => {
             if others {

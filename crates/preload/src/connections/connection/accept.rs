@@ -107,7 +107,7 @@ pub fn accept(
         sys::close(fd);
         return Err(libc::EMFILE);
     }
-    rings::arrived();
+    rings::note_virtual();
     Ok((fd, peer))
 }
 
@@ -189,7 +189,7 @@ pub fn reset_in_child() {
 
 fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     if attach::ensure().is_some()
-        && let Some(why) = rings::excludes()
+        && let Some(why) = rings::exclusion_reason()
     {
         socket.inspect(|socket| socket.falls_back(why));
         return;

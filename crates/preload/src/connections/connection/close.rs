@@ -81,7 +81,7 @@ fn let_go(fd: i32, socket: &Socket, inside: Inside) -> Result<(), i32> {
         }
         let closed = close_kernel(fd);
         if left == Left::Elsewhere {
-            owner_table::look_now_and_then();
+            owner_table::collect_if_due();
         }
         return closed;
     }
@@ -133,7 +133,7 @@ fn leave_virtual(fd: i32, socket: &Socket) {
         attach::close_internal(bound - 1);
     }
     lane.link.leave(lane.handle(), lane.rings(), port);
-    lane.link.used_less();
+    lane.link.remove_user();
     if socket.is_foreign() {
         socket.leave();
     }
@@ -220,8 +220,8 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
         let held = lock::acquire(&entry.transmit.lock);
         // A reset drops what is held back still.
         let aborts = entry.linger.load(Ordering::Relaxed) == 1 || lane.has_bytes();
-        if !aborts || lane.holds_back() == 0 {
-            lane.let_go();
+        if !aborts || lane.held_count() == 0 {
+            lane.release_held();
         }
         if held {
             lock::release(&entry.transmit.lock);
@@ -233,7 +233,7 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     lock::acquire(&entry.transmit.lock);
     lock::acquire(&entry.receive.lock);
     let abort = entry.linger.load(Ordering::Relaxed) == 1 || lane.has_bytes();
-    let let_go = !abort && lane.end_lets_go();
+    let let_go = !abort && lane.end_releases_held();
     let reset = if abort || let_go {
         side_flags::RESET
     } else {
@@ -246,9 +246,9 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     // Nobody is woken on our behalf any more.
     own.waiter.store(0, Ordering::Release);
     if abort {
-        lane.explain_reset();
+        lane.publish_reset_error();
     } else if let_go {
-        lane.break_pipe();
+        lane.publish_broken_pipe();
     }
     if socket.has(status::PEER_GONE) {
         // Killed, perhaps: then the whole link is of no use, and its pool only holds descriptors.
@@ -284,7 +284,7 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     own.flags.fetch_or(flags, Ordering::AcqRel);
     lane.announce_flags();
     lane.link.finish(slot, lane.handle(), flags, loan, rings);
-    lane.link.used_less();
+    lane.link.remove_user();
     let result = close_kernel(fd);
     if bound > 0 {
         attach::close_internal(bound - 1);

@@ -38,7 +38,7 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
     if socket.word.kind() == Kind::Virtual {
         let again = Lane::of(*socket, fd).map(|lane| lane.progress());
         housekeeping::carry();
-        return if again == Some(Progress::Waits) && table::get(fd) != socket.word {
+        return if again == Some(Progress::Pending) && table::get(fd) != socket.word {
             // The kernel says how far it has come.
             Connected::Kernel
         } else {
@@ -125,7 +125,7 @@ pub(super) fn announce(fd: i32, socket: &Socket, to: Address) -> Result<bool, Re
 fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<bool, Refused> {
     let mut address = address.ok_or(Reason::Unsupported)?;
     let attachment = attach::ensure().ok_or(Reason::NoDaemon)?;
-    if let Some(why) = rings::excludes() {
+    if let Some(why) = rings::exclusion_reason() {
         return Err(why.into());
     }
     if limits::are_scarce() {
@@ -345,7 +345,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
             .store(side_flags::CLOSED | side_flags::RELEASED, Ordering::Relaxed);
         let anchor = (!link.is_queued()).then_some(loan);
         link.finish(slot, handle, side_flags::CLOSED, anchor, [ring; 2]);
-        link.used_less();
+        link.remove_user();
         return false;
     }
     let was_bound = socket.has(status::BOUND);
@@ -393,7 +393,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     }
     describe(socket, link, loan, local, peer, number);
     let turned = turn_into(fd, socket, Kind::Virtual, State::Virtual);
-    signal_owner::follow(&turned, fd);
+    signal_owner::apply_to_file(&turned, fd);
     if turned.has(status::APPENDS) {
         flags::put_on_anchor(&turned, fd);
     }

@@ -216,7 +216,7 @@ fn to_kernel(fd: i32, socket: &Socket, reason: Option<Reason>) {
         }
     }
     let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
-    signal_owner::follow(&turned, fd);
+    signal_owner::apply_to_file(&turned, fd);
     match reason {
         Some(reason) => falls_back(&turned, reason, Some(peer)),
         None => turned.local.former_port.note(0, local.port),

@@ -26,7 +26,7 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
     let reset = if lane.is_over() { 0 } else { side_flags::RESET };
     if reset != 0 {
-        lane.explain_reset();
+        lane.publish_reset_error();
     }
     if !is_alone(socket) {
         let untold = reset != 0 || options::take_error(socket, fd) == libc::ECONNRESET;
@@ -75,7 +75,7 @@ pub(super) fn after_failure(fd: i32, socket: &Socket) -> Result<(), i32> {
     forget_address(socket);
     // The slot is the connection's until the last one closes it.
     if let Some(lane) = Lane::of(*socket, fd) {
-        lane.rouse();
+        lane.wake_sleepers();
     }
     epoll::changed(socket, None);
     Ok(())
@@ -99,7 +99,7 @@ fn leave_error(fd: i32, error: i32) {
         let port = names::kernel_address(listener, false).map_or(0, |own| own.port);
         let _ = names::connect(fd, &Address::loopback(six, port));
         if error == libc::EPIPE {
-            break_pipe(fd, listener);
+            publish_broken_pipe(fd, listener);
         }
         let words = [
             sys::int(fd),
@@ -116,7 +116,7 @@ fn leave_error(fd: i32, error: i32) {
 }
 
 /// Has what `fd` sends meet an end.
-fn break_pipe(fd: i32, listener: i32) {
+fn publish_broken_pipe(fd: i32, listener: i32) {
     // SAFETY: no pointers.
     let accepted = unsafe { sys::raw(libc::SYS_accept, [sys::int(listener), 0, 0, 0, 0, 0]) };
     if let Ok(accepted) = accepted.and_then(|fd| i32::try_from(fd).map_err(|_| libc::EBADF)) {
@@ -158,7 +158,7 @@ fn break_off(lane: &Lane, reset: u32, untold: bool) {
     socket.unmark(status::PENDING);
     lane.own().flags.fetch_or(reset, Ordering::AcqRel);
     lane.announce_flags();
-    lane.rouse();
+    lane.wake_sleepers();
     epoll::changed(&socket, None);
 }
 

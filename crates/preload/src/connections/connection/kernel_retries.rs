@@ -44,7 +44,7 @@ fn carry_on(fd: i32, socket: &Socket) {
     let Some(lane) = Lane::of(*socket, fd) else {
         return;
     };
-    if table::get(fd) != socket.word || lane.decided() != Progress::Failed {
+    if table::get(fd) != socket.word || lane.relay_answer() != Progress::Failed {
         // Another thread was quicker, or it was closed.
         return;
     }

@@ -92,7 +92,7 @@ pub fn open(family: c_int, kind: c_int) -> Option<i32> {
         sys::close(fd);
         return None;
     }
-    if let Some(why) = rings::excludes() {
+    if let Some(why) = rings::exclusion_reason() {
         // Where none can be made, the program finds one that the kernel connects to nothing.
         let _ = to_kernel(fd, why);
     }
@@ -192,7 +192,7 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
         replaced?;
     }
     let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
-    signal_owner::follow(&turned, fd);
+    signal_owner::apply_to_file(&turned, fd);
     if reason != Reason::None {
         turned.falls_back(reason);
     }

@@ -14,9 +14,9 @@ use crate::waiting::{epoll, wait};
 
 /// What becomes of a connect that the relay refuses.
 pub fn carry_on_or_fail(lane: &Lane) -> Progress {
-    let error = lane.refusal();
+    let error = lane.refusal_error();
     if refused_connects::may_carry(&lane.socket, error) && refused_connects::note(lane) {
-        return Progress::Waits;
+        return Progress::Pending;
     }
     lane.fail_with(error);
     Progress::Failed
@@ -33,7 +33,7 @@ impl Lane {
 
     /// The same for who waits in `connect`, and goes to the kernel himself.
     fn is_undecided(&self) -> bool {
-        self.decided() == Progress::Waits
+        self.relay_answer() == Progress::Pending
     }
 }
 
@@ -46,18 +46,18 @@ pub fn wait_connected(fd: i32, socket: &Socket) -> Result<(), i32> {
         return Err(libc::EBADF);
     };
     loop {
-        match lane.decided() {
+        match lane.relay_answer() {
             Progress::Connected => {
                 socket.unmark(status::CONNECTING);
                 return Ok(());
             }
             Progress::Failed => {
                 if socket.has(status::PENDING) {
-                    lane.fail_with(lane.refusal());
+                    lane.fail_with(lane.refusal_error());
                 }
                 return Err(fail(fd, socket));
             }
-            Progress::Waits => {}
+            Progress::Pending => {}
         }
         let slept = wait::sleep_on(&mut lane, bits::SPACE, |lane| !lane.is_undecided());
         if let Err(error) = slept {
@@ -82,8 +82,8 @@ pub fn connect_again(fd: i32, socket: &Socket) -> Result<(), i32> {
     }
     let progress = Lane::of(*socket, fd).map_or(Progress::Connected, |lane| lane.progress());
     match progress {
-        Progress::Waits if socket.has(status::NONBLOCKING) => Err(libc::EALREADY),
-        Progress::Waits => wait_connected(fd, socket).map_err(|error| match error {
+        Progress::Pending if socket.has(status::NONBLOCKING) => Err(libc::EALREADY),
+        Progress::Pending => wait_connected(fd, socket).map_err(|error| match error {
             libc::EINPROGRESS => libc::EALREADY,
             error => error,
         }),
@@ -93,7 +93,7 @@ pub fn connect_again(fd: i32, socket: &Socket) -> Result<(), i32> {
             socket.unmark(status::CONNECTING);
             let over = || {
                 Lane::of(*socket, fd).is_some_and(|lane| {
-                    lane.look_for_peer();
+                    lane.check_peer_now();
                     lane.is_over()
                 })
             };

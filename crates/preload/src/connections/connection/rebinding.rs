@@ -21,7 +21,7 @@ use crate::sockets::options;
 /// # Safety
 /// The program gave `address` to be read, with `length` bytes.
 pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> Result<(), c_int> {
-    lane.look_for_peer();
+    lane.check_peer_now();
     let (entry, local) = (lane.socket.entry, lane.socket.local);
     let own = entry.local.load();
     let (family, anywhere) = if own.family == INET6 {

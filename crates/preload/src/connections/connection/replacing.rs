@@ -91,7 +91,7 @@ pub(super) fn become_kernel(
     for number in &numbers {
         epoll::before_replace(*number, socket);
     }
-    signal_owner::hand_on(fd, made);
+    signal_owner::copy(fd, made);
     let replaced = replace_all(made, &numbers);
     sys::close(made);
     let replaced = replaced.map(|()| {
@@ -104,7 +104,7 @@ pub(super) fn become_kernel(
         lane.own().waiter.store(0, Ordering::Release);
         let (slot, handle) = (lane.slot(), lane.handle());
         lane.link.finish(slot, handle, flags, None, rings);
-        lane.link.used_less();
+        lane.link.remove_user();
         if lane.link.role == Role::Client && !socket.is_foreign() {
             let process = entry.process.load(Ordering::Relaxed);
             ports::give(dealt_port(socket, bound), process);

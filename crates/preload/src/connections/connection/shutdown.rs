@@ -18,7 +18,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         return Ok(());
     }
     if socket.has(status::PUMPED) {
-        lane.meet_pump();
+        lane.wait_for_pump();
     }
     let (shut, said) = match how {
         libc::SHUT_RD => (status::SHUT_READ, side_flags::SHUT_READ),
@@ -30,7 +30,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     };
     // Whatever it comes to, TCP wakes who watches the socket.
     socket.local.news.fetch_add(1, Ordering::Relaxed);
-    lane.look_for_peer();
+    lane.check_peer_now();
     if lane.is_over() {
         if socket.has(status::CONNECTING) {
             socket.unmark(status::CONNECTING);
@@ -44,7 +44,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         return Err(libc::ENOTCONN);
     }
     let reads = !socket.has(status::SHUT_READ) && shut & status::SHUT_READ == 0;
-    let meets = !reads && said & side_flags::FIN != 0 && lane.end_lets_go();
+    let meets = !reads && said & side_flags::FIN != 0 && lane.end_releases_held();
     let said = if meets {
         said | side_flags::RESET
     } else {
@@ -52,7 +52,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     };
     if meets {
         // The end brings bytes that nobody reads: both sides are reset.
-        lane.break_pipe();
+        lane.publish_broken_pipe();
         let error = libc::ECONNRESET;
         socket.entry.error.store(error, Ordering::Relaxed);
         socket.mark(status::LEFT_ERROR);
@@ -63,7 +63,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     let held = lock::acquire(&socket.entry.transmit.lock);
     if socket.is(lane.fd) {
         if said & side_flags::FIN != 0 && socket.has(status::HOLDS) {
-            lane.hold_nothing();
+            lane.clear_hold();
         }
         // Release: the tail that is final stands before FIN.
         let before = lane.own().flags.fetch_or(said, Ordering::AcqRel);
@@ -83,7 +83,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         sleepers > 0 || socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0
     };
     if concerned {
-        lane.rouse();
+        lane.wake_sleepers();
     }
     epoll::changed(&socket, None);
     Ok(())

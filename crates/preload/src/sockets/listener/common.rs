@@ -1,13 +1,14 @@
-//! The queue that a process and its relatives have together. TCP has one queue of connections for all processes that have a listener.
-//! Here each has its own links. So from the first fork on, what one of them has taken off its links and does not accept at once goes
-//! into a pair of sockets that all of them have:
+//! The queues that a process shares with its relatives. TCP has one queue of connections for all processes that hold a
+//! listener; here each process has its own links. So from the first fork on, connections that a process has taken off
+//! its links and does not accept at once go into a pair of sockets that all relatives have:
 //!
 //! ```text
 //!  links of one process --> its own list --+-- its accept
 //!                                          +-- a look, a fork, a busy process --> common queue --> anybody's accept
 //! ```
 //!
-//! A look by poll, select or epoll takes nothing that way. What waits there is lost with the last of them only, as over TCP.
+//! A look by poll, select or epoll leaves connections in these queues. They are lost only with the last of the
+//! relatives, as over TCP.
 
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 
@@ -25,22 +26,23 @@ use crate::ground::{clock, sys};
 use crate::sockets::link::Loan;
 use crate::sockets::{foreign, socket};
 
-/// Words of a message: what a process that has not seen the link needs to know of a connection.
+/// Words of a message: all that a process that does not know the link needs for the connection.
 const WORDS: usize = 16;
 const BYTES: usize = WORDS * size_of::<u64>();
-/// The ring that goes along, where there is no plenty.
+/// Size of the ring that goes along, where the arena is not large.
 const LEAST_APART_LOG2: u32 = 18;
-/// As [`wake_ups::SOON`], of a loop that accepts as soon as it is told: it may have waited for its processor.
+/// As [`wake_ups::SOON`], for a loop that accepts as soon as it is notified: it may have waited for its processor.
 const LATE: u64 = 20_000 * clock::MICROSECOND;
-/// How often a process that finds another one taking tries again.
+/// How often a process tries again while another one takes a connection.
 const TRIES: usize = 100;
 
-/// What relatives have together: both ends of the queue of what one of them has taken, and the queue to which clients connect.
+/// The queues that relatives share: both ends of the queue of taken connections, and the queue to which clients
+/// connect.
 pub(super) struct Common {
     takes: Channel,
     puts: Channel,
-    /// The listener's, which all of them share. Its own indexes count connections: of receiving those that were ever put in, of
-    /// sending those that were taken.
+    /// The listener's entry, which all relatives share. Its own indices count connections: that of receiving those that
+    /// were ever put into the queue, that of sending those that were taken.
     entry: &'static SocketEntry,
     queue: Option<&'static Queue>,
 }
@@ -61,12 +63,12 @@ impl Common {
         self.queue
     }
 
-    /// The number to sleep on, -1 after the end.
+    /// The descriptor to sleep on, -1 after the end.
     pub fn number(&self) -> i32 {
         self.takes.number()
     }
 
-    /// The number of the queue of clients, -1 for none.
+    /// The descriptor of the clients' queue, -1 for none.
     fn queued(&self) -> i32 {
         self.queue().map_or(-1, Queue::number)
     }
@@ -75,10 +77,12 @@ impl Common {
         self.entry.receive.own.load(Ordering::Relaxed)
     }
 
-    /// Whether a connection waits in it. Asks the kernel only where as many were not taken as were put in: one counts before it puts
-    /// and after it has taken, so that equal counts say that it is empty. Who is killed between leaves them unequal.
+    /// Whether a connection is in the queue. The kernel is asked only where fewer were taken than put. A process counts
+    /// a connection before it puts it and after it has taken it, so equal counts mean an empty queue. A process that is
+    /// killed in between leaves unequal counts.
     pub fn any(&self) -> bool {
-        // Acquire: pairs with the release in `put`; what was taken first, so that no connection hides the next one.
+        // Acquire: pairs with the release in `put`. The count of taken connections is read first, so that no connection
+        // hides the next one.
         let taken = self.entry.transmit.own.load(Ordering::Acquire);
         if self.entry.receive.own.load(Ordering::Acquire) == taken {
             return false;
@@ -86,7 +90,7 @@ impl Common {
         sys::is_readable(self.number())
     }
 
-    /// False where it has no room.
+    /// Puts a connection into the queue. False where it has no room.
     fn put(&self, pending: &Pending) -> bool {
         let Pending {
             link,
@@ -100,7 +104,7 @@ impl Common {
         if memory < 0 {
             return false;
         }
-        let apart = link.set_apart(loan.handle, LEAST_APART_LOG2);
+        let apart = link.reserve_for_other(loan.handle, LEAST_APART_LOG2);
         let (local, peer) = (named.local.to_words(), named.peer.to_words());
         let words: [u64; WORDS] = [
             link.number,
@@ -124,20 +128,23 @@ impl Common {
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
-        // Before it can be taken: who takes it sees that it came. Release: pairs with the acquire in `any`.
+        // Before the connection can be taken, so that its taker sees it counted. Release: pairs with the acquire in
+        // `any`.
         let arrived = &self.entry.receive.own;
         arrived.fetch_add(1, Ordering::Release);
         let send = |fd| sys::send_message(fd, &bytes, &[memory, loan.anchor], libc::MSG_DONTWAIT);
         let sent = self.puts.with(send).is_some_and(|sent| sent.is_ok());
         if !sent {
             arrived.fetch_sub(1, Ordering::Relaxed);
-            link.take_back(loan.handle);
+            link.free_reserved(loan.handle);
         }
         sent
     }
 
+    /// Takes a connection.
+    ///
     /// # Errors
-    /// `EMFILE` where one waits and there are no numbers for its descriptors.
+    /// `EMFILE` where there is a connection and no number for its descriptors.
     fn take(&self) -> Result<Option<Pending>, i32> {
         for _ in 0..TRIES {
             if !self.any() {
@@ -163,7 +170,7 @@ impl Common {
                     }
                 }
                 Some(Err(libc::EMFILE)) => return Err(libc::EMFILE),
-                // Another process is about to take one.
+                // Another process is taking a connection.
                 Some(Err(libc::EAGAIN | libc::EINTR)) => sys::yield_now(),
                 _ => return Ok(None),
             }
@@ -172,7 +179,7 @@ impl Common {
     }
 }
 
-/// A connection that a relative has put in.
+/// Reads a connection that a relative has put into the queue.
 fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
     let [memory, anchor] = *fds else {
         fds.iter().for_each(|fd| sys::close(*fd));
@@ -190,14 +197,14 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
         sys::close(anchor);
         return None;
     };
-    link.is_from(flags & 2 != 0, user);
+    link.set_origin(flags & 2 != 0, user);
     let loan = Loan {
         handle: Handle::from_word(handle),
         anchor: attach::make_internal(anchor),
         nonblocking: flags & 1 != 0,
     };
     if link.is_own() {
-        link.take_back(loan.handle);
+        link.free_reserved(loan.handle);
     }
     let named = Named {
         local: Address::from_words([l0, l1, l2]),
@@ -220,14 +227,15 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
 }
 
 impl Listener {
-    /// The queue that this process has together with its relatives.
+    /// The queues that this process shares with its relatives.
     #[inline]
     pub(super) fn common(&self) -> Option<&'static Common> {
         // SAFETY: set from leaked boxes, never freed. Acquire: pairs with the release in `make_common`.
         unsafe { self.common.load(Ordering::Acquire).as_ref() }
     }
 
-    /// With the queue of clients that it has already with relatives of another user, or else the one that `open` makes.
+    /// Makes the queues, with the clients' queue that the process already shares with relatives of another user, or
+    /// otherwise the one that `open` makes.
     fn make_common(
         &self,
         entry: &'static SocketEntry,
@@ -260,13 +268,13 @@ impl Listener {
         self.queues().iter().any(|queue| *queue >= 0)
     }
 
-    /// The numbers of those queues to sleep on, -1 where there is none.
+    /// The descriptors of the queues to sleep on, -1 where there is none.
     pub fn queues(&self) -> [i32; 2] {
         let common = self.common();
         common.map_or([-1; 2], |common| [common.number(), common.queued()])
     }
 
-    /// A connection of that queue, the oldest.
+    /// Takes the oldest connection that relatives have put into the queue.
     pub(super) fn take_common(&self) -> Option<Pending> {
         let taken = self.common()?.take();
         if let Err(error) = taken {
@@ -275,7 +283,7 @@ impl Listener {
         taken.ok().flatten()
     }
 
-    /// What waits in this process alone is for all of them, where there are others.
+    /// Puts pending connections of this process into the common queue, where other processes hold the listener.
     pub fn share(&self) {
         if self.pending.any()
             && self.common().is_some()
@@ -285,8 +293,8 @@ impl Listener {
         }
     }
 
-    /// No set watches it any more. A loop that accepts soon may be about to add it again, as nginx does with every 16th connection, to
-    /// be the last of those whom the kernel wakes.
+    /// Called when no set watches the listener any more. A loop that accepts soon may be about to add it again, as
+    /// nginx does with every 16th connection in order to be woken last by the kernel.
     pub fn rest_soon(&self) {
         if self.common().is_some() && wake_ups::accepts_soon() {
             self.unwatched.store(true, Ordering::Relaxed);
@@ -296,18 +304,19 @@ impl Listener {
         }
     }
 
-    /// No set watches it any more: what was announced to this process meanwhile is for all who have it.
+    /// Publishes that no loop of this process watches the listener: connections announced to it go to all holders.
     fn rest(&self) {
         if self.common().is_some() {
             get_up();
-            // Pairs with the fence in `announce`: a client sees that nobody loops, or its connection is seen here.
+            // Pairs with the fence in `announce`: a client sees that no loop watches, or its connection is seen here.
             fence(Ordering::SeqCst);
             poll_jobs();
             self.share();
         }
     }
 
-    /// The same by a look: a process that has just accepted without waiting is an event loop, and accepts what it has seen.
+    /// As [`Self::share`], after a look: a process that has just accepted without waiting is an event loop, and accepts
+    /// the connections that it has seen.
     pub fn share_unless_accepting(&self) {
         if self.pending.any() && self.common().is_some() {
             let accepted = self.accepted.load(Ordering::Relaxed);
@@ -323,7 +332,7 @@ impl Listener {
         }
     }
 
-    /// An accept that does not wait has taken a connection.
+    /// Notes that an accept that does not wait has taken a connection.
     pub fn note_accept(&self) {
         if self.common().is_some() {
             let now = clock::now();
@@ -332,15 +341,15 @@ impl Listener {
         }
     }
 
-    /// Whether this process can leave what it has taken to its relatives: one that became another user's can not. What it takes from
-    /// the queue of clients without accepting it is kept from them.
+    /// Whether this process can put connections into the common queue: a process that became another user's can not.
+    /// Such a process keeps what it takes from the clients' queue without accepting it.
     pub(super) fn can_share(&self) -> bool {
         self.common()
             .is_some_and(|common| common.puts.number() >= 0)
     }
 
-    /// Whether what this process has taken stays with it, and it accepts from time to time only: its relatives are of another user, and
-    /// no loop of its watches connections beside its listeners.
+    /// Whether this process keeps what it takes and accepts from time to time only: its relatives are of another user,
+    /// and none of its loops watches connections beside its listeners.
     #[inline]
     pub fn keeps_what_it_takes(&self) -> bool {
         !wake_ups::serves() && !self.can_share()
@@ -351,7 +360,7 @@ impl Listener {
             return;
         }
         if self.pending.any() {
-            // What came before through the other queue goes first.
+            // Earlier connections of the clients' queue go first.
             self.look_into_queue();
         }
         while let Some(pending) = self.pending.pop() {
@@ -361,28 +370,28 @@ impl Listener {
         }
     }
 
-    /// Leaves a connection of its own list to this process and its relatives. False where they have no queue, or no room in it.
+    /// Moves a pending connection to the common queue. False where there is none, or it has no room.
     pub(super) fn put_common(&self, pending: &Pending) -> bool {
         let Some(common) = self.common() else {
             return false;
         };
-        // One is as good as another: what was counted here is counted there.
+        // The connection is counted in the common queue from now on.
         self.arrived.fetch_sub(1, Ordering::Relaxed);
         if !common.put(pending) {
             self.arrived.fetch_add(1, Ordering::Relaxed);
             return false;
         }
         attach::close_internal(pending.loan.anchor);
-        pending.link.used_less();
+        pending.link.remove_user();
         true
     }
 
-    /// Whether nobody else accepts from the queues of this process.
+    /// Whether no other process accepts from the queues of this process.
     pub(super) fn is_alone(&self) -> bool {
         let Some(common) = self.common() else {
             return true;
         };
-        // Acquire: pairs with the release of who lets the listener go.
+        // Acquire: pairs with the release of a process that drops the listener.
         let relatives = common.entry.references.load(Ordering::Acquire);
         let is_shared = || names::is_shared(&self.address, self.number());
         let with_others =
@@ -390,15 +399,17 @@ impl Listener {
         !with_others && (common.number() < 0 || relatives <= 1)
     }
 
-    /// Whether a process has the listener that has no part in the queue of this one's relatives: as the new program of an upgrade.
+    /// Whether a process holds the listener that does not share the queues of this process, such as the new program of
+    /// an upgrade.
     pub(super) fn has_strangers(&self) -> bool {
         let name = self.common().and_then(Common::queue).map_or(0, Queue::name);
         let (address, number) = (&self.address, self.number());
         names::is_shared(address, number) && (name == 0 || names::queue_of(address, number) != name)
     }
 
-    /// This process goes: what waits in the queues stays for the relatives that remain. Where none of them has a part in the queue of
-    /// clients, or they may never accept, as the old master of an upgrade, it is taken to this process' list, to be handed to everybody.
+    /// Leaves the queues to the remaining relatives when this process goes. Where no relative shares the clients'
+    /// queue, or they may never accept, such as the old master of an upgrade, the connections are taken to this
+    /// process's list, to be handed on.
     pub(super) fn leave_to_others(&self) {
         let has_queue = self
             .common()
@@ -415,25 +426,25 @@ impl Listener {
         }
     }
 
-    /// Whether anybody else may accept from it: a relative, or another program.
+    /// Whether another process may accept from the listener: a relative, or another program.
     pub(super) fn has_other_holders(&self) -> bool {
         !self.is_alone() || names::is_shared(&self.address, self.number())
     }
 
-    /// This process goes: what waits in the queues is taken to its own list.
+    /// Takes all connections of the queues to the list of this process, which goes.
     pub(super) fn empty_common(&self) {
         self.leave_queue();
         self.empty_taken();
     }
 
-    /// The same of what relatives have taken, and not of the queue of clients.
+    /// As [`Self::empty_common`], without the clients' queue.
     pub(super) fn empty_taken(&self) {
         while let Some(pending) = self.take_common() {
             self.pending.push_back(pending);
         }
     }
 
-    /// This process is another user's: it has no part in what its relatives take. The queue of clients stays.
+    /// Leaves the queue of its relatives: this process becomes another user's. The clients' queue stays.
     pub(super) fn forsake_common(&self) {
         if let Some(common) = self.common() {
             common.takes.end();
@@ -441,7 +452,7 @@ impl Listener {
         }
     }
 
-    /// It has no part in the queue any more.
+    /// Closes this process's ends of the queues.
     pub(super) fn leave_common(&self) {
         if let Some(common) = self.common() {
             common.takes.end();
@@ -467,10 +478,10 @@ impl Listener {
     }
 }
 
-/// Some listener may be one that no set watches any more, see [`Listener::rest_soon`].
+/// A listener may be one that no set watches any more, see [`Listener::rest_soon`].
 static UNWATCHED: AtomicBool = AtomicBool::new(false);
 
-/// A loop waits again, without the listeners that it has removed and not added again.
+/// Called when a loop waits again: it does not watch the listeners that it has removed and not added again.
 #[inline]
 pub fn rest_unwatched() {
     if UNWATCHED.load(Ordering::Relaxed) {
@@ -489,14 +500,15 @@ fn rest_now() {
     });
 }
 
-/// Before the daemon is told of a child: it will have a part in the queues.
+/// Makes the queues before the daemon is told of a child, which will share them.
 pub fn before_adoption(listening: &socket::Socket) {
     if let Some(listener) = listening.listener() {
         listener.make_common(listening.entry, Queue::open);
     }
 }
 
-/// Before the numbers become few: what waits here may be left to a child, and nothing more comes.
+/// Makes the queue before the process has no more numbers: its pending connections may be left to a child, and no more
+/// will come.
 pub fn before_poverty(listening: &socket::Socket) {
     let listener = listening.listener();
     if let Some(listener) = listener.filter(|listener| listener.pending.any()) {
@@ -504,7 +516,7 @@ pub fn before_poverty(listening: &socket::Socket) {
     }
 }
 
-/// Before a fork: what waits is for the child too.
+/// Before a fork: shares pending connections with the child.
 pub fn before_fork(listening: &socket::Socket) {
     listening.listener().inspect(|listener| listener.put_all());
 }

@@ -1,18 +1,18 @@
-//! Who holds a socket: descriptors of this process, other processes, and what is on its way.
+//! The holders of a socket: descriptors of this process, other processes, and descriptors that are being passed.
 
 use core::sync::atomic::Ordering;
 
 use super::{Socket, status};
 use crate::sockets::owner_table;
 
-/// Who still has a socket of which a descriptor is gone.
+/// The remaining holders of a socket after a descriptor was closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// This process, by another descriptor.
     Here,
     /// Other processes only.
     Elsewhere,
-    /// Nobody.
+    /// None.
     Nowhere,
 }
 
@@ -29,7 +29,8 @@ impl Socket {
             return Left::Here;
         }
         let index = self.word.index();
-        // The last one says so until it has ended the connection and freed the entry: it may be killed meanwhile.
+        // The last holder keeps its bit until it has ended the connection and freed the entry: it may be killed
+        // meanwhile.
         let alone = self.entry.references.load(Ordering::Acquire) == 1;
         if !alone {
             owner_table::note(index, false);
@@ -46,49 +47,49 @@ impl Socket {
         self.local.descriptors.load(Ordering::Acquire) == 1 && self.is_only_here()
     }
 
-    /// Whether no other process has it.
+    /// Whether no other process holds it.
     pub fn is_only_here(&self) -> bool {
         self.entry.references.load(Ordering::Acquire) == 1
     }
 
-    /// Another process will hold it: a child, or whoever gets a descriptor that is on its way.
+    /// Counts another process: a child, or the receiver of a descriptor that is being passed.
     pub fn add_hold(&self) {
         self.entry.references.fetch_add(1, Ordering::AcqRel);
         self.share();
     }
 
-    /// A descriptor goes to another process, in a message or as what it begins with.
+    /// Counts a descriptor that goes to another process, in a message or by inheritance.
     pub fn send_off(&self) {
         self.add_hold();
         self.entry.travels.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// One has arrived, or does not go: its hold stays with whoever calls.
+    /// Counts a passed descriptor as arrived, or as not sent: its reference stays with the caller.
     pub fn arrive(&self) {
         let fewer = |travels: u32| travels.checked_sub(1);
         let (set, read) = (Ordering::AcqRel, Ordering::Acquire);
         let _ = self.entry.travels.fetch_update(set, read, fewer);
     }
 
-    /// Its anchor is not pooled any more.
+    /// Notes that its anchor can not be pooled any more.
     fn share(&self) {
         self.mark(status::SHARED);
         self.drop_spare();
     }
 
-    /// It does no longer, or never did; true when nobody holds it.
+    /// Uncounts a process; true when none holds the socket.
     pub fn drop_hold(&self) -> bool {
         self.entry.references.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// What this process has is from now on held by what is on its way. How many descriptors that were.
+    /// Gives this process's reference to the descriptors that are being passed. Returns how many descriptors it had.
     pub fn surrender(&self) -> u32 {
         owner_table::note(self.word.index(), false);
         self.drop_hold();
         self.local.descriptors.swap(0, Ordering::AcqRel)
     }
 
-    /// It came to nothing.
+    /// Takes that back: the passing has failed.
     pub fn take_back(&self, descriptors: u32) {
         self.entry.references.fetch_add(1, Ordering::AcqRel);
         owner_table::note(self.word.index(), true);

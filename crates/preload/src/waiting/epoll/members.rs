@@ -329,7 +329,7 @@ impl EpollSet {
         if link.is_alive() && !state.links.iter().any(|known| core::ptr::eq(*known, link)) {
             state.links.push(link);
             self.add_channel(link.channel(), 0);
-            link.awake(wake_ups::serves());
+            link.set_awake(wake_ups::serves());
         }
     }
 

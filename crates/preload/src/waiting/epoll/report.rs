@@ -99,7 +99,7 @@ impl EpollSet {
         if !state.links.is_empty() {
             let now = clock::now();
             let alive = state.links.iter().filter(|link| link.is_alive());
-            alive.for_each(|link| link.looks(now));
+            alive.for_each(|link| link.publish_look(now));
         }
         if state.board.is_some() {
             self.adopt_added(state);

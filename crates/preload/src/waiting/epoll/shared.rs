@@ -56,7 +56,7 @@ pub(super) fn name_of(board: &Board, word: Word) -> SocketName {
             region,
         };
     }
-    let name = foreign::place(socket.entry).and_then(|(region, index)| {
+    let name = foreign::location_by_file(socket.entry).and_then(|(region, index)| {
         let word = Word::new(word.kind(), u32::try_from(index).ok()?, 0);
         Some(SocketName {
             socket: word.0,

@@ -35,7 +35,7 @@ impl SleepingSets {
     /// Ends the sleep.
     pub fn wake(self) {
         self.sets.iter().for_each(|set| set.end_sleep());
-        (0..self.listening).for_each(|_| sleeping::rise(true));
+        (0..self.listening).for_each(|_| sleeping::end_sleep(true));
     }
 }
 
@@ -159,7 +159,7 @@ impl EpollSet {
         let state = &mut *guard;
         self.arm_members(state);
         if !state.listeners.is_empty() {
-            sleeping::lie_down();
+            sleeping::begin_sleep();
             asleep.listening += 1;
         }
         let nested: Vec<_> = state

@@ -312,7 +312,7 @@ impl Call<'_> {
                     let shown = user_events(watch, entry.events);
                     entry.revents = filter.of(shown, entry.events);
                 }
-                Watch::Lane(lane) if entry.revents != 0 => lane.note_told(),
+                Watch::Lane(lane) if entry.revents != 0 => lane.note_reported(),
                 Watch::Lane(_) => {}
                 Watch::Listener(socket, _) if seen.revents != 0 => {
                     if let Some(listener) = socket.listener() {
@@ -360,7 +360,7 @@ impl Call<'_> {
             }
             if let Watch::Lane(lane) = watch {
                 copy.events = POLLIN;
-                if let Some(pause) = lane.pause() {
+                if let Some(pause) = lane.poll_interval() {
                     // The kernel would return at once, again and again, for the hang-up.
                     copy.fd = -1;
                     left = if left < 0 { pause } else { left.min(pause) };
@@ -455,7 +455,7 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<SleepingSets> {
                 lanes = true;
                 hold(&lane.socket);
                 let out = entry.events & (libc::POLLOUT | libc::POLLWRNORM) != 0;
-                lane.lie_down_in_poll(if out {
+                lane.begin_poll_sleep(if out {
                     bits::DATA | bits::SPACE
                 } else {
                     bits::DATA
@@ -476,7 +476,7 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<SleepingSets> {
         if lanes {
             wake_ups::note_serving();
         }
-        sleeping::lie_down();
+        sleeping::begin_sleep();
     }
     asleep
 }
@@ -491,7 +491,7 @@ fn disarm(watches: &[Watch], asleep: &mut Vec<SleepingSets>, loops: bool, kept: 
                     // Before the count is changed that the replacement waits for.
                     kept.push(lane.socket);
                 }
-                lane.rise_in_poll(bits::DATA | bits::SPACE);
+                lane.end_poll_sleep(bits::DATA | bits::SPACE);
                 if !replaced {
                     release(&lane.socket);
                 }
@@ -516,7 +516,7 @@ fn disarm(watches: &[Watch], asleep: &mut Vec<SleepingSets>, loops: bool, kept: 
         .into_iter()
         .for_each(SleepingSets::wake);
     if listeners {
-        sleeping::rise(loops);
+        sleeping::end_sleep(loops);
     }
 }
 

@@ -29,8 +29,8 @@ pub fn begin_replacement(fd: i32) -> bool {
     }
     REPLACING.fetch_add(1, Ordering::AcqRel);
     // To the sleepers it is no end of the peer: they hold the connection until they return.
-    lane.rouse();
-    // Acquire: pairs with the decrement in `rise_in_poll`.
+    lane.wake_sleepers();
+    // Acquire: pairs with the decrement in `end_poll_sleep`.
     let sleepers = &lane.socket.entry.transmit.sleepers;
     let until = clock::now().wrapping_add(LONGEST_WAKE);
     while sleepers.load(Ordering::Acquire) > 0 && clock::now() < until {
