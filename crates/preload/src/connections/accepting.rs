@@ -38,7 +38,7 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
     let mut place = None;
     let accepted = look(fd, socket, listener, flags, &mut place);
     place.inspect(|place| place.leave());
-    if socket.has(status::SHARED) && (blocking || listener.keeps_what_it_takes()) {
+    if socket.has(status::SHARED) && (blocking || listener.keeps_taken()) {
         listener::withdraw();
     } else if !blocking && accepted.is_ok() {
         listener.note_accept();
@@ -104,7 +104,7 @@ fn look(
             if pending.in_place {
                 pending
                     .link
-                    .set_awake(socket.has(status::NONBLOCKING) && wake_ups::serves());
+                    .set_awake(socket.has(status::NONBLOCKING) && wake_ups::has_serving_loop());
             }
             match connection::accept(socket, pending, flags, place) {
                 Ok((made, peer)) => {
@@ -116,15 +116,15 @@ fn look(
             }
         }
         listener.forget_eras();
-        if socket.has(status::NONBLOCKING) && listener.is_done() && !listener.is_starved() {
+        if socket.has(status::NONBLOCKING) && listener.may_skip_kernel() && !listener.is_starved() {
             let used_up = limits::are_exhausted(fd);
             return Err(if used_up { libc::EMFILE } else { libc::EAGAIN });
         }
         // One look at both: an accept that finds nothing costs the kernel ten times as much.
-        listener.begin_look();
+        listener.begin_kernel_look();
         let (kernel, offers) = ready(fd, listener.channel());
         if kernel {
-            listener.kernel_tells();
+            listener.note_kernel_report();
         }
         if offers && listener.take_offers() {
             continue;

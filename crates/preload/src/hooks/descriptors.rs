@@ -84,7 +84,7 @@ unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rl
     filters::before_limit(resource, &limit);
     if limits::is_nofile(resource) && !limits::are_scarce() && limits::leaves_no_room(&limit) {
         listener::retire_all();
-        socket::for_each(listener::before_poverty);
+        socket::for_each(listener::before_scarcity);
         connection::make_real();
         epoll::prepare();
     }

@@ -26,7 +26,7 @@ fn done(result: Result<(), i32>) -> c_int {
 #[cold]
 fn own_name(fd: c_int) -> Option<Address> {
     let socket = socket::of(fd)?;
-    if socket.has(status::HANDED) {
+    if socket.has(status::HANDED_OVER) {
         return Some(socket.entry.local.load());
     }
     let former = &socket.local.former_port;
@@ -37,7 +37,7 @@ fn own_name(fd: c_int) -> Option<Address> {
 
 /// A socket that was virtual before the process became another user's.
 fn handed(fd: c_int) -> Option<Socket> {
-    socket::of(fd).filter(|socket| socket.has(status::HANDED))
+    socket::of(fd).filter(|socket| socket.has(status::HANDED_OVER))
 }
 
 hook! {
@@ -260,7 +260,7 @@ hook! {
             Kind::Fresh | Kind::Virtual | Kind::Deferred => {
                 done(options::set(&socket, fd, level, name, value, length))
             }
-            _ if socket.has(status::HANDED) => {
+            _ if socket.has(status::HANDED_OVER) => {
                 if level == libc::SOL_SOCKET {
                     // What a local socket knows, such as timeouts, acts on it.
                     real::setsockopt(fd, level, name, value, length);
@@ -298,7 +298,7 @@ hook! {
             }
             Some(socket)
                 if matches!(socket.word.kind(), Kind::Fresh | Kind::Virtual | Kind::Deferred)
-                    || socket.has(status::HANDED) =>
+                    || socket.has(status::HANDED_OVER) =>
             {
                 done(options::get(&socket, fd, level, name, value, length))
             }

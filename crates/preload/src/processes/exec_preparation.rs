@@ -145,7 +145,7 @@ pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> ExecPreparat
         if how == How::Exec {
             for one in &mut deposited {
                 // The descriptors of this image become the one that is on its way.
-                one.held = one.socket.surrender();
+                one.held = one.socket.pass_all();
             }
             if listeners && takes {
                 listener::hand_over();
@@ -238,7 +238,7 @@ impl ExecPreparation {
                 let _ = sys::replace(*end, *fd, false);
                 table::set(*fd, Word::FOREIGN);
             }
-            one.held = one.socket.surrender();
+            one.held = one.socket.pass_all();
         }
         self.pump = Some(pump);
     }
@@ -258,7 +258,7 @@ impl ExecPreparation {
         }
         for one in &self.deposited {
             if self.how == How::Exec {
-                one.socket.take_back(one.held);
+                one.socket.undo_pass_all(one.held);
             }
             passing::withdraw(one.descriptor(), &one.socket);
         }
@@ -266,7 +266,7 @@ impl ExecPreparation {
             packed.undo();
         }
         for one in &self.diverted {
-            one.socket.take_back(one.held);
+            one.socket.undo_pass_all(one.held);
         }
         for (backup, fd, word) in &self.backups {
             let _ = sys::replace(*backup, *fd, false);

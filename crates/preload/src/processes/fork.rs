@@ -88,7 +88,7 @@ fn prepare_child() {
     credentials::note_shared();
     connection::before_fork();
     set_rings_aside();
-    count_holds();
+    count_references();
     epoll::before_fork();
     if attach::control() < 0 {
         return;
@@ -114,18 +114,18 @@ fn prepare_child() {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
     }
     // From now on others know that several processes have the listeners: what came before is here.
-    listener::get_up();
+    listener::mark_awake();
     listener::poll_jobs();
     socket::for_each(listener::before_fork);
 }
 
 /// The child will hold every socket once, whatever the number of its descriptors.
-fn count_holds() {
+fn count_references() {
     owner_table::before_fork();
     let fork = FORKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     socket::for_each(|socket| {
         if socket.local.forked.swap(fork, Ordering::Relaxed) != fork {
-            socket.add_hold();
+            socket.add_reference();
             owner_table::inherit(socket.word.index());
         }
     });
@@ -156,7 +156,7 @@ fn set_rings_aside() {
 pub fn clone() -> Result<usize, i32> {
     gate::before_fork();
     credentials::note_shared();
-    count_holds();
+    count_references();
     limits::before_fork();
     // SAFETY: as fork, under the condition above.
     let made = unsafe { sys::raw(libc::SYS_clone, [0; 6]) };

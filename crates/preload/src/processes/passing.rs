@@ -89,7 +89,7 @@ pub fn prepare(fd: i32, socket: &Socket) -> Result<Deposit, i32> {
     words[4] = u64::from(lane.handle().generation);
     lane.reserve_rings();
     // Counted first: whoever looks it up may close it at once.
-    socket.send_off();
+    socket.begin_passing();
     let asked = with_second_call(|| {
         // The next daemon knows the region by another number.
         let (region, index) = home(socket).ok_or(libc::EBADF)?;
@@ -124,8 +124,8 @@ pub fn withdraw(fd: i32, socket: &Socket) {
     if let Ok((_, count)) = attach::request(Operation::Lookup, words, &[], &mut received) {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
     }
-    socket.arrive();
-    socket.drop_hold();
+    socket.end_passing();
+    socket.drop_reference();
 }
 
 /// Whether a descriptor is an anchor of whose connection nothing is known here.
@@ -163,16 +163,16 @@ pub fn adopt(fd: i32, again: bool) {
     };
     let _inside = gate::enter();
     if !again {
-        socket.arrive();
+        socket.end_passing();
     }
     if !made {
         socket.add_descriptor();
     }
     // What was on its way is this process's now, which may have held it before.
     match (made, again) {
-        (true, true) => socket.add_hold(),
+        (true, true) => socket.add_reference(),
         (false, false) => {
-            socket.drop_hold();
+            socket.drop_reference();
         }
         _ => {}
     }

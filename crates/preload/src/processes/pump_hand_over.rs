@@ -149,7 +149,7 @@ impl One {
             attach::close_internal(bound - 1);
         }
         if end.is_some() {
-            socket.surrender();
+            socket.pass_all();
         }
         kept
     }
@@ -189,7 +189,7 @@ impl Kept {
         entry.peer.store(&self.peer);
         entry.flags.store(self.flags, Ordering::Relaxed);
         entry.hints.store(self.hints, Ordering::Relaxed);
-        socket.mark(self.status | status::HANDED | status::KERNEL_CONNECTED);
+        socket.mark(self.status | status::HANDED_OVER | status::KERNEL_CONNECTED);
         socket.falls_back(reason);
         if !self.options.is_empty() {
             socket.with_options(|all| all.extend_from_slice(&self.options));
@@ -254,7 +254,7 @@ pub fn names() -> Option<String> {
     table::for_each(|fd, word| {
         if word.kind() == Kind::Kernel
             && let Some(socket) = socket::of_word(word)
-            && socket.has(status::HANDED)
+            && socket.has(status::HANDED_OVER)
             && let Ok(cookie) = sys::cookie(fd)
         {
             let (local, peer) = (socket.entry.local.load(), socket.entry.peer.load());

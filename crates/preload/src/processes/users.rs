@@ -74,7 +74,7 @@ pub fn change<R>(change: &Change, call: impl FnOnce() -> R) -> R {
         let before = credentials::current();
         let shared = credentials::is_shared();
         let handover = (shared && credentials::differs_from_owner(change.of(before))).then(|| {
-            listener::hand_on_everything();
+            listener::hand_on_to_next();
             pump_hand_over::prepare()
         });
         let result = call();
@@ -116,7 +116,7 @@ fn become_another(handover: Option<Handover>, shared: bool) {
         // None could be had, as behind `chroot`.
         announce_listeners();
     }
-    listener::keep_queues_if_told();
+    listener::keep_queues_if_announced();
 }
 
 fn announce_listeners() {
@@ -144,7 +144,7 @@ fn leave_region() -> Option<i32> {
     owner_table::leave(&used);
     in_transit::forsake_all();
     link::leave_all();
-    listener::forsake_links();
+    listener::leave_links();
     let memory = made.and_then(|(fd, region)| match region.take_place_of(own.region) {
         Ok(()) => Some(fd),
         Err(_) => {

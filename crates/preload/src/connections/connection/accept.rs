@@ -19,8 +19,8 @@ use crate::ground::lock::Lock;
 use crate::ground::sys;
 use crate::sockets::link::LinkEnd;
 use crate::sockets::listener::daemon_renewal;
-use crate::sockets::listener::{self, Listener, Named, Pending};
-use crate::sockets::options::Inherited;
+use crate::sockets::listener::{self, Addresses, Listener, Pending};
+use crate::sockets::options::InheritedOptions;
 use crate::sockets::socket::{self, Socket, status};
 use crate::sockets::{exclusion, options, rings};
 use crate::waiting::epoll;
@@ -36,14 +36,14 @@ pub fn accept(
     let Pending {
         link,
         loan,
-        named,
+        addresses,
         ring,
         in_place,
         era,
         ..
     } = pending;
     let shared = link.slot(loan.handle.index).ok_or(0)?;
-    if !is_credible(listening, link, &named) {
+    if !is_credible(listening, link, &addresses) {
         if let Some(header) = header() {
             header.faults.fetch_add(1, Ordering::Relaxed);
         }
@@ -83,14 +83,14 @@ pub fn accept(
         socket.mark(status::ADDRESS_NAMED);
     }
     let shown = |address: Address| if six { address.mapped() } else { address };
-    let (local, peer) = (shown(named.local), shown(named.peer));
+    let (local, peer) = (shown(addresses.local), shown(addresses.peer));
     let number = listening.entry.listener.load(Ordering::Relaxed);
     describe(&socket, link, loan, &local, &peer, number);
     let former = listening
         .listener()
-        .is_some_and(|listener| listener.give_former(era, &socket));
+        .is_some_and(|listener| listener.apply_former(era, &socket));
     if !former {
-        Inherited::of(listening).give(&socket);
+        InheritedOptions::of(listening).apply(&socket);
     }
     let apart = &socket.entry.receive.former_geometry;
     apart.store(ring, Ordering::Relaxed);
@@ -113,7 +113,7 @@ pub fn accept(
 
 /// Whether a client may have the addresses that it named: to a program they say who asks, and what was asked for. The daemon's relay
 /// has seen to that itself.
-fn is_credible(listening: &Socket, link: &LinkEnd, named: &Named) -> bool {
+fn is_credible(listening: &Socket, link: &LinkEnd, addresses: &Addresses) -> bool {
     if link.relayed.load(Ordering::Relaxed) {
         return true;
     }
@@ -121,7 +121,7 @@ fn is_credible(listening: &Socket, link: &LinkEnd, named: &Named) -> bool {
         return false;
     };
     let own = listener.address.unmapped();
-    let (local, peer) = (named.local.unmapped(), named.peer.unmapped());
+    let (local, peer) = (addresses.local.unmapped(), addresses.peer.unmapped());
     let is_meant = own.port == local.port
         && if own.is_wildcard() {
             names::is_local(attachment, &local)
@@ -130,17 +130,17 @@ fn is_credible(listening: &Socket, link: &LinkEnd, named: &Named) -> bool {
         };
     let same_host = peer.family == local.family
         && (peer.bytes == local.bytes || names::is_local(attachment, &peer));
-    is_meant && same_host && has_port(link, named)
+    is_meant && same_host && has_port(link, addresses)
 }
 
 /// Whether the client had the address that it named when it came, as the daemon says; or a former daemon, of a port that the present
 /// one has given to nobody, or has given away just now. Programs of one user could as well trace each other: what they name is believed.
-fn has_port(link: &LinkEnd, named: &Named) -> bool {
+fn has_port(link: &LinkEnd, addresses: &Addresses) -> bool {
     let user = link.owner_word();
     link.is_of_own_user()
-        || directory::is_owned(named.owner, user, &named.peer)
-        || former_ports::were_owned(user, &named.peer, named.owner != 0)
-        || has_port_by_now(user, &named.peer)
+        || directory::is_owned(addresses.owner, user, &addresses.peer)
+        || former_ports::were_owned(user, &addresses.peer, addresses.owner != 0)
+        || has_port_by_now(user, &addresses.peer)
 }
 
 /// The client may know of another daemon already, which gave it the port, while this process still has the former one's table.
@@ -209,7 +209,7 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
         None => return listener.close(false),
     };
     if !known {
-        options::note_received(&socket, fd);
+        options::record_received(&socket, fd);
     }
     // To the kernel it never blocks: who waits, waits for both kinds of connection.
     flags::begin(&socket, fd, known);
@@ -261,7 +261,7 @@ pub fn receive_listener(fd: i32) {
         socket::of(fd)
             .as_ref()
             .and_then(Socket::listener)
-            .inspect(|listener| listener.retire_unhurried());
+            .inspect(|listener| listener.retire_at_start());
     } else if let Some(meant) = flags::of_unused(fd) {
         flags::end(fd, meant);
     }

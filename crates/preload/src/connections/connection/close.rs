@@ -13,7 +13,7 @@ use crate::ground::{lock, sys, thread};
 use crate::sockets::lane::Lane;
 use crate::sockets::link::Loan;
 use crate::sockets::owner_table;
-use crate::sockets::socket::{self, Left, Socket, status};
+use crate::sockets::socket::{self, RemainingHolders, Socket, status};
 use crate::waiting::epoll;
 
 /// Closes a descriptor that is one of our sockets.
@@ -28,7 +28,7 @@ pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
         return Err(libc::EBADF);
     }
     epoll::forget(fd, socket);
-    let kept = socket.is_last() || socket.word.kind() == Kind::Virtual && socket.is_only_here();
+    let kept = socket.is_last() || socket.word.kind() == Kind::Virtual && socket.is_unshared();
     if kept && keep_for_sleepers(fd, socket) {
         return close_kernel(fd);
     }
@@ -71,16 +71,16 @@ fn let_go(fd: i32, socket: &Socket, inside: Inside) -> Result<(), i32> {
     let left = socket.drop_descriptor();
     // What follows may take long: `SO_LINGER`, the daemon.
     drop(inside);
-    if left != Left::Nowhere {
+    if left != RemainingHolders::None {
         socket.drop_spare();
         match socket.listener() {
-            _ if left == Left::Here => {}
+            _ if left == RemainingHolders::ThisProcess => {}
             Some(listener) => listener.close(false),
             None if socket.word.kind() == Kind::Virtual => leave_virtual(fd, socket),
             None => {}
         }
         let closed = close_kernel(fd);
-        if left == Left::Elsewhere {
+        if left == RemainingHolders::OtherProcesses {
             owner_table::collect_if_due();
         }
         return closed;

@@ -61,7 +61,7 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
     {
         return Connected::Virtual(Err(libc::EADDRNOTAVAIL));
     }
-    daemon_renewal::look();
+    daemon_renewal::check();
     match try_virtual(fd, socket, address) {
         Ok(_) if socket.has(status::NONBLOCKING) => {
             socket.mark(status::CONNECTING);
@@ -137,7 +137,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
     }
     let is_bound_to_v6 = || socket.has(status::BOUND) && options::is_only_v6(fd);
     if address.unmapped().family != address.family
-        && (options::is_to_be_only_v6(socket) || is_bound_to_v6())
+        && (options::wants_only_v6(socket) || is_bound_to_v6())
     {
         // The kernel says that there is no way.
         return Err(Reason::Option.into());

@@ -37,7 +37,7 @@ pub(super) fn begin(fd: i32, socket: &Socket, local: &Address, peer: &Address) -
     let now = clock::nanoseconds();
     socket.local.other_end.store(other + 1, Ordering::Relaxed);
     socket.local.deferred_at.store(now, Ordering::Relaxed);
-    let first = now + options::silence(1) * SECOND;
+    let first = now + options::silence_after(1) * SECOND;
     if DEFERRED.fetch_add(1, Ordering::Relaxed) == 0 {
         NEXT.store(first, Ordering::Relaxed);
     } else {

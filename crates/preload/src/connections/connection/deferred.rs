@@ -285,13 +285,13 @@ pub fn announce_due() {
         let began = socket.local.deferred_at.load(Ordering::Relaxed);
         let passed = now.saturating_sub(began);
         let mut asked = 0;
-        while options::silence(asked + 1) * SECOND <= passed {
+        while options::silence_after(asked + 1) * SECOND <= passed {
             asked += 1;
         }
         if asked > 0 && patience(&socket).is_some_and(|most| asked >= u64::from(most)) {
             due.push(fd);
         } else {
-            next = next.min(began + options::silence(asked + 1) * SECOND);
+            next = next.min(began + options::silence_after(asked + 1) * SECOND);
         }
     });
     NEXT.store(next, Ordering::Relaxed);

@@ -295,7 +295,7 @@ pub fn before_shutdown(fd: i32) -> Result<(), i32> {
     match before_kernel_use(fd)? {
         Some(socket)
             if socket.word.kind() == Kind::Kernel
-                && !socket.has(status::KERNEL_CONNECTED | status::HANDED) =>
+                && !socket.has(status::KERNEL_CONNECTED | status::HANDED_OVER) =>
         {
             socket.falls_back(Reason::Unsupported);
         }

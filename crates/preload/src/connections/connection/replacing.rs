@@ -114,7 +114,7 @@ pub(super) fn become_kernel(
             attach::close_internal(bound - 1);
             turned.mark(status::BOUND);
         }
-        turned.renew();
+        turned.reset_connection();
         turned
     });
     lock::release(&entry.transmit.lock);

@@ -109,7 +109,7 @@ impl Lane {
         if self.socket.has(status::ASYNC) {
             return self.arm(bits::DATA);
         }
-        if !self.socket.is_only_here() {
+        if !self.socket.is_unshared() {
             // It is not known what another process waits for: a needless token does no harm.
             return;
         }

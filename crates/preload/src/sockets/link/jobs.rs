@@ -190,7 +190,7 @@ impl LinkEnd {
     }
 
     /// (server) Leaves the queue: no more connections are taken, except for those that one more look finds. The caller
-    /// looks, and then calls [`left`](Self::left).
+    /// looks, and then calls [`Self::finish_leaving`].
     pub fn begin_leaving(&self) {
         if let Some((indices, _)) = self.job_queue() {
             departure::leave(&indices.departure);
@@ -202,7 +202,7 @@ impl LinkEnd {
         });
     }
 
-    /// (server) Whether it has [left](Self::left).
+    /// (server) Whether it has [left](Self::finish_leaving).
     #[inline]
     pub fn has_left(&self) -> bool {
         self.has_left_queue.load(Ordering::Relaxed)

@@ -41,7 +41,7 @@ pub fn may_try() -> bool {
 }
 
 /// As [`follow`], where nothing has shown the end of the daemon: checks it now and then.
-pub fn look() {
+pub fn check() {
     if attach::current().is_some()
         && clock::is_due(&ASKED, clock::SECOND)
         && !attach::is_daemon_gone()

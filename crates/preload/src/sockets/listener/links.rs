@@ -98,7 +98,7 @@ pub fn awake(soon: bool) {
 /// Before a fork: resets the state of the links to "awake". A thread that slept or looked for connections, in a call
 /// that is over, has left them as asleep or looping, which was harmless while only this process accepted. A loop
 /// publishes its state again when it looks.
-pub fn get_up() {
+pub fn mark_awake() {
     if wake_ups::anybody_sleeps() {
         return;
     }
@@ -324,8 +324,8 @@ pub fn leave_queues() {
 }
 
 /// Called when this process has become another user's: it keeps the queues that it has announced to the daemon.
-pub fn keep_queues_if_told() {
-    for_each_listener(Listener::keep_queue_if_told);
+pub fn keep_queues_if_announced() {
+    for_each_listener(Listener::keep_queue_if_announced);
 }
 
 /// Returns to all queues: the exec has failed.
@@ -377,12 +377,12 @@ pub fn end_client_links() {
 }
 
 /// Drops all links: this process becomes another user's.
-pub fn forsake_links() {
+pub fn leave_links() {
     if let Some(mut registry) = REGISTRY.lock() {
         registry.clients.clear();
         registry.servers.clear();
         for listener in &registry.listeners {
-            listener.forsake_common();
+            listener.leave_shared_queue();
         }
     }
 }
@@ -426,9 +426,9 @@ pub fn reset_in_child() {
         listener.accepts.store(false, Ordering::Relaxed);
         listener.taking.reset();
         listener.wake_ups.close();
-        listener.kernel_tells();
+        listener.note_kernel_report();
         listener.pending.reset_in_child();
-        listener.reset_common_in_child();
+        listener.reset_shared_in_child();
     }
 }
 
@@ -446,7 +446,7 @@ pub fn relocate(from: i32, to: i32) {
             .inspect(|channel| channel.relocate(from, to));
         listener.wake_ups.relocate(from, to);
         listener.pending.relocate(from, to);
-        listener.relocate_common(from, to);
+        listener.relocate_shared(from, to);
     }
 }
 

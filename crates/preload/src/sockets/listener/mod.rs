@@ -1,16 +1,16 @@
 //! Listeners: the kernel's TCP listener, and beside it the virtual connections that come over links or in offers of the
 //! daemon.
 
-mod common;
 pub mod daemon_renewal;
-mod handing;
+mod hand_over;
 mod links;
 mod option_snapshots;
+mod pending_queue;
 mod queue;
 mod renewal;
 mod resetting;
+mod shared_queues;
 pub mod sleeping;
-mod waiting;
 pub mod wake_ups;
 
 pub use resetting::reset;
@@ -34,22 +34,22 @@ use crate::sockets::socket::Socket;
 use crate::sockets::{foreign, options};
 use wake_ups::WakeUps;
 
-use common::Common;
 use links::REGISTRY;
 use option_snapshots::OptionSnapshots;
-use waiting::Waiting;
+use pending_queue::PendingQueue;
+use shared_queues::SharedQueues;
 
-pub use common::{before_adoption, before_fork, before_poverty, rest_unwatched};
-pub use handing::{
-    hand_on_at_exit, hand_on_everything, hand_over, have_retired, retire_all, withdraw,
+pub use hand_over::{
+    hand_on_at_exit, hand_on_to_next, hand_over, have_retired, retire_all, withdraw,
 };
 use links::are_starved;
 pub use links::{
-    client_link, end_client_links, forsake_links, get_up, keep_queues_if_told, leave_queues,
-    listen_for_jobs, numbers, own_link, poll_jobs, queued_link, read_channels, relocate,
-    reset_in_child, return_to_queues, server_links,
+    client_link, end_client_links, keep_queues_if_announced, leave_links, leave_queues,
+    listen_for_jobs, mark_awake, numbers, own_link, poll_jobs, queued_link, read_channels,
+    relocate, reset_in_child, return_to_queues, server_links,
 };
 pub use queue::{enter, may_enter};
+pub use shared_queues::{before_adoption, before_fork, before_scarcity, settle_unwatched};
 
 /// An event loop that watches a listener.
 pub trait Watcher: Sync {
@@ -74,7 +74,7 @@ pub struct Pending {
     /// Its slot and anchor.
     pub loan: Loan,
     /// The addresses at the time of its arrival; the client can overwrite them at any time.
-    pub named: Named,
+    pub addresses: Addresses,
     /// The ring that a relative sent with it, a [`Geometry`](netchannel_abi::link::Geometry) word; 0 for none.
     pub ring: u64,
     /// The time of its announcement, in the clock's units; 0 for long ago.
@@ -87,7 +87,7 @@ pub struct Pending {
 
 /// The addresses of a connection as the client named them.
 #[derive(Clone, Copy)]
-pub struct Named {
+pub struct Addresses {
     /// The listener's.
     pub local: Address,
     /// The client's.
@@ -102,11 +102,11 @@ impl Pending {
         let slot = link.slot(loan.handle.index)?;
         let (local, peer) = (slot.meta.server.load(), slot.meta.client.load());
         let owner = attach::current().map_or(0, |own| names::owner_of_port(own, peer.port));
-        let named = Named { local, peer, owner };
+        let addresses = Addresses { local, peer, owner };
         Some(Self {
             link,
             loan,
-            named,
+            addresses,
             ring: 0,
             announced: 0,
             in_place: false,
@@ -137,7 +137,7 @@ pub struct Listener {
     pub turns: AtomicU64,
     /// Accepts that still look at the kernel's queue first, unless one finds it empty: connections from before other
     /// programs knew of the listener are there, and are older than any virtual one.
-    old: AtomicU32,
+    old_turns: AtomicU32,
     /// Counts connections that have come.
     arrived: AtomicU64,
     /// When an accept that does not wait last took a connection.
@@ -145,9 +145,9 @@ pub struct Listener {
     /// This process has called accept.
     accepts: AtomicBool,
     /// A set of the program has reported it because of virtual connections, and no accept has found their end since.
-    told: AtomicBool,
+    was_reported: AtomicBool,
     /// The kernel has reported it since its queue was last seen empty, or its queue was never looked at.
-    kernel_told: AtomicBool,
+    kernel_reported: AtomicBool,
     /// Wakes threads that sleep for connections without an event loop.
     pub wake_ups: WakeUps,
     /// Event loops that watch it.
@@ -159,14 +159,14 @@ pub struct Listener {
     /// There is an offer in the channel for whose descriptors there were no numbers.
     starved: AtomicBool,
     /// This process closes it, others hold it: offers are for them.
-    leaves: AtomicBool,
+    is_leaving: AtomicBool,
     /// No more offers are wanted: the listener is withdrawn from the daemon after the last one.
-    retires: AtomicBool,
-    pending: Waiting,
+    is_retiring: AtomicBool,
+    pending: PendingQueue,
     /// Options that held when connections came that are still pending.
     eras: OptionSnapshots,
     /// The queues that relatives share with this process; null before the first fork.
-    common: AtomicPtr<Common>,
+    shared_queues: AtomicPtr<SharedQueues>,
 }
 
 impl Socket {
@@ -197,22 +197,22 @@ impl Listener {
             cookie,
             open: AtomicBool::new(true),
             turns: AtomicU64::new(0),
-            old: AtomicU32::new(MOST_OLD),
+            old_turns: AtomicU32::new(MOST_OLD),
             arrived: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             accepts: AtomicBool::new(false),
-            told: AtomicBool::new(false),
-            kernel_told: AtomicBool::new(true),
+            was_reported: AtomicBool::new(false),
+            kernel_reported: AtomicBool::new(true),
             wake_ups: WakeUps::new(),
             watchers: Lock::new(Vec::new()),
             unwatched: AtomicBool::new(false),
             taking: Lock::new(()),
             starved: AtomicBool::new(false),
-            leaves: AtomicBool::new(false),
-            retires: AtomicBool::new(false),
-            pending: Waiting::new(),
+            is_leaving: AtomicBool::new(false),
+            is_retiring: AtomicBool::new(false),
+            pending: PendingQueue::new(),
             eras: OptionSnapshots::new(),
-            common: AtomicPtr::new(core::ptr::null_mut()),
+            shared_queues: AtomicPtr::new(core::ptr::null_mut()),
         }));
         REGISTRY.lock()?.listeners.push(made);
         Some(made)
@@ -221,7 +221,7 @@ impl Listener {
     /// Announces a changed backlog.
     pub fn change_backlog(&self, fd: i32, backlog: i32) {
         self.backlog.store(backlog, Ordering::Relaxed);
-        if self.channel() < 0 || self.retires.load(Ordering::Relaxed) {
+        if self.channel() < 0 || self.is_retiring.load(Ordering::Relaxed) {
             // The daemon does not know it any more: only the kernel accepts for it.
             return;
         }
@@ -277,7 +277,7 @@ impl Listener {
     }
 
     /// A request that names the listener's number.
-    fn named(&self) -> [u64; 14] {
+    fn request_words(&self) -> [u64; 14] {
         let mut words = [0; 14];
         words[0] = u64::from(self.number());
         words
@@ -285,7 +285,7 @@ impl Listener {
 
     /// Takes a pending connection, if there is one, for an accept with these flags.
     pub fn take(&self, flags: i32) -> Option<Pending> {
-        if let Some(pending) = self.take_common() {
+        if let Some(pending) = self.take_shared() {
             return Some(pending);
         }
         if !self.pending.any() {
@@ -302,11 +302,11 @@ impl Listener {
                     .into_iter()
                     .for_each(|queued| self.push(queued));
             } else {
-                self.look_into_queue();
+                self.take_all_queued();
                 self.share();
             }
         }
-        self.take_common().or_else(|| self.pending.pop())
+        self.take_shared().or_else(|| self.pending.pop())
     }
 
     /// Whether a connection is pending. Looks at the links and into the queue, not at the kernel. The connection stays
@@ -315,21 +315,21 @@ impl Listener {
         if !self.pending.any() {
             poll_jobs();
         }
-        self.has_polled()
+        self.has_pending_here()
     }
 
     /// As [`Self::has_pending`], where the links were looked at just before.
-    pub fn has_polled(&self) -> bool {
+    pub fn has_pending_here(&self) -> bool {
         self.share_unless_accepting();
         self.has_taken() || self.has_queued()
     }
 
     /// As [`Self::has_pending`], for an edge-triggered member: counts all connections that have come.
-    pub fn gather(&self) {
+    pub fn count_arrivals(&self) {
         if !self.pending.any() {
             poll_jobs();
         }
-        self.look_into_queue();
+        self.take_all_queued();
         self.share_unless_accepting();
     }
 
@@ -342,7 +342,9 @@ impl Listener {
     }
 
     fn has_taken(&self) -> bool {
-        self.pending.any() || self.is_starved() || self.common().is_some_and(Common::any)
+        self.pending.any()
+            || self.is_starved()
+            || self.shared_queues().is_some_and(SharedQueues::any)
     }
 
     /// Whether connections may be pending that can not be taken for want of numbers: an accept returns `EMFILE`.
@@ -367,33 +369,33 @@ impl Listener {
     }
 
     /// Notes that a set reports the listener because of virtual connections.
-    pub fn tell(&self) {
-        self.told.store(true, Ordering::Relaxed);
+    pub fn note_reported(&self) {
+        self.was_reported.store(true, Ordering::Relaxed);
     }
 
     /// Notes that the kernel has reported a connection in its queue: an accept has to look there.
-    pub fn kernel_tells(&self) {
-        // Release: pairs with the acquire in `is_done`, in whichever thread the program accepts.
-        self.kernel_told.store(true, Ordering::Release);
+    pub fn note_kernel_report(&self) {
+        // Release: pairs with the acquire in `may_skip_kernel`, in whichever thread the program accepts.
+        self.kernel_reported.store(true, Ordering::Release);
     }
 
     /// Called before the kernel's queue is looked at.
-    pub fn begin_look(&self) {
-        self.kernel_told.store(false, Ordering::Relaxed);
+    pub fn begin_kernel_look(&self) {
+        self.kernel_reported.store(false, Ordering::Relaxed);
     }
 
     /// Whether an accept that finds no virtual connection may skip the kernel's queue: only virtual connections were
     /// reported to the program, and the kernel's will be. True once for each report.
-    pub fn is_done(&self) -> bool {
-        self.told.load(Ordering::Relaxed)
-            && !self.kernel_told.load(Ordering::Acquire)
-            && self.told.swap(false, Ordering::Relaxed)
+    pub fn may_skip_kernel(&self) -> bool {
+        self.was_reported.load(Ordering::Relaxed)
+            && !self.kernel_reported.load(Ordering::Acquire)
+            && self.was_reported.swap(false, Ordering::Relaxed)
     }
 
     /// Counts connections that have come. Only for noticing a change.
     pub fn arrived(&self) -> u64 {
-        let common = self.common().map_or(0, Common::arrived);
-        self.arrived.load(Ordering::Relaxed).wrapping_add(common)
+        let shared = self.shared_queues().map_or(0, SharedQueues::arrived);
+        self.arrived.load(Ordering::Relaxed).wrapping_add(shared)
     }
 
     /// Lets a set watch the listener.
@@ -443,7 +445,8 @@ impl Listener {
     /// Takes offers of the daemon. True when any came.
     pub fn take_offers(&self) -> bool {
         let any = self.take_next_offer();
-        if !any && !self.starved.load(Ordering::Relaxed) && self.retires.load(Ordering::Relaxed) {
+        if !any && !self.starved.load(Ordering::Relaxed) && self.is_retiring.load(Ordering::Relaxed)
+        {
             self.finish_retiring();
         }
         any
@@ -455,7 +458,7 @@ impl Listener {
             return false;
         };
         // Acquire: pairs with the release in `leave`, whose thread leaves all links that it sees.
-        if self.leaves.load(Ordering::Acquire) {
+        if self.is_leaving.load(Ordering::Acquire) {
             return false;
         }
         let mut any = false;
@@ -567,12 +570,12 @@ fn leaked(channel: i32) -> &'static Channel {
 
 /// Whether the kernel's connection is to be taken first this time; `waits` says whether there is one.
 pub fn kernel_first(listener: &Listener, waits: impl FnOnce() -> bool) -> bool {
-    let old = listener.old.load(Ordering::Relaxed);
+    let old = listener.old_turns.load(Ordering::Relaxed);
     if old == 0 {
         return listener.turns.fetch_add(1, Ordering::Relaxed) % 32 == 31 && waits();
     }
     let first = waits();
     let left = if first { old - 1 } else { 0 };
-    listener.old.store(left, Ordering::Relaxed);
+    listener.old_turns.store(left, Ordering::Relaxed);
     first
 }

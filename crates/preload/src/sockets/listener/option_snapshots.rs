@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::{Listener, poll_jobs};
 use crate::ground::lock::Lock;
 use crate::ground::{process, sys};
-use crate::sockets::options::Inherited;
+use crate::sockets::options::InheritedOptions;
 use crate::sockets::socket::Socket;
 
 /// Former eras that are kept. Connections of older ones get the present options.
@@ -23,7 +23,7 @@ pub(super) struct OptionSnapshots {
     arrived: AtomicU64,
     /// Number of former eras that are kept.
     count: AtomicUsize,
-    former: Lock<VecDeque<(u64, Inherited)>>,
+    former: Lock<VecDeque<(u64, InheritedOptions)>>,
 }
 
 impl OptionSnapshots {
@@ -40,7 +40,10 @@ impl OptionSnapshots {
         self.now.load(Ordering::Relaxed)
     }
 
-    fn change<R>(&self, with: impl FnOnce(&mut VecDeque<(u64, Inherited)>) -> R) -> Option<R> {
+    fn change<R>(
+        &self,
+        with: impl FnOnce(&mut VecDeque<(u64, InheritedOptions)>) -> R,
+    ) -> Option<R> {
         let mut former = self.former.lock()?;
         let result = with(&mut former);
         self.count.store(former.len(), Ordering::Relaxed);
@@ -56,22 +59,22 @@ impl Listener {
     /// Called before an option of the listener behind `socket` is set: takes the connections that have come, and
     /// returns the options that hold for them, where any is pending for which they are not kept yet.
     #[cold]
-    pub fn before_set(&self, socket: &Socket) -> Option<Inherited> {
+    pub fn before_set(&self, socket: &Socket) -> Option<InheritedOptions> {
         // Relatives can get what is taken here, other holders can not.
-        while !self.has_strangers() && self.take_offers() {}
+        while !self.has_unrelated_holders() && self.take_offers() {}
         poll_jobs();
         if self.can_share() {
-            self.look_into_queue();
+            self.take_all_queued();
             self.share();
         }
         let waits = self.has_taken();
         let arrived = self.arrived();
         let new = arrived != self.eras.arrived.load(Ordering::Relaxed);
-        (waits && new).then(|| Inherited::of(socket))
+        (waits && new).then(|| InheritedOptions::of(socket))
     }
 
     /// Begins an era after an option was set.
-    pub fn begin_era(&self, former: Inherited) {
+    pub fn begin_era(&self, former: InheritedOptions) {
         let before = self.eras.now();
         self.eras.change(|eras| {
             if eras.len() == MOST {
@@ -88,17 +91,17 @@ impl Listener {
     /// Gives an accepted socket the options of the era in which its connection came, if they are not the present ones.
     /// Whether it did.
     #[inline]
-    pub fn give_former(&self, era: u64, socket: &Socket) -> bool {
+    pub fn apply_former(&self, era: u64, socket: &Socket) -> bool {
         era != self.eras.now()
             && self.eras.count.load(Ordering::Relaxed) > 0
-            && self.look_up_era(era, socket)
+            && self.find_era(era, socket)
     }
 
     #[cold]
-    fn look_up_era(&self, era: u64, socket: &Socket) -> bool {
+    fn find_era(&self, era: u64, socket: &Socket) -> bool {
         let found = self.eras.change(|eras| {
             let found = eras.iter().find(|(known, _)| *known == era);
-            found.inspect(|(_, former)| former.give(socket)).is_some()
+            found.inspect(|(_, former)| former.apply(socket)).is_some()
         });
         found == Some(true)
     }

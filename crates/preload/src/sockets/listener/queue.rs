@@ -311,10 +311,10 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
 impl Listener {
     /// Takes a connection of the queue, for an accept with these flags, or for the list of this process.
     pub(super) fn take_queued(&self, flags: Option<i32>) -> Option<Pending> {
-        let queue = self.common()?.queue()?;
-        if credentials::owner() == ROOT && self.is_others(queue) {
+        let queue = self.shared_queues()?.queue()?;
+        if credentials::owner() == ROOT && self.is_of_other_user(queue) {
             if flags.is_some() {
-                self.stand_apart(queue);
+                self.leave_foreign_queue(queue);
             }
             return None;
         }
@@ -330,7 +330,7 @@ impl Listener {
     }
 
     /// Whether the queue is of programs of another user than root, which holds the listener beside them.
-    fn is_others(&self, queue: &Queue) -> bool {
+    fn is_of_other_user(&self, queue: &Queue) -> bool {
         queue.number() >= 0 && names::queue_user(&self.address, self.number()) != ROOT
     }
 
@@ -349,15 +349,15 @@ impl Listener {
     /// Leaves the queue in a process of root that accepts beside programs of another user, which must not get its
     /// connections; clients use other ways.
     #[cold]
-    fn stand_apart(&self, queue: &Queue) {
+    fn leave_foreign_queue(&self, queue: &Queue) {
         queue.left.store(true, Ordering::Relaxed);
-        let _ = self.tell_queue(0, queue_flags::ACCEPTS);
+        let _ = self.request_queue(0, queue_flags::ACCEPTS);
         self.end_queue(queue);
     }
 
     /// Called when the process has become another user's: keeps the queue where the daemon has agreed.
-    pub(super) fn keep_queue_if_told(&self) {
-        if let Some(queue) = self.common().and_then(|common| common.queue())
+    pub(super) fn keep_queue_if_announced(&self) {
+        if let Some(queue) = self.shared_queues().and_then(|shared| shared.queue())
             && queue.name() == 0
         {
             self.end_queue(queue);
@@ -372,7 +372,7 @@ impl Listener {
 
     /// Tells the daemon that this process accepts from the queue.
     pub(super) fn announce_queue(&self) {
-        let Some(queue) = self.common().and_then(|common| common.queue()) else {
+        let Some(queue) = self.shared_queues().and_then(|shared| shared.queue()) else {
             return;
         };
         let name = queue.name();
@@ -383,22 +383,22 @@ impl Listener {
                 (accepts, queue_flags::ACCEPTS),
             ];
             let flags = flags.iter().filter(|flag| flag.0).map(|flag| flag.1).sum();
-            let told = self.tell_queue(name, flags);
-            queue.left.store(told.is_err(), Ordering::Relaxed);
+            let answered = self.request_queue(name, flags);
+            queue.left.store(answered.is_err(), Ordering::Relaxed);
         }
     }
 
     /// Returns how many programs share the queue and continue to accept.
-    fn tell_queue(&self, name: u64, flags: u64) -> Result<u64, i32> {
-        let mut words = self.named();
+    fn request_queue(&self, name: u64, flags: u64) -> Result<u64, i32> {
+        let mut words = self.request_words();
         (words[1], words[2]) = (name, flags);
         let mut none = [-1; sys::MOST];
-        let told = attach::request(Operation::Queue, words, &[], &mut none);
-        told.map(|(answer, _)| answer.words[0])
+        let answered = attach::request(Operation::Queue, words, &[], &mut none);
+        answered.map(|(answer, _)| answer.words[0])
     }
 
     /// Takes all connections of the queue: this process accepts them soon, or leaves them to its relatives.
-    pub(super) fn look_into_queue(&self) {
+    pub(super) fn take_all_queued(&self) {
         while let Some(pending) = self.take_queued(None) {
             self.push(pending);
         }
@@ -406,13 +406,13 @@ impl Listener {
 
     /// Whether a connection is pending in the queue. Asks the kernel.
     pub(super) fn has_queued(&self) -> bool {
-        let common = self.common();
-        common.is_some_and(|common| common.queue().is_some_and(Queue::any))
+        let shared = self.shared_queues();
+        shared.is_some_and(|shared| shared.queue().is_some_and(Queue::any))
     }
 
     /// Returns to the queue after an exec that has failed.
     pub(super) fn return_to_queue(&self) {
-        if let Some(queue) = self.common().and_then(|common| common.queue())
+        if let Some(queue) = self.shared_queues().and_then(|shared| shared.queue())
             && queue.left.swap(false, Ordering::Relaxed)
         {
             self.announce_queue();
@@ -420,21 +420,21 @@ impl Listener {
     }
 
     /// Whether other programs go on with the queue when this process goes.
-    pub(super) fn is_left_to_others(&self) -> bool {
-        let queue = self.common().and_then(|common| common.queue());
+    pub(super) fn is_continued_by_others(&self) -> bool {
+        let queue = self.shared_queues().and_then(|shared| shared.queue());
         let name = queue.map(Queue::name).filter(|name| *name != 0);
-        let told = name.map(|name| self.tell_queue(name, queue_flags::LEAVES));
-        told.is_some_and(|told| told.is_ok_and(|others| others > 0))
+        let answered = name.map(|name| self.request_queue(name, queue_flags::LEAVES));
+        answered.is_some_and(|answered| answered.is_ok_and(|others| others > 0))
     }
 
     /// Leaves the queue: clients are told before the pending connections are taken to this process's list.
     pub(super) fn leave_queue(&self) {
-        if let Some(queue) = self.common().and_then(|common| common.queue())
+        if let Some(queue) = self.shared_queues().and_then(|shared| shared.queue())
             && queue.name() != 0
         {
             queue.left.store(true, Ordering::Relaxed);
-            let _ = self.tell_queue(0, 0);
+            let _ = self.request_queue(0, 0);
         }
-        self.look_into_queue();
+        self.take_all_queued();
     }
 }

@@ -14,7 +14,7 @@ impl Listener {
     pub(super) fn lose_channel(&self) {
         self.end_channel();
         // The daemon itself closes that of a listener that is being closed, or retires.
-        if self.open.load(Ordering::Acquire) && !self.retires.load(Ordering::Relaxed) {
+        if self.open.load(Ordering::Acquire) && !self.is_retiring.load(Ordering::Relaxed) {
             daemon_is_gone();
         }
     }

@@ -16,19 +16,19 @@ static ASLEEP: AtomicUsize = AtomicUsize::new(0);
 /// When an event loop of this process has accepted without having looked again since, in the clock's units; 0 for
 /// never.
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);
-/// Counts how often a loop has looked again soon after an accept, up to [`SURE`]. A single late look says little: the
+/// Counts how often a loop has looked again soon after an accept, up to [`MOST_QUICK`]. A single late look says little: the
 /// loop may have waited for its processor.
-static QUICK: AtomicU32 = AtomicU32::new(SURE);
-const SURE: u32 = 8;
+static QUICK_TURNS: AtomicU32 = AtomicU32::new(MOST_QUICK);
+const MOST_QUICK: u32 = 8;
 /// The weight of a late look.
-const SLOW: u32 = 2;
-/// Some loop of this process has watched connections together with a listener, see [`serves`].
+const SLOW_WEIGHT: u32 = 2;
+/// Some loop of this process has watched connections together with a listener, see [`has_serving_loop`].
 static SERVES: AtomicBool = AtomicBool::new(false);
 /// An event loop that has accepted accepts again within this time, in the units of the clock.
 pub(super) const SOON: u64 = 1000 * clock::MICROSECOND;
 
 /// Notes that an event loop of this process accepts a connection `now`.
-pub fn accepts(now: u64) {
+pub fn note_accept(now: u64) {
     note_turn(ACCEPTED.swap(now, Ordering::Relaxed));
 }
 
@@ -43,25 +43,25 @@ pub fn note_serving() {
 }
 
 /// Whether there is such a loop: it will accept what is announced to it while it is awake.
-pub fn serves() -> bool {
+pub fn has_serving_loop() -> bool {
     SERVES.load(Ordering::Relaxed)
 }
 
 /// Whether a woken loop of this process accepts soon.
 pub fn accepts_soon() -> bool {
-    serves() && QUICK.load(Ordering::Relaxed) > SURE / 2
+    has_serving_loop() && QUICK_TURNS.load(Ordering::Relaxed) > MOST_QUICK / 2
 }
 
 /// Ends the turn that began with an accept.
 fn note_turn(began: u64) {
     if began != 0 {
-        let before = QUICK.load(Ordering::Relaxed);
+        let before = QUICK_TURNS.load(Ordering::Relaxed);
         let after = match clock::now().wrapping_sub(began) < SOON {
-            true => SURE.min(before + 1),
-            false => before.saturating_sub(SLOW),
+            true => MOST_QUICK.min(before + 1),
+            false => before.saturating_sub(SLOW_WEIGHT),
         };
         if after != before {
-            QUICK.store(after, Ordering::Relaxed);
+            QUICK_TURNS.store(after, Ordering::Relaxed);
         }
     }
 }
@@ -86,7 +86,7 @@ pub fn anybody_sleeps() -> bool {
 pub fn reset_in_child() {
     ASLEEP.store(0, Ordering::Relaxed);
     ACCEPTED.store(0, Ordering::Relaxed);
-    QUICK.store(SURE, Ordering::Relaxed);
+    QUICK_TURNS.store(MOST_QUICK, Ordering::Relaxed);
     SERVES.store(false, Ordering::Relaxed);
 }
 
@@ -111,7 +111,7 @@ impl WakeUps {
     }
 
     /// Announces that a thread is about to sleep, on the descriptor if there is one.
-    pub fn listen(&self) {
+    pub fn begin_sleep(&self) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         // A program that keeps all its numbers gets its connections from the kernel.
         if self.fd() >= 0 || limits::are_scarce() {
@@ -130,7 +130,7 @@ impl WakeUps {
     }
 
     /// Ends the sleep.
-    pub fn leave(&self) {
+    pub fn end_sleep(&self) {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -145,7 +145,7 @@ impl WakeUps {
 
     /// Wakes one sleeper.
     pub fn wake_one(&self) {
-        // Pairs with `listen`: a sleeper looks once more after it.
+        // Pairs with `begin_sleep`: a sleeper looks once more after it.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             self.count_up(1);

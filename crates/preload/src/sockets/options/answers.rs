@@ -47,7 +47,7 @@ pub unsafe fn get(
     };
     let room = asked.min(buffer.len());
     let known = match flag(socket, level, name) {
-        None if socket.has(status::HANDED) => answer_handed(fd, level, name),
+        None if socket.has(status::HANDED_OVER) => answer_handed_over(fd, level, name),
         None if is_connected(socket) => answer_virtual(socket, fd, level, name),
         known => known,
     };
@@ -99,7 +99,7 @@ pub unsafe fn get(
 }
 
 fn is_connected(socket: &Socket) -> bool {
-    matches!(socket.word.kind(), Kind::Virtual | Kind::Deferred) || socket.has(status::HANDED)
+    matches!(socket.word.kind(), Kind::Virtual | Kind::Deferred) || socket.has(status::HANDED_OVER)
 }
 
 /// The segment size of loopback TCP.
@@ -130,7 +130,7 @@ pub(super) const CLOSED: u8 = 7;
 
 /// The state of the connection in TCP's terms.
 pub(super) fn state(socket: &Socket, fd: c_int) -> u8 {
-    if socket.has(status::HANDED) || socket.word.kind() == Kind::Deferred {
+    if socket.has(status::HANDED_OVER) || socket.word.kind() == Kind::Deferred {
         return ESTABLISHED;
     }
     let Some(lane) = Lane::of(*socket, fd) else {
@@ -156,7 +156,7 @@ pub(super) fn state(socket: &Socket, fd: c_int) -> u8 {
 }
 
 /// Options that the local socket itself answers.
-fn answer_handed(fd: c_int, level: c_int, name: c_int) -> Option<i32> {
+fn answer_handed_over(fd: c_int, level: c_int, name: c_int) -> Option<i32> {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => sys::option(fd, level, name).ok(),
         (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => sys::option(fd, level, name).ok(),

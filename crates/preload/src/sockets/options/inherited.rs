@@ -13,7 +13,7 @@ use crate::sockets::socket::{MOST_BYTES, Record, flag_bit, set_flag};
 use crate::sockets::socket::{Socket, status};
 
 /// Options that an accepted socket inherits from its listener.
-pub struct Inherited {
+pub struct InheritedOptions {
     linger: u32,
     receive_timeout: u64,
     send_timeout: u64,
@@ -25,7 +25,7 @@ pub struct Inherited {
     records: Vec<Record>,
 }
 
-impl Inherited {
+impl InheritedOptions {
     /// The present options of a listener.
     pub fn of(listener: &Socket) -> Self {
         let from = listener.entry;
@@ -46,7 +46,7 @@ impl Inherited {
     }
 
     /// Sets them on an accepted socket.
-    pub fn give(&self, socket: &Socket) {
+    pub fn apply(&self, socket: &Socket) {
         let to = socket.entry;
         to.linger.store(self.linger, Ordering::Relaxed);
         to.receive_timeout
@@ -103,7 +103,7 @@ const fn is_inherited(record: &Record) -> bool {
 }
 
 /// Options that TCP passes on from a listener.
-const HANDED_ON: [(c_int, c_int); 40] = [
+const INHERITED_OPTIONS: [(c_int, c_int); 40] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_DONTROUTE),
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
@@ -147,14 +147,14 @@ const HANDED_ON: [(c_int, c_int); 40] = [
 ];
 
 /// Records the options that another image or process has set on a received listener.
-pub fn note_received(socket: &Socket, fd: c_int) {
+pub fn record_received(socket: &Socket, fd: c_int) {
     let Ok(domain) = sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) else {
         return;
     };
     let Ok(fresh) = limits::stream_socket(domain) else {
         return;
     };
-    for (level, name) in HANDED_ON {
+    for (level, name) in INHERITED_OPTIONS {
         let (mut value, mut usual) = ([0; 16], [0; 16]);
         let length = get_raw(fd, level, name, &mut value).unwrap_or(0);
         let _ = get_raw(fresh, level, name, &mut usual);

@@ -1,8 +1,8 @@
 //! Socket options: recorded, answered as TCP answers them, and set again when the socket becomes a kernel socket.
 
 mod answers;
+mod entry_options;
 mod inherited;
-mod kept;
 
 use std::sync::OnceLock;
 
@@ -24,7 +24,7 @@ use crate::sockets::{ancillary, class};
 
 use answers::{CLOSED, ESTABLISHED, state};
 pub use answers::{get, take_error};
-pub use inherited::{Inherited, note_bound, note_received};
+pub use inherited::{InheritedOptions, note_bound, record_received};
 
 /// Turns a fresh socket into the kernel's, for this reason. Registered by the module that makes connections.
 #[expect(clippy::type_complexity, reason = "it stands here alone")]
@@ -61,7 +61,7 @@ pub fn replay(socket: &Socket, fd: c_int) {
         record.value[0] = 1;
         let _ = set_raw(fd, &record);
     }
-    kept::replay(socket, fd);
+    entry_options::replay(socket, fd);
     if socket.has_options() {
         socket.with_options(|records| {
             for record in records.iter() {
@@ -206,9 +206,9 @@ pub unsafe fn set(
             value: [0; MOST_BYTES],
         };
         if socket.word.kind() == Kind::Virtual
-            && let Some(told) = set_connected(socket, fd, &none)
+            && let Some(result) = set_connected(socket, fd, &none)
         {
-            return told;
+            return result;
         }
         return remember(socket, none).ok_or(libc::EAGAIN);
     };
@@ -224,9 +224,9 @@ pub unsafe fn set(
         return Ok(());
     }
     if matches!(socket.word.kind(), Kind::Virtual | Kind::Deferred)
-        && let Some(told) = set_connected(socket, fd, &record)
+        && let Some(result) = set_connected(socket, fd, &record)
     {
-        return told;
+        return result;
     }
     with_scratch(socket, |scratch| set_raw(scratch, &record))??;
     if size >= 4 && ancillary::note(socket, level, name, as_int(&record) != 0) {
@@ -336,12 +336,12 @@ fn remember(socket: &Socket, record: Record) -> Option<()> {
 }
 
 /// Whether the program has set IPV6_V6ONLY on a socket.
-pub fn is_to_be_only_v6(socket: &Socket) -> bool {
-    let said = |record: &Record| {
+pub fn wants_only_v6(socket: &Socket) -> bool {
+    let is_set = |record: &Record| {
         (record.level, record.name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
             && as_int(record) != 0
     };
-    let any = socket.with_options(|records| records.iter().any(said));
+    let any = socket.with_options(|records| records.iter().any(is_set));
     any == Some(true)
 }
 
@@ -354,7 +354,7 @@ pub fn is_only_v6(fd: c_int) -> bool {
 const LONGEST: u64 = 120;
 
 /// For how long a client has been silent, in seconds, when TCP probes it for the `times`th time.
-pub fn silence(times: u64) -> u64 {
+pub fn silence_after(times: u64) -> u64 {
     (0..times)
         .map(|time| {
             1u64.checked_shl(u32::try_from(time).unwrap_or(63))
@@ -453,11 +453,11 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
 
 /// How often TCP probes a silent client before a listener returns its connection: computed from the kernel's value.
 pub fn defers_accept(fd: c_int) -> u64 {
-    let told = sys::option(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
-    let seconds = told.map_or(0, |seconds| u64::try_from(seconds).unwrap_or(0));
+    let result = sys::option(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
+    let seconds = result.map_or(0, |seconds| u64::try_from(seconds).unwrap_or(0));
     let most = u64::from(netchannel_abi::directory::entry_flags::MOST_DEFERS);
     (0..most)
-        .find(|times| silence(*times) >= seconds)
+        .find(|times| silence_after(*times) >= seconds)
         .unwrap_or(most)
 }
 
@@ -477,11 +477,11 @@ pub fn note_abort(socket: &Socket, fd: c_int, aborts: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::silence;
+    use super::silence_after;
 
     #[test]
     fn tcp_asks_at_these_times() {
-        let times = [0, 1, 2, 3, 7, 8, 255].map(silence);
+        let times = [0, 1, 2, 3, 7, 8, 255].map(silence_after);
         assert_eq!(times, [0, 1, 3, 7, 127, 247, 29_887]);
     }
 }

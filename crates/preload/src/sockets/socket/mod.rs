@@ -2,7 +2,7 @@
 
 mod entries;
 mod former_port;
-mod holding;
+mod holders;
 mod options_set;
 
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use netchannel_abi::program::{self, SocketEntry};
 use netchannel_abi::reason::Reason;
 
 pub use entries::{allocate, copy_into, free_entry, set_initial_hints};
-pub use holding::Left;
+pub use holders::RemainingHolders;
 pub use options_set::{FLAGS, MOST_BYTES, Record, flag, flag_bit, is_on, set_flag};
 
 use crate::descriptors::attach;
@@ -63,7 +63,7 @@ pub mod status {
     pub const ASYNC: u32 = 1 << 16;
     /// It was virtual before the process became another user's: now a local kernel socket, whose other end a process of
     /// the former user serves. Names and options are answered as before.
-    pub const HANDED: u32 = 1 << 17;
+    pub const HANDED_OVER: u32 = 1 << 17;
     /// `SO_PEEK_OFF` is or was set.
     pub const PEEK_OFFSET: u32 = 1 << 18;
     /// Sent bytes may be held back, or are: `TCP_CORK` is on, or some were sent with `MSG_MORE`.
@@ -365,7 +365,7 @@ impl Socket {
     }
 
     /// Resets the socket to its state before it was connected, except for its options.
-    pub fn renew(&self) {
+    pub fn reset_connection(&self) {
         let kept = status::NONBLOCKING
             | status::BOUND
             | status::PORT_NAMED

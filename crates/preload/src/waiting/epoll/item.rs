@@ -179,7 +179,7 @@ impl Item {
                 .and_then(|found| found.listener())
                 .map_or(0, |listener| {
                     if self.events & flag(libc::EPOLLET) != 0 {
-                        listener.gather();
+                        listener.count_arrivals();
                     }
                     arrived = listener.arrived();
                     shown(listener.has_pending())

@@ -329,7 +329,7 @@ impl EpollSet {
         if link.is_alive() && !state.links.iter().any(|known| core::ptr::eq(*known, link)) {
             state.links.push(link);
             self.add_channel(link.channel(), 0);
-            link.set_awake(wake_ups::serves());
+            link.set_awake(wake_ups::has_serving_loop());
         }
     }
 
@@ -365,7 +365,7 @@ impl EpollSet {
                         }
                     }
                     if state.listeners.is_empty() {
-                        listener.rest_soon();
+                        listener.unwatch_later();
                     }
                 }
             }

@@ -115,7 +115,7 @@ impl EpollSet {
         if item.word.kind() == Kind::Listener
             && let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener())
         {
-            listener.kernel_tells();
+            listener.note_kernel_report();
         }
         if let Some(set) = item.set()
             && set.is_active()

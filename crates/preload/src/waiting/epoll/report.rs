@@ -88,7 +88,7 @@ impl EpollSet {
                 let listener = item
                     .and_then(|item| socket::of_word(item.word))
                     .and_then(|socket| socket.listener());
-                if listener.is_some_and(Listener::has_polled) {
+                if listener.is_some_and(Listener::has_pending_here) {
                     state.ready.push(*number);
                 }
             }
@@ -264,7 +264,7 @@ impl EpollSet {
                     && let Some(item) = state.items.get(number as usize)
                     && let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener())
                 {
-                    listener.tell();
+                    listener.note_reported();
                 }
             }
             again += usize::from(self.note_reported(state, number, &snapshot));
@@ -343,7 +343,7 @@ impl EpollSet {
             *place = libc::epoll_event { events, u64: data };
             count += 1;
             let listener = socket::of_word(item.word).and_then(|socket| socket.listener());
-            listener.inspect(|listener| listener.tell());
+            listener.inspect(|listener| listener.note_reported());
             self.note_reported(&mut state, number, &snapshot);
         }
         count

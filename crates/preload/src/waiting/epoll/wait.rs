@@ -70,7 +70,7 @@ impl EpollSet {
         mask: *const libc::sigset_t,
     ) -> Result<usize, i32> {
         cancel::point();
-        listener::rest_unwatched();
+        listener::settle_unwatched();
         if self.shared.load(Ordering::Relaxed) {
             self.enroll();
         }

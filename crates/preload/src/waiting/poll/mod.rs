@@ -316,7 +316,7 @@ impl Call<'_> {
                 Watch::Lane(_) => {}
                 Watch::Listener(socket, _) if seen.revents != 0 => {
                     if let Some(listener) = socket.listener() {
-                        listener.kernel_tells();
+                        listener.note_kernel_report();
                     }
                     entry.revents |= filter.of(seen.revents, entry.events);
                 }
@@ -465,7 +465,7 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<SleepingSets> {
                 listeners = true;
                 hold(socket);
                 if let Some(listener) = socket.listener() {
-                    listener.wake_ups.listen();
+                    listener.wake_ups.begin_sleep();
                 }
             }
             Watch::Set(set) => asleep.push(set.announce_sleep()),
@@ -499,7 +499,7 @@ fn disarm(watches: &[Watch], asleep: &mut Vec<SleepingSets>, loops: bool, kept: 
             Watch::Listener(socket, _) => {
                 listeners = true;
                 if let Some(listener) = socket.listener() {
-                    listener.wake_ups.leave();
+                    listener.wake_ups.end_sleep();
                 }
                 if socket.local.orphan.load(Ordering::Acquire) > 0 {
                     // Until the call returns: it may have been woken by a message of the daemon, without a connection

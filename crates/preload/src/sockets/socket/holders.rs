@@ -7,26 +7,26 @@ use crate::sockets::owner_table;
 
 /// The remaining holders of a socket after a descriptor was closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Left {
+pub enum RemainingHolders {
     /// This process, by another descriptor.
-    Here,
+    ThisProcess,
     /// Other processes only.
-    Elsewhere,
+    OtherProcesses,
     /// None.
-    Nowhere,
+    None,
 }
 
 impl Socket {
     /// Counts one more descriptor of this process.
     pub fn add_descriptor(&self) {
         self.local.descriptors.fetch_add(1, Ordering::AcqRel);
-        self.share();
+        self.mark_shared();
     }
 
     /// Counts one descriptor of this process less.
-    pub fn drop_descriptor(&self) -> Left {
+    pub fn drop_descriptor(&self) -> RemainingHolders {
         if self.local.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return Left::Here;
+            return RemainingHolders::ThisProcess;
         }
         let index = self.word.index();
         // The last holder keeps its bit until it has ended the connection and freed the entry: it may be killed
@@ -35,62 +35,62 @@ impl Socket {
         if !alone {
             owner_table::note(index, false);
         }
-        if !self.drop_hold() {
-            return Left::Elsewhere;
+        if !self.drop_reference() {
+            return RemainingHolders::OtherProcesses;
         }
         owner_table::note(index, true);
-        Left::Nowhere
+        RemainingHolders::None
     }
 
     /// Whether the descriptor that is about to be closed is the last one anywhere.
     pub fn is_last(&self) -> bool {
-        self.local.descriptors.load(Ordering::Acquire) == 1 && self.is_only_here()
+        self.local.descriptors.load(Ordering::Acquire) == 1 && self.is_unshared()
     }
 
     /// Whether no other process holds it.
-    pub fn is_only_here(&self) -> bool {
+    pub fn is_unshared(&self) -> bool {
         self.entry.references.load(Ordering::Acquire) == 1
     }
 
     /// Counts another process: a child, or the receiver of a descriptor that is being passed.
-    pub fn add_hold(&self) {
+    pub fn add_reference(&self) {
         self.entry.references.fetch_add(1, Ordering::AcqRel);
-        self.share();
+        self.mark_shared();
     }
 
     /// Counts a descriptor that goes to another process, in a message or by inheritance.
-    pub fn send_off(&self) {
-        self.add_hold();
+    pub fn begin_passing(&self) {
+        self.add_reference();
         self.entry.travels.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Counts a passed descriptor as arrived, or as not sent: its reference stays with the caller.
-    pub fn arrive(&self) {
+    pub fn end_passing(&self) {
         let fewer = |travels: u32| travels.checked_sub(1);
         let (set, read) = (Ordering::AcqRel, Ordering::Acquire);
         let _ = self.entry.travels.fetch_update(set, read, fewer);
     }
 
     /// Notes that its anchor can not be pooled any more.
-    fn share(&self) {
+    fn mark_shared(&self) {
         self.mark(status::SHARED);
         self.drop_spare();
     }
 
     /// Uncounts a process; true when none holds the socket.
-    pub fn drop_hold(&self) -> bool {
+    pub fn drop_reference(&self) -> bool {
         self.entry.references.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// Gives this process's reference to the descriptors that are being passed. Returns how many descriptors it had.
-    pub fn surrender(&self) -> u32 {
+    pub fn pass_all(&self) -> u32 {
         owner_table::note(self.word.index(), false);
-        self.drop_hold();
+        self.drop_reference();
         self.local.descriptors.swap(0, Ordering::AcqRel)
     }
 
     /// Takes that back: the passing has failed.
-    pub fn take_back(&self, descriptors: u32) {
+    pub fn undo_pass_all(&self, descriptors: u32) {
         self.entry.references.fetch_add(1, Ordering::AcqRel);
         owner_table::note(self.word.index(), true);
         self.local.descriptors.store(descriptors, Ordering::Release);

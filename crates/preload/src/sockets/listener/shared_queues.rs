@@ -19,7 +19,7 @@ use netchannel_abi::program::SocketEntry;
 
 use super::queue::Queue;
 use super::wake_ups;
-use super::{Listener, Named, Pending, get_up, poll_jobs};
+use super::{Addresses, Listener, Pending, mark_awake, poll_jobs};
 use crate::descriptors::channel::Channel;
 use crate::descriptors::{attach, limits, names};
 use crate::ground::{clock, sys};
@@ -38,21 +38,22 @@ const TRIES: usize = 100;
 
 /// The queues that relatives share: both ends of the queue of taken connections, and the queue to which clients
 /// connect.
-pub(super) struct Common {
-    takes: Channel,
-    puts: Channel,
+pub(super) struct SharedQueues {
+    receive_end: Channel,
+    send_end: Channel,
     /// The listener's entry, which all relatives share. Its own indices count connections: that of receiving those that
     /// were ever put into the queue, that of sending those that were taken.
     entry: &'static SocketEntry,
     queue: Option<&'static Queue>,
 }
 
-impl Common {
+impl SharedQueues {
     fn make(entry: &'static SocketEntry, queue: Option<&'static Queue>) -> Option<&'static Self> {
-        let (takes, puts) = limits::for_library(|| sys::socket_pair(libc::SOCK_SEQPACKET)).ok()?;
+        let (receive_end, send_end) =
+            limits::for_library(|| sys::socket_pair(libc::SOCK_SEQPACKET)).ok()?;
         Some(Box::leak(Box::new(Self {
-            takes: Channel::new(takes),
-            puts: Channel::new(puts),
+            receive_end: Channel::new(receive_end),
+            send_end: Channel::new(send_end),
             entry,
             queue,
         })))
@@ -65,7 +66,7 @@ impl Common {
 
     /// The descriptor to sleep on, -1 after the end.
     pub fn number(&self) -> i32 {
-        self.takes.number()
+        self.receive_end.number()
     }
 
     /// The descriptor of the clients' queue, -1 for none.
@@ -95,7 +96,7 @@ impl Common {
         let Pending {
             link,
             loan,
-            named,
+            addresses,
             ring,
             era,
             ..
@@ -105,7 +106,7 @@ impl Common {
             return false;
         }
         let apart = link.reserve_for_other(loan.handle, LEAST_APART_LOG2);
-        let (local, peer) = (named.local.to_words(), named.peer.to_words());
+        let (local, peer) = (addresses.local.to_words(), addresses.peer.to_words());
         let words: [u64; WORDS] = [
             link.number,
             u64::from(link.listener),
@@ -121,7 +122,7 @@ impl Common {
             peer[0],
             peer[1],
             peer[2],
-            named.owner,
+            addresses.owner,
             *era,
         ];
         let mut bytes = [0; BYTES];
@@ -133,7 +134,7 @@ impl Common {
         let arrived = &self.entry.receive.own;
         arrived.fetch_add(1, Ordering::Release);
         let send = |fd| sys::send_message(fd, &bytes, &[memory, loan.anchor], libc::MSG_DONTWAIT);
-        let sent = self.puts.with(send).is_some_and(|sent| sent.is_ok());
+        let sent = self.send_end.with(send).is_some_and(|sent| sent.is_ok());
         if !sent {
             arrived.fetch_sub(1, Ordering::Relaxed);
             link.free_reserved(loan.handle);
@@ -153,7 +154,7 @@ impl Common {
             let (mut bytes, mut fds) = ([0; BYTES], [-1; sys::MOST]);
             let receive =
                 |fd| sys::with_file_lock(fd, || limits::receive_message(fd, &mut bytes, &mut fds));
-            match self.takes.with(receive) {
+            match self.receive_end.with(receive) {
                 Some(Ok((length, count))) => {
                     if length > 0 {
                         // Release: pairs with the acquire in `any`.
@@ -206,7 +207,7 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
     if link.is_own() {
         link.free_reserved(loan.handle);
     }
-    let named = Named {
+    let addresses = Addresses {
         local: Address::from_words([l0, l1, l2]),
         peer: Address::from_words([p0, p1, p2]),
         owner,
@@ -218,7 +219,7 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
     Some(Pending {
         link,
         loan,
-        named,
+        addresses,
         ring,
         announced: 0,
         in_place: false,
@@ -229,29 +230,32 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
 impl Listener {
     /// The queues that this process shares with its relatives.
     #[inline]
-    pub(super) fn common(&self) -> Option<&'static Common> {
-        // SAFETY: set from leaked boxes, never freed. Acquire: pairs with the release in `make_common`.
-        unsafe { self.common.load(Ordering::Acquire).as_ref() }
+    pub(super) fn shared_queues(&self) -> Option<&'static SharedQueues> {
+        // SAFETY: set from leaked boxes, never freed. Acquire: pairs with the release in `make_shared_queues`.
+        unsafe { self.shared_queues.load(Ordering::Acquire).as_ref() }
     }
 
     /// Makes the queues, with the clients' queue that the process already shares with relatives of another user, or
     /// otherwise the one that `open` makes.
-    fn make_common(
+    fn make_shared_queues(
         &self,
         entry: &'static SocketEntry,
         open: impl FnOnce(i32) -> Option<&'static Queue>,
     ) {
-        if self.common().is_some_and(|common| common.number() >= 0) {
+        if self
+            .shared_queues()
+            .is_some_and(|shared| shared.number() >= 0)
+        {
             return;
         }
-        let before = self.common().and_then(Common::queue);
+        let before = self.shared_queues().and_then(SharedQueues::queue);
         let before = before.filter(|queue| queue.is_open());
         let queue = before.or_else(|| open(self.backlog.load(Ordering::Relaxed)));
-        let Some(made) = Common::make(entry, queue) else {
+        let Some(made) = SharedQueues::make(entry, queue) else {
             return;
         };
         let place = core::ptr::from_ref(made).cast_mut();
-        self.common.store(place, Ordering::Release);
+        self.shared_queues.store(place, Ordering::Release);
         if let Some(watchers) = self.watchers.lock() {
             watchers.iter().for_each(|set| {
                 set.add_queue(made.number(), 0);
@@ -270,13 +274,13 @@ impl Listener {
 
     /// The descriptors of the queues to sleep on, -1 where there is none.
     pub fn queues(&self) -> [i32; 2] {
-        let common = self.common();
-        common.map_or([-1; 2], |common| [common.number(), common.queued()])
+        let shared = self.shared_queues();
+        shared.map_or([-1; 2], |shared| [shared.number(), shared.queued()])
     }
 
     /// Takes the oldest connection that relatives have put into the queue.
-    pub(super) fn take_common(&self) -> Option<Pending> {
-        let taken = self.common()?.take();
+    pub(super) fn take_shared(&self) -> Option<Pending> {
+        let taken = self.shared_queues()?.take();
         if let Err(error) = taken {
             self.starved.store(error == libc::EMFILE, Ordering::Relaxed);
         }
@@ -286,28 +290,28 @@ impl Listener {
     /// Puts pending connections of this process into the common queue, where other processes hold the listener.
     pub fn share(&self) {
         if self.pending.any()
-            && self.common().is_some()
+            && self.shared_queues().is_some()
             && names::is_shared(&self.address, self.number())
         {
-            self.put_all();
+            self.share_all();
         }
     }
 
     /// Called when no set watches the listener any more. A loop that accepts soon may be about to add it again, as
     /// nginx does with every 16th connection in order to be woken last by the kernel.
-    pub fn rest_soon(&self) {
-        if self.common().is_some() && wake_ups::accepts_soon() {
+    pub fn unwatch_later(&self) {
+        if self.shared_queues().is_some() && wake_ups::accepts_soon() {
             self.unwatched.store(true, Ordering::Relaxed);
             UNWATCHED.store(true, Ordering::Relaxed);
         } else {
-            self.rest();
+            self.stop_looping();
         }
     }
 
     /// Publishes that no loop of this process watches the listener: connections announced to it go to all holders.
-    fn rest(&self) {
-        if self.common().is_some() {
-            get_up();
+    fn stop_looping(&self) {
+        if self.shared_queues().is_some() {
+            mark_awake();
             // Pairs with the fence in `announce`: a client sees that no loop watches, or its connection is seen here.
             fence(Ordering::SeqCst);
             poll_jobs();
@@ -318,7 +322,7 @@ impl Listener {
     /// As [`Self::share`], after a look: a process that has just accepted without waiting is an event loop, and accepts
     /// the connections that it has seen.
     pub fn share_unless_accepting(&self) {
-        if self.pending.any() && self.common().is_some() {
+        if self.pending.any() && self.shared_queues().is_some() {
             let accepted = self.accepted.load(Ordering::Relaxed);
             // A loop may have waited for its processor.
             let soon = if wake_ups::accepts_soon() {
@@ -334,50 +338,50 @@ impl Listener {
 
     /// Notes that an accept that does not wait has taken a connection.
     pub fn note_accept(&self) {
-        if self.common().is_some() {
+        if self.shared_queues().is_some() {
             let now = clock::now();
             self.accepted.store(now, Ordering::Relaxed);
-            wake_ups::accepts(now);
+            wake_ups::note_accept(now);
         }
     }
 
     /// Whether this process can put connections into the common queue: a process that became another user's can not.
     /// Such a process keeps what it takes from the clients' queue without accepting it.
     pub(super) fn can_share(&self) -> bool {
-        self.common()
-            .is_some_and(|common| common.puts.number() >= 0)
+        self.shared_queues()
+            .is_some_and(|shared| shared.send_end.number() >= 0)
     }
 
     /// Whether this process keeps what it takes and accepts from time to time only: its relatives are of another user,
     /// and none of its loops watches connections beside its listeners.
     #[inline]
-    pub fn keeps_what_it_takes(&self) -> bool {
-        !wake_ups::serves() && !self.can_share()
+    pub fn keeps_taken(&self) -> bool {
+        !wake_ups::has_serving_loop() && !self.can_share()
     }
 
-    fn put_all(&self) {
+    fn share_all(&self) {
         if !self.can_share() {
             return;
         }
         if self.pending.any() {
             // Earlier connections of the clients' queue go first.
-            self.look_into_queue();
+            self.take_all_queued();
         }
         while let Some(pending) = self.pending.pop() {
-            if !self.put_common(&pending) {
+            if !self.put_shared(&pending) {
                 return self.pending.push_front(pending);
             }
         }
     }
 
     /// Moves a pending connection to the common queue. False where there is none, or it has no room.
-    pub(super) fn put_common(&self, pending: &Pending) -> bool {
-        let Some(common) = self.common() else {
+    pub(super) fn put_shared(&self, pending: &Pending) -> bool {
+        let Some(shared) = self.shared_queues() else {
             return false;
         };
         // The connection is counted in the common queue from now on.
         self.arrived.fetch_sub(1, Ordering::Relaxed);
-        if !common.put(pending) {
+        if !shared.put(pending) {
             self.arrived.fetch_add(1, Ordering::Relaxed);
             return false;
         }
@@ -387,22 +391,25 @@ impl Listener {
     }
 
     /// Whether no other process accepts from the queues of this process.
-    pub(super) fn is_alone(&self) -> bool {
-        let Some(common) = self.common() else {
+    pub(super) fn is_only_acceptor(&self) -> bool {
+        let Some(shared) = self.shared_queues() else {
             return true;
         };
         // Acquire: pairs with the release of a process that drops the listener.
-        let relatives = common.entry.references.load(Ordering::Acquire);
+        let relatives = shared.entry.references.load(Ordering::Acquire);
         let is_shared = || names::is_shared(&self.address, self.number());
         let with_others =
-            common.number() < 0 && common.queue().is_some_and(Queue::is_open) && is_shared();
-        !with_others && (common.number() < 0 || relatives <= 1)
+            shared.number() < 0 && shared.queue().is_some_and(Queue::is_open) && is_shared();
+        !with_others && (shared.number() < 0 || relatives <= 1)
     }
 
     /// Whether a process holds the listener that does not share the queues of this process, such as the new program of
     /// an upgrade.
-    pub(super) fn has_strangers(&self) -> bool {
-        let name = self.common().and_then(Common::queue).map_or(0, Queue::name);
+    pub(super) fn has_unrelated_holders(&self) -> bool {
+        let name = self
+            .shared_queues()
+            .and_then(SharedQueues::queue)
+            .map_or(0, Queue::name);
         let (address, number) = (&self.address, self.number());
         names::is_shared(address, number) && (name == 0 || names::queue_of(address, number) != name)
     }
@@ -412,90 +419,90 @@ impl Listener {
     /// process's list, to be handed on.
     pub(super) fn leave_to_others(&self) {
         let has_queue = self
-            .common()
-            .and_then(Common::queue)
+            .shared_queues()
+            .and_then(SharedQueues::queue)
             .is_some_and(Queue::is_open);
-        let stays = !self.has_strangers()
+        let stays = !self.has_unrelated_holders()
             && if has_queue {
-                self.is_left_to_others()
+                self.is_continued_by_others()
             } else {
-                !self.is_alone()
+                !self.is_only_acceptor()
             };
         if !stays {
-            self.empty_common();
+            self.drain_shared();
         }
     }
 
     /// Whether another process may accept from the listener: a relative, or another program.
     pub(super) fn has_other_holders(&self) -> bool {
-        !self.is_alone() || names::is_shared(&self.address, self.number())
+        !self.is_only_acceptor() || names::is_shared(&self.address, self.number())
     }
 
     /// Takes all connections of the queues to the list of this process, which goes.
-    pub(super) fn empty_common(&self) {
+    pub(super) fn drain_shared(&self) {
         self.leave_queue();
-        self.empty_taken();
+        self.drain_taken();
     }
 
-    /// As [`Self::empty_common`], without the clients' queue.
-    pub(super) fn empty_taken(&self) {
-        while let Some(pending) = self.take_common() {
+    /// As [`Self::drain_shared`], without the clients' queue.
+    pub(super) fn drain_taken(&self) {
+        while let Some(pending) = self.take_shared() {
             self.pending.push_back(pending);
         }
     }
 
     /// Leaves the queue of its relatives: this process becomes another user's. The clients' queue stays.
-    pub(super) fn forsake_common(&self) {
-        if let Some(common) = self.common() {
-            common.takes.end();
-            common.puts.end();
+    pub(super) fn leave_shared_queue(&self) {
+        if let Some(shared) = self.shared_queues() {
+            shared.receive_end.end();
+            shared.send_end.end();
         }
     }
 
     /// Closes this process's ends of the queues.
-    pub(super) fn leave_common(&self) {
-        if let Some(common) = self.common() {
-            common.takes.end();
-            common.puts.end();
-            common.queue().inspect(|queue| queue.end());
+    pub(super) fn close_shared_queues(&self) {
+        if let Some(shared) = self.shared_queues() {
+            shared.receive_end.end();
+            shared.send_end.end();
+            shared.queue().inspect(|queue| queue.end());
         }
     }
 
-    pub(super) fn relocate_common(&self, from: i32, to: i32) {
-        if let Some(common) = self.common() {
-            common.takes.relocate(from, to);
-            common.puts.relocate(from, to);
-            common.queue().inspect(|queue| queue.relocate(from, to));
+    pub(super) fn relocate_shared(&self, from: i32, to: i32) {
+        if let Some(shared) = self.shared_queues() {
+            shared.receive_end.relocate(from, to);
+            shared.send_end.relocate(from, to);
+            shared.queue().inspect(|queue| queue.relocate(from, to));
         }
     }
 
-    pub(super) fn reset_common_in_child(&self) {
-        if let Some(common) = self.common() {
-            common.takes.reset_in_child();
-            common.puts.reset_in_child();
-            common.queue().inspect(|queue| queue.reset_in_child());
+    pub(super) fn reset_shared_in_child(&self) {
+        if let Some(shared) = self.shared_queues() {
+            shared.receive_end.reset_in_child();
+            shared.send_end.reset_in_child();
+            shared.queue().inspect(|queue| queue.reset_in_child());
         }
     }
 }
 
-/// A listener may be one that no set watches any more, see [`Listener::rest_soon`].
+/// A listener may be one that no set watches any more, see [`Listener::unwatch_later`].
 static UNWATCHED: AtomicBool = AtomicBool::new(false);
 
 /// Called when a loop waits again: it does not watch the listeners that it has removed and not added again.
 #[inline]
-pub fn rest_unwatched() {
+pub fn settle_unwatched() {
     if UNWATCHED.load(Ordering::Relaxed) {
-        rest_now();
+        settle_unwatched_now();
     }
 }
 
 #[cold]
-fn rest_now() {
+fn settle_unwatched_now() {
     UNWATCHED.store(false, Ordering::Relaxed);
     super::links::for_each_listener(|listener| {
         let is_watched = || listener.watchers.lock().is_none_or(|all| !all.is_empty());
         if listener.unwatched.swap(false, Ordering::Relaxed) && !is_watched() {
-            listener.rest();
+            listener.stop_looping();
         }
     });
 }
@@ -503,20 +510,22 @@ fn rest_now() {
 /// Makes the queues before the daemon is told of a child, which will share them.
 pub fn before_adoption(listening: &socket::Socket) {
     if let Some(listener) = listening.listener() {
-        listener.make_common(listening.entry, Queue::open);
+        listener.make_shared_queues(listening.entry, Queue::open);
     }
 }
 
 /// Makes the queue before the process has no more numbers: its pending connections may be left to a child, and no more
 /// will come.
-pub fn before_poverty(listening: &socket::Socket) {
+pub fn before_scarcity(listening: &socket::Socket) {
     let listener = listening.listener();
     if let Some(listener) = listener.filter(|listener| listener.pending.any()) {
-        listener.make_common(listening.entry, |_| None);
+        listener.make_shared_queues(listening.entry, |_| None);
     }
 }
 
 /// Before a fork: shares pending connections with the child.
 pub fn before_fork(listening: &socket::Socket) {
-    listening.listener().inspect(|listener| listener.put_all());
+    listening
+        .listener()
+        .inspect(|listener| listener.share_all());
 }

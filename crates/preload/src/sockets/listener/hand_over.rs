@@ -33,7 +33,7 @@ impl Listener {
             // Offers on their way are reset now, not when their clients look for a server.
             while self.take_offers() {}
         } else {
-            self.leaves.store(true, Ordering::Release);
+            self.is_leaving.store(true, Ordering::Release);
             // Waits for a thread that is taking one.
             drop(self.taking.lock());
         }
@@ -53,7 +53,7 @@ impl Listener {
                 .retain(|listener| !core::ptr::eq(*listener, self));
         }
         if alone {
-            self.empty_common();
+            self.drain_shared();
             self.pending.take_all().iter().for_each(reset);
         } else {
             self.leave_to_others();
@@ -67,17 +67,17 @@ impl Listener {
         if last {
             self.unlisten();
         } else {
-            attach::notify_daemon(Operation::Unlisten, self.named());
+            attach::notify_daemon(Operation::Unlisten, self.request_words());
         }
         self.offers().inspect(|channel| channel.end());
-        self.leave_common();
+        self.close_shared_queues();
         self.wake_ups.close();
     }
 
     /// Tells the daemon that this process no longer holds the listener.
     fn unlisten(&self) {
         // A listener that was shut down listens for no process any more.
-        let mut words = self.named();
+        let mut words = self.request_words();
         words[1] = 1;
         let _ = attach::request(Operation::Unlisten, words, &[], &mut [-1; sys::MOST]);
     }
@@ -86,15 +86,15 @@ impl Listener {
     /// channels and accepted as before; where there are no numbers for them, the rest later.
     pub fn retire(&self) {
         self.leave_queue();
-        self.retires.store(true, Ordering::Relaxed);
+        self.is_retiring.store(true, Ordering::Relaxed);
         while self.take_offers() {}
     }
 
     /// As [`Self::retire`], at the start of the program: connections on their way wait for the accept. The numbers are
     /// the program's.
-    pub fn retire_unhurried(&self) {
+    pub fn retire_at_start(&self) {
         self.unlisten();
-        self.retires.store(true, Ordering::Relaxed);
+        self.is_retiring.store(true, Ordering::Relaxed);
     }
 
     /// Called when the last offer was taken.
@@ -103,14 +103,14 @@ impl Listener {
         self.unlisten();
         while self.take_next_offer() {}
         self.end_channel();
-        self.retires.store(false, Ordering::Relaxed);
+        self.is_retiring.store(false, Ordering::Relaxed);
         clear_links(|link| self.has_number(link.listener), || ());
     }
 
     fn hand_on_all(&self, to_next_image: bool) {
         for pending in self.pending.take_all() {
             let kept = self.hand_on(&pending, to_next_image)
-                || !self.is_alone() && self.put_common(&pending);
+                || !self.is_only_acceptor() && self.put_shared(&pending);
             if !kept {
                 reset(&pending);
             }
@@ -201,20 +201,20 @@ pub fn hand_over() {
     // The next image does not share the clients' queues.
     leave_queues();
     // Connections in the common queues are for the next image, too, which does not share them.
-    end_links(true, Listener::empty_common);
+    end_links(true, Listener::drain_shared);
 }
 
 /// Before the process becomes another user's and leaves its links: hands pending connections to the next acceptor.
-pub fn hand_on_everything() {
+pub fn hand_on_to_next() {
     let waits =
-        |listener: &&'static Listener| listener.pending.any() || listener.common().is_some();
+        |listener: &&'static Listener| listener.pending.any() || listener.shared_queues().is_some();
     let any = REGISTRY.lock().is_some_and(|registry| {
         !registry.servers.is_empty() || registry.listeners.iter().any(waits)
     });
     if any {
         // To all holders of the listener, this process included: afterwards it shares only the clients' queue with its
         // relatives.
-        end_links(true, Listener::empty_taken);
+        end_links(true, Listener::drain_taken);
     }
 }
 

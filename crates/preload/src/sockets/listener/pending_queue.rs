@@ -9,12 +9,12 @@ use crate::descriptors::attach;
 use crate::ground::lock::Lock;
 
 /// The queue, first come, first served.
-pub(super) struct Waiting {
+pub(super) struct PendingQueue {
     count: AtomicUsize,
     queue: Lock<VecDeque<Pending>>,
 }
 
-impl Waiting {
+impl PendingQueue {
     pub const fn new() -> Self {
         Self {
             count: AtomicUsize::new(0),
