@@ -85,7 +85,7 @@ unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rl
     if limits::is_nofile(resource) && !limits::are_scarce() && limits::leaves_no_room(&limit) {
         listener::retire_all();
         socket::for_each(listener::before_scarcity);
-        connection::make_real();
+        connection::materialise_all();
         epoll::prepare();
     }
 }
@@ -115,7 +115,7 @@ unsafe fn changing(
 
 /// `to` has become a duplicate of `from`.
 fn duplicated(from: c_int, to: c_int) {
-    connection::forget_unseen(to);
+    connection::forget_closed(to);
     let _inside = gate::enter();
     let word = table::get(from);
     match word.kind() {
@@ -201,7 +201,7 @@ fn is_marked(fd: c_int, word: Word) -> bool {
     word.kind() == Kind::Listener
         || word.kind() == Kind::Kernel
             && socket::of_word(word).is_some_and(|socket| flags::may_be_marked(&socket))
-            && flags::of_unused(fd).is_some()
+            && flags::of_marked(fd).is_some()
 }
 
 /// `O_ASYNC`: the kernel signals what happens on the anchor, so every news must come there.
@@ -322,8 +322,8 @@ unsafe fn control(
                 note_flags(fd, argument);
                 set_asynchronous(fd, asynchronous);
                 if let Some(socket) = socket::of(fd) {
-                    if marked && flags::are_idle_set(&socket) {
-                        flags::put_marks(&socket, fd);
+                    if marked && flags::has_unused(&socket) {
+                        flags::apply_marks(&socket, fd);
                     } else if anchor && socket.has(status::APPENDS) {
                         // The anchor says so to whoever gets it: it serves no other connection.
                         socket.mark(status::SHARED);
@@ -516,7 +516,7 @@ hook! {
             if result == 0 {
                 set_nonblocking(fd, on);
                 if marked && let Some(socket) = socket::of(fd) {
-                    flags::put_marks(&socket, fd);
+                    flags::apply_marks(&socket, fd);
                 }
             }
             return result;

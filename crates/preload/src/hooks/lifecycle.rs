@@ -152,7 +152,7 @@ hook! {
         }
         let Some(socket) = socket::of(fd).filter(|s| s.word.kind() == Kind::Listener) else {
             let made = real::accept4(fd, address, length, flags);
-            if made < 0 && real::errno() == libc::EAGAIN && connection::recognise_relatives(fd) {
+            if made < 0 && real::errno() == libc::EAGAIN && connection::recognise_listener_of_relative(fd) {
                 return accept4(fd, address, length, flags);
             }
             return made;

@@ -137,7 +137,7 @@ unsafe fn copy(entries: &mut Entries, set: *const pollfd, length: nfds_t) -> Opt
             .iter()
             .any(|entry| entry.events & libc::POLLWRBAND != 0)
         {
-            make_real(list);
+            materialise_all(list);
         }
         concerned.then_some(())
     }
@@ -145,7 +145,7 @@ unsafe fn copy(entries: &mut Entries, set: *const pollfd, length: nfds_t) -> Opt
 
 /// What stands in for a fresh or deferred socket shows `POLLWRBAND`, and TCP never does.
 #[cold]
-fn make_real(list: &[pollfd]) {
+fn materialise_all(list: &[pollfd]) {
     for entry in list {
         let stands_in = matches!(table::get(entry.fd).kind(), Kind::Fresh | Kind::Deferred);
         if stands_in && entry.events & libc::POLLWRBAND != 0 {
@@ -275,7 +275,7 @@ hook! {
     fn epoll_create(size: c_int) -> c_int {
         let fd = real::epoll_create(size);
         if fd >= 0 {
-            connection::forget_unseen(fd);
+            connection::forget_closed(fd);
             epoll::opened(fd);
         }
         fd
@@ -284,7 +284,7 @@ hook! {
     fn epoll_create1(flags: c_int) -> c_int {
         let fd = real::epoll_create1(flags);
         if fd >= 0 {
-            connection::forget_unseen(fd);
+            connection::forget_closed(fd);
             epoll::opened(fd);
         }
         fd

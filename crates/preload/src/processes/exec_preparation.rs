@@ -74,7 +74,7 @@ fn gather(how: How, verdict: Verdict) -> (Vec<Traveller>, bool) {
             if verdict != Verdict::Takes
                 && let Some(socket) = socket::of_word(word)
             {
-                flags::end(fd, flags::of(&socket));
+                flags::end_listening(fd, flags::of(&socket));
             }
         }
         Kind::Virtual => {

@@ -74,7 +74,7 @@ pub fn initialise() {
 
 unsafe extern "C" fn prepare() {
     if attach::current().is_some() {
-        connection::make_real();
+        connection::materialise_all();
     }
     gate::before_fork();
     prepare_child();

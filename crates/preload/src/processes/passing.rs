@@ -301,7 +301,7 @@ pub fn adopt_listener(fd: i32) {
             socket.add_descriptor();
             table::set(fd, socket.word);
         }
-        None => connection::receive_listener(fd),
+        None => connection::adopt_received_listener(fd),
     }
 }
 

@@ -69,7 +69,7 @@ pub fn start(sockets: &[(i32, Socket)]) -> Option<Pump> {
         let Ok((ours, theirs)) = pair() else {
             break;
         };
-        flags::put_on(socket, theirs);
+        flags::apply(socket, theirs);
         socket.mark(status::SHARED);
         lane::set_pumped(socket, true);
         if let Some(lane) = Lane::of(*socket, *fd) {

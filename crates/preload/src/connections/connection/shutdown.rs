@@ -28,7 +28,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
             side_flags::SHUT_READ | side_flags::FIN,
         ),
     };
-    // Whatever it comes to, TCP wakes who watches the socket.
+    // In any case TCP wakes the watchers of the socket.
     socket.local.news.fetch_add(1, Ordering::Relaxed);
     lane.check_peer_now();
     if lane.is_over() {
@@ -51,7 +51,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         said
     };
     if meets {
-        // The end brings bytes that nobody reads: both sides are reset.
+        // The end releases bytes that this side no longer reads: both sides are reset.
         lane.publish_broken_pipe();
         let error = libc::ECONNRESET;
         socket.entry.error.store(error, Ordering::Relaxed);
@@ -65,9 +65,9 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         if said & side_flags::FIN != 0 && socket.has(status::HOLDS) {
             lane.clear_hold();
         }
-        // Release: the tail that is final stands before FIN.
+        // Release: the final tail is stored before FIN.
         let before = lane.own().flags.fetch_or(said, Ordering::AcqRel);
-        // That this end reads no more is news to who waits for room in it, once no byte comes from it.
+        // A writer that waits for room is notified that this side no longer reads, once this side sends no more bytes.
         if (before | said) & side_flags::FIN != 0 {
             lane.announce_flags();
         }
@@ -75,7 +75,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     if held {
         lock::release(&socket.entry.transmit.lock);
     }
-    // Whoever of this program sleeps on the anchor must see it. A reader that sleeps has nothing to learn of SHUT_WR.
+    // Threads of this program that sleep on the anchor must see it. SHUT_WR does not concern a sleeping reader.
     let sleepers = socket.entry.receive.sleepers.load(Ordering::Acquire);
     let concerned = if how == libc::SHUT_WR {
         sleepers >= lane::WRITER
